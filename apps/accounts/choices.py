@@ -1,0 +1,32 @@
+"""Roles of people and scopes of tokens."""
+
+from django.db import models
+
+__all__ = ["ROLE_SCOPES", "Role", "Scope"]
+
+
+class Scope(models.TextChoices):
+    """What a caller may do. `admin` includes every other scope."""
+
+    READ = "read", "Read"  #: see everything of the console
+    ADMIT = "admit", "Admit"  #: apply, withdraw, approve and override admissions
+    OPERATE = "operate", "Operate"  #: change clusters, queries, arrivals; preview admissions; run estimates
+    INGEST = "ingest", "Ingest"  #: send telemetry and statistics
+    ADMIN = "admin", "Administer"  #: manage people and tokens
+
+
+class Role(models.TextChoices):
+    """What a person is in the console."""
+
+    VIEWER = "viewer", "Viewer"  #: reads
+    OPERATOR = "operator", "Operator"  #: reads and changes, previews admissions
+    ADMITTER = "admitter", "Admitter"  #: an operator who also decides admissions
+    ADMIN = "admin", "Administrator"  #: everything
+
+
+ROLE_SCOPES: dict[str, frozenset[str]] = {
+    Role.VIEWER: frozenset({Scope.READ}),
+    Role.OPERATOR: frozenset({Scope.READ, Scope.OPERATE, Scope.INGEST}),
+    Role.ADMITTER: frozenset({Scope.READ, Scope.OPERATE, Scope.INGEST, Scope.ADMIT}),
+    Role.ADMIN: frozenset(Scope.values),
+}

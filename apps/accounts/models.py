@@ -1,0 +1,44 @@
+"""People and tokens."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.utils import timezone
+
+from apps.accounts.choices import ROLE_SCOPES, Role
+
+__all__ = ["Token", "User"]
+
+
+class User(AbstractUser):
+    """A person who signs in; `role` decides the scopes."""
+
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    time_zone = models.CharField(max_length=64, default="UTC", help_text="IANA name; every time is shown in it.")
+    single_keys = models.BooleanField(default=True, help_text="Single-key shortcuts such as / and [.")
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        return ROLE_SCOPES[Role.ADMIN if self.is_superuser else self.role]
+
+
+class Token(models.Model):
+    """A bearer token of a user. Only its SHA-256 is stored; scopes never exceed its owner's role."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12, help_text="First characters, to recognise it.")
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = models.JSONField(default=list)
+    networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

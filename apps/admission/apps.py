@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class AdmissionConfig(AppConfig):
+    name = "apps.admission"
+    label = "admission"
+    verbose_name = "Admission"

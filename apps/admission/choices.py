@@ -1,0 +1,29 @@
+"""Verdicts and the life of an admission request."""
+
+from django.db import models
+
+__all__ = ["AdmissionState", "Verdict"]
+
+
+class Verdict(models.TextChoices):
+    """What the engine says of a request."""
+
+    ADMIT = "admit", "Admit"
+    ADMIT_WITH_CHANGES = "admit_with_changes", "Admit with changes"
+    QUEUE = "queue", "Queue"
+    REVIEW = "review", "Review"
+    REJECT = "reject", "Reject"
+
+
+class AdmissionState(models.TextChoices):
+    """Where a request is in its life."""
+
+    ESTIMATING = "estimating", "Estimating"  #: its job runs
+    FAILED = "failed", "Failed"  #: its job failed; the job says why
+    PREVIEW = "preview", "Preview"  #: decided, not applied
+    APPLIED = "applied", "Applied"  #: the query runs
+    QUEUED = "queued", "Queued"  #: waits until its start time, then is previewed again
+    AWAITING = "awaiting", "Awaiting review"  #: a person decides
+    DECLINED = "declined", "Declined"  #: a person said no
+    WITHDRAWN = "withdrawn", "Withdrawn"  #: the requester took it back
+    SUPERSEDED = "superseded", "Superseded"  #: a later preview of the same request replaced it

@@ -1,0 +1,58 @@
+"""Admission requests and what was decided."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from apps.admission.choices import AdmissionState, Verdict
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.queries.models import Query, QueryVersion
+
+__all__ = ["AdmissionRequest"]
+
+
+class AdmissionRequest(models.Model):
+    """A request to run a version of a query: the question, the engine's answer, and what became of it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="admissions")
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="admissions")
+    version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="admissions")
+    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="admissions")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="admissions"
+    )
+    reason = models.CharField(max_length=300, blank=True, help_text="Why the requester wants it.")
+    apply_when_admitted = models.BooleanField(default=False, help_text="mode=apply: apply at once if the verdict allows.")
+    placement = models.JSONField(default=dict, help_text="Nodes the requester asked for: {operator: node}.")
+    changes = models.JSONField(default=list, help_text="Changes taken from a choice, as engine.admission reads them.")
+    may_wait_s = models.FloatField(default=0.0, help_text="How long the requester would wait in the queue.")
+    state = models.CharField(
+        max_length=12, choices=AdmissionState.choices, default=AdmissionState.ESTIMATING, db_index=True
+    )
+    verdict = models.CharField(max_length=20, choices=Verdict.choices, blank=True)
+    snapshot = models.CharField(max_length=64, blank=True)
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
+    result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer, whole.")
+    starts_at = models.DateTimeField(null=True, blank=True, help_text="When a queued query may start.")
+    valid_until = models.DateTimeField(null=True, blank=True)
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="decisions"
+    )
+    decision_reason = models.CharField(max_length=300, blank=True)
+    overridden = models.BooleanField(default=False, help_text="Applied by a person against the verdict.")
+    decided_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.get_state_display()})"

@@ -1,0 +1,65 @@
+"""Estimates of a cluster, and of each query in it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+from apps.estimates.choices import ObjectiveState
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.queries.models import Query, QueryVersion
+
+__all__ = ["EstimateRun", "NodeEstimate", "QueryEstimate"]
+
+
+class EstimateRun(models.Model):
+    """One estimate of everything that runs in a cluster, on one snapshot."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="estimates")
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="estimate_run")
+    snapshot = models.CharField(max_length=64, help_text="Hash of the snapshot it was computed on.")
+    subinterval_s = models.FloatField()
+    slice_s = models.FloatField()
+    slices = models.PositiveIntegerField()
+    result = models.JSONField(help_text="Numbers of the whole cluster: mace, bounds, bottleneck, alarm.")
+    duration_s = models.FloatField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+
+
+class QueryEstimate(models.Model):
+    """One query's latency in a run. `series` holds the curves of the chart (`apps.queries.series`)."""
+
+    run = models.ForeignKey(EstimateRun, on_delete=models.CASCADE, related_name="queries")
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="estimates")
+    version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE)
+    statistic = models.CharField(max_length=8)
+    bound_s = models.FloatField(null=True)
+    estimate_s = models.FloatField(help_text="Flow, of the objective's statistic (worst where there is none).")
+    low_s = models.FloatField(null=True, help_text="Lower end of the 90 % interval; null: no sample to judge by.")
+    high_s = models.FloatField(null=True)
+    mace_s = models.FloatField(help_text="The paper's Mace over the servers the query uses.")
+    state = models.CharField(max_length=10, choices=ObjectiveState.choices)
+    result = models.JSONField(help_text="The engine's answer for the query: statistics, bottleneck, contributors.")
+    series = models.BinaryField(null=True, help_text="Estimate and band per subinterval, compressed.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "query"], name="one_estimate_per_query_and_run")]
+
+
+class NodeEstimate(models.Model):
+    """One server's load and excess in a run."""
+
+    run = models.ForeignKey(EstimateRun, on_delete=models.CASCADE, related_name="nodes")
+    server = models.CharField(max_length=140)
+    node_name = models.CharField(max_length=64, blank=True, help_text="Empty for a link.")
+    mean_load = models.FloatField(help_text="Mean load as a share of capacity.")
+    peak_load = models.FloatField(help_text="Largest load of a subinterval as a share of capacity.")
+    excess_s = models.FloatField(help_text="Largest cumulative excess, in seconds to clear it.")
+    excess = models.JSONField(help_text="Excess in seconds, the maximum in each of 96 equal parts of the horizon.")
+
+    class Meta:
+        ordering = ["-excess_s", "server"]

@@ -1,0 +1,21 @@
+"""States of nodes and how a capacity is known."""
+
+from django.db import models
+
+__all__ = ["Evidence", "NodeState"]
+
+
+class NodeState(models.TextChoices):
+    """Whether operators may run on a node."""
+
+    ACTIVE = "active", "Active"  #: runs operators and takes new ones
+    DRAINING = "draining", "Draining"  #: runs what it has, takes nothing new
+    OFFLINE = "offline", "Offline"  #: not part of the cluster's capacity
+
+
+class Evidence(models.TextChoices):
+    """How a number is known."""
+
+    ASSUMED = "assumed", "Assumed"  #: entered by a person
+    PREDICTED = "predicted", "Predicted"  #: said by a model
+    MEASURED = "measured", "Measured"  #: counted on a running system

@@ -1,0 +1,126 @@
+"""Clusters, node pools, nodes and links."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils import timezone
+
+from apps.fleet.choices import Evidence, NodeState
+
+__all__ = ["SLUG", "Cluster", "Link", "Node", "NodePool"]
+
+SLUG = RegexValidator(
+    r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z",
+    "Use 1 to 64 of a-z, 0-9, dot, dash and underscore; begin and end with a letter or digit.",
+)
+
+
+class Cluster(models.Model):
+    """A set of nodes that run queries together, and the time grid its estimates use."""
+
+    slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=80)
+    environment = models.CharField(max_length=20, blank=True, help_text="Such as prod or staging.")
+    time_zone = models.CharField(max_length=64, default="UTC")
+    subinterval_s = models.FloatField(
+        default=1.0,
+        validators=[MinValueValidator(0.001), MaxValueValidator(86_400)],
+        help_text="Width w of a subinterval, in seconds. Arrivals are kept at w/4.",
+    )
+    horizon_s = models.FloatField(
+        default=3600.0,
+        validators=[MinValueValidator(1), MaxValueValidator(31_536_000)],
+        help_text="How long a stretch of arrivals is estimated, in seconds: a whole number of subintervals.",
+    )
+    review_at_risk = models.BooleanField(
+        default=True, help_text="A person decides when only the upper end of an interval is over an objective."
+    )
+    review_assumed = models.BooleanField(
+        default=False, help_text="A person decides when the verdict rests on assumed statistics."
+    )
+    preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    @property
+    def slice_s(self) -> float:
+        """Width of a stimulus slice: a quarter of a subinterval."""
+        return self.subinterval_s / 4
+
+    @property
+    def slices(self) -> int:
+        """Slices in the horizon, a multiple of four."""
+        return 4 * round(self.horizon_s / self.subinterval_s)
+
+
+class NodePool(models.Model):
+    """Nodes of one kind."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pools")
+    name = models.CharField(max_length=64, validators=[SLUG])
+    capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
+    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    memory_bytes = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    price_per_hour = models.DecimalField(
+        max_digits=10, decimal_places=4, null=True, blank=True, validators=[MinValueValidator(0)]
+    )
+    labels = models.JSONField(default=dict, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="pool_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A machine of a pool. Capacity and cores may differ from its pool's."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    pool = models.ForeignKey(NodePool, on_delete=models.PROTECT, related_name="nodes")
+    name = models.CharField(max_length=64, validators=[SLUG])
+    capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
+    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    state = models.CharField(max_length=10, choices=NodeState.choices, default=NodeState.ACTIVE)
+    evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
+    calibrated_at = models.DateTimeField(null=True, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Link(models.Model):
+    """A directed network connection. A missing link costs nothing."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
+    source = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_out")
+    target = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_in")
+    bandwidth_bytes_s = models.FloatField(null=True, blank=True, help_text="Empty: no limit.")
+    delay_s = models.FloatField(default=0.0, validators=[MinValueValidator(0)])
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["source__name", "target__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "target"], name="one_link_per_direction"),
+            models.CheckConstraint(condition=~models.Q(source=models.F("target")), name="link_between_two_nodes"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"

@@ -1,0 +1,47 @@
+"""Work done in the background, one row each."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from apps.jobs.choices import FINISHED, JobKind, JobState
+
+__all__ = ["Job"]
+
+
+class Job(models.Model):
+    """A unit of background work: what was asked, how far it is, what came of it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=60, choices=JobKind.choices)
+    title = models.CharField(max_length=200)
+    cluster = models.ForeignKey("fleet.Cluster", null=True, blank=True, on_delete=models.CASCADE, related_name="jobs")
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
+    params = models.JSONField(default=dict)
+    state = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED, db_index=True)
+    progress = models.FloatField(default=0.0, help_text="0 to 1.")
+    step = models.CharField(max_length=200, blank=True, help_text="What it does now, in words.")
+    attempt = models.PositiveSmallIntegerField(default=0)
+    cancel_requested = models.BooleanField(default=False)
+    result = models.JSONField(null=True, blank=True, help_text="Small facts of the outcome.")
+    result_url = models.CharField(max_length=300, blank=True, help_text="Page of the outcome.")
+    result_api_url = models.CharField(max_length=300, blank=True, help_text="REST resource of the outcome.")
+    error = models.JSONField(null=True, blank=True, help_text="{code, message, faults} when failed.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in FINISHED

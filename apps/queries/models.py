@@ -1,0 +1,158 @@
+"""Queries, their versions, operators, statistics, and the arrivals of their sources."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from apps.fleet.choices import Evidence
+from apps.fleet.models import SLUG, Cluster, Node
+from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
+
+__all__ = ["ArrivalSeries", "Operator", "OperatorInput", "Placement", "Query", "QueryVersion"]
+
+
+class ArrivalSeries(models.Model):
+    """Events per slice (a quarter of a subinterval) of one source, over the cluster's horizon.
+
+    `data` is a zstd-compressed little-endian float64 array of `slices` values (`apps.queries.series`).
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="arrivals")
+    source_id = models.CharField(max_length=120, help_text="The name operators read it by.")
+    origin = models.CharField(max_length=10, choices=ArrivalOrigin.choices)
+    evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
+    description = models.CharField(max_length=200, blank=True)
+    spec = models.JSONField(default=dict, help_text="File, columns and stretch, or the generator's parameters.")
+    slice_s = models.FloatField()
+    slices = models.PositiveIntegerField()
+    data = models.BinaryField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the uncompressed data.")
+    events = models.FloatField(help_text="Total over the horizon.")
+    peak_eps = models.FloatField(help_text="Highest rate of one slice, events/s.")
+    starts_at = models.DateTimeField(null=True, blank=True, help_text="When the stretch began, where it was real.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["source_id"]
+        verbose_name_plural = "arrival series"
+        constraints = [models.UniqueConstraint(fields=["cluster", "source_id"], name="source_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.source_id
+
+    @property
+    def mean_eps(self) -> float:
+        return self.events / (self.slices * self.slice_s)
+
+
+class Query(models.Model):
+    """A continuous query with its latency objective."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="queries")
+    name = models.CharField(max_length=64, validators=[SLUG])
+    team = models.CharField(max_length=80, blank=True)
+    description = models.TextField(blank=True)
+    state = models.CharField(max_length=10, choices=QueryState.choices, default=QueryState.DRAFT, db_index=True)
+    objective_statistic = models.CharField(max_length=8, blank=True, help_text="worst, mean or q0.99.")
+    objective_bound_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.000001)])
+    priority = models.IntegerField(default=0)
+    rate_share = models.FloatField(
+        default=1.0, help_text="Share of its sources' events it was admitted with; the rest is held back at the source."
+    )
+    running_version = models.ForeignKey(
+        "QueryVersion", null=True, blank=True, on_delete=models.PROTECT, related_name="running_as"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name_plural = "queries"
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="query_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class QueryVersion(models.Model):
+    """One plan of a query. A version never changes in shape; its statistics are refined."""
+
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    note = models.CharField(max_length=200, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["query", "number"], name="version_number_once_per_query")]
+
+    def __str__(self) -> str:
+        return f"{self.query.name} v{self.number}"
+
+
+class Operator(models.Model):
+    """An operator of a version. Its id in documents is `{query}/{name}`."""
+
+    version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="operators")
+    position = models.PositiveSmallIntegerField(help_text="Listing order; breaks ties of the topological order.")
+    name = models.CharField(max_length=120)
+    kind = models.CharField(max_length=10, choices=OperatorKind.choices, default=OperatorKind.OTHER)
+    stateless = models.BooleanField(default=False)
+    bytes_per_event = models.FloatField(default=0.0, validators=[MinValueValidator(0)])
+    extra = models.JSONField(default=dict, help_text="Optional parts of the document kept as given: window, model, …")
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [
+            models.UniqueConstraint(fields=["version", "name"], name="operator_name_once_per_version"),
+            models.UniqueConstraint(fields=["version", "position"], name="operator_position_once_per_version"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class OperatorInput(models.Model):
+    """One input of an operator and the statistics known of it."""
+
+    operator = models.ForeignKey(Operator, on_delete=models.CASCADE, related_name="inputs")
+    position = models.PositiveSmallIntegerField()
+    upstream = models.ForeignKey(Operator, null=True, blank=True, on_delete=models.CASCADE, related_name="readers")
+    source_id = models.CharField(max_length=120, blank=True, help_text="Set instead of upstream for a source.")
+    selectivity = models.FloatField(validators=[MinValueValidator(0)], help_text="Events out per event in (sigma).")
+    cycles_per_event = models.FloatField(validators=[MinValueValidator(0)], help_text="CPU cycles per event (omega).")
+    evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
+    events = models.BigIntegerField(default=0, help_text="Events the statistics were taken from.")
+    measured_at = models.DateTimeField(null=True, blank=True)
+    batches = models.JSONField(default=list, help_text="[{events, outputs, cycles}] of the sample, for the interval.")
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [
+            models.UniqueConstraint(fields=["operator", "position"], name="input_position_once_per_operator"),
+            models.CheckConstraint(
+                condition=models.Q(upstream__isnull=True) ^ models.Q(source_id=""), name="input_reads_one_thing"
+            ),
+        ]
+
+
+class Placement(models.Model):
+    """Where a replica of a running version's operator is: the whole of it, or a fraction of a stateless one."""
+
+    operator = models.ForeignKey(Operator, on_delete=models.CASCADE, related_name="placements")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="placements")
+    core = models.PositiveSmallIntegerField(default=0)
+    fraction = models.FloatField(default=1.0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["operator", "node", "core"], name="one_replica_per_core"),
+            models.CheckConstraint(
+                condition=models.Q(fraction__gt=0) & models.Q(fraction__lte=1), name="fraction_in_0_1"
+            ),
+        ]
