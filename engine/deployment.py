@@ -1,0 +1,318 @@
+"""Deployment: a frozen, validated, array-backed picture of nodes, links, sources, operators and placement.
+
+Every model of the engine takes it. Database snapshots and JSON documents turn into it at the edge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from engine.checks import Parts, check_parts, check_replicas
+from engine.document import read_deployment
+from engine.elements import (
+    Batch,
+    Combine,
+    Constraints,
+    Evidence,
+    FloatArray,
+    Input,
+    InputModel,
+    Link,
+    Node,
+    Objective,
+    Operator,
+    Replica,
+    Server,
+    Source,
+    Window,
+    frozen_array,
+)
+from engine.errors import DocumentError, Fault
+from engine.export import canonical, to_document
+from engine.fields import Series
+from engine.tables import json_schema
+from engine.topology import Graph, Layout, graph_of, layout_of, order_of, servers_of
+
+__all__ = [
+    "Batch",
+    "Combine",
+    "Constraints",
+    "Deployment",
+    "Evidence",
+    "Input",
+    "InputModel",
+    "Link",
+    "Node",
+    "Objective",
+    "Operator",
+    "Replica",
+    "Server",
+    "Source",
+    "Window",
+    "json_schema",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """What runs where, and what arrives.
+
+    `subinterval_s` is w, `subintervals` is d. Build one with `Deployment.parse`, or derive it from another with the
+    ``with_`` methods, which check what they change; the constructor itself checks nothing.
+
+    Examples
+    --------
+    >>> small = Deployment.parse({
+    ...     "subinterval_s": 1.0,
+    ...     "sources": [{"id": "s", "arrivals": [10, 30]}],
+    ...     "nodes": [{"id": "n", "capacity_cps": 100.0}],
+    ...     "operators": [{"id": "f", "node": "n",
+    ...                    "inputs": [{"from": "s", "selectivity": 1, "cycles_per_event": 5}]}]})
+    >>> small.subintervals, [server.name for server in small.servers]
+    (2, ['n'])
+    """
+
+    subinterval_s: float
+    subintervals: int
+    sources: tuple[Source, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    links: tuple[Link, ...] = ()
+    combine: Combine = field(default_factory=Combine)
+    objectives: tuple[Objective, ...] = ()
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    constraints: Constraints = field(default_factory=Constraints)
+    plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, document: Any, *, placed: bool = True) -> Deployment:
+        """Read a deployment document; numpy arrays may stand where lists of numbers belong.
+
+        Without `placed`, operators may lack a node (a placement is still to be found).
+
+        Raises
+        ------
+        DocumentError
+            With every fault of the document, each with its path.
+        """
+        return cls(**read_deployment(document, placed=placed))
+
+    def to_document(self) -> dict[str, Any]:
+        """The document that parses back to this deployment; series become lists of floats."""
+        return to_document(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical content."""
+        text = json.dumps(canonical(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Topological order of the operators as indices; the listing order breaks ties."""
+        return tuple(order_of(self.operators)[0])
+
+    @cached_property
+    def servers(self) -> tuple[Server, ...]:
+        """Cores of the nodes in listing order, then the links that have a bandwidth."""
+        return servers_of(self.nodes, self.links)
+
+    @cached_property
+    def queries(self) -> tuple[str, ...]:
+        """The queries of the operators, in the order in which they appear."""
+        return tuple(dict.fromkeys(operator.query for operator in self.operators if operator.query))
+
+    def operators_of(self, query: str) -> tuple[int, ...]:
+        """Indices of the operators of `query`."""
+        return tuple(i for i, operator in enumerate(self.operators) if operator.query == query)
+
+    @cached_property
+    def operator_index(self) -> dict[str, int]:
+        """Position of every operator by its id."""
+        return {operator.id: i for i, operator in enumerate(self.operators)}
+
+    @cached_property
+    def node_index(self) -> dict[str, int]:
+        """Position of every node by its id."""
+        return {node.id: i for i, node in enumerate(self.nodes)}
+
+    def objective_of(self, query: str) -> Objective | None:
+        """The latency objective of `query`, if it has one."""
+        return next((objective for objective in self.objectives if objective.query == query), None)
+
+    @cached_property
+    def arrivals(self) -> FloatArray:
+        """Arrivals of all sources, shape (sources, d), events per subinterval."""
+        rows = [source.arrivals for source in self.sources]
+        return frozen_array(np.vstack(rows) if rows else np.zeros((0, self.subintervals)))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The dataflow as flat arrays; independent of the placement."""
+        return graph_of(self)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The placement as flat arrays.
+
+        Raises
+        ------
+        UnplacedError
+            If an operator has no node.
+        """
+        return layout_of(self)
+
+    def coarsened(self, factor: int) -> Deployment:
+        """The same deployment with `factor` subintervals summed into one (an incomplete last one is filled with zeros).
+
+        Capacity series are averaged. A polynomial model is restated for the longer subinterval as if its events were
+        spread evenly: k c0 + c1 x + c2 x^2 / k.
+        """
+        if factor < 1:
+            raise ValueError(f"factor is {factor}; allowed: a whole number of at least 1")
+        if factor == 1:
+            return self
+        derived = replace(
+            self,
+            subinterval_s=self.subinterval_s * factor,
+            subintervals=-(-self.subintervals // factor),
+            sources=tuple(replace(s, arrivals=_grouped(s.arrivals, factor)) for s in self.sources),
+            nodes=tuple(_coarse_node(node, factor) for node in self.nodes),
+            operators=tuple(_coarse_operator(operator, factor) for operator in self.operators),
+        )
+        return self._inherit(derived, "layout", *([] if self.graph.models else ["graph"]))
+
+    def with_placement(self, placement: Mapping[str, Sequence[Replica]]) -> Deployment:
+        """The same deployment with the named operators on other nodes."""
+        parts = Parts(self.subintervals)
+        nodes = {node.id: node for node in self.nodes}
+        operators = list(self.operators)
+        for name, replicas in placement.items():
+            i = self.operator_index.get(name)
+            if i is None:
+                parts.unknown(f"placement.{name}", name, "operator", self.operator_index)
+                continue
+            operators[i] = replace(operators[i], replicas=tuple(replicas))
+            check_replicas(parts, f"operators[{i}]", operators[i], nodes)
+        _refuse(parts.faults)
+        return self._inherit(replace(self, operators=tuple(operators)), "graph", "arrivals", "order", "servers")
+
+    def with_arrivals(self, arrivals: Mapping[str, Any]) -> Deployment:
+        """The same deployment with other arrivals at the named sources, each of shape (d,)."""
+        parts = Parts(self.subintervals, self.sources)
+        known = {source.id: i for i, source in enumerate(self.sources)}
+        sources = list(self.sources)
+        for name, values in arrivals.items():
+            read = Series().read(values, "arrivals", name, parts.faults)
+            if name not in known:
+                parts.unknown(f"arrivals.{name}", name, "source", known)
+            elif isinstance(read, np.ndarray):
+                sources[known[name]] = Source(name, read)
+                if len(read) != self.subintervals:
+                    message = f"{name} has {len(read)} numbers; allowed: {self.subintervals}"
+                    parts.faults.append(Fault(f"arrivals.{name}", message))
+        _refuse(parts.faults)
+        derived = replace(self, sources=tuple(sources))
+        return self._inherit(derived, "graph", "layout", "order", "servers")
+
+    def with_nodes(self, extra: Iterable[Node] = (), replaced: Mapping[str, Node] | None = None) -> Deployment:
+        """The same deployment with more nodes, or with others under the same id."""
+        changed = replaced or {}
+        nodes = tuple(changed.get(node.id, node) for node in self.nodes) + tuple(extra)
+        return replace(self, nodes=nodes)._checked()
+
+    def extended(
+        self,
+        operators: Iterable[Operator] = (),
+        sources: Iterable[Source] = (),
+        objectives: Iterable[Objective] = (),
+    ) -> Deployment:
+        """The same deployment with more operators, sources and objectives."""
+        return replace(
+            self,
+            operators=self.operators + tuple(operators),
+            sources=self.sources + tuple(sources),
+            objectives=self.objectives + tuple(objectives),
+        )._checked()
+
+    def without_query(self, query: str) -> Deployment:
+        """The same deployment without the operators, objective and priority of `query`."""
+        gone = {operator.id for operator in self.operators if operator.query == query}
+        limits = self.constraints
+        constraints = replace(
+            limits,
+            pin={name: node for name, node in limits.pin.items() if name not in gone},
+            forbid={name: nodes for name, nodes in limits.forbid.items() if name not in gone},
+            apart=tuple(group for group in limits.apart if not gone & set(group)),
+            may_split=None if limits.may_split is None else tuple(n for n in limits.may_split if n not in gone),
+        )
+        return replace(
+            self,
+            operators=tuple(operator for operator in self.operators if operator.query != query),
+            objectives=tuple(objective for objective in self.objectives if objective.query != query),
+            priorities={name: value for name, value in self.priorities.items() if name != query},
+            plans={name: value for name, value in self.plans.items() if name != query},
+            constraints=constraints,
+        )._checked()
+
+    def _checked(self) -> Deployment:
+        parts = Parts(
+            self.subintervals,
+            self.sources,
+            self.nodes,
+            self.operators,
+            self.links,
+            self.objectives,
+            self.priorities,
+            self.constraints,
+            self.plans,
+        )
+        check_parts(parts)
+        _refuse(parts.faults)
+        return self
+
+    def _inherit(self, derived: Deployment, *names: str) -> Deployment:
+        """Hand over derived arrays that the change leaves as they are, where they have been made already."""
+        for name in names:
+            if name in self.__dict__:
+                derived.__dict__[name] = self.__dict__[name]
+        return derived
+
+
+def _refuse(faults: list[Fault]) -> None:
+    if faults:
+        raise DocumentError(faults)
+
+
+def _grouped(values: FloatArray, factor: int) -> FloatArray:
+    padded = np.concatenate([values, np.zeros(-len(values) % factor)])
+    return frozen_array(padded.reshape(-1, factor).sum(axis=1))
+
+
+def _coarse_node(node: Node, factor: int) -> Node:
+    series = node.capacity_series_cps
+    if series is None:
+        return node
+    # The last capacity holds for ever, so it also fills an incomplete last subinterval.
+    padded = np.concatenate([series, np.full(-len(series) % factor, series[-1])])
+    return replace(node, capacity_series_cps=frozen_array(padded.reshape(-1, factor).mean(axis=1)))
+
+
+def _coarse_operator(operator: Operator, factor: int) -> Operator:
+    if all(entry.model is None for entry in operator.inputs):
+        return operator
+    return replace(operator, inputs=tuple(_coarse_input(entry, factor) for entry in operator.inputs))
+
+
+def _coarse_input(entry: Input, factor: int) -> Input:
+    if entry.model is None:
+        return entry
+    output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
+    return replace(entry, model=InputModel(output, cycles))

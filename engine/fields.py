@@ -1,0 +1,325 @@
+"""Field tables: one description of a document from which both the reader and the JSON Schema are made.
+
+A `Kind` reads one value: it returns what the engine keeps, or `BAD` after noting why. A `Table` is an object with named
+fields. Reading goes on after a fault, so that one pass finds everything that is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from engine.elements import frozen_array
+from engine.errors import Fault
+
+__all__ = [
+    "BAD",
+    "Anything",
+    "Choice",
+    "Field",
+    "Flag",
+    "Kind",
+    "Listed",
+    "Mapped",
+    "Number",
+    "Series",
+    "Table",
+    "Text",
+]
+
+BAD: Final[Any] = object()
+_LISTED_FAULTS = 10  # per series: a million wrong numbers are one mistake, not a million
+_SHOWN = 60
+
+
+def show(value: Any) -> str:
+    """A value as a message names it: short, in JSON's words."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return f"a list of {len(value)}"
+    text = repr(value) if isinstance(value, (str, int)) else str(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def join(parent: str, key: str | int) -> str:
+    """The path of `key` in `parent`."""
+    if isinstance(key, int):
+        return f"{parent}[{key}]"
+    return f"{parent}.{key}" if parent else key
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Words that point to the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class Kind:
+    """What a field may hold."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        """The kept form of `value`, or `BAD` after adding to `faults`."""
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        """This kind as JSON Schema (draft 2020-12)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A finite number. `above` excludes its bound, `least` includes it."""
+
+    above: float | None = None
+    least: float | None = None
+    whole: bool = False
+
+    def allowed(self) -> str:
+        kind = "a whole number" if self.whole else "a finite number"
+        if self.above is not None:
+            return f"{kind} above {self.above:g}"
+        return kind if self.least is None else f"{kind} of at least {self.least:g}"
+
+    def fits(self, value: Any) -> bool:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+            return False
+        try:
+            number = float(value)
+        except OverflowError:
+            return False
+        return (
+            math.isfinite(number)
+            and (self.above is None or number > self.above)
+            and (self.least is None or number >= self.least)
+            and (not self.whole or number.is_integer())
+        )
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if not self.fits(value):
+            faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: {self.allowed()}"))
+            return BAD
+        return int(value) if self.whole else float(value)
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+        if self.above is not None:
+            schema["exclusiveMinimum"] = self.above
+        if self.least is not None:
+            schema["minimum"] = self.least
+        return schema
+
+
+def key_name(key: str | int) -> str:
+    """How a message calls the value under `key`."""
+    return f"item {key}" if isinstance(key, int) else key
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    """A non-empty text, optionally of a pattern."""
+
+    pattern: str | None = None
+    example: str = ""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, str) and value and (self.pattern is None or re.fullmatch(self.pattern, value)):
+            return value
+        allowed = self.example or "a non-empty text"
+        faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: {allowed}"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and value in self.values:
+            return value
+        allowed = ", ".join(map(str, self.values))
+        near = suggest(value, [str(choice) for choice in self.values]) if isinstance(value, str) else ""
+        faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: {allowed}{near}"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.values)}
+
+
+class Flag(Kind):
+    """true or false."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, bool):
+            return value
+        faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: true or false"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+class Anything(Kind):
+    """Any JSON value, kept as it is."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Series(Kind):
+    """Numbers >= 0, one per subinterval; kept as a read-only float64 array of shape (d,)."""
+
+    item: Number = Number(least=0)
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and value.ndim != 1):
+            faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: a list of numbers"))
+            return BAD
+        if not len(value):
+            faults.append(Fault(join(parent, key), f"{key_name(key)} is an empty list; allowed: at least one number"))
+            return BAD
+        array = self._array(value)
+        if array is not None and np.all(np.isfinite(array)) and array.min() >= 0:
+            return frozen_array(array)
+        self._explain(value, join(parent, key), faults)
+        return BAD
+
+    @staticmethod
+    def _array(value: Any) -> Any:
+        """`value` as float64, or None if something in it is no number."""
+        if isinstance(value, np.ndarray):
+            return value.astype(np.float64, copy=False) if value.dtype.kind in "iuf" else None
+        if not set(map(type, value)) <= {int, float, np.float64, np.float32, np.int64, np.int32}:
+            return None
+        try:
+            return np.array(value, dtype=np.float64)
+        except OverflowError:
+            return None
+
+    def _explain(self, value: Any, path: str, faults: list[Fault]) -> None:
+        wrong = [i for i, item in enumerate(value) if not self.item.fits(item)]
+        allowed = self.item.allowed()
+        listed = wrong[:_LISTED_FAULTS]
+        faults.extend(Fault(f"{path}[{i}]", f"item {i} is {show(value[i])}; allowed: {allowed}") for i in listed)
+        if len(wrong) > _LISTED_FAULTS:
+            faults.append(Fault(path, f"{len(wrong) - _LISTED_FAULTS} more items are wrong in the same way"))
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "minItems": 1, "items": self.item.schema()}
+
+
+@dataclass(frozen=True)
+class Listed(Kind):
+    """A list of one kind. Faulty items are kept as `BAD`, so that indices stay those of the document."""
+
+    item: Kind
+    length: int | None = None
+    least: int = 0
+    most: int | None = None
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        path = join(parent, key)
+        if not isinstance(value, (list, tuple)):
+            faults.append(Fault(path, f"{key_name(key)} is {show(value)}; allowed: a list"))
+            return BAD
+        if len(value) < self.least or (self.most is not None and len(value) > self.most):
+            allowed = f"exactly {self.least}" if self.least == self.most else f"at least {self.least}"
+            faults.append(Fault(path, f"{key_name(key)} has {len(value)} items; allowed: {allowed}"))
+            return BAD
+        read = self.item.read
+        return [read(item, path, i, faults) for i, item in enumerate(value)]
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "array", "items": self.item.schema()}
+        if self.least:
+            schema["minItems"] = self.least
+        if self.most is not None:
+            schema["maxItems"] = self.most
+        return schema
+
+
+@dataclass(frozen=True)
+class Mapped(Kind):
+    """An object whose keys are names given by the user."""
+
+    item: Kind
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        path = join(parent, key)
+        if not isinstance(value, Mapping):
+            faults.append(Fault(path, f"{key_name(key)} is {show(value)}; allowed: an object"))
+            return BAD
+        return {name: self.item.read(item, path, name, faults) for name, item in value.items()}
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.item.schema()}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named field of a table."""
+
+    name: str
+    kind: Kind
+    required: bool = False
+    nullable: bool = False
+    help: str = ""
+
+
+class Table(Kind):
+    """An object with the given fields; every other field is a fault. Read into a dict without the faulty fields."""
+
+    def __init__(self, name: str, *fields: Field) -> None:
+        self.name = name
+        self.fields = fields
+        self._by_name = {field.name: field for field in fields}
+        self._required = [field.name for field in fields if field.required]
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        path = join(parent, key)
+        if not isinstance(value, Mapping):
+            faults.append(Fault(path, f"{self.name} is {show(value)}; allowed: an object"))
+            return BAD
+        kept: dict[str, Any] = {}
+        for name, item in value.items():
+            field = self._by_name.get(name)
+            if field is None:
+                self._unknown(name, path, faults)
+            elif item is not None or not field.nullable:
+                kept[name] = field.kind.read(item, path, name, faults)
+        for name in self._required:
+            if name not in kept:
+                faults.append(Fault(join(path, name), f"{name} is missing; {self.name} needs it"))
+                kept[name] = BAD
+        return kept
+
+    def _unknown(self, name: Any, path: str, faults: list[Fault]) -> None:
+        allowed = suggest(str(name), list(self._by_name)) or f"; allowed: {', '.join(self._by_name)}"
+        faults.append(Fault(join(path, str(name)), f"{name} is not a field of {self.name}{allowed}"))
+
+    def schema(self) -> dict[str, Any]:
+        properties = {}
+        for field in self.fields:
+            schema = field.kind.schema()
+            if field.nullable and schema:
+                schema = {"anyOf": [schema, {"type": "null"}]}
+            properties[field.name] = ({"description": field.help} if field.help else {}) | schema
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        return schema | ({"required": self._required} if self._required else {})

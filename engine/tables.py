@@ -1,0 +1,166 @@
+"""The field tables of the deployment document: the only place that says which fields exist and what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.fields import Anything, Choice, Field, Flag, Listed, Mapped, Number, Series, Table, Text
+
+__all__ = ["CANDIDATE", "DEPLOYMENT", "FORMAT", "OPERATOR", "SOURCE", "VERSION", "json_schema"]
+
+FORMAT = "sluice/deployment"
+VERSION = 1
+
+ID = Text()
+NOT_NEGATIVE = Number(least=0)
+POSITIVE = Number(above=0)
+INDEX = Number(least=0, whole=True)
+COUNT = Number(least=1, whole=True)
+STATISTIC = Text(
+    r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
+)
+KINDS = ("source", "filter", "map", "join", "aggregate", "window", "sink", "other")
+
+SOURCE = Table(
+    "a source",
+    Field("id", ID, required=True),
+    Field("arrivals", Series(), required=True, help="events in every subinterval"),
+)
+NODE = Table(
+    "a node",
+    Field("id", ID, required=True),
+    Field("capacity_cps", POSITIVE, help="cycles/s of one core"),
+    Field(
+        "capacity_series_cps", Series(), help="cycles/s of one core, per subinterval; the last also holds afterwards"
+    ),
+    Field("cores", COUNT),
+    Field("pool", ID, nullable=True),
+    Field("price_per_hour", NOT_NEGATIVE, nullable=True),
+    Field("memory_bytes", NOT_NEGATIVE, nullable=True),
+    Field("labels", Mapped(Text())),
+)
+MODEL = Table(
+    "a model",
+    Field("output", Listed(Number(), least=3, most=3), required=True, help="c0, c1, c2: events put out"),
+    Field("cycles", Listed(Number(), least=3, most=3), required=True, help="c0, c1, c2: cycles"),
+)
+BATCH = Table(
+    "a batch",
+    Field("events", NOT_NEGATIVE, required=True),
+    Field("outputs", NOT_NEGATIVE, required=True),
+    Field("cycles", NOT_NEGATIVE, required=True),
+)
+INPUT = Table(
+    "an input",
+    Field("from", ID, required=True, help="a source or another operator"),
+    Field("selectivity", NOT_NEGATIVE, help="events put out per event read; needed without a model"),
+    Field("cycles_per_event", NOT_NEGATIVE, help="needed without a model"),
+    Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
+    Field("batches", Listed(BATCH), help="the sample behind the statistics, batch by batch"),
+)
+PART = Table(
+    "a part of a split",
+    Field("node", ID, required=True),
+    Field("core", INDEX),
+    Field("fraction", POSITIVE, required=True),
+)
+WINDOW = Table(
+    "a window",
+    Field("policy", Choice(("time", "count")), required=True),
+    Field("type", Choice(("tumbling", "sliding")), required=True),
+    Field("size", POSITIVE, required=True, help="seconds or events"),
+    Field("slide", POSITIVE, nullable=True, help="needed for a sliding window"),
+)
+EVIDENCE = Table(
+    "evidence",
+    Field("kind", Choice(("assumed", "predicted", "measured")), required=True),
+    Field("events", NOT_NEGATIVE),
+    Field("age_s", NOT_NEGATIVE, nullable=True),
+)
+OPERATOR = Table(
+    "an operator",
+    Field("id", ID, required=True),
+    Field("node", ID),
+    Field("core", INDEX),
+    Field("split", Listed(PART, least=1), help="instead of node: shares that add up to 1"),
+    Field("inputs", Listed(INPUT), required=True),
+    Field("bytes_per_event", NOT_NEGATIVE),
+    Field("stateless", Flag(), nullable=True),
+    Field("query", ID, nullable=True),
+    Field("kind", Choice(KINDS), nullable=True),
+    Field("window", WINDOW, nullable=True),
+    Field("state_bytes", NOT_NEGATIVE, nullable=True),
+    Field("tuple_values_in", NOT_NEGATIVE, nullable=True),
+    Field("tuple_values_out", NOT_NEGATIVE, nullable=True),
+    Field("evidence", EVIDENCE, nullable=True),
+    Field("expression", Anything(), nullable=True),
+)
+LINK = Table(
+    "a link",
+    Field("from", ID, required=True),
+    Field("to", ID, required=True),
+    Field("bandwidth_bytes_s", POSITIVE, nullable=True, help="null: no limit"),
+    Field("delay_s", NOT_NEGATIVE),
+)
+COMBINE = Table(
+    "combine",
+    Field("kind", Choice(("sum", "max", "interference")), required=True),
+    Field("alpha", NOT_NEGATIVE, help="for interference only"),
+)
+OBJECTIVE = Table(
+    "an objective",
+    Field("query", ID, required=True),
+    Field("statistic", STATISTIC, required=True),
+    Field("bound_s", POSITIVE, required=True),
+)
+CONSTRAINTS = Table(
+    "constraints",
+    Field("pin", Mapped(ID), help="operator: the node it must stay on"),
+    Field("forbid", Mapped(Listed(ID)), help="operator: nodes it must not be on"),
+    Field("apart", Listed(Listed(ID, least=2)), help="operators that must not share a node"),
+    Field("max_moves", INDEX, nullable=True),
+    Field("may_split", Listed(ID), nullable=True),
+)
+PRIORITY = Number(whole=True)
+
+DEPLOYMENT = Table(
+    "a deployment",
+    Field("format", Choice((FORMAT,))),
+    Field("version", Choice((VERSION,))),
+    Field("subinterval_s", POSITIVE, required=True),
+    Field("subintervals", COUNT, help="needed only without sources"),
+    Field("sources", Listed(SOURCE)),
+    Field("nodes", Listed(NODE)),
+    Field("operators", Listed(OPERATOR)),
+    Field("links", Listed(LINK)),
+    Field("combine", COMBINE),
+    Field("objectives", Listed(OBJECTIVE)),
+    Field("priorities", Mapped(PRIORITY)),
+    Field("constraints", CONSTRAINTS),
+    Field("plans", Mapped(Listed(Listed(OPERATOR)))),
+)
+CANDIDATE = Table(
+    "a candidate",
+    Field("query", ID, required=True),
+    Field("operators", Listed(OPERATOR, least=1), required=True),
+    Field("sources", Listed(SOURCE)),
+    Field(
+        "objective",
+        Table("an objective", Field("statistic", STATISTIC, required=True), Field("bound_s", POSITIVE, required=True)),
+        nullable=True,
+    ),
+    Field("priority", PRIORITY),
+    Field("may_wait_s", NOT_NEGATIVE),
+)
+
+
+def json_schema() -> dict[str, Any]:
+    """The deployment document as JSON Schema (draft 2020-12), made from the field tables.
+
+    Rules that reach across fields (unknown nodes, cycles, equal lengths) are beyond a schema; `Deployment.parse` has them.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Sluice deployment",
+        "description": f"Format {FORMAT}, version {VERSION}",
+    } | DEPLOYMENT.schema()
