@@ -132,20 +132,20 @@ CELERY_TASK_SOFT_TIME_LIMIT = ENV.task_visibility_s * 0.8
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TIMEZONE = "UTC"
 
-# -- REST
+# -- REST: classes are named by their own modules, since apps.core.api needs REST framework loaded already
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "apps.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["apps.accounts.permissions.ScopePermission"],
-    "DEFAULT_PAGINATION_CLASS": "apps.core.api.CursorPagination",
+    "DEFAULT_PAGINATION_CLASS": "apps.core.pagination.CursorPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["apps.core.api.StrictJSONParser", "rest_framework.parsers.MultiPartParser"],
+    "DEFAULT_PARSER_CLASSES": ["apps.core.parsers.StrictJSONParser", "rest_framework.parsers.MultiPartParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "apps.core.api.exception_handler",
-    "DEFAULT_THROTTLE_CLASSES": ["apps.core.api.TokenRateThrottle"],
+    "EXCEPTION_HANDLER": "apps.core.problems.exception_handler",
+    "DEFAULT_THROTTLE_CLASSES": ["apps.core.throttling.TokenRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"token": "1200/min"},
 }
 SPECTACULAR_SETTINGS = {
@@ -163,6 +163,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_MAX_BYTES
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 
 # -- sessions and security
+CSRF_FAILURE_VIEW = "apps.core.pages.csrf_failure"
 LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "/"
 AUTH_PASSWORD_VALIDATORS = [
@@ -186,13 +187,14 @@ USE_I18N = False
 # -- static files
 STATIC_URL = "/static/"
 STATIC_ROOT = ENV.var_dir / "static"
+STATIC_ROOT.mkdir(exist_ok=True)
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "formatters": {"line": {"()": "apps.core.logs.line_formatter"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": ENV.log_level},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -25,19 +26,29 @@ class Job(models.Model):
     state = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED, db_index=True)
     progress = models.FloatField(default=0.0, help_text="0 to 1.")
     step = models.CharField(max_length=200, blank=True, help_text="What it does now, in words.")
-    attempt = models.PositiveSmallIntegerField(default=0)
+    attempt = models.PositiveSmallIntegerField(default=0, help_text="Starts so far; only the last one may store.")
+    dedupe_key = models.CharField(max_length=200, blank=True, help_text="At most one job of a key waits at a time.")
+    worker = models.CharField(max_length=120, blank=True, help_text="Which worker has or had it.")
     cancel_requested = models.BooleanField(default=False)
     result = models.JSONField(null=True, blank=True, help_text="Small facts of the outcome.")
     result_url = models.CharField(max_length=300, blank=True, help_text="Page of the outcome.")
     result_api_url = models.CharField(max_length=300, blank=True, help_text="REST resource of the outcome.")
     error = models.JSONField(null=True, blank=True, help_text="{code, message, faults} when failed.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    sent_at = models.DateTimeField(default=timezone.now, help_text="When its task was last sent.")
     started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["dedupe_key"],
+                condition=models.Q(state=JobState.QUEUED) & ~models.Q(dedupe_key=""),
+                name="one_job_of_a_key_waits",
+            )
+        ]
 
     def __str__(self) -> str:
         return self.title
@@ -45,3 +56,9 @@ class Job(models.Model):
     @property
     def is_finished(self) -> bool:
         return self.state in FINISHED
+
+    def as_json(self) -> dict[str, Any]:
+        """The job as REST shows it; the layer below answers 202 with it."""
+        from apps.jobs.serializers import JobSerializer  # the serializer is made from this model
+
+        return dict(JobSerializer(self).data)

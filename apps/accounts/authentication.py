@@ -1,0 +1,58 @@
+"""Bearer tokens for the REST API."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from apps.accounts.models import Token, User
+from apps.accounts.services import token_digest, token_used
+from apps.core.errors import Forbidden, NotAuthenticated
+
+__all__ = ["TokenAuthentication"]
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer slu_…`.
+
+    The token is found by its digest, so that comparing takes the same time for every guess.
+    """
+
+    def authenticate(self, request: Request) -> tuple[User, Token] | None:
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if not scheme:
+            return None
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise NotAuthenticated("Authorization: only `Bearer slu_…` is understood.")
+        token = Token.objects.select_related("user").filter(digest=token_digest(secret.strip())).first()
+        if token is None or not token.user.is_active:
+            raise NotAuthenticated("The token is not known.")
+        self._check(request, token)
+        token_used(token=token)
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="sluice"'
+
+    def _check(self, request: Request, token: Token) -> None:
+        if token.revoked_at is not None:
+            raise NotAuthenticated(f"The token {token} was revoked.", code="token_revoked")
+        if token.expires_at is not None and token.expires_at <= timezone.now():
+            message = f"The token {token} expired at {token.expires_at:%Y-%m-%d %H:%M} UTC."
+            raise NotAuthenticated(message, code="token_expired")
+        address = request.META.get("REMOTE_ADDR", "")
+        if token.networks and not _within(address, token.networks):
+            message = f"The token {token} cannot be used from {address or 'an unknown address'}."
+            raise Forbidden(message, code="token_network")
+
+
+def _within(address: str, networks: list[str]) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)

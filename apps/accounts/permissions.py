@@ -1,0 +1,61 @@
+"""Which scope an API call needs, and whether its caller has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+
+from apps.accounts.choices import ROLE_SCOPES, Role, Scope
+from apps.accounts.models import Token, User
+from apps.core.errors import Forbidden
+
+__all__ = ["ScopePermission", "SessionOnly", "role_hint", "scopes_of"]
+
+
+class ScopePermission(BasePermission):
+    """The caller needs the scope that the view's `scopes` names for the method.
+
+    `scopes = {"POST": "admit"}`; a viewset's action may stand instead of a method: `{"apply": "admit"}`. Without an
+    entry reading needs `read` and everything else `operate`.
+    """
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not request.user or not request.user.is_authenticated:
+            return False  # REST framework makes it 401
+        needed = needed_scope(request.method, view)
+        if needed not in scopes_of(request.user, request.auth):
+            who = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
+            raise Forbidden(f"{who} does not have the scope {needed!r}. {role_hint(needed)}", code="scope_missing")
+        return True
+
+
+class SessionOnly(BasePermission):
+    """For what a person does, never a token: a stolen token must not make another one."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if isinstance(request.auth, Token):
+            raise Forbidden("A token cannot change tokens. Sign in to do it.", code="session_only")
+        return True
+
+
+def needed_scope(method: str, view: Any) -> str:
+    scopes: Mapping[str, str] = getattr(view, "scopes", {})
+    default = Scope.READ if method in SAFE_METHODS else Scope.OPERATE
+    return scopes.get(getattr(view, "action", None) or "", scopes.get(method, default))
+
+
+def scopes_of(user: User, token: object = None) -> frozenset[str]:
+    """What the caller may do now: a token never more than its owner, also after the owner's role was lowered."""
+    if isinstance(token, Token):
+        held = frozenset(Scope.values) if Scope.ADMIN in token.scopes else frozenset(token.scopes)
+        return held & user.scopes
+    return user.scopes
+
+
+def role_hint(scope: str) -> str:
+    """Which roles would do, in words."""
+    roles = [str(Role(role).label) for role, scopes in ROLE_SCOPES.items() if scope in scopes]
+    return f"It needs the role {' or '.join(roles)}."

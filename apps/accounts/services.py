@@ -1,0 +1,129 @@
+"""Changes to people and tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.choices import Role, Scope
+from apps.accounts.models import Token, User
+from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
+
+__all__ = ["token_create", "token_digest", "token_revoke", "token_used", "user_create"]
+
+_USED_EVERY = timedelta(minutes=1)
+
+
+def token_digest(secret: str) -> str:
+    """What is stored of a token. A plain hash is enough: the secret has 256 random bits, nothing to guess."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@transaction.atomic
+def user_create(*, username: str, password: str, role: str = Role.VIEWER, email: str = "") -> User:
+    """Create a person who can sign in."""
+    faults = []
+    if role not in Role.values:
+        faults.append(Fault("role", f"{role!r} is not one of {', '.join(Role.values)}"))
+    user = User(username=username, email=email, role=role)
+    user.set_password(password)
+    try:
+        user.clean_fields()
+    except ValidationError as error:
+        faults += [fault for fault in field_faults(error) if fault.path != "role"]
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        faults += field_faults({"password": error.messages})
+    if faults:
+        raise Malformed("The user cannot be created.", faults)
+    if User.objects.filter(username=username).exists():
+        raise Conflict(f"There is a user {username!r} already.", [("username", "is taken")])
+    user.save()
+    return user
+
+
+@transaction.atomic
+def token_create(
+    *,
+    user: User,
+    name: str,
+    scopes: Sequence[str],
+    expires_at: datetime | None = None,
+    networks: Sequence[str] = (),
+) -> tuple[Token, str]:
+    """Create a token of `user`; returns it and its secret (`slu_…`), which is shown once and stored nowhere.
+
+    Raises
+    ------
+    Malformed
+        An unknown or missing scope, an expiry in the past, an address that is no network, no name.
+    Forbidden
+        A scope that the user does not have.
+    """
+    faults = [*_scope_faults(scopes), *_network_faults(networks)]
+    if not name.strip() or len(name) > 80:
+        faults.append(Fault("name", "give it a name of 1 to 80 characters"))
+    if expires_at is not None and expires_at <= timezone.now():
+        faults.append(Fault("expires_at", f"{expires_at.isoformat()} has passed already"))
+    if faults:
+        raise Malformed("The token cannot be created.", faults)
+    beyond = sorted(set(scopes) - user.scopes)
+    if beyond:
+        message = f"your role ({user.get_role_display()}) does not have {', '.join(beyond)}"
+        raise Forbidden(f"A token cannot do more than its owner: {message}.", [("scopes", message)])
+    secret = f"slu_{secrets.token_urlsafe(32)}"
+    token = Token.objects.create(
+        user=user,
+        name=name.strip(),
+        prefix=secret[:10],
+        digest=token_digest(secret),
+        scopes=[scope for scope in Scope.values if scope in scopes],
+        networks=[str(ipaddress.ip_network(network, strict=False)) for network in networks],
+        expires_at=expires_at,
+    )
+    return token, secret
+
+
+@transaction.atomic
+def token_revoke(*, token: Token) -> Token:
+    """End a token now. Revoking twice changes nothing."""
+    if token.revoked_at is None:
+        token.revoked_at = timezone.now()
+        token.save(update_fields=["revoked_at"])
+    return token
+
+
+def token_used(*, token: Token) -> None:
+    """Note that a token was used, at most once a minute, so that reading costs no write each time."""
+    now = timezone.now()
+    if token.last_used_at is None or now - token.last_used_at >= _USED_EVERY:
+        Token.objects.filter(pk=token.pk).update(last_used_at=now)
+
+
+def _scope_faults(scopes: Sequence[str]) -> list[Fault]:
+    if not scopes:
+        return [Fault("scopes", f"choose at least one of {', '.join(Scope.values)}")]
+    return [
+        Fault(f"scopes[{index}]", f"{scope!r} is not one of {', '.join(Scope.values)}")
+        for index, scope in enumerate(scopes)
+        if scope not in Scope.values
+    ]
+
+
+def _network_faults(networks: Sequence[str]) -> list[Fault]:
+    faults = []
+    for index, network in enumerate(networks):
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            faults.append(Fault(f"networks[{index}]", f"{network!r} is not a network such as 10.0.0.0/8 or fd00::/8"))
+    return faults

@@ -1,0 +1,81 @@
+"""Whether the parts of the installation answer."""
+
+from __future__ import annotations
+
+import time
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+
+__all__ = ["healthz", "redis_client", "worker_beat"]
+
+_BEAT_KEY = "sluice:worker:beat"
+_BEAT_LIFE_S = 15
+
+
+def redis_client(timeout_s: float = 0.5) -> redis.Redis:
+    """A client that gives up soon: for checks, not for work."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_connect_timeout=timeout_s, socket_timeout=timeout_s, retry=None
+    )
+
+
+def worker_beat() -> None:
+    """Called by each Celery worker every few seconds; the key expires when all workers are gone."""
+    try:
+        with redis_client() as client:
+            client.set(_BEAT_KEY, f"{time.time():.0f}", ex=_BEAT_LIFE_S)
+    except redis.RedisError:
+        return  # the check then says that Redis is gone, which is the truth
+
+
+def healthz(request: HttpRequest) -> JsonResponse:
+    """`/healthz`: is this web process able to serve? For anyone, without a login; it says no more than states.
+
+    200 when the database answers and its tables are up to date: pages can be read. Redis and workers are shown
+    (`ok` or `gone`) without changing the status, since a web process must not be restarted because they are.
+    `/healthz?full=1` is for dashboards and the launcher: 503 if anything is not `ok`.
+    """
+    parts = {"database": _database(), **_redis_and_worker()}
+    if parts["database"] == "ok":
+        parts["migrations"] = _migrations()
+    down = sorted(name for name, state in parts.items() if state != "ok")
+    vital = {"database", "migrations"} & set(down)
+    failed = bool(down) if request.GET.get("full") else bool(vital)
+    status = "down" if vital else "degraded" if down else "ok"
+    response = JsonResponse({"status": status, **parts, "down": down}, status=503 if failed else 200)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _database() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        return "gone"
+    return "ok"
+
+
+_migrated = False
+
+
+def _migrations() -> str:
+    """Checked until they are complete once; afterwards only a new process can bring new ones."""
+    global _migrated
+    if not _migrated:
+        executor = MigrationExecutor(connection)
+        _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return "ok" if _migrated else "missing"
+
+
+def _redis_and_worker() -> dict[str, str]:
+    try:
+        with redis_client() as client:
+            beats = client.get(_BEAT_KEY)
+    except redis.RedisError:
+        return {"redis": "gone", "worker": "unknown"}
+    return {"redis": "ok", "worker": "ok" if beats else "gone"}

@@ -1,0 +1,33 @@
+"""Log lines that carry the id of the request or job they belong to."""
+
+from __future__ import annotations
+
+import logging
+
+import structlog
+
+__all__ = ["line_formatter", "request_id"]
+
+_SHARED = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def line_formatter() -> logging.Formatter:
+    """Formatter for `settings.LOGGING`: one readable line, bound values (request_id, job) at its end."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
+        ],
+    )
+
+
+def request_id() -> str:
+    """The id of the request being served; empty outside of one."""
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))

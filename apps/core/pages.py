@@ -1,0 +1,80 @@
+"""Error answers outside of REST views: pages, htmx fragments, and JSON for addresses below /api/."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+
+from apps.core.errors import Forbidden, Malformed, Missing, SluiceError
+
+__all__ = ["bad_request", "csrf_failure", "error_response", "forbidden", "not_found", "server_error"]
+
+_log = logging.getLogger(__name__)
+
+
+class _Unexpected(SluiceError):
+    code, status = "internal", 500
+
+
+def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
+    """The answer to a refused request in the form its sender reads.
+
+    Below /api/ it is the JSON of every REST error. Otherwise the template `ui/error.html`, or for htmx requests
+    `ui/error_fragment.html`, with the context status, title, message, faults, request_id, retry_after_s.
+    """
+    request_id = getattr(request, "request_id", "")
+    if request.path.startswith("/api/"):
+        body = {**error.as_dict(), "request_id": request_id}
+        return JsonResponse(body, status=error.status, headers=error.headers)
+    context = {
+        "status": error.status,
+        "title": HTTPStatus(error.status).phrase,
+        "message": error.message,
+        "faults": error.faults,
+        "request_id": request_id,
+        "retry_after_s": error.retry_after_s,
+    }
+    template = "ui/error_fragment.html" if getattr(request, "htmx", False) else "ui/error.html"
+    return HttpResponse(_render(request, template, context), status=error.status, headers=error.headers)
+
+
+def _render(request: HttpRequest, template: str, context: dict[str, object]) -> str:
+    """The page with its frame; without the frame (it reads the database) when that fails too."""
+    try:
+        return render_to_string(template, context, request=request)
+    except Exception:
+        _log.exception("the error page cannot be rendered with its frame")
+        return render_to_string("core/error_plain.html", context)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler400"""
+    return error_response(request, Malformed("The request cannot be read."))
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler403"""
+    return error_response(request, Forbidden(str(exception) or "You may not do this."))
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """handler404"""
+    hint = " Addresses of the API do not end in a slash." if _api_slash(request.path) else ""
+    return error_response(request, Missing(f"There is nothing at {request.path}.{hint}"))
+
+
+def _api_slash(path: str) -> bool:
+    return path.startswith("/api/v1/") and path.endswith("/")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """CSRF_FAILURE_VIEW"""
+    return error_response(request, Forbidden("The form has expired or was sent from another site. Reload the page."))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """handler500: says that it is our fault and under which id it is in the log, never a stack trace."""
+    return error_response(request, _Unexpected("Something went wrong inside Sluice. The log has it by the request id."))

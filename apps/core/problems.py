@@ -1,0 +1,122 @@
+"""Every error of the REST API in one form: {"code", "message", "faults": [{"path", "message"}], "request_id"}."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import redis.exceptions
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, ValidationError
+from django.db import IntegrityError, InterfaceError, OperationalError
+from django.db.models import ProtectedError
+from django.http import Http404
+from kombu.exceptions import OperationalError as BrokerError
+from rest_framework import exceptions as rest
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from apps.core import errors
+from apps.core.errors import SluiceError, field_faults
+from apps.core.idempotency import Replay
+
+__all__ = ["as_sluice_error", "exception_handler"]
+
+_log = logging.getLogger(__name__)
+
+_BY_STATUS: dict[int, type[SluiceError]] = {
+    kind.status: kind
+    for kind in (
+        errors.Malformed,
+        errors.NotAuthenticated,
+        errors.Forbidden,
+        errors.Missing,
+        errors.Conflict,
+        errors.PreconditionFailed,
+        errors.TooLarge,
+        errors.Impossible,
+        errors.TooMany,
+        errors.Unavailable,
+    )
+}
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+    """REST framework's EXCEPTION_HANDLER: unexpected errors become 500 with a request id, never a stack trace."""
+    if isinstance(error, Replay):
+        return error.response
+    set_rollback()
+    request_id = getattr(context["request"], "request_id", "") if context.get("request") else ""
+    known = _from_rest(error) if isinstance(error, rest.APIException) else as_sluice_error(error)
+    if known is None:
+        _log.exception("unexpected error in the API")
+        body: dict[str, Any] = {"code": "internal", "message": "Something went wrong inside Sluice.", "faults": []}
+        return Response({**body, "request_id": request_id}, status=500)
+    headers = dict(known.headers)
+    if known.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="sluice"'
+    status = getattr(error, "status_code", known.status)
+    return Response({**known.as_dict(), "request_id": request_id}, status=status, headers=headers)
+
+
+def as_sluice_error(error: Exception) -> SluiceError | None:
+    """The refusal that a Django, database, Redis or engine error amounts to; None for an unexpected one."""
+    match error:
+        case SluiceError():
+            return error
+        case Http404():
+            return errors.Missing(str(error) or "There is nothing at this address.")
+        case PermissionDenied():
+            return errors.Forbidden(str(error) or "You may not do this.")
+        case RequestDataTooBig():
+            return errors.TooLarge("The request is larger than what is taken.")
+        case ValidationError():
+            return _invalid(field_faults(error))
+        case ProtectedError():
+            return _protected(error)
+        case IntegrityError():
+            return errors.Conflict(_integrity_message(error))
+        case OperationalError() | InterfaceError():
+            return _database(error)
+        case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | BrokerError():
+            return errors.Unavailable("Redis does not answer. What needs no worker goes on; try again later.")
+    if getattr(error, "faults", None) is not None and hasattr(error, "code"):
+        return errors.from_engine(error)
+    return None
+
+
+def _database(error: Exception) -> SluiceError:
+    if "locked" in str(error).lower():
+        return errors.Unavailable("The database is busy. Try again in a moment.", retry_after_s=2)
+    return errors.Unavailable("The database does not answer. Try again later.")
+
+
+def _protected(error: ProtectedError) -> SluiceError:
+    users = sorted({f"{held._meta.verbose_name} {held}" for held in error.protected_objects})
+    shown = ", ".join(users[:5]) + (" and more" if len(users) > 5 else "")
+    return errors.Conflict(f"It is still used by {shown}.")
+
+
+def _integrity_message(error: IntegrityError) -> str:
+    """Databases name the constraint or the columns; that much is safe to show and says what collided."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    if "unique" in text.lower():
+        return f"Something with the same identity exists already ({text.rpartition(': ')[2].strip()})."
+    return f"It contradicts a rule of the stored data ({text.rpartition(': ')[2].strip()})."
+
+
+def _invalid(faults: tuple[errors.Fault, ...]) -> SluiceError:
+    if len(faults) == 1:
+        only = faults[0]
+        return errors.Malformed(f"{only.path}: {only.message}" if only.path else only.message, faults)
+    return errors.Malformed(f"{len(faults)} fields are not right.", faults)
+
+
+def _from_rest(error: rest.APIException) -> SluiceError:
+    if isinstance(error, rest.ValidationError):
+        return _invalid(field_faults(error.detail))
+    if isinstance(error, rest.Throttled):
+        return errors.TooMany("Too many requests. Slow down.", retry_after_s=error.wait or 1)
+    kind = _BY_STATUS.get(error.status_code, errors.Malformed if error.status_code < 500 else errors.Unavailable)
+    codes = error.get_codes()
+    code = codes if isinstance(codes, str) and error.status_code in {405, 406, 415} else None
+    return kind(str(error.detail), code=code)

@@ -1,0 +1,55 @@
+"""Serializers that refuse what they do not know."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+__all__ = ["StrictModelSerializer", "StrictSerializer"]
+
+
+class _Strict:
+    """Unknown fields are an error naming the nearest known one; read-only fields may only repeat their value.
+
+    The latter lets a client send back what it has read, and tells it when it tries to change what it cannot.
+    """
+
+    def to_internal_value(self, data: Any) -> Any:
+        problems: dict[str, Any] = self._unknown(data) if isinstance(data, Mapping) else {}
+        try:
+            values = super().to_internal_value(data)  # type: ignore[misc]
+        except serializers.ValidationError as error:
+            raise serializers.ValidationError({**error.detail, **problems}) from None
+        if problems:
+            raise serializers.ValidationError(problems)
+        return values
+
+    def _unknown(self, data: Mapping[str, Any]) -> dict[str, list[str]]:
+        writable = [name for name, field in self.fields.items() if not field.read_only]  # type: ignore[attr-defined]
+        problems = {}
+        for name in data:
+            if name not in self.fields:  # type: ignore[attr-defined]
+                problems[name] = [_unknown_message(name, writable)]
+            elif name not in writable and not self._repeats(name, data[name]):
+                problems[name] = ["this field cannot be set"]
+        return problems
+
+    def _repeats(self, name: str, value: Any) -> bool:
+        instance = getattr(self, "instance", None)
+        return instance is not None and self.to_representation(instance).get(name) == value  # type: ignore[attr-defined]
+
+
+def _unknown_message(name: str, allowed: list[str]) -> str:
+    near = difflib.get_close_matches(name, allowed, 1)
+    return f"unknown field; did you mean {near[0]}?" if near else f"unknown field; allowed are {', '.join(allowed)}"
+
+
+class StrictSerializer(_Strict, serializers.Serializer):
+    """`serializers.Serializer` that refuses unknown fields."""
+
+
+class StrictModelSerializer(_Strict, serializers.ModelSerializer):
+    """`serializers.ModelSerializer` that refuses unknown fields."""

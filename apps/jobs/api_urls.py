@@ -1,0 +1,6 @@
+from apps.core.api import Router
+from apps.jobs.api import JobViewSet
+
+router = Router()
+router.register("jobs", JobViewSet, basename="job")
+urlpatterns = router.urls

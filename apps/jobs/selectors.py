@@ -1,0 +1,30 @@
+"""Reads of jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from apps.jobs.choices import JobState
+from apps.jobs.models import Job
+from apps.jobs.services import LOST_AFTER
+
+__all__ = ["jobs_lost", "jobs_visible"]
+
+# A queue may be long; only after this long is a message believed lost and sent again.
+_QUEUED_TOO_LONG = timedelta(seconds=60)
+
+
+def jobs_lost() -> QuerySet[Job]:
+    """Jobs whose worker gave no sign of life for `LOST_AFTER`, or whose task seems to have been lost on its way."""
+    now = timezone.now()
+    silent = Q(state=JobState.RUNNING, heartbeat_at__lt=now - LOST_AFTER)
+    unsent = Q(state=JobState.QUEUED, sent_at__lt=now - _QUEUED_TOO_LONG)
+    return Job.objects.filter(silent | unsent).order_by("created_at")
+
+
+def jobs_visible() -> QuerySet[Job]:
+    """Every job with what lists show of it, newest first."""
+    return Job.objects.select_related("cluster", "requested_by")

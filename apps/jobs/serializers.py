@@ -1,0 +1,58 @@
+"""Jobs as REST shows them."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.jobs.models import Job
+
+__all__ = ["JobSerializer"]
+
+
+class _FaultSerializer(serializers.Serializer):
+    path = serializers.CharField(allow_blank=True)
+    message = serializers.CharField()
+
+
+class _JobErrorSerializer(serializers.Serializer):
+    code = serializers.CharField()
+    message = serializers.CharField()
+    faults = _FaultSerializer(many=True)
+
+
+class JobSerializer(serializers.ModelSerializer):
+    """State, progress (0 to 1), step in words, and where the result is."""
+
+    url = serializers.SerializerMethodField()
+    cluster = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    requested_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    error = _JobErrorSerializer(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Job
+        fields = [
+            "id",
+            "url",
+            "kind",
+            "title",
+            "cluster",
+            "requested_by",
+            "state",
+            "progress",
+            "step",
+            "attempt",
+            "cancel_requested",
+            "result",
+            "result_url",
+            "result_api_url",
+            "error",
+            "created_at",
+            "started_at",
+            "finished_at",
+        ]
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField())
+    def get_url(self, job: Job) -> str:
+        return f"/api/v1/jobs/{job.pk}"

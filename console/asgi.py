@@ -1,0 +1,21 @@
+"""HTTP and WebSockets for uvicorn: `uvicorn console.asgi:application`."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+
+# ruff: noqa: E402 - the order matters: apps are loaded before what imports their models
+from django.core.asgi import get_asgi_application
+
+http = get_asgi_application()
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.urls import path
+
+from apps.core.asgi import BodyLimit
+from apps.core.consumers import ChangesConsumer
+
+websocket = AuthMiddlewareStack(URLRouter([path("ws/", ChangesConsumer.as_asgi())]))
+application = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": AllowedHostsOriginValidator(websocket)})
