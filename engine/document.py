@@ -25,7 +25,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import BAD
 from engine.tables import DEPLOYMENT
 
-__all__ = ["build_operators", "build_source", "read_deployment"]
+__all__ = ["build_operators", "build_source", "read_deployment", "whole"]
 
 
 def whole(record: Any) -> bool:

@@ -41,7 +41,7 @@ class EngineError(Exception):
 
 
 class DocumentError(EngineError):
-    """A document that does not describe a deployment. Carries every fault found, not only the first."""
+    """A document that describes no deployment. Carries every fault found, not only the first."""
 
     code = "malformed"
 

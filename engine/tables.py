@@ -157,7 +157,7 @@ CANDIDATE = Table(
 def json_schema() -> dict[str, Any]:
     """The deployment document as JSON Schema (draft 2020-12), made from the field tables.
 
-    Rules that reach across fields (unknown nodes, cycles, equal lengths) are beyond a schema; `Deployment.parse` has them.
+    Rules that reach across fields (unknown nodes, cycles, lengths) are beyond a schema; `Deployment.parse` has them.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
