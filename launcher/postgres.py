@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import pwd
 import shutil
@@ -36,14 +35,14 @@ def find_tools() -> Path | None:
     folders = [
         str(Path(os.path.realpath(found)).parent) for name in ("postgres", "initdb") if (found := shutil.which(name))
     ]
-    folders += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
+    folders += [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     return next(
         (Path(f) for f in folders if os.access(f"{f}/initdb", os.X_OK) and os.access(f"{f}/postgres", os.X_OK)), None
     )
 
 
 def _as_other_user() -> list[str] | None:
-    """PostgreSQL refuses to run as root: the prefix that runs a command as `postgres`; [] when not root, None when it cannot be done."""
+    """Prefix that runs a command as `postgres`, for PostgreSQL refuses root; [] when not root, None if it cannot be done."""
     if os.geteuid() != 0:
         return []
     try:
