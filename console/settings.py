@@ -157,6 +157,23 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "apps.core.schema.describe_conventions",
+    ],
+    "ENUM_NAME_OVERRIDES": {
+        "AdmissionState": "apps.admission.choices.AdmissionState",
+        "Evidence": "apps.fleet.choices.Evidence",
+        "JobKind": "apps.jobs.choices.JobKind",
+        "JobState": "apps.jobs.choices.JobState",
+        "NodeState": "apps.fleet.choices.NodeState",
+        "ObjectiveState": "apps.estimates.choices.ObjectiveState",
+        "OperatorKind": "apps.queries.choices.OperatorKind",
+        "QueryState": "apps.queries.choices.QueryState",
+        "Scope": "apps.accounts.choices.Scope",
+        "TokenState": "apps.accounts.choices.TokenState",
+        "Verdict": "apps.admission.choices.Verdict",
+    },
 }
 UPLOAD_MAX_BYTES = int(ENV.upload_max_mb * 1e6)
 DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_MAX_BYTES

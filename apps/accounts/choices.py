@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["ROLE_SCOPES", "Role", "Scope"]
+__all__ = ["ROLE_SCOPES", "Role", "Scope", "TokenState"]
 
 
 class Scope(models.TextChoices):
@@ -22,6 +22,14 @@ class Role(models.TextChoices):
     OPERATOR = "operator", "Operator"  #: reads and changes, previews admissions
     ADMITTER = "admitter", "Admitter"  #: an operator who also decides admissions
     ADMIN = "admin", "Administrator"  #: everything
+
+
+class TokenState(models.TextChoices):
+    """Whether a token works."""
+
+    ACTIVE = "active", "Active"
+    EXPIRED = "expired", "Expired"
+    REVOKED = "revoked", "Revoked"
 
 
 ROLE_SCOPES: dict[str, frozenset[str]] = {

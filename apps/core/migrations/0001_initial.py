@@ -5,28 +5,26 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='IdempotencyRecord',
+            name="IdempotencyRecord",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('owner', models.CharField(help_text='Who sent it: user:ID.', max_length=80)),
-                ('key', models.CharField(max_length=255)),
-                ('path', models.CharField(max_length=500)),
-                ('fingerprint', models.CharField(help_text='SHA-256 of method, path and body.', max_length=64)),
-                ('status', models.PositiveSmallIntegerField(null=True)),
-                ('body', models.JSONField(null=True)),
-                ('headers', models.JSONField(default=dict)),
-                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("owner", models.CharField(help_text="Who sent it: user:ID.", max_length=80)),
+                ("key", models.CharField(max_length=255)),
+                ("path", models.CharField(max_length=500)),
+                ("fingerprint", models.CharField(help_text="SHA-256 of method, path and body.", max_length=64)),
+                ("status", models.PositiveSmallIntegerField(null=True)),
+                ("body", models.JSONField(null=True)),
+                ("headers", models.JSONField(default=dict)),
+                ("created_at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('owner', 'key'), name='one_answer_per_key')],
+                "constraints": [models.UniqueConstraint(fields=("owner", "key"), name="one_answer_per_key")],
             },
         ),
     ]

@@ -1,0 +1,64 @@
+"""REST: one's own tokens. Made and revoked only by a person who is signed in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.accounts.models import Token
+from apps.accounts.permissions import ScopePermission, SessionOnly
+from apps.accounts.selectors import tokens_of
+from apps.accounts.serializers import TokenCreatedSerializer, TokenCreateSerializer, TokenSerializer
+from apps.accounts.services import token_create, token_revoke
+from apps.core.api import ApiMixin
+from apps.core.errors import Malformed
+
+__all__ = ["TokenViewSet"]
+
+
+class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """Your tokens. The secret is in the answer that creates one, and nowhere else.
+
+    Creating one takes no `Idempotency-Key`: remembering the answer would store the secret.
+    """
+
+    queryset = Token.objects.none()
+    serializer_class = TokenSerializer
+    ordering = "-created_at"
+    scopes = {"POST": "read"}
+
+    def get_queryset(self) -> Any:
+        return tokens_of(self.request.user)
+
+    def get_permissions(self) -> list[BasePermission]:
+        """Writing is for sessions alone, and that is said before any scope."""
+        return [*([SessionOnly()] if self.request.method == "POST" else []), ScopePermission()]
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        if self.action == "create" and "Idempotency-Key" in request.headers:
+            message = "is not taken here: remembering the answer would store the secret"
+            raise Malformed(f"Idempotency-Key {message}.", [("Idempotency-Key", message)])
+        super().initial(request, *args, **kwargs)
+
+    @extend_schema(request=TokenCreateSerializer, responses={201: TokenCreatedSerializer})
+    def create(self, request: Request) -> Response:
+        """Create a token: its secret is shown in this answer only."""
+        wanted = TokenCreateSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        token, secret = token_create(user=request.user, **wanted.validated_data)
+        shown = TokenSerializer(self.get_queryset().get(pk=token.pk)).data
+        headers = {"Location": f"/api/v1/tokens/{token.pk}", "Cache-Control": "no-store"}
+        return Response({**shown, "secret": secret}, status=201, headers=headers)
+
+    @extend_schema(request=None, responses=TokenSerializer)
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: Request, pk: str | None = None) -> Response:
+        """End a token now."""
+        token = token_revoke(token=self.get_object())
+        return Response(TokenSerializer(self.get_queryset().get(pk=token.pk)).data)

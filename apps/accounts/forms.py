@@ -1,0 +1,67 @@
+"""Forms of the settings pages."""
+
+from __future__ import annotations
+
+import zoneinfo
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from apps.accounts.choices import Scope
+from apps.accounts.models import User
+
+__all__ = ["ProfileForm", "TokenForm"]
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
+class ProfileForm(forms.ModelForm):
+    """What a person sets for herself. `form.zones` lists the names for a datalist."""
+
+    class Meta:
+        model = User
+        fields = ["time_zone", "single_keys"]
+        labels = {"time_zone": "Time zone", "single_keys": "Single-key shortcuts"}
+
+    @property
+    def zones(self) -> list[str]:
+        return sorted(zone for zone in _zones() if "/" in zone or zone == "UTC")
+
+    def clean_time_zone(self) -> str:
+        zone = self.cleaned_data["time_zone"]
+        if zone not in _zones():
+            raise forms.ValidationError(f"{zone!r} is not a time zone; write it like Europe/Berlin.")
+        return zone
+
+
+class TokenForm(forms.Form):
+    """A new token of the signed-in person: only scopes that she has are offered."""
+
+    name = forms.CharField(max_length=80, help_text="What uses it, such as ci or grafana.")
+    scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=forms.CheckboxSelectMultiple)
+    days = forms.IntegerField(
+        label="Valid for days", min_value=1, max_value=3650, required=False, initial=90, help_text="Empty: for ever."
+    )
+    networks = forms.CharField(
+        required=False, help_text="Networks it may be used from, such as 10.0.0.0/8 fd00::/8. Empty: anywhere."
+    )
+
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["scopes"].choices = [choice for choice in Scope.choices if choice[0] in user.scopes]
+
+    def arguments(self) -> dict[str, Any]:
+        """The cleaned fields as `token_create` takes them."""
+        days = self.cleaned_data["days"]
+        return {
+            "name": self.cleaned_data["name"],
+            "scopes": self.cleaned_data["scopes"],
+            "expires_at": timezone.now() + timedelta(days=days) if days else None,
+            "networks": self.cleaned_data["networks"].replace(",", " ").split(),
+        }

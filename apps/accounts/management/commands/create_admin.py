@@ -1,0 +1,42 @@
+"""`./sluice manage create_admin`: the first administrator of an installation."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.accounts.choices import Role
+from apps.accounts.services import user_create
+from apps.core.errors import Conflict, SluiceError
+
+
+class Command(BaseCommand):
+    help = "Create an administrator. Without --password-from-env a random password is made and printed once."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--username", default="admin")
+        parser.add_argument("--role", default=Role.ADMIN, choices=Role.values)
+        parser.add_argument("--password-from-env", metavar="VARIABLE", help="Name of the variable that holds it.")
+        parser.add_argument("--if-missing", action="store_true", help="Succeed quietly if the user exists.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        variable = options["password_from_env"]
+        password = os.environ.get(variable, "") if variable else secrets.token_urlsafe(15)
+        if variable and not password:
+            raise CommandError(f"The variable {variable} is empty; put the password into it.")
+        try:
+            user = user_create(username=options["username"], password=password, role=options["role"])
+        except Conflict as error:
+            if not options["if_missing"]:
+                raise CommandError(error.message) from None
+            self.stdout.write(f"There is a user {options['username']} already; nothing was changed.")
+            return
+        except SluiceError as error:
+            faults = "; ".join(f"{fault.path}: {fault.message}" for fault in error.faults)
+            raise CommandError(f"{error.message} {faults}") from None
+        self.stdout.write(f"Created {user.get_role_display().lower()} {user.username}.")
+        if not variable:
+            self.stdout.write(f"Password (shown only now): {password}")

@@ -1,0 +1,125 @@
+"""Pages: signing in and out, one's own settings, one's own tokens.
+
+Templates and their context:
+
+`accounts/login.html`
+    `form` (username, password; `form.non_field_errors`), `next`, `demo` (whether to show the demo's login).
+`accounts/settings.html`
+    `form` (ProfileForm: time_zone with `form.zones`, single_keys; POST to `accounts:settings`), `token_form`
+    (TokenForm: name, scopes, days, networks; POST to `accounts:tokens`), `tokens` (newest first; each with
+    `state`: active, expired or revoked; POST to `accounts:token-revoke` with its pk).
+`accounts/token_created.html`
+    `token` and `secret`: the only time the secret is shown. It answers the POST itself; reloading cannot show it again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.views import LoginView as DjangoLoginView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.cache import never_cache
+
+from apps.accounts.attempts import attempts_check, attempts_clear, attempts_count
+from apps.accounts.forms import ProfileForm, TokenForm
+from apps.accounts.mixins import ScopeRequiredMixin
+from apps.accounts.selectors import tokens_of
+from apps.accounts.services import token_create, token_revoke
+from apps.core.errors import SluiceError
+
+__all__ = ["LoginView", "SettingsView", "TokenRevokeView", "TokensView"]
+
+
+class LoginView(DjangoLoginView):
+    """GET shows the form, POST signs in; too many failures become the error page 429."""
+
+    template_name = "accounts/login.html"
+    redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        attempts_check(*self._who())
+        return super().post(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        attempts_clear(*self._who())
+        return super().form_valid(form)
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        attempts_count(*self._who())
+        response = super().form_invalid(form)
+        response.status_code = 422
+        return response
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(demo=settings.DEMO, **kwargs)
+
+    def _who(self) -> tuple[str, str]:
+        return self.request.POST.get("username", ""), self.request.META.get("REMOTE_ADDR", "")
+
+
+class _OwnSettings(ScopeRequiredMixin, View):
+    """Everyone may change what is her own, so reading is enough."""
+
+    write_scope = "read"
+
+    def page(self, form: ProfileForm | None = None, token_form: TokenForm | None = None) -> HttpResponse:
+        user = self.request.user
+        faulty = (form is not None and form.errors) or (token_form is not None and token_form.errors)
+        context = {
+            "form": form or ProfileForm(instance=user),
+            "token_form": token_form or TokenForm(user),
+            "tokens": tokens_of(user),
+        }
+        return render(self.request, "accounts/settings.html", context, status=422 if faulty else 200)
+
+
+class SettingsView(_OwnSettings):
+    """`/settings/`: GET the page, POST the profile form."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.page()
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = ProfileForm(request.POST, instance=type(request.user).objects.get(pk=request.user.pk))
+        if not form.is_valid():
+            return self.page(form=form)
+        form.save()
+        messages.success(request, "Settings saved.")
+        return redirect("accounts:settings")
+
+
+@method_decorator(never_cache, name="dispatch")
+class TokensView(_OwnSettings):
+    """`/settings/tokens/`: GET the settings page, POST makes a token and shows its secret once."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.page()
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = TokenForm(request.user, request.POST)
+        if not form.is_valid():
+            return self.page(token_form=form)
+        try:
+            token, secret = token_create(user=request.user, **form.arguments())
+        except SluiceError as error:
+            for fault in error.faults:
+                field = fault.path.partition("[")[0]
+                form.add_error(field if field in form.fields else None, fault.message)
+            return self.page(token_form=form)
+        return render(request, "accounts/token_created.html", {"token": token, "secret": secret}, status=201)
+
+
+class TokenRevokeView(_OwnSettings):
+    """`/settings/tokens/<pk>/revoke/`: POST ends one of one's own tokens."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        token = token_revoke(token=get_object_or_404(request.user.tokens, pk=pk))
+        messages.success(request, f"The token {token} no longer works.")
+        return redirect("accounts:settings")
