@@ -1,0 +1,222 @@
+"""Mace: maximum cumulative excess, the paper's worst-case equivalent of latency.
+
+References: paper, definitions 5 to 9 (series, excess, Mace), theorems 2 and 3 (bounds), section VII-A (other schedulers),
+section VII-B (propagation delay). Readings that the paper leaves open are listed in docs/models/mace.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from engine.compiled import compiled
+from engine.deployment import Deployment
+from engine.elements import FloatArray
+from engine.loads import Loads, OperatorSeries, loads_of
+from engine.propagation import delays_through
+
+__all__ = ["Mace", "mace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Mace:
+    """Mace of a deployment with n servers over d subintervals of width w.
+
+    Attributes
+    ----------
+    load : array, shape (n, d)
+        Cycles (cores) or bytes (links) that arrive in each subinterval.
+    ce : array, shape (n, d)
+        Cumulative excess at the end of each subinterval, in cycles or bytes.
+    mace_s : array, shape (n, d)
+        Seconds to work off the excess with the capacities that follow.
+    worst_s : array, shape (n,)
+        Largest of each server over time.
+    total_s : array, shape (d,)
+        Mace_p, the largest over the servers.
+    series : OperatorSeries or None
+        Per-operator series if they were asked for.
+    """
+
+    deployment: Deployment
+    loads: Loads
+    load: FloatArray
+    ce: FloatArray
+    mace_s: FloatArray
+    worst_s: FloatArray
+    total_s: FloatArray
+    series: OperatorSeries | None
+
+    @property
+    def worst(self) -> float:
+        """Mace_WC in seconds."""
+        return float(self.total_s.max())
+
+    @cached_property
+    def bottleneck(self) -> tuple[int, int] | None:
+        """First server and first subinterval (from 0) with the largest Mace; None without servers."""
+        if not len(self.worst_s):
+            return None
+        server = int(self.worst_s.argmax())
+        return server, int(self.mace_s[server].argmax())
+
+    @cached_property
+    def least_capacity(self) -> FloatArray:
+        """Smallest capacity above zero of every server, shape (n,), per second."""
+        rows = capacities(self.deployment)
+        return np.where(rows > 0.0, rows, np.inf).min(axis=0)
+
+    @cached_property
+    def lambda_s(self) -> FloatArray:
+        """Lambda of every server, shape (n,): one event of every input of every operator on it, in seconds."""
+        graph, layout = self.deployment.graph, self.deployment.layout
+        costs = graph.cycles[:, 1].copy()
+        if graph.models:
+            costs = self._model_costs(costs)
+        running = np.concatenate([[0.0], np.cumsum(costs)])
+        per_operator = running[graph.in_start[1:]] - running[graph.in_start[:-1]]
+        on_cores = np.bincount(layout.rep_server, per_operator[layout.rep_operator], len(self.worst_s))
+        on_link = layout.hop_server >= 0
+        on_links = np.bincount(layout.hop_server[on_link], layout.hop_event_bytes[on_link], len(self.worst_s))
+        return (on_cores + on_links) / self.least_capacity
+
+    def _model_costs(self, costs: FloatArray) -> FloatArray:
+        """Cycles per event of each input; of a model, the largest mean over the subintervals."""
+        graph, arrivals = self.deployment.graph, self.deployment.arrivals
+        streams = np.vstack([arrivals, self.loads.operators().output])
+        linear = (graph.cycles[:, 0] == 0.0) & (graph.cycles[:, 2] == 0.0)
+        for k in np.flatnonzero(~linear):
+            events = streams[graph.in_stream[k]]
+            events = events[events > 0.0]
+            spent = np.polynomial.polynomial.polyval(events, graph.cycles[k])
+            costs[k] = max(0.0, float((spent / events).max())) if len(events) else 0.0
+        return costs
+
+    @property
+    def epsilon_s(self) -> float:
+        """Epsilon of theorems 2 and 3: lambda summed over all servers."""
+        return float(self.lambda_s.sum())
+
+    @cached_property
+    def loose_epsilon_s(self) -> FloatArray:
+        """Epsilon for other schedulers (section VII-A), shape (d,): load over capacity, summed over the servers."""
+        return (self.load / self.least_capacity[:, None]).sum(axis=0)
+
+    @cached_property
+    def delays_s(self) -> tuple[FloatArray, FloatArray]:
+        """Smallest and largest total delay of the query graph's paths through each server (P_min, P_max), (n,) each."""
+        return delays_through(self.deployment)
+
+    @cached_property
+    def upper_s(self) -> FloatArray:
+        """Upper end of theorem 3, shape (d,)."""
+        return self.total_s + (self.deployment.subinterval_s + self.epsilon_s)
+
+    @cached_property
+    def loose_upper_s(self) -> FloatArray:
+        """Upper end for other schedulers, shape (d,)."""
+        return self.total_s + self.deployment.subinterval_s + self.loose_epsilon_s
+
+    @cached_property
+    def delayed_s(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end with propagation delay (section VII-B), shape (d,) each."""
+        least, most = self.delays_s
+        widening = self.deployment.subinterval_s + self.epsilon_s
+        if not len(least):
+            return self.total_s, self.total_s + widening
+        return (self.mace_s + least[:, None]).max(axis=0), (self.mace_s + most[:, None]).max(axis=0) + widening
+
+
+def mace(deployment: Deployment, *, materialise: bool = False) -> Mace:
+    """Mace of every server and subinterval.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        n servers, m operators, d subintervals.
+    materialise : bool
+        Also make the load and output series of every operator, (m, d) each.
+
+    Returns
+    -------
+    Mace
+        Times in seconds; excess in cycles for cores, bytes for links.
+
+    Raises
+    ------
+    UnplacedError
+        If an operator has no node.
+
+    Notes
+    -----
+    ce_p = max(0, ce_(p-1) + load_p - C_p w). The lower bound on latency is exact for one source or one node only; see
+    docs/models/mace.md for where theorem 2 fails.
+    """
+    loads = loads_of(deployment)
+    rows = capacities(deployment)
+    w = deployment.subinterval_s
+    ce, seconds, worst = _excess(loads.by_time, rows, w)
+    for i, server in enumerate(deployment.servers):
+        series = None if server.node is None else deployment.nodes[server.node].capacity_series_cps
+        if series is not None:
+            seconds[:, i] = _drain(np.ascontiguousarray(ce[:, i]), series, w)
+            worst[i] = seconds[:, i].max()
+    total = seconds.max(axis=1) if len(worst) else np.zeros(deployment.subintervals)
+    series_of_all = loads.operators() if materialise else None
+    return Mace(deployment, loads, loads.by_time.T, ce.T, seconds.T, worst, total, series_of_all)
+
+
+def capacities(deployment: Deployment) -> FloatArray:
+    """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
+    d = deployment.subintervals
+    varying = any(node.capacity_series_cps is not None for node in deployment.nodes)
+    rows = np.empty((d if varying else 1, len(deployment.servers)))
+    for i, server in enumerate(deployment.servers):
+        if server.link is not None:
+            rows[:, i] = deployment.links[server.link].bandwidth_bytes_s or np.inf
+        elif server.node is not None:
+            node = deployment.nodes[server.node]
+            rows[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
+    return rows
+
+
+@compiled
+def _excess(load: FloatArray, capacity: FloatArray, w: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Cumulative excess and seconds of it, (d, n) each, and the largest seconds of each server, (n,)."""
+    d, n = load.shape
+    ce = np.empty((d, n))
+    seconds = np.empty((d, n))
+    worst = np.zeros(n)
+    before = np.zeros(n)
+    inverse = np.empty(n)
+    for i in range(n):
+        inverse[i] = 1.0 / capacity[0, i]
+    for p in range(d):
+        rate = capacity[p if capacity.shape[0] > 1 else 0]
+        for i in range(n):
+            excess = before[i] + load[p, i] - rate[i] * w
+            excess = excess if excess > 0.0 else 0.0
+            before[i] = excess
+            ce[p, i] = excess
+            seconds[p, i] = excess * inverse[i]
+            worst[i] = max(worst[i], seconds[p, i])
+    return ce, seconds, worst
+
+
+@compiled
+def _drain(ce: FloatArray, capacity: FloatArray, w: float) -> FloatArray:
+    """Seconds to work off ce_p with the capacities of p+1, p+2 ..., the last of which holds for ever."""
+    d = len(ce)
+    done = np.cumsum(capacity) * w
+    seconds = np.zeros(d)
+    for p in range(d):
+        if ce[p] <= 0.0:
+            continue
+        target = done[p] + ce[p]
+        q = p + 1 + np.searchsorted(done[p + 1 :], target)
+        reached = done[min(q, d) - 1]
+        rate = capacity[min(q, d - 1)]
+        seconds[p] = (q - 1 - p) * w + (target - reached) / rate
+    return seconds
