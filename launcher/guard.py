@@ -15,8 +15,8 @@ __all__ = ["Guard"]
 class Guard:
     """A reaper process on a pipe. The kernel closes the pipe when this process dies, whatever it dies of.
 
-    A pipe works on every POSIX system and ends whole process groups in order; a parent-death signal is Linux only, reaches the
-    direct child alone and follows the thread that started it.
+    A pipe works on every POSIX system and lets whole process groups be ended in order; a parent-death signal is Linux
+    only, reaches the direct child alone and follows the thread that started it.
     """
 
     def __init__(self) -> None:

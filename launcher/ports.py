@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-__all__ = ["LOOPBACK", "answers", "free_port", "is_free"]
+__all__ = ["LOOPBACK", "answers", "free_port", "is_free", "owner"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -36,3 +36,16 @@ def answers(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> bool:
             return True
     except OSError:
         return False
+
+
+def owner(port: int) -> str:
+    """Who listens there, as " by NAME (process N)"; empty when the system does not say."""
+    import psutil  # here, for everything else in this module must work without the environment
+
+    try:
+        found = [
+            c.pid for c in psutil.net_connections("tcp") if c.laddr and c.laddr.port == port and c.status == "LISTEN"
+        ]
+        return f" by {psutil.Process(found[0]).name()} (process {found[0]})" if found and found[0] else ""
+    except psutil.Error:
+        return ""

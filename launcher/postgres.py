@@ -42,7 +42,7 @@ def find_tools() -> Path | None:
 
 
 def _as_other_user() -> list[str] | None:
-    """Prefix that runs a command as `postgres`, for PostgreSQL refuses root; [] when not root, None if it cannot be done."""
+    """What runs a command as `postgres`, for the server refuses root; [] when not root, None if there is no way."""
     if os.geteuid() != 0:
         return []
     try:

@@ -1,7 +1,7 @@
 """Ends what a killed runner leaves behind. Run as a script by `launcher.guard`; needs the standard library only.
 
-It reads "+PID" and "-PID" lines (leaders of process groups, in the order of their start). When its input ends, the runner is
-gone: whatever groups are still noted are asked to stop in reverse order, then killed.
+It reads "+PID" and "-PID" lines (leaders of process groups, in the order of their start). When its input ends, the
+runner is gone: whatever groups are still noted are asked to stop in reverse order, then killed.
 """
 
 from __future__ import annotations

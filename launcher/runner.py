@@ -1,4 +1,4 @@
-"""The process runner: starts services in order, waits for each one's health, restarts what crashes, stops in reverse."""
+"""The process runner: starts services in order, waits for their health, restarts what crashes, stops in reverse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RestartPolicy:
 
 
 class Runner:
-    """Owns the running services. `start` them one by one, then `watch` until asked to stop; always `stop` in the end."""
+    """Owns the running services: `start` them one by one, `watch` until asked to stop, `stop` in any case."""
 
     def __init__(self, console: Console, log_dir: Path, policy: RestartPolicy | None = None) -> None:
         self.console = console
@@ -80,12 +80,15 @@ class Runner:
         return time.monotonic() - run.started_at
 
     def launch(self, service: Service) -> Run:
-        """Start a process without waiting for it; it is stopped with the others, but only `start` makes it a watched one."""
+        """Start a process without waiting for it; `stop` ends it with the others."""
         if self.stopping.is_set():
             raise Stopped
         if service.name not in self._logs:
             self._logs[service.name] = LogFile(self._log_dir / f"{service.name}.log")
-        run = Run(service, self.console, self._logs[service.name])
+        try:
+            run = Run(service, self.console, self._logs[service.name])
+        except OSError as error:
+            raise StartFailed(f"{service.name} could not be started: {error}") from error
         self._guard.add(run.process.pid)
         self._runs[service.name] = run
         return run
@@ -135,7 +138,7 @@ class Runner:
                     self._on_crash(run)
 
     def stop(self) -> None:
-        """Stop everything, last started first. A second signal meanwhile changes nothing: each stop is bounded in time."""
+        """Stop everything, last started first. Each stop is bounded in time, so a second signal changes nothing."""
         self.stopping.set()
         for run in reversed(list(self._runs.values())):
             run.stop()

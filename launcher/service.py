@@ -25,8 +25,8 @@ class Service:
     """What to start, how to tell that it is healthy, how to stop it.
 
     A service is healthy when `healthy()` is true and, with a `ready_line`, a line of its output matched that pattern.
-    `quiet` is a pattern of lines that go to the log file only. `stop_steps` are signals with the seconds each is given; what is
-    left then is killed.
+    `quiet` is a pattern of lines that go to the log file only. `stop_steps` are signals with the seconds each is given;
+    what is left then is killed.
     """
 
     name: str

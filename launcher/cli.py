@@ -1,0 +1,84 @@
+"""The commands behind `./sluice`. `help` and unknown commands are dealt with by the script itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from launcher.places import ROOT, child_environment
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; commands of other parts replace this process."""
+    name, *rest = arguments
+    return _COMMANDS[name](rest)
+
+
+def _become(*command: str) -> int:
+    """Turn into another Python program: arguments, streams, signals and exit code pass through untouched."""
+    os.execve(sys.executable, [sys.executable, "-P", *command], child_environment())
+
+
+def _engine(rest: list[str]) -> int:
+    return _become("-m", "engine", *rest)
+
+
+def _bench(rest: list[str]) -> int:
+    return _become("-m", "benchmarks", *rest)
+
+
+def _manage(rest: list[str]) -> int:
+    return _become(str(ROOT / "manage.py"), *rest)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is a port from 1 to 65535")
+    return int(text)
+
+
+def _up(rest: list[str]) -> int:
+    from launcher.up import up
+
+    parser = argparse.ArgumentParser(
+        prog="sluice up", description="Start the console on this machine; Ctrl-C stops it."
+    )
+    parser.add_argument("--port", type=_port, default=8000, help="port of the console on 127.0.0.1 (default 8000)")
+    parser.add_argument("--empty", action="store_true", help="no demo: an empty console with one administrator")
+    options = parser.parse_args(rest)
+    return up(port=options.port, empty=options.empty)
+
+
+def _test(rest: list[str]) -> int:
+    from launcher.testing import run_tests
+
+    return run_tests(rest)
+
+
+def _lint(rest: list[str]) -> int:
+    from launcher.lint import lint
+
+    argparse.ArgumentParser(prog="sluice lint", description="ruff, mypy and the import law.").parse_args(rest)
+    return lint()
+
+
+def _doctor(rest: list[str]) -> int:
+    from launcher.doctor import doctor
+
+    argparse.ArgumentParser(prog="sluice doctor", description="What is missing and how to mend it.").parse_args(rest)
+    return doctor()
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "up": _up,
+    "test": _test,
+    "engine": _engine,
+    "manage": _manage,
+    "bench": _bench,
+    "lint": _lint,
+    "doctor": _doctor,
+}

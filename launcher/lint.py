@@ -1,0 +1,43 @@
+"""`./sluice lint`: every checker in turn, then one summary."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from launcher.output import Console
+from launcher.places import ROOT, child_environment
+
+__all__ = ["lint"]
+
+_CHECKS = {
+    "ruff check": ["-m", "ruff", "check", "."],
+    "ruff format": ["-m", "ruff", "format", "--check", "."],
+    "mypy": ["-m", "mypy"],
+    "imports": ["-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+}
+
+
+def lint() -> int:
+    """Run all checks, whatever the first ones say; 1 when any found something."""
+    console = Console()
+    failed = [name for name, command in _CHECKS.items() if not _passes(console, name, command)]
+    if failed:
+        console.failure(f"lint found something in: {', '.join(failed)}")
+        return 1
+    console.strong("Nothing to mend.")
+    return 0
+
+
+def _passes(console: Console, name: str, command: list[str]) -> bool:
+    began = time.monotonic()
+    found = subprocess.run(
+        [sys.executable, "-P", *command], cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False
+    )
+    if found.returncode == 0:
+        console.done(name, "", time.monotonic() - began)
+        return True
+    console.note(f"{found.stdout}{found.stderr}".rstrip())
+    console.failure(f"{name} found something")
+    return False
