@@ -102,9 +102,12 @@ class Operator(models.Model):
     position = models.PositiveSmallIntegerField(help_text="Listing order; breaks ties of the topological order.")
     name = models.CharField(max_length=120)
     kind = models.CharField(max_length=10, choices=OperatorKind.choices, default=OperatorKind.OTHER)
-    stateless = models.BooleanField(default=False)
+    stateless = models.BooleanField(null=True, blank=True, help_text="Empty: not known.")
     bytes_per_event = models.FloatField(default=0.0, validators=[MinValueValidator(0)])
-    extra = models.JSONField(default=dict, help_text="Optional parts of the document kept as given: window, model, …")
+    requested = models.JSONField(
+        default=list, help_text="Replicas its document asks for: [{node, core, fraction}]; empty: anywhere."
+    )
+    extra = models.JSONField(default=dict, help_text="Optional parts of the document kept as given: window, state, …")
 
     class Meta:
         ordering = ["position"]
@@ -126,6 +129,9 @@ class OperatorInput(models.Model):
     source_id = models.CharField(max_length=120, blank=True, help_text="Set instead of upstream for a source.")
     selectivity = models.FloatField(validators=[MinValueValidator(0)], help_text="Events out per event in (sigma).")
     cycles_per_event = models.FloatField(validators=[MinValueValidator(0)], help_text="CPU cycles per event (omega).")
+    model = models.JSONField(
+        null=True, blank=True, help_text="{output, cycles}: polynomials in the events of a slice, in place of both."
+    )
     evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
     events = models.BigIntegerField(default=0, help_text="Events the statistics were taken from.")
     measured_at = models.DateTimeField(null=True, blank=True)

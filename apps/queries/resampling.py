@@ -63,7 +63,7 @@ Trace = Stamps | Counts
 
 
 def busiest_start(trace: Trace, horizon_s: float) -> float:
-    """Where the stretch of `horizon_s` with the most events begins: the first such, or the trace's start if it is shorter.
+    """Where the stretch of `horizon_s` with the most events begins (the trace's start if it is shorter).
 
     Stretches that begin with an event or with an interval are compared: for stamps one of them is always the busiest.
     """

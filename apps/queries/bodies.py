@@ -1,0 +1,185 @@
+"""A version's operators: from a query's body through the engine's parser into rows, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
+
+from apps.core.errors import Fault, Malformed, from_engine, join_path
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from engine.deployment import Deployment
+from engine.elements import Operator as EngineOperator
+from engine.errors import DocumentError
+from engine.export import operator_document
+
+__all__ = ["body_of", "body_parse", "evidence_of", "latest_version", "operators_store", "with_operators"]
+
+_NAME_LENGTH = 120
+_KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "expression")
+
+
+def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:
+    """Versions with operators and inputs fetched: three statements, however many there are."""
+    inputs = Prefetch("inputs", OperatorInput.objects.select_related("upstream"))
+    return versions.select_related("query").prefetch_related(
+        Prefetch("operators", Operator.objects.prefetch_related(inputs))
+    )
+
+
+def body_parse(cluster: Cluster, body: Any, *, query: str, path: str = "") -> tuple[EngineOperator, ...]:
+    """The operators of a query's body `{"operators": […]}`, by the rules and in the words of the deployment document.
+
+    Sources and nodes are those of the cluster; a node is optional. `path` is where the body stands in the request.
+
+    Raises
+    ------
+    Malformed
+        With every fault.
+    """
+    if not isinstance(body, Mapping):
+        raise Malformed("The query is not an object.", [(path, 'allowed: an object such as {"operators": [...]}')])
+    faults = [
+        Fault(join_path(path, str(key)), "unknown field; allowed is operators") for key in body if key != "operators"
+    ]
+    operators = body.get("operators")
+    if not isinstance(operators, Sequence) or isinstance(operators, str) or not operators:
+        faults.append(
+            Fault(join_path(path, "operators"), "operators is missing or empty; allowed: a list of operators")
+        )
+        raise _refusal(faults)
+    try:
+        parsed = Deployment.parse({**_surroundings(cluster), "operators": operators}, placed=False).operators
+    except DocumentError as error:
+        raise _refusal([*faults, *from_engine(error, path).faults]) from None
+    for i, operator in enumerate(parsed):
+        faults += _own_faults(operator, query, join_path(path, f"operators[{i}]"))
+    if faults:
+        raise _refusal(faults)
+    return parsed
+
+
+def _refusal(faults: Sequence[Fault]) -> Malformed:
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return Malformed(f"The query has {count}; first: {faults[0].path}: {faults[0].message}", faults)
+
+
+def _surroundings(cluster: Cluster) -> dict[str, Any]:
+    """A document of what a query may refer to: the cluster's sources and nodes."""
+    nodes = cluster.nodes.values_list("name", "capacity_cps", "cores")
+    return {
+        "subinterval_s": cluster.subinterval_s,
+        "subintervals": 1,
+        "sources": [{"id": name, "arrivals": [0.0]} for name in cluster.arrivals.values_list("source_id", flat=True)],
+        "nodes": [{"id": name, "capacity_cps": capacity, "cores": cores} for name, capacity, cores in nodes],
+    }
+
+
+def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
+    """What the console asks for beyond the document's rules."""
+    faults = []
+    if len(operator.id) > _NAME_LENGTH:
+        faults.append(Fault(f"{path}.id", f"id has {len(operator.id)} characters; allowed: {_NAME_LENGTH}"))
+    if operator.query not in (None, query):
+        faults.append(Fault(f"{path}.query", f"query is {operator.query!r}; allowed: {query!r} or nothing"))
+    return faults
+
+
+def operators_store(version: QueryVersion, operators: Sequence[EngineOperator]) -> None:
+    """Write the rows of a new version's operators and inputs."""
+    rows = Operator.objects.bulk_create(_operator_row(version, i, operator) for i, operator in enumerate(operators))
+    by_name = {row.name: row for row in rows}
+    OperatorInput.objects.bulk_create(
+        _input_row(by_name, row, position, operator)
+        for row, operator in zip(rows, operators, strict=True)
+        for position in range(len(operator.inputs))
+    )
+
+
+def _operator_row(version: QueryVersion, position: int, operator: EngineOperator) -> Operator:
+    document = operator_document(operator)
+    return Operator(
+        version=version,
+        position=position,
+        name=operator.id,
+        kind=operator.kind or "other",
+        stateless=operator.stateless,
+        bytes_per_event=operator.bytes_per_event,
+        requested=[{"node": r.node, "core": r.core, "fraction": r.fraction} for r in operator.replicas],
+        extra={name: document[name] for name in _KEPT if name in document},
+    )
+
+
+def _input_row(rows: Mapping[str, Operator], row: Operator, position: int, operator: EngineOperator) -> OperatorInput:
+    entry, evidence = operator.inputs[position], operator.evidence
+    document = operator_document(operator)["inputs"][position]
+    upstream = rows.get(entry.source)
+    age_s = evidence.age_s if evidence else None
+    return OperatorInput(
+        operator=row,
+        position=position,
+        upstream=upstream,
+        source_id="" if upstream else entry.source,
+        selectivity=entry.selectivity,
+        cycles_per_event=entry.cycles_per_event,
+        model=document.get("model"),
+        evidence=evidence.kind if evidence else Evidence.ASSUMED,
+        events=round(evidence.events) if evidence else 0,
+        measured_at=None if age_s is None else timezone.now() - timedelta(seconds=age_s),
+        batches=document.get("batches", []),
+    )
+
+
+def body_of(version: QueryVersion) -> dict[str, Any]:
+    """The body that makes the same version again: operators by their bare names, statistics with their evidence."""
+    return {"operators": [_operator_body(row) for row in version.operators.all()]}
+
+
+def _operator_body(row: Operator) -> dict[str, Any]:
+    inputs = list(row.inputs.all())
+    body: dict[str, Any] = {"id": row.name, "kind": row.kind, "inputs": [_input_body(entry) for entry in inputs]}
+    body |= {"bytes_per_event": row.bytes_per_event} | ({} if row.stateless is None else {"stateless": row.stateless})
+    body |= row.extra | _requested(row)
+    evidence = evidence_of(inputs)
+    if evidence["kind"] != Evidence.ASSUMED or evidence["events"]:
+        body["evidence"] = evidence
+    return body
+
+
+def _requested(row: Operator) -> dict[str, Any]:
+    if len(row.requested) == 1 and row.requested[0]["fraction"] == 1.0:
+        return {"node": row.requested[0]["node"], "core": row.requested[0]["core"]}
+    return {"split": row.requested} if row.requested else {}
+
+
+def _input_body(entry: OperatorInput) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "from": entry.upstream.name if entry.upstream else entry.source_id,
+        "selectivity": entry.selectivity,
+        "cycles_per_event": entry.cycles_per_event,
+    }
+    return (
+        body | ({"model": entry.model} if entry.model else {}) | ({"batches": entry.batches} if entry.batches else {})
+    )
+
+
+def evidence_of(inputs: Iterable[OperatorInput]) -> dict[str, Any]:
+    """An operator's evidence is that of its least known input: its kind, and the fewest events."""
+    ranks = {Evidence.ASSUMED: 0, Evidence.PREDICTED: 1, Evidence.MEASURED: 2}
+    weakest = min(inputs, key=lambda entry: (ranks[Evidence(entry.evidence)], entry.events), default=None)
+    if weakest is None:
+        return {"kind": Evidence.ASSUMED.value, "events": 0}
+    evidence: dict[str, Any] = {"kind": str(weakest.evidence), "events": weakest.events}
+    if weakest.measured_at:
+        evidence["age_s"] = max(0.0, (timezone.now() - weakest.measured_at).total_seconds())
+    return evidence
+
+
+def latest_version(query: Query) -> QueryVersion | None:
+    """The newest version, with its operators."""
+    return with_operators(QueryVersion.objects.filter(query=query)).order_by("-number").first()

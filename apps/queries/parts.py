@@ -1,0 +1,97 @@
+"""The content of each part of a snapshot as a short text, and differences between two of them in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apps.fleet.models import Link, Node
+from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from engine.elements import Replica
+
+__all__ = ["content", "link_content", "node_content", "query_content", "snapshot_changes"]
+
+_WORDS = {
+    "capacity_cps": "capacity",
+    "bandwidth_bytes_s": "bandwidth",
+    "delay_s": "delay",
+    "rate_share": "admitted share of its rate",
+    "data": "arrivals",
+    "subinterval_s": "subinterval",
+    "horizon_s": "horizon",
+    "review_at_risk": "review of what is at risk",
+    "review_assumed": "review of what rests on assumed statistics",
+}
+
+
+def snapshot_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
+    """What differs between two snapshots, in words, such as "node n07: capacity changed from 2e9 to 3e9"."""
+    changes = []
+    for part in sorted(old_parts.keys() | new_parts.keys()):
+        title = part.replace(":", " ", 1)
+        if part not in old_parts:
+            changes.append(f"{title} was added")
+        elif part not in new_parts:
+            changes.append(f"{title} was removed")
+        elif old_parts[part] != new_parts[part]:
+            changes.append(f"{title}: {_difference(old_parts[part], new_parts[part])}")
+    return changes
+
+
+def content(**aspects: Any) -> str:
+    """`capacity_cps=3e+09 cores=4`: short values stand in words, longer ones as `#` and the start of their digest."""
+    return " ".join(f"{name}={value}" for name, value in aspects.items())
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def node_content(node: Node) -> str:
+    return content(capacity_cps=node.capacity_cps, cores=node.cores, state=node.state)
+
+
+def link_content(link: Link) -> str:
+    return content(bandwidth_bytes_s=link.bandwidth_bytes_s, delay_s=link.delay_s)
+
+
+def query_content(query: Query, version: QueryVersion, replicas: Mapping[int, Sequence[Replica]]) -> str:
+    rows = list(version.operators.all())
+    bound = query.objective_bound_s
+    return content(
+        objective="none" if bound is None else f"{query.objective_statistic}<={bound!r}s",
+        priority=query.priority,
+        rate_share=query.rate_share,
+        plan=_short([_plan(row) for row in rows]),
+        statistics=_short([_statistics(entry) for row in rows for entry in row.inputs.all()]),
+        placement=_short([[(r.node, r.core, r.fraction) for r in replicas.get(row.pk, ())] for row in rows]),
+    )
+
+
+def _plan(row: Operator) -> list[Any]:
+    reads = [entry.upstream.name if entry.upstream else [entry.source_id] for entry in row.inputs.all()]
+    return [row.name, row.kind, row.stateless, row.bytes_per_event, row.extra, reads]
+
+
+def _statistics(entry: OperatorInput) -> list[Any]:
+    numbers = [entry.selectivity, entry.cycles_per_event, entry.model, entry.batches]
+    return [*numbers, str(entry.evidence), entry.events]
+
+
+def _difference(old: str, new: str) -> str:
+    before, after = _aspects(old), _aspects(new)
+    words = []
+    for name in [name for name in after if before.get(name) != after[name]]:
+        told = _WORDS.get(name, name.replace("_", " "))
+        if after[name].startswith("#") or name not in before:
+            words.append(f"{told} changed")
+        else:
+            words.append(f"{told} changed from {before[name]} to {after[name]}")
+    return ", ".join(words) or "changed"
+
+
+def _aspects(content: str) -> dict[str, str]:
+    return dict(aspect.split("=", 1) for aspect in content.split(" ") if "=" in aspect)

@@ -1,0 +1,148 @@
+"""What runs in a cluster at this moment, as the engine takes it, with a digest of each part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster, Link
+from apps.queries.arrays import arrays_of, arrival_rows
+from apps.queries.bodies import with_operators
+from apps.queries.choices import QueryState
+from apps.queries.engine_rows import (
+    candidate_operator,
+    engine_node,
+    engine_objective,
+    engine_operator,
+    engine_sources,
+    inputs_of,
+    operator_id,
+    source_name,
+)
+from apps.queries.models import OperatorInput, Placement, Query, QueryVersion
+from apps.queries.parts import content, link_content, node_content, query_content, snapshot_changes
+from engine import elements
+from engine.deployment import Deployment
+
+__all__ = ["Snapshot", "candidate_document", "cluster_snapshot", "operator_id", "snapshot_changes"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The running part of a cluster.
+
+    `parts` names everything in it (`node:n1`, `link:a->b`, `query:checkout`, `source:clicks`, `grid`, `policy`) with
+    what identifies its content; `digest` is the SHA-256 of them all: equal digests mean equal answers of the engine.
+    """
+
+    deployment: Deployment
+    digest: str
+    parts: dict[str, str]
+
+
+def cluster_snapshot(cluster: Cluster) -> Snapshot:
+    """Running queries on the nodes that are not offline, at slice width, with the sources they read.
+
+    A query admitted with a share of its rate reads private copies of its sources, named `source@query`.
+    """
+    nodes = list(cluster.nodes.exclude(state=NodeState.OFFLINE).select_related("pool"))
+    names = {node.pk: node.name for node in nodes}
+    links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
+    queries = list(Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False))
+    versions = _running_versions(queries)
+    replicas = _replicas(versions.values(), names)
+    used = {entry.source_id for version in versions.values() for entry in inputs_of(version) if entry.source_id}
+    arrivals = {row.source_id: row for row in arrival_rows(cluster, used)}
+    parts = {
+        "grid": content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
+        "policy": content(review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed),
+        **{f"node:{node.name}": node_content(node) for node in nodes},
+        **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in links},
+        **{f"query:{q.name}": query_content(q, versions[q.running_version_id], replicas) for q in queries},
+        **{f"source:{name}": content(data=f"#{row.digest[:16]}") for name, row in arrivals.items()},
+    }
+    deployment = Deployment(
+        subinterval_s=cluster.slice_s,
+        subintervals=cluster.slices,
+        sources=engine_sources(queries, versions, arrays_of(arrivals.values())),
+        nodes=tuple(engine_node(node) for node in nodes),
+        operators=tuple(
+            engine_operator(query.name, row, replicas.get(row.pk, ()), query.rate_share)
+            for query in queries
+            for row in versions[query.running_version_id].operators.all()
+        ),
+        links=tuple(
+            elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
+            for link in links
+        ),
+        objectives=tuple(engine_objective(query) for query in queries if query.objective_bound_s is not None),
+        priorities={query.name: query.priority for query in queries},
+    )
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return Snapshot(deployment, hashlib.sha256(text.encode()).hexdigest(), parts)
+
+
+def candidate_document(
+    version: QueryVersion,
+    *,
+    placement: Mapping[str, Any] | None = None,
+    rate_share: float = 1.0,
+) -> dict[str, Any]:
+    """A version as a candidate of `engine.admission`, with the sources that no running query reads.
+
+    Parameters
+    ----------
+    version : QueryVersion
+        What wants to run. Its operators are named `{query}/{operator}`.
+    placement : mapping, optional
+        Where operators (by either name) are to go: a node's name or a list of replicas. It comes before what the
+        version's own document asks for.
+    rate_share : float
+        With less than 1 the candidate brings private copies of its sources, `source@query`.
+    """
+    query, cluster = version.query, version.query.cluster
+    version = with_operators(QueryVersion.objects.filter(pk=version.pk)).get()
+    asked = {operator_id(query.name, name): where for name, where in (placement or {}).items()}
+    operators = [
+        candidate_operator(query.name, row, asked.get(operator_id(query.name, row.name)), rate_share)
+        for row in version.operators.all()
+    ]
+    document: dict[str, Any] = {"query": query.name, "operators": operators, "priority": query.priority}
+    own = {entry.source_id for entry in inputs_of(version) if entry.source_id}
+    if rate_share == 1.0:
+        own -= _sources_running(cluster)
+    arrays = arrays_of(arrival_rows(cluster, own))
+    sources = [
+        {"id": source_name(name, query.name, rate_share), "arrivals": arrays[name] * rate_share} for name in arrays
+    ]
+    if sources:
+        document["sources"] = sources
+    if query.objective_bound_s is not None:
+        document["objective"] = {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
+    return document
+
+
+def _running_versions(queries: Sequence[Query]) -> dict[int, QueryVersion]:
+    wanted = [query.running_version_id for query in queries]
+    return {version.pk: version for version in with_operators(QueryVersion.objects.filter(pk__in=wanted))}
+
+
+def _replicas(versions: Iterable[QueryVersion], names: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
+    found: dict[int, list[elements.Replica]] = {}
+    rows = Placement.objects.filter(operator__version__in=[version.pk for version in versions]).order_by("pk")
+    for row in rows.filter(node__in=names):
+        found.setdefault(row.operator_id, []).append(elements.Replica(names[row.node_id], row.core, row.fraction))
+    return {operator: tuple(replicas) for operator, replicas in found.items()}
+
+
+def _sources_running(cluster: Cluster) -> set[str]:
+    rows = OperatorInput.objects.filter(
+        operator__version__running_as__cluster=cluster,
+        operator__version__running_as__state=QueryState.RUNNING,
+        operator__version__running_as__rate_share=1.0,
+    )
+    return set(rows.exclude(source_id="").values_list("source_id", flat=True))
