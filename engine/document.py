@@ -167,9 +167,8 @@ def _replicas(item: dict[str, Any], path: str, faults: list[Fault], placed: bool
 
 def _input(entry: dict[str, Any], path: str, faults: list[Fault]) -> Input:
     model = entry.get("model")
-    for name in ("selectivity", "cycles_per_event"):
-        if name not in entry and model is None:
-            faults.append(Fault(f"{path}.{name}", f"{name} is missing; an input without a model needs it"))
+    missing = [name for name in ("selectivity", "cycles_per_event") if name not in entry and model is None]
+    faults.extend(Fault(f"{path}.{n}", f"{n} is missing; an input without a model needs it") for n in missing)
     kept = {name: value for name, value in entry.items() if name != "from"}
     if model is not None and whole(model):
         kept["model"] = InputModel(tuple(model["output"]), tuple(model["cycles"]))

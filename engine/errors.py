@@ -13,8 +13,8 @@ __all__ = ["DocumentError", "EngineError", "Fault", "InfeasibleError", "OptionEr
 class Fault:
     """One thing wrong with a document.
 
-    `path` is a JSON path such as ``operators[2].inputs[0].selectivity`` (empty for the document itself); `message` names
-    the field, its value and what is allowed.
+    `path` is a JSON path such as ``operators[2].inputs[0].selectivity`` (empty for the document itself); `message`
+    names the field, its value and what is allowed.
     """
 
     path: str

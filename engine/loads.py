@@ -1,7 +1,7 @@
 """Deterministic load time series (DLTS) of servers and operators.
 
-Without non-linear models every series is linear in the arrivals: one coefficient per server and source replaces the pass
-over operators and subintervals. Series of single operators are made when somebody looks at them.
+Without non-linear models every series is linear in the arrivals: one coefficient per server and source replaces the
+pass over operators and subintervals. Series of single operators are made when somebody looks at them.
 
 References: paper, section III-B (selectivity, cycles per event), definitions 5 and 6, section VI-C.
 """

@@ -1,7 +1,7 @@
 """Mace: maximum cumulative excess, the paper's worst-case equivalent of latency.
 
-References: paper, definitions 5 to 9 (series, excess, Mace), theorems 2 and 3 (bounds), section VII-A (other schedulers),
-section VII-B (propagation delay). Readings that the paper leaves open are listed in docs/models/mace.md.
+References: paper, definitions 5 to 9 (series, excess, Mace), theorems 2 and 3 (bounds), section VII-A (other
+schedulers), section VII-B (propagation delay). Readings that the paper leaves open are listed in docs/models/mace.md.
 """
 
 from __future__ import annotations
