@@ -1,0 +1,254 @@
+"""Vector-greedy placement: the operators without a place, largest first, each where it hurts least.
+
+An operator goes to the core whose peak excess, with its load series added, is least; delay and queues on the links to
+the operators it exchanges events with count as well. Then the lower peak load, company of its own query, and the
+listing order decide. Loads are added up whatever the deployment's combination is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.deployment import Deployment
+from engine.elements import FloatArray, Operator, Replica
+from engine.errors import Fault, InfeasibleError
+from engine.loads import loads_of
+from engine.mace import capacities
+from engine.placement.scan import loaded_peaks
+
+__all__ = ["place"]
+
+# Two cores whose peaks differ by less than this are equally good: rounding of sums must not decide.
+_TIE = 1e-9
+
+Placement = dict[str, tuple[Replica, ...]]
+
+
+def place(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> Placement:
+    """Find a place for every operator that has none.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        Some operators have no replicas. Its constraints ``pin``, ``forbid`` and ``apart`` are respected.
+    closed : collection of str
+        Nodes that take nothing new (draining); operators already there stay.
+    coarse : int
+        Subintervals summed into one for the load series.
+
+    Returns
+    -------
+    dict
+        Replicas (one each) by operator id, only for operators that had none. The same input gives the same answer.
+
+    Raises
+    ------
+    InfeasibleError
+        If constraints leave an operator without a node; one fault per operator says why each node is out.
+
+    Examples
+    --------
+    >>> two = Deployment.parse({
+    ...     "subinterval_s": 1.0, "sources": [{"id": "s", "arrivals": [10]}],
+    ...     "nodes": [{"id": "a", "capacity_cps": 50.0}, {"id": "b", "capacity_cps": 100.0}],
+    ...     "operators": [{"id": "f", "inputs": [{"from": "s", "selectivity": 1, "cycles_per_event": 5}]}],
+    ... }, placed=False)
+    >>> place(two)["f"][0].node
+    'b'
+    """
+    missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
+    if not missing:
+        return {}
+    nodes_of = {deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed) for i in missing}
+    _refuse_impossible(deployment, missing, nodes_of)
+    board = _Board(deployment, coarse)
+    peaks = {i: float(board.load[i].max()) for i in missing}
+    placement: Placement = {}
+    # What has no choice goes first, so that nobody who has one takes its place.
+    choice = {i: len(nodes_of[deployment.operators[i].id].left(board.homes)) > 1 for i in missing}
+    for i in sorted(missing, key=lambda i: (choice[i], -peaks[i], i)):
+        operator = deployment.operators[i]
+        allowed = nodes_of[operator.id].left(board.homes)
+        if not allowed:
+            raise InfeasibleError(
+                f"operator {operator.id!r} fits no node", [nodes_of[operator.id].fault(i, board.homes)]
+            )
+        placement[operator.id] = (board.settle(i, allowed),)
+    return placement
+
+
+class _Options:
+    """The nodes an operator may use, and why the others are out."""
+
+    def __init__(self, deployment: Deployment, operator: Operator, closed: Collection[str]) -> None:
+        limits = deployment.constraints
+        self.operator = operator
+        self.apart = {name for group in limits.apart if operator.id in group for name in group} - {operator.id}
+        self.out: dict[str, str] = {}
+        self.nodes = [node.id for node in deployment.nodes]
+        pin, forbidden = limits.pin.get(operator.id), limits.forbid.get(operator.id, ())
+        for name in self.nodes:
+            if pin is not None and name != pin:
+                self.out[name] = f"it is pinned to {pin}"
+            elif name in forbidden:
+                self.out[name] = f"{name} is forbidden to it"
+            elif name in closed:
+                self.out[name] = f"{name} takes nothing new"
+
+    def left(self, homes: Mapping[str, set[str]]) -> list[str]:
+        """Nodes that are open and hold nothing this operator must stay apart from."""
+        return [name for name in self.nodes if name not in self.out and not self._company(name, homes)]
+
+    def _company(self, node: str, homes: Mapping[str, set[str]]) -> list[str]:
+        return sorted(name for name in self.apart if node in homes.get(name, ()))
+
+    def fault(self, index: int, homes: Mapping[str, set[str]]) -> Fault:
+        reasons = dict.fromkeys(self.out.values())
+        for name in self.nodes:
+            if name not in self.out and self._company(name, homes):
+                reasons[f"{name} holds {', '.join(self._company(name, homes))}, from which it must stay apart"] = None
+        why = "; ".join(reasons) or "there is no node"
+        return Fault(f"operators[{index}].node", f"operator {self.operator.id!r} fits no node: {why}")
+
+
+def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapping[str, _Options]) -> None:
+    """Name every operator without a single open node at once, before any search."""
+    homes = {op.id: {replica.node for replica in op.replicas} for op in deployment.operators}
+    faults = [
+        options[deployment.operators[i].id].fault(i, homes)
+        for i in missing
+        if not options[deployment.operators[i].id].left(homes)
+    ]
+    if faults:
+        what = "1 operator fits" if len(faults) == 1 else f"{len(faults)} operators fit"
+        raise InfeasibleError(f"{what} no node", faults)
+
+
+@dataclass
+class _Core:
+    node: str
+    core: int
+    server: int
+
+
+@dataclass
+class _Board:
+    """Loads so far, and where every operator is."""
+
+    deployment: Deployment
+    coarse: int
+    homes: dict[str, set[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        whole = self.deployment
+        stand_in = (Replica(whole.nodes[0].id),)
+        filled = whole.with_placement({op.id: stand_in for op in whole.operators if not op.replicas})
+        coarse = filled.coarsened(self.coarse)
+        series = loads_of(coarse).operators()
+        self.load, self.output = series.load, series.output
+        self.budget = np.ascontiguousarray(capacities(coarse).T * coarse.subinterval_s)
+        self.width_s = coarse.subinterval_s
+        self.server_load = np.zeros((len(whole.servers), coarse.subintervals))
+        self.cores = [
+            _Core(whole.nodes[server.node].id, server.core, i)
+            for i, server in enumerate(whole.servers)
+            if server.node is not None
+        ]
+        self.core_of = {(core.node, core.core): core.server for core in self.cores}
+        self.replicas = {op.id: op.replicas for op in whole.operators if op.replicas}
+        self.homes = {name: {replica.node for replica in parts} for name, parts in self.replicas.items()}
+        self._links()
+        for i, operator in enumerate(whole.operators):
+            for replica in operator.replicas:
+                self.server_load[self.core_of[replica.node, replica.core]] += replica.fraction * self.load[i]
+        for i, operator in enumerate(whole.operators):
+            if operator.replicas:
+                self._load_links(i, upstream_only=True)
+
+    def _links(self) -> None:
+        links = self.deployment.links
+        self.delay_s = {(link.source, link.target): link.delay_s for link in links}
+        self.link_server = {
+            (links[s.link].source, links[s.link].target): i
+            for i, s in enumerate(self.deployment.servers)
+            if s.link is not None
+        }
+        index = self.deployment.operator_index
+        self.edges: list[list[tuple[int, int]]] = [[] for _ in self.deployment.operators]
+        for j, operator in enumerate(self.deployment.operators):
+            for entry in operator.inputs:
+                if entry.source in index:
+                    self.edges[index[entry.source]].append((index[entry.source], j))
+                    self.edges[j].append((index[entry.source], j))
+
+    def settle(self, i: int, allowed: list[str]) -> Replica:
+        """Put operator `i` on the best core of the allowed nodes."""
+        operator = self.deployment.operators[i]
+        names = set(allowed)
+        cores = [core for core in self.cores if core.node in names]
+        rows = [core.server for core in cores]
+        excess, share = loaded_peaks(self.server_load[rows], self.load[i], self.budget[rows])
+        link_s = {name: self._link_cost_s(i, name) for name in allowed}
+        cost_s = excess * self.width_s + np.array([link_s[core.node] for core in cores])
+        company = self._company(operator)
+        fellows = np.array([-company.get(core.node, 0) for core in cores], dtype=np.float64)
+        best = cores[_first_least(cost_s, share, fellows)]
+        self.server_load[best.server] += self.load[i]
+        replica = Replica(best.node, best.core)
+        self.replicas[operator.id] = (replica,)
+        self.homes[operator.id] = {best.node}
+        self._load_links(i)
+        return replica
+
+    def _company(self, operator: Operator) -> Counter[str]:
+        """How many operators of the same query are on each node."""
+        if operator.query is None:
+            return Counter()
+        members = (self.deployment.operators[j].id for j in self.deployment.operators_of(operator.query))
+        return Counter(node for name in members for node in self.homes.get(name, ()))
+
+    def _crossings(self, i: int, node: str, *, upstream_only: bool = False) -> list[tuple[tuple[str, str], FloatArray]]:
+        """Links that operator `i` on `node` would use to those already placed, and bytes per subinterval on each."""
+        found = []
+        operators = self.deployment.operators
+        for a, b in self.edges[i]:
+            other = a if b == i else b
+            if upstream_only and b != i:
+                continue
+            for replica in self.replicas.get(operators[other].id, ()):
+                pair = (replica.node, node) if b == i else (node, replica.node)
+                if pair[0] != pair[1]:
+                    found.append((pair, self.output[a] * (operators[a].bytes_per_event * replica.fraction)))
+        return found
+
+    def _link_cost_s(self, i: int, node: str) -> float:
+        """Delay of the links that would be used, and the peak queue on those with a bandwidth."""
+        cost_s = 0.0
+        for pair, bytes_ in self._crossings(i, node):
+            cost_s += self.delay_s.get(pair, 0.0)
+            server = self.link_server.get(pair)
+            if server is not None:
+                excess, _ = loaded_peaks(self.server_load[[server]], bytes_, self.budget[[server]])
+                cost_s += float(excess[0]) * self.width_s
+        return cost_s
+
+    def _load_links(self, i: int, *, upstream_only: bool = False) -> None:
+        for own in self.replicas[self.deployment.operators[i].id]:
+            for pair, bytes_ in self._crossings(i, own.node, upstream_only=upstream_only):
+                server = self.link_server.get(pair)
+                if server is not None:
+                    self.server_load[server] += bytes_ * own.fraction
+
+
+def _first_least(*keys: FloatArray) -> int:
+    """Index of the least by the first key, then the next; values within rounding of each other are equal."""
+    left = np.arange(len(keys[0]))
+    for key in keys:
+        values = key[left]
+        least = values.min()
+        left = left[values <= least + _TIE * max(1.0, abs(least))]
+    return int(left[0])
