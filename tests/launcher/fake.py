@@ -1,0 +1,51 @@
+"""A small process for the runner's tests: writes what happens to it into a journal that all of them share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("journal")
+    parser.add_argument("--ready-after", type=float, default=0.0)
+    parser.add_argument("--crash-after", type=float)
+    parser.add_argument("--with-child", action="store_true", help="have a child that ignores every polite signal")
+    parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
+    options = parser.parse_args()
+
+    def note(event: str) -> None:
+        with open(options.journal, "a") as journal:  # noqa: PTH123 - one short append, whole by itself
+            journal.write(f"{options.name} {event} {os.getpid()}\n")
+
+    def stop(number: int, frame: object) -> None:
+        if not options.deaf:
+            note("stopped")
+            sys.exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    note("started")
+    if options.with_child:
+        deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", deaf])
+        with open(options.journal, "a") as journal:  # noqa: PTH123
+            journal.write(f"{options.name} child {child.pid}\n")
+    time.sleep(options.ready_after)
+    note("ready")
+    print(f"{options.name} is ready", flush=True)
+    if options.crash_after is not None:
+        time.sleep(options.crash_after)
+        print("this is why it crashed", flush=True)
+        sys.exit(3)
+    while True:
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
