@@ -1,0 +1,185 @@
+"""A deployment as stations, queues, edges and targets: who waits where, and which way an output goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import UnplacedError
+from engine.simulation.rows import EDGE, PIPE, QUEUE, SERVER, STATION, TARGET, Rows
+
+if TYPE_CHECKING:
+    from engine.deployment import Deployment
+
+__all__ = ["MAX_PATHS", "Layout", "lay_out"]
+
+MAX_PATHS = 64  # beyond so many source paths an operator keeps one queue per input
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The static tables of a simulation; rows as in `engine.simulation.rows`."""
+
+    stations: Rows
+    queues: Rows
+    servers: Rows
+    edges: Rows
+    targets: Rows
+    pipes: Rows
+    source_edges: Rows
+    inputs: int
+    queue_counts: Rows
+    """FIFO queues of each station, shape (stations,)."""
+
+
+@dataclass(slots=True)
+class _Station:
+    server: int
+    operator: int
+    queues: int
+    link_bytes: float = -1.0
+    pipe: int = -1
+    edges: tuple[int, int] = (0, 0)
+
+
+class _Builder:
+    """Collects rows; stations are numbered in order of creation first, by server at the end."""
+
+    def __init__(self, deployment: Deployment, by_path: bool) -> None:
+        self.deployment = deployment
+        self.by_path = by_path
+        self.stations: list[_Station] = []
+        self.edges: list[tuple[int, int, int, int, int]] = []
+        self.targets: list[tuple[float, int, int, int, int]] = []
+        self.replicas: dict[tuple[int, int], int] = {}
+        self.crossings: dict[tuple[int, int, int], int] = {}
+        self.link_of = {(link.source, link.target): i for i, link in enumerate(deployment.links)}
+        self.node_servers = {(s.node, s.core): i for i, s in enumerate(deployment.servers) if s.node is not None}
+        self.link_servers = {s.link: i for i, s in enumerate(deployment.servers) if s.link is not None}
+        delayed = [i for i, link in enumerate(deployment.links) if link.delay_s > 0]
+        self.pipe_of = {link: pipe for pipe, link in enumerate(delayed)}
+        self.number_inputs()
+        self.count_paths()
+
+    def number_inputs(self) -> None:
+        """Who reads a source or operator: (operator, input of it, number of that input over all operators)."""
+        self.readers: dict[str, list[tuple[int, int, int]]] = {}
+        self.inputs = 0
+        for i, operator in enumerate(self.deployment.operators):
+            for port, entry in enumerate(operator.inputs):
+                self.readers.setdefault(entry.source, []).append((i, port, self.inputs))
+                self.inputs += 1
+
+    def count_paths(self) -> None:
+        """`first_slots[operator][input]` and whether upstream paths stay apart on that input."""
+        paths = {source.id: 1 for source in self.deployment.sources}
+        self.first_slots: dict[int, list[int]] = {}
+        self.keeps: dict[int, bool] = {}
+        self.queue_counts: dict[int, int] = {}
+        for i in self.deployment.order:
+            operator = self.deployment.operators[i]
+            upstream = [paths[entry.source] for entry in operator.inputs]
+            keeps = self.by_path and sum(upstream) <= MAX_PATHS
+            widths = upstream if keeps else [int(self.by_path)] * len(upstream)
+            self.first_slots[i] = [sum(widths[:port]) for port in range(len(widths))]
+            self.keeps[i] = keeps
+            self.queue_counts[i] = paths[operator.id] = max(1, sum(widths))
+
+    def add_replicas(self) -> None:
+        for i, operator in enumerate(self.deployment.operators):
+            if not operator.replicas:
+                raise UnplacedError(f"Operator {operator.id!r} is on no node: place it before simulating.")
+            for r, replica in enumerate(operator.replicas):
+                server = self.node_servers[self.deployment.node_index[replica.node], replica.core]
+                self.replicas[i, r] = len(self.stations)
+                self.stations.append(_Station(server, i, self.queue_counts[i]))
+
+    def add_edges(self, emitter: str, operator: int | None, node: str | None) -> tuple[int, int]:
+        """Edges of a source (no operator, no node) or of one replica of an operator; returns their range."""
+        first = len(self.edges)
+        for reader, port, number in self.readers.get(emitter, []):
+            start = len(self.targets)
+            for r, replica in enumerate(self.deployment.operators[reader].replicas):
+                via, pipe = self.way(operator, node, replica.node, reader, number)
+                self.targets.append((replica.fraction, 0, self.replicas[reader, r], via, pipe))
+            slot = self.first_slots[reader][port]
+            self.edges.append((number, slot, int(self.keeps[reader]), start, len(self.targets)))
+        return first, len(self.edges)
+
+    def way(self, operator: int | None, start: str | None, end: str, reader: int, number: int) -> tuple[int, int]:
+        """Link station and pipe between two nodes; -1 where there is none."""
+        link = self.link_of.get((start, end), -1) if start is not None and start != end else -1
+        if operator is None or link < 0:
+            return -1, -1
+        pipe = self.pipe_of.get(link, -1)
+        if self.deployment.links[link].bandwidth_bytes_s is None:
+            return -1, pipe
+        key = (link, operator, number)
+        if key not in self.crossings:
+            self.crossings[key] = len(self.stations)
+            size_bytes = self.deployment.operators[operator].bytes_per_event
+            server = self.link_servers[link]
+            self.stations.append(_Station(server, operator, self.queue_counts[reader], size_bytes, pipe))
+        return self.crossings[key], -1
+
+
+def lay_out(deployment: Deployment, *, by_path: bool) -> Layout:
+    """Lay a placed deployment out in tables.
+
+    Parameters
+    ----------
+    deployment : Deployment
+    by_path : bool
+        One FIFO per source path in every operator queue (stimulus time needs it), or a single FIFO.
+
+    Raises
+    ------
+    UnplacedError
+        An operator is on no node.
+    """
+    builder = _Builder(deployment, by_path)
+    builder.add_replicas()
+    source_edges = [builder.add_edges(source.id, None, None) for source in deployment.sources]
+    for i, operator in enumerate(deployment.operators):
+        for r, replica in enumerate(operator.replicas):
+            builder.stations[builder.replicas[i, r]].edges = builder.add_edges(operator.id, i, replica.node)
+    return _tables(builder, source_edges)
+
+
+def _tables(builder: _Builder, source_edges: list[tuple[int, int]]) -> Layout:
+    """Number the stations server by server and turn the collected rows into arrays."""
+    listed = sorted(range(len(builder.stations)), key=lambda s: builder.stations[s].server)
+    number = np.empty(len(listed) + 1, np.int32)
+    number[listed] = np.arange(len(listed))
+    number[-1] = -1  # so that "no link station" stays -1
+    ordered = [builder.stations[s] for s in listed]
+    counts = np.array([station.queues for station in ordered], np.int32)
+    first_queue = np.cumsum(counts) - counts
+    stations = np.array(
+        [
+            (s.link_bytes, s.server, s.operator, *s.edges, queue, s.pipe, 0)
+            for s, queue in zip(ordered, first_queue, strict=True)
+        ],
+        STATION,
+    )
+    targets = np.array(builder.targets, TARGET)
+    targets["station"] = number[targets["station"]]
+    targets["via"] = number[targets["via"]]
+    servers = np.zeros(len(builder.deployment.servers), SERVER)
+    servers["event"] = servers["station"] = -1
+    bounds = np.searchsorted(stations["server"], np.arange(len(servers) + 1))
+    servers["first_station"], servers["last_station"] = bounds[:-1], bounds[1:]
+    queues = np.full(int(counts.sum()), -1, np.int32)
+    return Layout(
+        stations=stations,
+        queues=np.array(list(zip(queues, queues, strict=True)), QUEUE),
+        servers=servers,
+        edges=np.array(builder.edges, EDGE),
+        targets=targets,
+        pipes=np.array([(builder.deployment.links[link].delay_s, -1, -1) for link in builder.pipe_of], PIPE),
+        source_edges=np.array(source_edges, np.int32).reshape(-1, 2),
+        inputs=builder.inputs,
+        queue_counts=counts,
+    )

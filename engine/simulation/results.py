@@ -1,0 +1,146 @@
+"""A simulation's records and what they add up to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.elements import FloatArray
+from engine.simulation.rows import Rows
+
+if TYPE_CHECKING:
+    from engine.deployment import Deployment
+
+__all__ = ["QuerySeries", "Simulation", "nearest_rank", "summarise"]
+
+HIGH_QUANTILE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySeries:
+    """One query's latencies by the subinterval of the stimulus; NaN where nothing came out."""
+
+    maximum_s: FloatArray
+    mean_s: FloatArray
+    q99_s: FloatArray
+    events: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """What a simulation saw.
+
+    `records` is a structured array with one row per sink event: `stimulus` and `egress` (seconds), `operator` (index of
+    the sink), `p` (subinterval of the stimulus), in order of egress. `busy_s` has shape (servers, d). `sampled` has
+    shape (inputs, groups, 3): events, outputs and cycles per sample group, inputs numbered operator by operator.
+    """
+
+    deployment: Deployment
+    policy: str
+    records: Rows
+    busy_s: FloatArray
+    sampled: FloatArray
+    source_events: int
+    services: int
+
+    @property
+    def latency_s(self) -> FloatArray:
+        """Latency of every record (egress - stimulus), seconds, shape (records,)."""
+        return np.asarray(self.records["egress"] - self.records["stimulus"])
+
+    @property
+    def worst_s(self) -> float:
+        """Lat_WC: the largest latency of any sink event; 0 when there is none."""
+        return float(self.latency_s.max(initial=0.0))
+
+    def chosen(self, query: str) -> NDArray[np.bool_]:
+        """Which records belong to a query, shape (records,)."""
+        sinks = np.zeros(len(self.deployment.operators), np.bool_)
+        sinks[list(self.deployment.operators_of(query))] = True
+        return np.asarray(sinks[self.records["operator"]])
+
+    def series(self, query: str | None = None) -> QuerySeries:
+        """Latencies per subinterval of one query, or of all sinks."""
+        latency_s, p = self.latency_s, self.records["p"]
+        if query is not None:
+            latency_s, p = latency_s[self.chosen(query)], p[self.chosen(query)]
+        return _by_subinterval(latency_s, p, self.deployment.subintervals)
+
+    def utilisation(self) -> dict[str, FloatArray]:
+        """Busy share of every node (mean over its cores) and link with a bandwidth, per subinterval, shape (d,)."""
+        shares = self.busy_s / self.deployment.subinterval_s
+        found: dict[str, list[FloatArray]] = {}
+        for server, share in zip(self.deployment.servers, shares, strict=True):
+            name = server.name if server.node is None else self.deployment.nodes[server.node].id
+            found.setdefault(name, []).append(share)
+        return {name: np.mean(rows, axis=0) for name, rows in found.items()}
+
+
+def summarise(runs: list[Simulation]) -> dict[str, Any]:
+    """The runs of one deployment as one document: largest latency, means and pooled quantiles over all of them."""
+    deployment = runs[0].deployment
+    latency_s = np.concatenate([run.latency_s for run in runs])
+    p = np.concatenate([run.records["p"] for run in runs])
+    queries = {}
+    for query in deployment.queries:
+        own = np.concatenate([run.chosen(query) for run in runs])
+        worst = [float(run.latency_s[run.chosen(query)].max(initial=0.0)) for run in runs]
+        queries[query] = _summary(latency_s[own], p[own], deployment.subintervals, worst)
+    shares = [run.utilisation() for run in runs]
+    return {
+        "policy": runs[0].policy,
+        "runs": len(runs),
+        "subinterval_s": deployment.subinterval_s,
+        "subintervals": deployment.subintervals,
+        "source_events": sum(run.source_events for run in runs) / len(runs),
+        "services": sum(run.services for run in runs) / len(runs),
+        "overall": _summary(latency_s, p, deployment.subintervals, [run.worst_s for run in runs]),
+        "queries": queries,
+        "utilisation": {name: np.mean([share[name] for share in shares], axis=0).tolist() for name in shares[0]},
+    }
+
+
+def nearest_rank(ordered: FloatArray, q: float) -> float:
+    """The ceil(q*n)-th smallest of ascending values."""
+    return float(ordered[max(0, math.ceil(q * len(ordered) - 1e-9) - 1)])
+
+
+def _summary(latency_s: FloatArray, p: Rows, subintervals: int, worst_s: list[float]) -> dict[str, Any]:
+    series = _by_subinterval(latency_s, p, subintervals)
+    ordered = np.sort(latency_s)
+    some = len(ordered) > 0
+    return {
+        "events": len(ordered) / len(worst_s),
+        "worst_s": max(worst_s) if some else None,
+        "mean_s": float(ordered.mean()) if some else None,
+        "q99_s": nearest_rank(ordered, HIGH_QUANTILE) if some else None,
+        "worst_by_run_s": worst_s,
+        "series": {
+            "maximum_s": _listed(series.maximum_s),
+            "mean_s": _listed(series.mean_s),
+            "q99_s": _listed(series.q99_s),
+            "events": (series.events / len(worst_s)).tolist(),
+        },
+    }
+
+
+def _by_subinterval(latency_s: FloatArray, p: Rows, subintervals: int) -> QuerySeries:
+    order = np.lexsort((latency_s, p))
+    ordered, events = latency_s[order], np.bincount(p, minlength=subintervals)
+    last = np.cumsum(events)
+    present = events > 0
+    maximum_s, mean_s, q99_s = (np.full(subintervals, np.nan) for _ in range(3))
+    maximum_s[present] = ordered[last[present] - 1]
+    rank = np.maximum(1, np.ceil(HIGH_QUANTILE * events - 1e-9)).astype(np.int64)
+    q99_s[present] = ordered[(last - events + rank - 1)[present]]
+    sums = np.bincount(p, weights=latency_s, minlength=subintervals)
+    mean_s[present] = sums[present] / events[present]
+    return QuerySeries(maximum_s, mean_s, q99_s, events)
+
+
+def _listed(values: FloatArray) -> list[float | None]:
+    return [None if math.isnan(value) else float(value) for value in values]

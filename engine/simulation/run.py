@@ -1,0 +1,228 @@
+"""Prepare a simulation, run it to the end, hand back its records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.elements import FloatArray
+from engine.errors import EngineError
+from engine.simulation.draws import child_id
+from engine.simulation.kernel import DONE, FULL, advance
+from engine.simulation.layout import Layout, lay_out
+from engine.simulation.policies import POLICIES, STIMULUS, Policy
+from engine.simulation.results import Simulation
+from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, World
+from engine.simulation.work import Work, capacities, work_of
+from engine.workload import event_times, whole_counts
+
+if TYPE_CHECKING:
+    from engine.deployment import Deployment
+
+__all__ = ["MAX_EVENTS", "Settings", "TooLargeError", "simulate"]
+
+MAX_EVENTS = 50_000_000
+STEPS_PER_REPORT = 2_000_000
+
+
+class TooLargeError(EngineError):
+    """A deployment with more events than a simulation runs through in reasonable time."""
+
+    code = "too-large"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to simulate.
+
+    `drawn_arrivals`: event times are uniform in their subinterval, not evenly spaced. `random_outputs`: the fractional
+    part of a selectivity is a draw, not a running sum. `cost_cv`: coefficient of variation of an event's cycles.
+    """
+
+    policy: Policy = POLICIES["stimulus-time"]
+    seed: int = 0
+    drawn_arrivals: bool = True
+    random_outputs: bool = True
+    cost_cv: float = 0.0
+
+
+def simulate(
+    deployment: Deployment,
+    settings: Settings | None = None,
+    *,
+    times_s: Mapping[str, FloatArray] | None = None,
+    groups: Mapping[str, NDArray[np.int32]] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Simulation:
+    """Run every source event of a deployment through its operators until nothing is left.
+
+    One server (core, or link with a bandwidth) serves one event at a time and never interrupts it. Scheduling itself
+    costs nothing. An output carries the stimulus time of the event that triggered it.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        Every operator placed.
+    settings : Settings, optional
+        Policy, seed and randomness. Equal settings give equal results.
+    times_s : mapping of source id to ndarray, optional
+        Event times, ascending, seconds within the horizon; they replace the source's arrivals.
+    groups : mapping of source id to ndarray of int, optional
+        Sample group (0, 1, ..) of each source event, -1 for none: `Simulation.sampled` counts, per input and group,
+        events, outputs and cycles of everything that descends from the group's events.
+    progress : callable, optional
+        Called now and then with the share of source events that have arrived; may raise to cancel.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    UnplacedError
+        An operator is on no node.
+    TooLargeError
+        More than `MAX_EVENTS` events are to be expected.
+
+    Notes
+    -----
+    With whole `arrivals` and neither draws nor variation, assumptions A-1 to A-3 of the paper's section V hold.
+    """
+    settings = settings or Settings()
+    work = work_of(deployment)
+    _refuse_too_many(work)
+    layout = lay_out(deployment, by_path=settings.policy.order == STIMULUS)
+    arrivals = _arrivals(deployment, settings, times_s or {}, groups or {})
+    world = _world(deployment, settings, layout, work, arrivals)
+    world = _run(world, progress)
+    count = int(world.counters[Counter.RECORDS])
+    return Simulation(
+        deployment=deployment,
+        policy=settings.policy.name,
+        records=world.records[:count].copy(),
+        busy_s=world.busy_s,
+        sampled=world.sampled,
+        source_events=len(arrivals),
+        services=int(world.counters[Counter.SERVED]),
+    )
+
+
+def _refuse_too_many(work: Work) -> None:
+    expected = float((work.events + work.outputs).sum())
+    if expected > MAX_EVENTS:
+        raise TooLargeError(
+            f"About {expected:.3g} events would pass through the operators one by one; at most {MAX_EVENTS:.3g} do. "
+            "Simulate a shorter horizon or fewer queries."
+        )
+
+
+def _run(world: World, progress: Callable[[float], None] | None) -> World:
+    while (state := advance(world, STEPS_PER_REPORT)) != DONE:
+        if state == FULL:
+            world = _grown(world)
+        if progress is not None:
+            progress(float(world.counters[Counter.NEXT_ARRIVAL]) / max(1, len(world.arrivals)))
+    return world
+
+
+def _arrivals(
+    deployment: Deployment,
+    settings: Settings,
+    times_s: Mapping[str, FloatArray],
+    groups: Mapping[str, NDArray[np.int32]],
+) -> Rows:
+    """All source events in order of time; at one instant, in order of the sources."""
+    parts = []
+    width_s, last = deployment.subinterval_s, deployment.subintervals - 1
+    for number, source in enumerate(deployment.sources):
+        if source.id in times_s:
+            times = np.asarray(times_s[source.id], np.float64)
+            p = np.searchsorted(np.arange(1, last + 1) * width_s, times, side="right")
+        else:
+            rng = np.random.default_rng([settings.seed, number]) if settings.drawn_arrivals else None
+            times = event_times(source.arrivals, width_s, rng)
+            p = np.repeat(np.arange(last + 1), whole_counts(source.arrivals))
+        rows = np.empty(len(times), ARRIVAL)
+        rows["time"], rows["p"], rows["source"] = times, p, number
+        rows["group"] = groups.get(source.id, -1)
+        root = child_id(np.uint64(settings.seed), number)
+        rows["id"] = root ^ (np.arange(1, len(times) + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03))
+        parts.append(rows)
+    rows = np.concatenate(parts) if parts else np.empty(0, ARRIVAL)
+    return rows[np.argsort(rows["time"], kind="stable")]
+
+
+def _world(deployment: Deployment, settings: Settings, layout: Layout, work: Work, arrivals: Rows) -> World:
+    stations, servers = len(layout.stations), len(layout.servers)
+    counters = np.zeros(Counter.LENGTH, np.int64)
+    sampled = int(arrivals["group"].max(initial=-1)) + 1
+    active = Heap(*_heap_arrays(stations, layout.servers["last_station"] - layout.servers["first_station"], np.int64))
+    world = World(
+        clock=np.full(1, -math.inf),
+        counters=counters,
+        arrivals=arrivals,
+        source_edges=layout.source_edges,
+        events=np.empty(0, EVENT),
+        records=np.empty(0, RECORD),
+        stations=layout.stations,
+        queues=layout.queues,
+        servers=layout.servers,
+        woken=np.empty(servers, np.int64),
+        edges=layout.edges,
+        targets=layout.targets,
+        pipes=layout.pipes,
+        cycles=work.cycles,
+        selectivity=work.selectivity,
+        accumulated=np.zeros(layout.inputs),
+        capacity=capacities(deployment),
+        factor=work.factor,
+        busy_s=np.zeros((servers, deployment.subintervals)),
+        sampled=np.zeros((layout.inputs, sampled, 3)),
+        ready=Heap(*_heap_arrays(len(layout.queues), layout.queue_counts, np.int64)),
+        active=active,
+        calendar=Heap(*_heap_arrays(servers + len(layout.pipes), np.array([servers + len(layout.pipes)]), np.float64)),
+        width_s=float(deployment.subinterval_s),
+        fan_out=_fan_out(layout, work),
+        arrival_order=settings.policy.order,
+        choice=settings.policy.choice,
+        random_outputs=int(settings.random_outputs),
+        cost_sigma=math.sqrt(math.log1p(settings.cost_cv**2)),
+    )
+    return _grown(world)
+
+
+def _heap_arrays(items: int, sizes: Rows, key: type) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+    start = (np.cumsum(sizes) - sizes).astype(np.int64)
+    places = np.full(items, -1, np.int64)
+    return np.empty(items, np.int64), places, np.zeros(items, key), start, np.zeros(len(start), np.int64)
+
+
+def _fan_out(layout: Layout, work: Work) -> int:
+    """Most events or records that one step can make."""
+    most_outputs = int(np.floor(work.selectivity.max(initial=0.0))) + 2
+    most_edges = (layout.stations["last_edge"] - layout.stations["first_edge"]).max(initial=1)
+    from_source = (layout.source_edges[:, 1] - layout.source_edges[:, 0]).max(initial=1)
+    return int(max(most_outputs * most_edges, from_source))
+
+
+def _grown(world: World) -> World:
+    """The same world with more than twice the room for what is short: events in flight, or records."""
+    events, records, needed = world.events, world.records, world.fan_out + 1
+    if world.counters[Counter.FREE] < needed:
+        old, events = len(events), _extended(events, len(events) + 4 * needed + 4096)
+        events["next"][old:] = np.arange(old + 1, len(events) + 1)
+        events["next"][-1] = world.counters[Counter.FREE_HEAD] if world.counters[Counter.FREE] else -1
+        world.counters[Counter.FREE_HEAD] = old
+        world.counters[Counter.FREE] += len(events) - old
+    if len(records) - world.counters[Counter.RECORDS] < needed:
+        records = _extended(records, len(records) + 4 * needed + 4096)
+    return world._replace(events=events, records=records)
+
+
+def _extended(rows: Rows, more: int) -> Rows:
+    return np.concatenate((rows, np.zeros(more, rows.dtype)))
