@@ -3,44 +3,80 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BASE_DIR", "ENV", "Env", "EnvError"]
+__all__ = ["BASE_DIR", "ENV", "Env", "EnvError", "variable_of"]
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+_SHARED = {"database_url": "DATABASE_URL", "redis_url": "REDIS_URL"}  # names that other tools know, too
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class EnvError(ValueError):
-    """A variable has a value that Sluice cannot use; the message names it, its value and what is allowed."""
+    """Variables have values that Sluice cannot use; the message names each, its value and what is allowed."""
 
 
-def _flag(name: str, default: bool) -> bool:
-    text = os.environ.get(name, "").strip().lower()
-    if not text:
-        return default
-    if text in {"1", "true", "yes", "on"}:
-        return True
-    if text in {"0", "false", "no", "off"}:
-        return False
-    raise EnvError(f"{name}={text!r}: allowed are 1/true/yes/on and 0/false/no/off")
+def variable_of(field: str) -> str:
+    """Name of the environment variable behind an attribute of `Env`."""
+    return _SHARED.get(field, f"SLUICE_{field.upper()}")
 
 
-def _number(name: str, default: float, low: float, high: float) -> float:
-    text = os.environ.get(name, "").strip()
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise EnvError(f"{name}={text!r}: allowed is a number from {low:g} to {high:g}") from None
-    if not low <= value <= high:
-        raise EnvError(f"{name}={text!r}: allowed is a number from {low:g} to {high:g}")
-    return value
+class _Reader:
+    """Reads fields from an environment and collects every fault on the way."""
 
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.faults: list[str] = []
 
-def _list(name: str, default: str = "") -> list[str]:
-    return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+    def text(self, field: str, default: str = "") -> str:
+        return self._environ.get(variable_of(field), "").strip() or default
+
+    def words(self, field: str, default: str = "") -> list[str]:
+        return [part.strip() for part in self.text(field, default).split(",") if part.strip()]
+
+    def flag(self, field: str) -> bool:
+        text = self.text(field, "0").lower()
+        if text not in _TRUE + _FALSE:
+            self._fault(field, f"{'/'.join(_TRUE)} and {'/'.join(_FALSE)}")
+        return text in _TRUE
+
+    def number(self, field: str, default: float, low: float, high: float) -> float:
+        text = self.text(field)
+        try:
+            value = float(text) if text else default
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            self._fault(field, f"a number from {low:g} to {high:g}")
+        return value
+
+    def whole(self, field: str, default: int, low: int, high: int) -> int:
+        text = self.text(field) or str(default)
+        if not text.isdecimal() or not low <= int(text) <= high:
+            self._fault(field, f"a whole number from {low} to {high}")
+            return default
+        return int(text)
+
+    def level(self, field: str, default: str) -> str:
+        name = self.text(field, default).upper()
+        if name not in _LEVELS:
+            self._fault(field, ", ".join(_LEVELS))
+        return name
+
+    def url(self, field: str, schemes: tuple[str, ...], default: str = "") -> str:
+        text = self.text(field, default)
+        if text and not text.startswith(tuple(f"{scheme}:" for scheme in schemes)):
+            # the value itself is not repeated: it may hold a password
+            self.faults.append(f"{variable_of(field)}: allowed are URLs that begin with {', '.join(schemes)}")
+        return text
+
+    def _fault(self, field: str, allowed: str) -> None:
+        self.faults.append(f"{variable_of(field)}={self.text(field)!r}: allowed: {allowed}")
 
 
 @dataclass(frozen=True)
@@ -65,23 +101,41 @@ class Env:
     task_visibility_s: float
 
     @classmethod
-    def read(cls) -> Env:
-        var_dir = Path(os.environ.get("SLUICE_VAR_DIR") or BASE_DIR / "var")
-        return cls(
-            debug=_flag("SLUICE_DEBUG", False),
-            secret_key=os.environ.get("SLUICE_SECRET_KEY", ""),
-            allowed_hosts=_list("SLUICE_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"),
-            trusted_origins=_list("SLUICE_TRUSTED_ORIGINS"),
-            database_url=os.environ.get("DATABASE_URL", ""),
-            redis_url=os.environ.get("REDIS_URL") or "redis://127.0.0.1:6399/0",
-            var_dir=var_dir,
-            log_level=os.environ.get("SLUICE_LOG_LEVEL", "INFO").upper(),
-            demo=_flag("SLUICE_DEMO", False),
-            https=_flag("SLUICE_HTTPS", False),
-            upload_max_mb=_number("SLUICE_UPLOAD_MAX_MB", 20, 1, 1024),
-            worker_concurrency=int(_number("SLUICE_WORKER_CONCURRENCY", 2, 1, 64)),
-            task_visibility_s=_number("SLUICE_TASK_VISIBILITY_S", 900, 10, 86400),
+    def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
+        """Read all variables.
+
+        Raises
+        ------
+        EnvError
+            With every value that is not allowed, one line each.
+        """
+        reader = _Reader(environ)
+        found = cls(
+            debug=reader.flag("debug"),
+            secret_key=reader.text("secret_key"),
+            allowed_hosts=reader.words("allowed_hosts", "localhost,127.0.0.1,[::1]"),
+            trusted_origins=reader.words("trusted_origins"),
+            database_url=reader.url("database_url", ("postgres", "postgresql", "sqlite")),
+            redis_url=reader.url("redis_url", ("redis", "rediss", "unix"), "redis://127.0.0.1:6399/0"),
+            var_dir=Path(reader.text("var_dir", str(BASE_DIR / "var"))),
+            log_level=reader.level("log_level", "INFO"),
+            demo=reader.flag("demo"),
+            https=reader.flag("https"),
+            upload_max_mb=reader.number("upload_max_mb", 20, 1, 1024),
+            worker_concurrency=reader.whole("worker_concurrency", 2, 1, 64),
+            task_visibility_s=reader.number("task_visibility_s", 900, 10, 86400),
         )
+        if reader.faults:
+            raise EnvError("\n".join(reader.faults))
+        return found
 
 
-ENV = Env.read()
+def _read_or_leave() -> Env:
+    """A wrong variable ends any command with a sentence, not with a stack trace."""
+    try:
+        return Env.read()
+    except EnvError as error:
+        sys.exit(f"sluice: the environment is not usable:\n{error}")
+
+
+ENV = _read_or_leave()
