@@ -1,0 +1,211 @@
+"""REST: clusters, node pools, nodes and links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import Model
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.core.api import ApiMixin
+from apps.fleet import services, tables
+from apps.fleet.filters import ClusterFilter, LinkFilter, NodeFilter, PoolFilter
+from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.selectors import cluster_by_slug, clusters_with_counts, links_listed, nodes_listed, pools_listed
+from apps.fleet.serializers import (
+    ClusterSerializer,
+    ImportSerializer,
+    LinkSerializer,
+    NodeSerializer,
+    PoolSerializer,
+    TableSerializer,
+)
+
+__all__ = ["ClusterViewSet", "LinkViewSet", "NodeViewSet", "PoolViewSet", "ServiceViewSet"]
+
+_CLUSTER = OpenApiParameter("cluster", str, required=True, description="Slug of the cluster.")
+_CSV = extend_schema(
+    parameters=[_CLUSTER], responses={(200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "The table as CSV.")}
+)
+_TABLE = extend_schema(
+    request={"application/json": TableSerializer, "multipart/form-data": TableSerializer}, responses=ImportSerializer
+)
+
+
+class ServiceViewSet(ApiMixin, viewsets.ModelViewSet):
+    """Create, read, change (PATCH) and delete by services; each answers with the resource as a GET shows it.
+
+    A viewset names `service_update` and `service_delete`, and the keyword they take the row by; `perform_create` returns
+    the new row.
+    """
+
+    http_method_names = ["get", "post", "patch", "delete", "head", "options"]
+    row_keyword: str
+    service_update: Callable[..., Model]
+    service_delete: Callable[..., None]
+
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        wanted = self.get_serializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        row = self.create_row(wanted.validated_data)
+        key = getattr(row, self.lookup_field)
+        location = f"{request.path.rstrip('/')}/{key}"
+        return Response(self._shown(row), status=201, headers={"Location": location})
+
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        row = self.get_object()
+        wanted = self.get_serializer(row, data=request.data, partial=True)
+        wanted.is_valid(raise_exception=True)
+        type(self).service_update(**{self.row_keyword: row}, **wanted.validated_data)
+        return Response(self._shown(row))
+
+    def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        type(self).service_delete(**{self.row_keyword: self.get_object()})
+        return Response(status=204)
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        """Call the service that creates."""
+        raise NotImplementedError
+
+    def _shown(self, row: Model) -> Any:
+        """Read again: lists and single resources carry counts that a saved row does not."""
+        return self.get_serializer(self.get_queryset().get(pk=row.pk)).data
+
+
+class ClusterViewSet(ServiceViewSet):
+    """Clusters: the nodes, the time grid of their estimates, and the rules of admission."""
+
+    queryset = Cluster.objects.none()
+    serializer_class = ClusterSerializer
+    filterset_class = ClusterFilter
+    lookup_field = "slug"
+    lookup_value_regex = "[^/]+"
+    ordering = "slug"
+    row_keyword = "cluster"
+    service_update = staticmethod(services.cluster_update)
+    service_delete = staticmethod(services.cluster_delete)
+
+    def get_queryset(self) -> Any:
+        return clusters_with_counts()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        return services.cluster_create(**values)
+
+
+class PoolViewSet(ServiceViewSet):
+    """Node pools: nodes of one kind."""
+
+    queryset = NodePool.objects.none()
+    serializer_class = PoolSerializer
+    filterset_class = PoolFilter
+    ordering = "name"
+    row_keyword = "pool"
+    service_update = staticmethod(services.pool_update)
+    service_delete = staticmethod(services.pool_delete)
+
+    def get_queryset(self) -> Any:
+        return pools_listed()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        return services.pool_create(**values)
+
+
+class NodeViewSet(ServiceViewSet):
+    """Nodes, with bulk import and export."""
+
+    queryset = Node.objects.none()
+    serializer_class = NodeSerializer
+    filterset_class = NodeFilter
+    ordering = "name"
+    row_keyword = "node"
+    service_update = staticmethod(services.node_update)
+    service_delete = staticmethod(services.node_delete)
+
+    def get_queryset(self) -> Any:
+        return nodes_listed()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        values.pop("cluster")  # the pool was looked up in it
+        return services.node_create(**values)
+
+    @extend_schema(request=None, responses=NodeSerializer)
+    @action(detail=True, methods=["post"])
+    def drain(self, request: Request, pk: str | None = None) -> Response:
+        """Take nothing new from now on."""
+        return Response(self._shown(services.node_drain(node=self.get_object())))
+
+    @extend_schema(request=None, responses=NodeSerializer)
+    @action(detail=True, methods=["post"])
+    def activate(self, request: Request, pk: str | None = None) -> Response:
+        """Take operators again."""
+        return Response(self._shown(services.node_activate(node=self.get_object())))
+
+    @extend_schema(request=None, responses=NodeSerializer)
+    @action(detail=True, methods=["post"])
+    def offline(self, request: Request, pk: str | None = None) -> Response:
+        """Leave the cluster's capacity. 409 while operators are placed on it."""
+        return Response(self._shown(services.node_take_offline(node=self.get_object())))
+
+    @_TABLE
+    @action(detail=False, methods=["post"], url_path="import")
+    def import_table(self, request: Request) -> Response:
+        """Create or update many nodes at once; all of them or, with any fault, none."""
+        return _imported(request, tables.nodes_import)
+
+    @_CSV
+    @action(detail=False, methods=["get"], filterset_class=None, pagination_class=None)
+    def export(self, request: Request) -> HttpResponse:
+        """All nodes of a cluster as CSV, in the form the import reads."""
+        return _exported(request, "nodes", tables.nodes_export)
+
+
+class LinkViewSet(ServiceViewSet):
+    """Directed links between nodes, with bulk import and export. A missing link costs nothing."""
+
+    queryset = Link.objects.none()
+    serializer_class = LinkSerializer
+    filterset_class = LinkFilter
+    ordering = "pk"
+    row_keyword = "link"
+    service_update = staticmethod(services.link_update)
+    service_delete = staticmethod(services.link_delete)
+
+    def get_queryset(self) -> Any:
+        return links_listed()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        values.pop("cluster")  # both ends were looked up in it
+        return services.link_create(**values)
+
+    @_TABLE
+    @action(detail=False, methods=["post"], url_path="import")
+    def import_table(self, request: Request) -> Response:
+        """Create or update many links at once; all of them or, with any fault, none."""
+        return _imported(request, tables.links_import)
+
+    @_CSV
+    @action(detail=False, methods=["get"], filterset_class=None, pagination_class=None)
+    def export(self, request: Request) -> HttpResponse:
+        """All links of a cluster as CSV, in the form the import reads."""
+        return _exported(request, "links", tables.links_export)
+
+
+def _imported(request: Request, service: Callable[..., tables.ImportResult]) -> Response:
+    wanted = TableSerializer(data=request.data)
+    wanted.is_valid(raise_exception=True)
+    values = wanted.validated_data
+    result = service(cluster=values["cluster"], table=wanted.table, dry_run=values["dry_run"])
+    return Response(result.as_dict())
+
+
+def _exported(request: Request, what: str, export: Callable[[Cluster], str]) -> HttpResponse:
+    cluster = cluster_by_slug(request.query_params.get("cluster", ""))
+    headers = {"Content-Disposition": f'attachment; filename="{cluster.slug}-{what}.csv"'}
+    return HttpResponse(export(cluster), content_type="text/csv; charset=utf-8", headers=headers)

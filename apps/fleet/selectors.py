@@ -1,0 +1,89 @@
+"""Reading clusters and what they consist of.
+
+Queries and operators are models of a higher app; they are only reached by their relations to a cluster or node.
+"""
+
+from __future__ import annotations
+
+from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
+
+from apps.core.errors import Missing
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster, Link, Node, NodePool
+
+__all__ = [
+    "cluster_by_slug",
+    "clusters_with_counts",
+    "cores_in_use",
+    "links_listed",
+    "node_by_name",
+    "nodes_listed",
+    "operators_on",
+    "pools_listed",
+    "queries_running",
+]
+
+
+def cluster_by_slug(slug: str) -> Cluster:
+    """The cluster of a slug; Missing names those there are."""
+    cluster = Cluster.objects.filter(slug=slug).first()
+    if cluster is None:
+        known = ", ".join(Cluster.objects.values_list("slug", flat=True)[:10]) or "none"
+        raise Missing(f"There is no cluster {slug!r}. There are: {known}.", [("cluster", f"no cluster {slug!r}")])
+    return cluster
+
+
+def node_by_name(cluster: Cluster, name: str) -> Node:
+    """A cluster's node by its name."""
+    node = cluster.nodes.select_related("pool").filter(name=name).first()
+    if node is None:
+        raise Missing(f"Cluster {cluster.slug!r} has no node {name!r}.", [("node", f"no node {name!r}")])
+    return node
+
+
+def clusters_with_counts() -> QuerySet[Cluster]:
+    """Clusters with `node_count`, `core_count` (of nodes that are not offline) and `running_count`."""
+    up = ~Q(nodes__state=NodeState.OFFLINE)
+    # Counted in subqueries: joining nodes and queries at once would multiply one by the other.
+    running = Cluster.objects.filter(pk=OuterRef("pk")).annotate(n=Count("queries", filter=Q(queries__state="running")))
+    return Cluster.objects.annotate(
+        node_count=Count("nodes", filter=up),
+        core_count=Coalesce(Sum("nodes__cores", filter=up), 0),
+        running_count=Subquery(running.values("n")),
+    )
+
+
+def pools_listed() -> QuerySet[NodePool]:
+    """Pools with their cluster and `node_count`."""
+    return NodePool.objects.select_related("cluster").annotate(node_count=Count("nodes"))
+
+
+def nodes_listed() -> QuerySet[Node]:
+    """Nodes with cluster, pool and `operator_count`, the operators placed on each."""
+    return Node.objects.select_related("cluster", "pool").annotate(
+        operator_count=Count("placements__operator", distinct=True)
+    )
+
+
+def links_listed() -> QuerySet[Link]:
+    """Links with the names of their ends."""
+    return Link.objects.select_related("cluster", "source", "target")
+
+
+def operators_on(node: Node) -> list[str]:
+    """Operators placed on a node, as `query/operator`."""
+    rows = node.placements.order_by("operator__version__query__name", "operator__position")
+    names = rows.values_list("operator__version__query__name", "operator__name")
+    return list(dict.fromkeys(f"{query}/{operator}" for query, operator in names))
+
+
+def cores_in_use(node: Node) -> int:
+    """One more than the highest core an operator is placed on; 0 for an empty node."""
+    highest = node.placements.aggregate(highest=Max("core"))["highest"]
+    return 0 if highest is None else highest + 1
+
+
+def queries_running(cluster: Cluster) -> list[str]:
+    """Names of the queries that run in a cluster."""
+    return list(cluster.queries.filter(state="running").values_list("name", flat=True))

@@ -1,0 +1,167 @@
+"""The fleet's resources as REST shows and takes them. Rules beyond types are the services'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.core.api import StrictSerializer
+from apps.fleet.choices import Evidence, NodeState
+from apps.fleet.models import Cluster, Node
+
+__all__ = [
+    "ClusterSerializer",
+    "ImportSerializer",
+    "LinkSerializer",
+    "NodeSerializer",
+    "NumberField",
+    "PoolSerializer",
+    "TableSerializer",
+]
+
+
+class NumberField(serializers.FloatField):
+    """A float; true and false are no numbers."""
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class ClusterSerializer(StrictSerializer):
+    """A cluster. Counts are of nodes that are not offline."""
+
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    environment = serializers.CharField(required=False, allow_blank=True)
+    time_zone = serializers.CharField(required=False)
+    subinterval_s = NumberField(required=False)
+    horizon_s = NumberField(required=False)
+    review_at_risk = serializers.BooleanField(required=False)
+    review_assumed = serializers.BooleanField(required=False)
+    preview_valid_s = serializers.IntegerField(required=False, min_value=1, max_value=86_400)
+    slice_s = serializers.FloatField(read_only=True)
+    slices = serializers.IntegerField(read_only=True)
+    node_count = serializers.IntegerField(read_only=True)
+    core_count = serializers.IntegerField(read_only=True)
+    running_count = serializers.IntegerField(read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+
+class _InCluster(StrictSerializer):
+    """Something that belongs to a cluster for good: `cluster` is given once, when it is created."""
+
+    id = serializers.IntegerField(read_only=True)
+    cluster = serializers.SlugRelatedField(slug_field="slug", queryset=Cluster.objects.all())
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        if self.instance is not None:
+            fields["cluster"] = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+        return fields
+
+    def cluster_of(self, values: dict[str, Any]) -> Cluster:
+        """The cluster that names in `values` are looked up in."""
+        found: Cluster = self.instance.cluster if self.instance is not None else values["cluster"]
+        return found
+
+
+class PoolSerializer(_InCluster):
+    """A node pool: what new nodes of a kind are like."""
+
+    name = serializers.CharField()
+    capacity_cps = NumberField(help_text="Cycles per second of one core.")
+    cores = serializers.IntegerField(required=False)
+    memory_bytes = serializers.IntegerField(required=False, allow_null=True)
+    price_per_hour = serializers.DecimalField(10, 4, required=False, allow_null=True, coerce_to_string=False)
+    labels = serializers.JSONField(required=False)
+    node_count = serializers.IntegerField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+
+class NodeSerializer(_InCluster):
+    """A node. `state` is changed by its actions: drain, activate, offline."""
+
+    pool = serializers.CharField(help_text="Name of a pool of the cluster.")
+    name = serializers.CharField()
+    capacity_cps = NumberField(required=False, help_text="Cycles per second of one core; the pool's unless given.")
+    cores = serializers.IntegerField(required=False, help_text="The pool's unless given.")
+    state = serializers.ChoiceField(NodeState.choices, read_only=True)
+    evidence = serializers.ChoiceField(Evidence.choices, required=False)
+    labels = serializers.JSONField(required=False)
+    calibrated_at = serializers.DateTimeField(read_only=True)
+    operator_count = serializers.IntegerField(read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "pool" in values:
+            pools = self.cluster_of(values).pools
+            found = pools.select_related("cluster").filter(name=values["pool"]).first()
+            if found is None:
+                known = ", ".join(pools.values_list("name", flat=True)[:10]) or "none exists yet"
+                raise serializers.ValidationError({"pool": f"there is no pool {values['pool']!r}; allowed: {known}"})
+            values["pool"] = found
+        return values
+
+
+class LinkSerializer(_InCluster):
+    """A directed link between two nodes, `from` and `to`."""
+
+    bandwidth_bytes_s = NumberField(required=False, allow_null=True, help_text="null: no limit.")
+    delay_s = NumberField(required=False)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        # `from` is a word of Python's and cannot be declared as an attribute.
+        fixed = self.instance is not None
+        ends = {
+            name: serializers.CharField(source=f"{end}.name", read_only=fixed, help_text="Name of a node.")
+            for name, end in (("from", "source"), ("to", "target"))
+        }
+        return {"id": fields.pop("id"), "cluster": fields.pop("cluster"), **ends, **fields}
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        problems = {}
+        for name, end in (("from", "source"), ("to", "target")):
+            if end not in values:
+                continue
+            wanted = values[end]["name"]
+            values[end] = Node.objects.filter(cluster=self.cluster_of(values), name=wanted).first()
+            if values[end] is None:
+                problems[name] = f"there is no node {wanted!r} in the cluster"
+        if problems:
+            raise serializers.ValidationError(problems)
+        return values
+
+
+class TableSerializer(StrictSerializer):
+    """A table to import: `rows` in JSON, or `file` (CSV or JSON) in a form."""
+
+    cluster = serializers.SlugRelatedField(slug_field="slug", queryset=Cluster.objects.all())
+    dry_run = serializers.BooleanField(default=False)
+    rows = serializers.ListField(required=False, child=serializers.DictField())
+    file = serializers.FileField(required=False)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if ("rows" in values) == ("file" in values):
+            raise serializers.ValidationError({"rows": "give either rows, or a file in a multipart form"})
+        return values
+
+    @property
+    def table(self) -> Any:
+        values = self.validated_data
+        return values["rows"] if "rows" in values else values["file"].read()
+
+
+class ImportSerializer(serializers.Serializer):
+    """What an import did, or with `dry_run` would do."""
+
+    dry_run = serializers.BooleanField()
+    created = serializers.ListField(child=serializers.CharField())
+    updated = serializers.ListField(child=serializers.CharField())
+    unchanged = serializers.ListField(child=serializers.CharField())

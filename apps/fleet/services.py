@@ -1,0 +1,263 @@
+"""Changes to clusters, node pools, nodes and links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.db import models, transaction
+
+from apps.core.errors import Conflict, Fault
+from apps.core.events import announce
+from apps.fleet.choices import Evidence, NodeState
+from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.selectors import cores_in_use, operators_on, queries_running
+from apps.fleet.validation import check_free, check_row, cluster_faults, label_faults
+
+__all__ = [
+    "cluster_announce",
+    "cluster_create",
+    "cluster_delete",
+    "cluster_update",
+    "link_create",
+    "link_delete",
+    "link_update",
+    "node_activate",
+    "node_calibrate",
+    "node_create",
+    "node_delete",
+    "node_drain",
+    "node_take_offline",
+    "node_update",
+    "pool_create",
+    "pool_delete",
+    "pool_update",
+]
+
+Row = TypeVar("Row", bound=models.Model)
+_GRID = ("subinterval_s", "horizon_s")
+
+
+def cluster_announce(cluster: Cluster) -> None:
+    """Tell open pages that something of the cluster changed."""
+    announce(f"cluster:{cluster.slug}")
+
+
+@transaction.atomic
+def cluster_create(*, slug: str, name: str, **fields: Any) -> Cluster:
+    """Create a cluster without nodes.
+
+    Raises
+    ------
+    Malformed
+        A field's value is not allowed; the horizon is no whole number of subintervals or has too many slices.
+    Conflict
+        The slug is taken.
+    """
+    cluster = Cluster(slug=slug, name=name, **fields)
+    check_row(cluster, cluster_faults(cluster))
+    check_free(Cluster.objects.all(), cluster, slug=slug)
+    cluster.save()
+    announce("clusters")
+    return cluster
+
+
+@transaction.atomic
+def cluster_update(*, cluster: Cluster, **fields: Any) -> Cluster:
+    """Change fields of a cluster. Its grid is fixed as long as it has arrivals, which are kept at that grid."""
+    moved = [name for name in _GRID if name in fields and fields[name] != getattr(cluster, name)]
+    count = cluster.arrivals.count()
+    _assign(cluster, fields)
+    check_row(cluster, cluster_faults(cluster))
+    if moved and count:
+        sources = ", ".join(cluster.arrivals.values_list("source_id", flat=True)[:5])
+        message = f"{count} arrival series ({sources}) are kept at the present grid; delete them, then change the grid"
+        raise Conflict(f"{moved[0]}: {message}, and store them again.", [(name, message) for name in moved])
+    check_free(Cluster.objects.all(), cluster, slug=cluster.slug)
+    cluster.save()
+    announce("clusters")
+    cluster_announce(cluster)
+    return cluster
+
+
+@transaction.atomic
+def cluster_delete(*, cluster: Cluster) -> None:
+    """Delete a cluster with everything in it, unless queries run there."""
+    running = queries_running(cluster)
+    if running:
+        raise Conflict(f"Cluster {cluster.slug!r} runs {_listed(running)}. Stop them first.")
+    cluster_announce(cluster)
+    announce("clusters")
+    # In this order, since nodes protect their pools and placements their nodes.
+    cluster.queries.update(running_version=None)
+    cluster.queries.all().delete()
+    cluster.nodes.all().delete()
+    cluster.pools.all().delete()
+    cluster.delete()
+
+
+@transaction.atomic
+def pool_create(*, cluster: Cluster, name: str, capacity_cps: float, **fields: Any) -> NodePool:
+    """Create a pool; its capacity and cores are what new nodes get."""
+    pool = NodePool(cluster=cluster, name=name, capacity_cps=capacity_cps, **fields)
+    return _store_pool(pool)
+
+
+@transaction.atomic
+def pool_update(*, pool: NodePool, **fields: Any) -> NodePool:
+    """Change a pool. Nodes that exist keep their own capacity and cores."""
+    return _store_pool(_assign(pool, fields))
+
+
+def _store_pool(pool: NodePool) -> NodePool:
+    check_row(pool, label_faults(pool.labels))
+    check_free(pool.cluster.pools.all(), pool, name=pool.name)
+    pool.save()
+    cluster_announce(pool.cluster)
+    return pool
+
+
+@transaction.atomic
+def pool_delete(*, pool: NodePool) -> None:
+    """Delete a pool that has no nodes."""
+    nodes = list(pool.nodes.values_list("name", flat=True))
+    if nodes:
+        raise Conflict(f"Pool {pool.name!r} has the nodes {_listed(nodes)}. Delete or move them first.")
+    cluster_announce(pool.cluster)
+    pool.delete()
+
+
+@transaction.atomic
+def node_create(
+    *, pool: NodePool, name: str, capacity_cps: float | None = None, cores: int | None = None, **fields: Any
+) -> Node:
+    """Add a node to a pool, with the pool's capacity per core and cores unless given."""
+    node = Node(
+        cluster=pool.cluster,
+        pool=pool,
+        name=name,
+        capacity_cps=pool.capacity_cps if capacity_cps is None else capacity_cps,
+        cores=pool.cores if cores is None else cores,
+        **fields,
+    )
+    return _store_node(node)
+
+
+@transaction.atomic
+def node_update(*, node: Node, **fields: Any) -> Node:
+    """Change a node. A capacity entered by hand is assumed; one that says it was measured keeps the time."""
+    if "capacity_cps" in fields and fields["capacity_cps"] != node.capacity_cps and "evidence" not in fields:
+        fields |= {"evidence": Evidence.ASSUMED, "calibrated_at": None}
+    return _store_node(_assign(node, fields))
+
+
+def _store_node(node: Node) -> Node:
+    faults = label_faults(node.labels)
+    if node.pool.cluster_id != node.cluster_id:
+        faults.append(Fault("pool", f"pool {node.pool.name!r} belongs to another cluster"))
+    check_row(node, faults)
+    check_free(node.cluster.nodes.all(), node, name=node.name)
+    if node.pk and node.state == NodeState.OFFLINE:
+        _refuse_used(node, "be taken offline")
+    used = cores_in_use(node) if node.pk else 0
+    if used > node.cores:
+        message = f"operators use {used} cores of node {node.name!r} ({_listed(operators_on(node))}); move them first"
+        raise Conflict(f"cores: {message}.", [("cores", message)])
+    node.save()
+    cluster_announce(node.cluster)
+    return node
+
+
+@transaction.atomic
+def node_calibrate(*, node: Node, capacity_cps: float, cores: int, measured_at: datetime) -> Node:
+    """Store a measured capacity."""
+    _assign(node, {"capacity_cps": capacity_cps, "cores": cores})
+    _assign(node, {"evidence": Evidence.MEASURED, "calibrated_at": measured_at})
+    return _store_node(node)
+
+
+@transaction.atomic
+def node_drain(*, node: Node) -> Node:
+    """Let a node take nothing new; what it has goes on running there."""
+    return _store_node(_assign(node, {"state": NodeState.DRAINING}))
+
+
+@transaction.atomic
+def node_activate(*, node: Node) -> Node:
+    """Let a node take operators again."""
+    return _store_node(_assign(node, {"state": NodeState.ACTIVE}))
+
+
+@transaction.atomic
+def node_take_offline(*, node: Node) -> Node:
+    """Take an empty node out of the cluster's capacity."""
+    return _store_node(_assign(node, {"state": NodeState.OFFLINE}))
+
+
+@transaction.atomic
+def node_delete(*, node: Node) -> None:
+    """Delete a node that has no operators; its links go with it."""
+    _refuse_used(node, "be deleted")
+    cluster_announce(node.cluster)
+    node.delete()
+
+
+def _refuse_used(node: Node, what: str) -> None:
+    operators = operators_on(node)
+    if operators:
+        advice = "Move them to other nodes or stop their queries"
+        raise Conflict(
+            f"Node {node.name!r} cannot {what}: it runs {_listed(operators)}. {advice}.",
+            [("", f"{operator} is placed on it") for operator in operators],
+        )
+
+
+@transaction.atomic
+def link_create(*, source: Node, target: Node, bandwidth_bytes_s: float | None = None, delay_s: float = 0.0) -> Link:
+    """Connect two nodes of a cluster in one direction."""
+    link = Link(
+        cluster=source.cluster, source=source, target=target, bandwidth_bytes_s=bandwidth_bytes_s, delay_s=delay_s
+    )
+    return _store_link(link)
+
+
+@transaction.atomic
+def link_update(*, link: Link, **fields: Any) -> Link:
+    """Change a link's bandwidth or delay."""
+    return _store_link(_assign(link, fields))
+
+
+def _store_link(link: Link) -> Link:
+    faults = []
+    if link.source_id == link.target_id:
+        faults.append(Fault("to", f"to is {link.target.name!r}, where the link starts; allowed: another node"))
+    if link.target.cluster_id != link.source.cluster_id:
+        faults.append(Fault("to", f"node {link.target.name!r} belongs to another cluster"))
+    if link.bandwidth_bytes_s is not None and not link.bandwidth_bytes_s > 0:
+        message = f"bandwidth_bytes_s is {link.bandwidth_bytes_s}; allowed: a number above 0, or null for no limit"
+        faults.append(Fault("bandwidth_bytes_s", message))
+    check_row(link, faults)
+    if Link.objects.filter(source=link.source, target=link.target).exclude(pk=link.pk).exists():
+        raise Conflict(f"There is a link {link} already.", [("to", f"{link} exists")])
+    link.save()
+    cluster_announce(link.cluster)
+    return link
+
+
+@transaction.atomic
+def link_delete(*, link: Link) -> None:
+    """Delete a link: its direction costs nothing from then on."""
+    cluster_announce(link.cluster)
+    link.delete()
+
+
+def _assign(row: Row, fields: Mapping[str, Any]) -> Row:
+    for name, value in fields.items():
+        setattr(row, name, value)
+    return row
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
