@@ -1,11 +1,21 @@
 """The Celery application. Tasks live in `workers`; apps send them by name."""
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import heartbeat_sent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
 app = Celery("sluice")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
+
+
+@heartbeat_sent.connect
+def note_life(**kwargs: Any) -> None:
+    """Every two seconds from each worker: `/healthz` tells from it that somebody takes the work."""
+    from apps.core.health import worker_beat  # the apps are loaded only after this module
+
+    worker_beat()

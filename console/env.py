@@ -42,7 +42,7 @@ class _Reader:
     def flag(self, field: str) -> bool:
         text = self.text(field, "0").lower()
         if text not in _TRUE + _FALSE:
-            self._fault(field, f"{'/'.join(_TRUE)} and {'/'.join(_FALSE)}")
+            self._fault(field, f"{'/'.join(_TRUE)} or {'/'.join(_FALSE)}")
         return text in _TRUE
 
     def number(self, field: str, default: float, low: float, high: float) -> float:
@@ -65,18 +65,18 @@ class _Reader:
     def level(self, field: str, default: str) -> str:
         name = self.text(field, default).upper()
         if name not in _LEVELS:
-            self._fault(field, ", ".join(_LEVELS))
+            self._fault(field, f"one of {', '.join(_LEVELS)}")
         return name
 
     def url(self, field: str, schemes: tuple[str, ...], default: str = "") -> str:
         text = self.text(field, default)
         if text and not text.startswith(tuple(f"{scheme}:" for scheme in schemes)):
             # the value itself is not repeated: it may hold a password
-            self.faults.append(f"{variable_of(field)}: allowed are URLs that begin with {', '.join(schemes)}")
+            self.faults.append(f"{variable_of(field)}: allowed is a URL that begins with one of {', '.join(schemes)}")
         return text
 
     def _fault(self, field: str, allowed: str) -> None:
-        self.faults.append(f"{variable_of(field)}={self.text(field)!r}: allowed: {allowed}")
+        self.faults.append(f"{variable_of(field)}={self.text(field)!r}: allowed is {allowed}")
 
 
 @dataclass(frozen=True)

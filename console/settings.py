@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from importlib.util import find_spec
+from pathlib import Path
 
 import dj_database_url
 
@@ -58,6 +60,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "apps.core.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "apps.ui.middleware.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -131,6 +134,12 @@ CELERY_TASK_TIME_LIMIT = ENV.task_visibility_s * 0.9
 CELERY_TASK_SOFT_TIME_LIMIT = ENV.task_visibility_s * 0.8
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "sweep-jobs": {"task": "workers.sweep_jobs", "schedule": 10.0, "options": {"expires": 10.0}},
+    "review-queue": {"task": "workers.review_queue", "schedule": 15.0, "options": {"expires": 15.0}},
+    "refresh-estimates": {"task": "workers.refresh_estimates", "schedule": 30.0, "options": {"expires": 30.0}},
+    "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
+}
 
 # -- REST: classes are named by their own modules, since apps.core.api needs REST framework loaded already
 REST_FRAMEWORK = {
@@ -205,7 +214,9 @@ USE_I18N = False
 STATIC_URL = "/static/"
 STATIC_ROOT = ENV.var_dir / "static"
 STATIC_ROOT.mkdir(exist_ok=True)
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# plotly.min.js comes from the wheel; found without importing the package, which takes half a second
+_PLOTLY = Path(find_spec("plotly").submodule_search_locations[0]) / "package_data"
+STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", _PLOTLY)]
 WHITENOISE_USE_FINDERS = True
 
 LOGGING = {

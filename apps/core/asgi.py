@@ -33,17 +33,15 @@ class BodyLimit:
         received = 0
 
         async def counted() -> Any:
-            nonlocal received
+            nonlocal received, refusal
             message = await receive()
             received += len(message.get("body", b""))
             refusal = oversize(received)
-            if refusal is not None:
-                raise refusal
-            return message
+            # Told that the client has gone, Django throws away what it has kept and answers nothing.
+            return {"type": "http.disconnect"} if refusal else message
 
-        try:
-            await self.app(scope, counted, send)
-        except TooLarge as refusal:
+        await self.app(scope, counted, send)
+        if refusal is not None:
             await _refuse(send, refusal)
 
 

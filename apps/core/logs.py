@@ -12,7 +12,6 @@ _SHARED = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
-    structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 
@@ -23,7 +22,10 @@ def line_formatter() -> logging.Formatter:
         foreign_pre_chain=_SHARED,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
+            # plain tracebacks: the decorated ones print local variables, secrets among them
+            structlog.dev.ConsoleRenderer(
+                colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+            ),
         ],
     )
 

@@ -37,17 +37,18 @@ def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
         "request_id": request_id,
         "retry_after_s": error.retry_after_s,
     }
-    template = "ui/error_fragment.html" if getattr(request, "htmx", False) else "ui/error.html"
-    return HttpResponse(_render(request, template, context), status=error.status, headers=error.headers)
+    fragment = bool(getattr(request, "htmx", False))
+    return HttpResponse(_render(request, context, fragment), status=error.status, headers=error.headers)
 
 
-def _render(request: HttpRequest, template: str, context: dict[str, object]) -> str:
+def _render(request: HttpRequest, context: dict[str, object], fragment: bool) -> str:
     """The page with its frame; without the frame (it reads the database) when that fails too."""
+    template = "ui/error_fragment.html" if fragment else "ui/error.html"
     try:
         return render_to_string(template, context, request=request)
     except Exception:
         _log.exception("the error page cannot be rendered with its frame")
-        return render_to_string("core/error_plain.html", context)
+        return render_to_string("core/error_plain.html", {**context, "fragment": fragment})
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -46,6 +47,10 @@ class CursorPagination(pagination.CursorPagination):
         ordering = getattr(view, "ordering", None) or queryset.query.order_by or queryset.model._meta.ordering
         fields = (ordering,) if isinstance(ordering, str) else tuple(ordering)
         return fields if {"pk", "-pk", "id", "-id"} & set(fields) else (*fields, "pk")
+
+    def decode_cursor(self, request: Request) -> Any:
+        base64.b64decode(request.query_params.get(self.cursor_query_param, ""), validate=True)
+        return super().decode_cursor(request)
 
     def _get_position_from_instance(self, instance: Any, ordering: tuple[str, ...]) -> str:
         value = instance

@@ -54,7 +54,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     headers = dict(known.headers)
     if known.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="sluice"'
-    status = getattr(error, "status_code", known.status)
+    status = error.status_code if isinstance(error, rest.APIException) else known.status
     return Response({**known.as_dict(), "request_id": request_id}, status=status, headers=headers)
 
 
@@ -84,8 +84,11 @@ def as_sluice_error(error: Exception) -> SluiceError | None:
     return None
 
 
-def _database(error: Exception) -> SluiceError:
-    if "locked" in str(error).lower():
+def _database(error: Exception) -> SluiceError | None:
+    text = str(error).lower()
+    if "no such" in text or "syntax error" in text:
+        return None  # a fault of ours (a migration not applied), which waiting does not mend
+    if "locked" in text:
         return errors.Unavailable("The database is busy. Try again in a moment.", retry_after_s=2)
     return errors.Unavailable("The database does not answer. Try again later.")
 

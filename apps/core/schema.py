@@ -28,7 +28,7 @@ _ERROR = {
     },
 }
 _RESPONSE = {
-    "description": "Refused: 400 malformed, 401, 403, 404, 409 stale or conflicting, 412, 413, 422 impossible, 429, 503.",
+    "description": "Refused: 400 malformed, 401, 403, 404, 409 stale or conflicting, 412, 413, 422, 429, 503.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
 _HEADERS = {

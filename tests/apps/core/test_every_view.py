@@ -1,0 +1,75 @@
+"""Rules that hold for every REST view, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from apps.core.api import ApiMixin
+from apps.core.health import healthz
+
+
+def _views() -> Iterator[tuple[str, Any]]:
+    def walk(patterns: list[Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for entry in patterns:
+            path = f"{prefix}{entry.pattern}"
+            if isinstance(entry, URLResolver):
+                yield from walk(entry.url_patterns, path)
+            elif isinstance(entry, URLPattern):
+                yield path, entry.callback
+
+    yield from walk(get_resolver().url_patterns, "")
+
+
+def test_every_post_of_the_api_is_idempotent() -> None:
+    without = [
+        path
+        for path, view in _views()
+        if path.startswith("api/v1/")
+        and "post" in (getattr(view, "actions", None) or {name: name for name in dir(getattr(view, "cls", object))})
+        and not issubclass(view.cls, ApiMixin)
+    ]
+    assert not without, f"derive these views from apps.core.api.ApiMixin: {without}"
+
+
+def test_addresses_of_the_api_do_not_end_in_a_slash() -> None:
+    ending = [path for path, _ in _views() if path.startswith("api/v1/") and path.rstrip("$\\Z").endswith("/")]
+    assert ending == ["api/v1/"]
+
+
+def test_strangers_read_nothing_of_the_api(db: None, client: Any) -> None:
+    checked = 0
+    for path, view in _views():
+        if path.startswith("api/v1/") and "get" in (getattr(view, "actions", None) or {"get": ""}) and "<" not in path:
+            plain = path.replace("^", "").replace("$", "").replace("\\Z", "")
+            if "(" not in plain:
+                answer = client.get(f"/{plain}")
+                assert answer.status_code == 401, path
+                assert answer["WWW-Authenticate"].startswith("Bearer")
+                assert answer.json()["code"] == "not_authenticated"
+                checked += 1
+    assert checked >= 3
+
+
+def test_the_description_is_complete(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("spectacular", validate=True, fail_on_warn=True, file=str(tmp_path / "schema.yml"))
+    text = (tmp_path / "schema.yml").read_text()
+    assert "#/components/schemas/Error" in text
+    assert "Idempotency-Key" in text
+
+
+def test_the_documentation_works_offline(db: None, client: Any) -> None:
+    page = client.get("/api/docs/")
+    assert page.status_code == 200
+    text = page.content.decode()
+    assert "/static/drf_spectacular_sidecar/" in text
+    assert "https://" not in text
+    assert client.get("/api/schema/").status_code == 200
+
+
+def test_health_needs_no_login() -> None:
+    assert ("healthz", healthz) in list(_views())

@@ -1,0 +1,144 @@
+"""Changes reach open pages; health says what is gone; nothing fails because Redis is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings as django_settings
+from django.db import transaction
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.core import events
+from apps.core.events import announce
+from apps.core.health import worker_beat
+from tests.apps.core.sockets import Socket
+
+GONE = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture(autouse=True)
+def _speaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_silent_until", 0.0)
+
+
+def socket(cookie: str = "", origin: str = "http://localhost") -> Socket:
+    from console.asgi import application
+
+    headers = [(b"origin", origin.encode()), (b"host", b"localhost"), (b"cookie", cookie.encode())]
+    return Socket(application, "/ws/", headers)
+
+
+@pytest.fixture
+def signed_in(transactional_db: None) -> str:
+    client = Client()
+    client.force_login(User.objects.create_user("ada"))
+    return f"{django_settings.SESSION_COOKIE_NAME}={client.cookies[django_settings.SESSION_COOKIE_NAME].value}"
+
+
+async def test_open_pages_hear_of_committed_changes_once(signed_in: str) -> None:
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+
+    def change() -> None:
+        with transaction.atomic():
+            announce("cluster:a")
+            announce("cluster:a")
+            announce("jobs")
+        with transaction.atomic():
+            announce("rolled back")
+            transaction.set_rollback(True)
+
+    await sync_to_async(change)()
+    assert await page.hear() == {"changed": "cluster:a"}
+    assert await page.hear() == {"changed": "jobs"}
+    assert await page.receive_nothing()
+    await page.disconnect()
+
+
+async def test_strangers_are_closed_with_4401(transactional_db: None) -> None:
+    page = socket()
+    assert await page.connect()
+    assert (await page.hear())["code"] == 4401
+
+
+async def test_other_origins_are_refused(signed_in: str) -> None:
+    assert not await socket(signed_in, "http://evil.example").connect()
+
+
+async def test_without_redis_pages_are_told_to_try_later(signed_in: str, settings: Any) -> None:
+    settings.CHANNEL_LAYERS = _layers(GONE)
+    page = socket(signed_in)
+    assert await page.connect()
+    assert (await page.hear())["code"] == 1013
+
+
+def _layers(url: str) -> dict[str, Any]:
+    return {"default": {**django_settings.CHANNEL_LAYERS["default"], "CONFIG": {"hosts": [url], "prefix": "gone"}}}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_announcing_without_redis_changes_nothing_for_the_caller(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.CHANNEL_LAYERS = _layers(GONE)
+    announce("jobs")
+    announce("cluster:a")
+    warnings = [record for record in caplog.records if record.name == "apps.core.events"]
+    assert len(warnings) == 1  # the second was not even tried
+
+
+@pytest.mark.django_db
+def test_health_names_what_is_gone(client: Client, settings: Any) -> None:
+    answer = client.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "degraded",
+        "database": "ok",
+        "redis": "ok",
+        "worker": "gone",
+        "migrations": "ok",
+        "down": ["worker"],
+    }
+    assert client.get("/healthz?full=1").status_code == 503
+    worker_beat()
+    assert client.get("/healthz?full=1").json()["status"] == "ok"
+
+    settings.REDIS_URL = GONE
+    assert client.get("/healthz").status_code == 200
+    answer = client.get("/healthz?full=1")
+    assert (answer.status_code, answer.json()["redis"]) == (503, "gone")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_over_the_limit_is_cut_off_while_it_comes(declared: bool, settings: Any) -> None:
+    from console.asgi import application
+
+    settings.UPLOAD_MAX_BYTES = 1000
+    sent: list[dict[str, Any]] = []
+    chunks = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal chunks
+        chunks += 1
+        return {"type": "http.request", "body": b"x" * 500_000, "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), *([(b"content-length", b"50000000")] if declared else [])]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/jobs", "headers": headers, "query_string": b""}
+    await application(scope, receive, send)
+    assert sent[0]["status"] == 413
+    assert b"too_large" in sent[1]["body"]
+    assert chunks == (0 if declared else 3)  # 1 MB is allowed for what surrounds a file
+
+
+@pytest.mark.django_db
+def test_the_index_lists_what_there_is(api: Any) -> None:
+    index = api.get("/api/v1/").json()
+    assert index["jobs"] == "/api/v1/jobs"
+    assert index["tokens"] == "/api/v1/tokens"

@@ -1,0 +1,121 @@
+"""Jobs over REST, and answers that wait for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from rest_framework.request import Request
+from rest_framework.test import APIClient, APIRequestFactory
+
+from apps.accounts.models import User
+from apps.core.errors import Impossible
+from apps.core.waiting import job_response
+from apps.jobs.choices import JobKind, JobState
+from apps.jobs.models import Job
+from apps.jobs.running import Outcome, run_job
+from apps.jobs.services import job_submit
+
+
+@pytest.fixture
+def job(user_of: Callable[..., User]) -> Job:
+    return Job.objects.create(kind=JobKind.ESTIMATE, title="Estimate it", requested_by=user_of("operator"))
+
+
+def asked(prefer: str = "") -> Request:
+    return Request(APIRequestFactory().post("/", headers={"Prefer": prefer} if prefer else {}))
+
+
+@pytest.mark.django_db
+def test_a_job_is_shown_whole(api: APIClient, job: Job) -> None:
+    body = api.get(f"/api/v1/jobs/{job.pk}").json()
+    assert body["url"] == f"/api/v1/jobs/{job.pk}"
+    assert (body["state"], body["progress"], body["requested_by"]) == ("queued", 0.0, "a-operator")
+
+
+@pytest.mark.django_db
+def test_jobs_are_filtered(api: APIClient, job: Job, user_of: Callable[..., User]) -> None:
+    other = Job.objects.create(kind=JobKind.ESTIMATE_DOCUMENT, title="Other", state=JobState.FAILED)
+
+    def found(query: str) -> set[str]:
+        return {row["id"] for row in api.get(f"/api/v1/jobs?{query}").json()["results"]}
+
+    assert found("") == {str(job.pk), str(other.pk)}
+    assert found("state=failed") == {str(other.pk)}
+    assert found("state=failed&state=queued") == {str(job.pk), str(other.pk)}
+    assert found("mine=true") == {str(job.pk)}
+    assert found(f"kind={JobKind.ESTIMATE_DOCUMENT}") == {str(other.pk)}
+    assert found("cluster=none") == set()
+    refused = api.get("/api/v1/jobs?state=lost")
+    assert (refused.status_code, refused.json()["faults"][0]["path"]) == (400, "state")
+
+
+@pytest.mark.django_db
+def test_lists_cost_the_same_for_many(
+    api: APIClient, user_of: Callable[..., User], django_assert_max_num_queries: Any
+) -> None:
+    user = user_of("operator")
+    Job.objects.bulk_create(Job(kind=JobKind.ESTIMATE, title=f"{n}", requested_by=user) for n in range(40))
+    api.get("/api/v1/jobs")
+    with django_assert_max_num_queries(3):
+        assert len(api.get("/api/v1/jobs").json()["results"]) == 40
+
+
+@pytest.mark.django_db
+def test_cancelling_needs_the_right(api_of: Callable[..., APIClient], job: Job) -> None:
+    refused = api_of("viewer").post(f"/api/v1/jobs/{job.pk}/cancel")
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    assert "Operator" in refused.json()["message"]
+    assert api_of("operator").post(f"/api/v1/jobs/{job.pk}/cancel").json()["state"] == "cancelled"
+    Job.objects.update(state=JobState.SUCCEEDED)
+    assert api_of("operator").post(f"/api/v1/jobs/{job.pk}/cancel").status_code == 409
+
+
+@pytest.mark.django_db
+def test_unknown_jobs_are_404(api: APIClient) -> None:
+    assert api.get("/api/v1/jobs/nonsense").status_code == 404
+
+
+@pytest.mark.django_db
+def test_without_a_wish_to_wait_the_answer_is_202(job: Job) -> None:
+    answer = job_response(asked(), job)
+    assert (answer.status_code, answer["Location"]) == (202, f"/api/v1/jobs/{job.pk}")
+    assert answer.data["state"] == "queued"
+
+
+@pytest.mark.django_db
+def test_a_wait_that_is_too_short_is_202(job: Job) -> None:
+    before = time.monotonic()
+    assert job_response(asked("respond-async, wait=1"), job).status_code == 202
+    assert 0.9 < time.monotonic() - before < 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wait_that_is_met_gives_the_result() -> None:
+    job = job_submit(JobKind.ESTIMATE, "Estimate it", {})
+
+    def worker() -> None:
+        time.sleep(0.2)
+        run_job(job.pk, lambda report: Outcome({"worst_s": 3.5}, api_url="/api/v1/estimates/1"))
+        connection.close()
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    answer = job_response(asked("wait=10"), job, lambda job: job.result)
+    thread.join()
+    assert (answer.status_code, answer.data) == (200, {"worst_s": 3.5})
+    assert answer["Content-Location"] == "/api/v1/estimates/1"
+    assert answer["Preference-Applied"] == "wait=10"
+
+
+@pytest.mark.django_db
+def test_a_failed_job_one_waited_for_is_its_refusal(job: Job) -> None:
+    faults = [{"path": "operators[0]", "message": "has no node"}]
+    Job.objects.update(state=JobState.FAILED, error={"code": "infeasible", "message": "No room.", "faults": faults})
+    with pytest.raises(Impossible) as caught:
+        job_response(asked("wait=1"), job)
+    assert caught.value.as_dict() == {"code": "infeasible", "message": "No room.", "faults": faults}

@@ -1,0 +1,273 @@
+"""A job is done once in effect, whatever is delivered twice, cut off or cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings as django_settings
+from django.db import transaction
+from django.utils import timezone
+
+from apps.core.errors import Conflict, Impossible, Unavailable
+from apps.jobs.choices import JobKind, JobState
+from apps.jobs.models import Job
+from apps.jobs.running import Outcome, Reporter, run_job
+from apps.jobs.selectors import jobs_lost
+from apps.jobs.services import (
+    LOST_AFTER,
+    MAX_ATTEMPTS,
+    JobCancelled,
+    JobSuperseded,
+    job_cancel,
+    job_fail,
+    job_progress,
+    job_resend,
+    job_start,
+    job_submit,
+    job_succeed,
+)
+from apps.jobs.signals import job_ended
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def submit(**arguments: Any) -> Job:
+    return job_submit(JobKind.ESTIMATE, "Estimate it", {"cluster": "c"}, **arguments)
+
+
+def sent() -> int:
+    """Messages that wait at the broker."""
+    with redis.Redis.from_url(django_settings.REDIS_URL) as client:
+        return int(client.llen("celery"))
+
+
+def silence(job: Job) -> None:
+    """As if its worker had been killed a while ago."""
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LOST_AFTER - timedelta(seconds=1))
+
+
+@pytest.fixture
+def endings() -> Iterator[list[tuple[str, bool]]]:
+    """(state, whether inside of the transaction) of each job that ends."""
+    seen: list[tuple[str, bool]] = []
+
+    def note(sender: type, job: Job, **kwargs: Any) -> None:
+        seen.append((job.state, transaction.get_connection().in_atomic_block))
+
+    job_ended.connect(note)
+    yield seen
+    job_ended.disconnect(note)
+
+
+def test_the_task_is_sent_after_the_commit_and_only_then() -> None:
+    with transaction.atomic():
+        submit()
+        assert sent() == 0
+    assert sent() == 1
+    with transaction.atomic():
+        submit()
+        transaction.set_rollback(True)
+    assert (sent(), Job.objects.count()) == (1, 1)
+
+
+def test_without_a_broker_nothing_is_stored(settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    with pytest.raises(Unavailable) as caught:
+        submit()
+    assert caught.value.headers["Retry-After"]
+    assert not Job.objects.exists()
+
+
+def test_a_waiting_job_of_the_same_key_is_shared() -> None:
+    first = submit(dedupe_key="estimate:c")
+    assert submit(dedupe_key="estimate:c") == first
+    assert submit(dedupe_key="estimate:d") != first
+    assert submit() != first
+    job_start(first.pk)
+    assert submit(dedupe_key="estimate:c") != first  # it started before the change that asks anew
+
+
+def test_a_redelivered_task_of_a_finished_job_does_nothing() -> None:
+    job = submit()
+    stored: list[int] = []
+    outcome = Outcome(store=lambda job: stored.append(job.attempt))
+    for _ in range(3):
+        run_job(job.pk, lambda report: outcome)
+    job.refresh_from_db()
+    assert (stored, job.state, job.attempt, job.progress) == ([1], JobState.SUCCEEDED, 1, 1.0)
+
+
+def test_a_duplicate_while_the_worker_lives_is_ignored_but_a_lost_one_is_done_again() -> None:
+    job = submit()
+    first = job_start(job.pk)
+    assert first is not None
+    assert job_start(job.pk) is None
+    silence(job)
+    assert list(jobs_lost()) == [job]
+    second = job_start(job.pk)
+    assert second is not None
+    assert second.attempt == 2
+
+    stored: list[str] = []
+    with pytest.raises(JobSuperseded):
+        job_progress(first, 0.5, "back from the dead")
+    with pytest.raises(JobSuperseded):
+        job_succeed(first, store=lambda job: stored.append("first"))
+    job_fail(first, Impossible("late"))
+    job_succeed(second, store=lambda job: stored.append("second"))
+    job.refresh_from_db()
+    assert (stored, job.state, job.error) == (["second"], JobState.SUCCEEDED, None)
+
+
+def test_the_broker_knows_of_a_killed_child_at_once() -> None:
+    job = submit()
+    job_start(job.pk)
+    again = job_start(job.pk, redelivered=True)
+    assert again is not None
+    assert again.attempt == 2
+
+
+def test_a_job_that_kills_its_workers_is_given_up(endings: list[tuple[str, bool]]) -> None:
+    job = submit()
+    for _ in range(MAX_ATTEMPTS):
+        assert job_start(job.pk, redelivered=True)
+    assert job_start(job.pk, redelivered=True) is None
+    job.refresh_from_db()
+    assert (job.state, job.error["code"]) == (JobState.FAILED, "worker_lost")
+    assert endings == [(JobState.FAILED, True)]
+
+
+def test_the_result_and_the_state_stand_or_fall_together() -> None:
+    job = submit()
+
+    def store(job: Job) -> None:
+        Job.objects.create(kind=JobKind.ESTIMATE, title="written by store")
+        raise Impossible("no room for it", [("nodes[0]", "is full")])
+
+    run_job(job.pk, lambda report: Outcome(store=store))
+    job.refresh_from_db()
+    assert job.state == JobState.FAILED
+    assert job.error == {
+        "code": "impossible",
+        "message": "no room for it",
+        "faults": [{"path": "nodes[0]", "message": "is full"}],
+    }
+    assert not Job.objects.filter(title="written by store").exists()
+
+
+def test_what_store_returns_is_where_the_result_is() -> None:
+    job = submit()
+    run_job(job.pk, lambda report: Outcome(store=lambda job: Outcome({"run": 7}, "/c/x/", "/api/v1/estimates/7")))
+    job.refresh_from_db()
+    assert (job.result, job.result_url, job.result_api_url) == ({"run": 7}, "/c/x/", "/api/v1/estimates/7")
+
+
+def test_a_bug_is_logged_and_the_job_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    job = submit()
+    run_job(job.pk, lambda report: 1 / 0)  # type: ignore[arg-type,return-value]
+    job.refresh_from_db()
+    assert job.error["code"] == "internal"
+    assert str(job.pk) in job.error["message"]
+    assert "division" not in str(job.error)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_broken_database_leaves_the_job_to_the_sweep() -> None:
+    job = submit()
+
+    def work(report: Reporter) -> Outcome:
+        raise Unavailable("the database does not answer")
+
+    with pytest.raises(Unavailable):
+        run_job(job.pk, work)
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+
+
+def test_a_waiting_job_is_cancelled_at_once(endings: list[tuple[str, bool]]) -> None:
+    job = submit()
+    assert job_cancel(job).state == JobState.CANCELLED
+    assert job_cancel(job).state == JobState.CANCELLED
+    assert run_job(job.pk, lambda report: pytest.fail("it was cancelled")) is None
+    assert endings == [(JobState.CANCELLED, True)]
+
+
+def test_a_running_job_stops_at_its_next_step(endings: list[tuple[str, bool]]) -> None:
+    job = submit()
+
+    def work(report: Reporter) -> Outcome:
+        report(0.1, "begin")
+        assert job_cancel(job).state == JobState.RUNNING
+        report(0.2, "go on")
+        pytest.fail("it should have stopped")
+
+    run_job(job.pk, work)
+    job.refresh_from_db()
+    assert (job.state, job.progress) == (JobState.CANCELLED, 0.1)
+    assert endings == [(JobState.CANCELLED, True)]
+
+
+def test_a_cancellation_before_the_end_stores_nothing() -> None:
+    job = submit()
+    running = job_start(job.pk)
+    job_cancel(job)
+    with pytest.raises(JobCancelled):
+        job_succeed(running, store=lambda job: pytest.fail("cancelled"))
+
+
+def test_an_ended_job_cannot_be_cancelled() -> None:
+    job = submit()
+    run_job(job.pk, lambda report: Outcome())
+    with pytest.raises(Conflict, match="succeeded already"):
+        job_cancel(job)
+
+
+def test_progress_is_written_four_times_a_second_at_most(django_assert_max_num_queries: Any) -> None:
+    job = job_start(submit().pk)
+    report = Reporter(job)
+    with django_assert_max_num_queries(6):
+        for number in range(1000):
+            report(number / 1000, "count")
+    report(0.999, "another step is shown at once")
+    job.refresh_from_db()
+    assert job.step == "another step is shown at once"
+
+
+def test_lost_messages_are_sent_again() -> None:
+    job = submit()
+    with redis.Redis.from_url(django_settings.REDIS_URL) as client:
+        client.delete("celery")
+    assert not jobs_lost().exists()
+    Job.objects.update(sent_at=timezone.now() - timedelta(minutes=2))
+    for lost in jobs_lost():
+        job_resend(lost)
+    assert sent() == 1
+    assert not jobs_lost().exists()
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+
+
+def test_signs_of_life_come_while_the_work_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    from apps.jobs import running
+
+    monkeypatch.setattr(running, "HEARTBEAT_S", 0.05)
+    job = submit()
+
+    def work(report: Reporter) -> Outcome:
+        silence(job)
+        time.sleep(0.3)
+        assert not jobs_lost().exists()
+        job_cancel(job)
+        time.sleep(0.3)
+        report(0.5, "more")
+        pytest.fail("the heartbeat should have noticed the cancellation")
+
+    run_job(job.pk, work)
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
