@@ -173,9 +173,18 @@ class Flag(Kind):
 
 
 class Anything(Kind):
-    """Any JSON value, kept as it is."""
+    """Any JSON value, kept as it is; numbers must be finite."""
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        path = join(parent, key)
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                self.read(item, path, name, faults)
+        elif isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                self.read(item, path, i, faults)
+        elif isinstance(value, float) and not math.isfinite(value):
+            faults.append(Fault(path, f"{key_name(key)} is {show(value)}; allowed: a finite number"))
         return value
 
     def schema(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from engine.compiled import compiled
 from engine.deployment import Deployment
 from engine.elements import FloatArray, IntArray
 from engine.freelist import Rates, ensure_room, new_pool, take
-from engine.loads import Loads, loads_of
+from engine.loads import loads_of
+from engine.topology import Graph, closures_of
 
 __all__ = ["Flow", "Hop", "flow"]
 
@@ -56,7 +57,7 @@ class Flow:
         return float(self.latency_s.max())
 
 
-def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, loads: Loads | None = None) -> Flow:
+def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, graph: Graph | None = None) -> Flow:
     """Mace-Flow of a deployment.
 
     Parameters
@@ -67,8 +68,8 @@ def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, loads:
         Slices K per subinterval. Accuracy comes from narrow subintervals, not from K.
     trace : bool
         Also keep the hops of every query's worst slice.
-    loads : Loads, optional
-        The deployment's loads if they are known already (only used where loads do not simply add up).
+    graph : Graph, optional
+        Stands in for the deployment's own: the same dataflow with other statistics.
 
     Returns
     -------
@@ -86,10 +87,11 @@ def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, loads:
     """
     if slices < 1:
         raise ValueError(f"slices is {slices}; allowed: a whole number of at least 1")
-    plan = _plan(deployment)
-    factors = _work_factors(deployment, loads)
+    graph = graph or deployment.graph
+    plan = _plan(deployment, graph)
+    factors = _work_factors(deployment, graph)
     queries = len(deployment.queries)
-    kept = _closures(deployment) if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    kept = closures_of(deployment) if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
     latency, by_query, memory = _run(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept)
     rows = {query: by_query[i] for i, query in enumerate(deployment.queries)}
     hops = {query: _path(deployment, i, memory, *kept) for i, query in enumerate(deployment.queries)} if trace else {}
@@ -127,8 +129,8 @@ class Memory(NamedTuple):
     hop: IntArray
 
 
-def _plan(deployment: Deployment) -> Plan:
-    graph, layout = deployment.graph, deployment.layout
+def _plan(deployment: Deployment, graph: Graph) -> Plan:
+    layout = deployment.layout
     return Plan(
         graph.order,
         graph.in_start,
@@ -169,31 +171,12 @@ def _rates(deployment: Deployment) -> Rates:
     return Rates(constant, row, stacked, done, w)
 
 
-def _work_factors(deployment: Deployment, loads: Loads | None) -> FloatArray:
+def _work_factors(deployment: Deployment, graph: Graph) -> FloatArray:
     """(d, n) scale of every operator's work on a server; no rows where loads simply add up."""
     factors = None
     if deployment.combine.kind != "sum":
-        factors = (loads or loads_of(deployment)).work_factors
+        factors = loads_of(deployment, graph=graph).work_factors
     return np.zeros((0, len(deployment.servers))) if factors is None else factors
-
-
-def _closures(deployment: Deployment) -> tuple[IntArray, IntArray]:
-    """For each query the replicas at and above its sinks: starts (queries + 1,) and sorted replica numbers."""
-    graph, layout = deployment.graph, deployment.layout
-    base = len(deployment.sources)
-    start, members = [0], []
-    for i in range(len(deployment.queries)):
-        todo = np.flatnonzero(graph.query_sink & (graph.query == i)).tolist()
-        seen = set(todo)
-        while todo:
-            j = todo.pop()
-            above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - base
-            fresh = {u for u in above.tolist() if u >= 0} - seen
-            seen |= fresh
-            todo.extend(fresh)
-        members += [r for j in sorted(seen) for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
-        start.append(len(members))
-    return np.array(start, dtype=np.int64), np.array(members, dtype=np.int64)
 
 
 def _path(deployment: Deployment, query: int, memory: Memory, keep_start: IntArray, keep: IntArray) -> tuple[Hop, ...]:

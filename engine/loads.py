@@ -16,6 +16,7 @@ import numpy as np
 from engine.compiled import compiled
 from engine.deployment import Deployment
 from engine.elements import FloatArray, IntArray
+from engine.topology import Graph
 
 __all__ = ["Loads", "OperatorSeries", "loads_of"]
 
@@ -60,9 +61,9 @@ class Loads:
 class LinearLoads(Loads):
     """Loads by coefficients: (servers x sources) times (sources x subintervals)."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        graph, layout = deployment.graph, deployment.layout
-        self._deployment = deployment
+    def __init__(self, deployment: Deployment, graph: Graph) -> None:
+        layout = deployment.layout
+        self._deployment, self._graph = deployment, graph
         self._gain, self._cost = _gains(
             graph.order,
             graph.in_start,
@@ -85,7 +86,7 @@ class LinearLoads(Loads):
         self.by_time = deployment.arrivals.T @ self.coefficients.T
 
     def operators(self) -> OperatorSeries:
-        graph = self._deployment.graph
+        graph = self._graph
         load, output = _linear_series(
             graph.order,
             graph.in_start,
@@ -107,8 +108,8 @@ class LinearLoads(Loads):
 class GeneralLoads(Loads):
     """Loads operator by operator: for models (VI-C), other combinations than the sum, and very many sources."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        graph, layout = deployment.graph, deployment.layout
+    def __init__(self, deployment: Deployment, graph: Graph) -> None:
+        layout = deployment.layout
         self._series = OperatorSeries(
             *_model_series(
                 graph.order, graph.in_start, graph.in_stream, graph.output, graph.cycles, deployment.arrivals
@@ -149,18 +150,21 @@ class GeneralLoads(Loads):
         return None if self._plain else self._factors_by_time
 
 
-def loads_of(deployment: Deployment) -> Loads:
+def loads_of(deployment: Deployment, *, graph: Graph | None = None) -> Loads:
     """The loads of a deployment, by the cheaper of the two ways that fit it.
+
+    `graph` stands in for the deployment's own: the same dataflow with other statistics.
 
     Raises
     ------
     UnplacedError
         If an operator has no node.
     """
+    graph = graph or deployment.graph
     few_sources = 2 * len(deployment.sources) <= deployment.subintervals + 64
-    if few_sources and not deployment.graph.models and deployment.combine.kind == "sum":
-        return LinearLoads(deployment)
-    return GeneralLoads(deployment)
+    if few_sources and not graph.models and deployment.combine.kind == "sum":
+        return LinearLoads(deployment, graph)
+    return GeneralLoads(deployment, graph)
 
 
 @compiled

@@ -66,7 +66,13 @@ class Mace:
     def least_capacity(self) -> FloatArray:
         """Smallest capacity above zero of every server, shape (n,), per second."""
         rows = capacities(self.deployment)
-        return np.where(rows > 0.0, rows, np.inf).min(axis=0)
+        return np.asarray(np.where(rows > 0.0, rows, np.inf).min(axis=0))
+
+    @cached_property
+    def load_share(self) -> FloatArray:
+        """Load as a share of capacity, shape (n, d); a subinterval without capacity counts as 0."""
+        offered = capacities(self.deployment).T * self.deployment.subinterval_s
+        return np.divide(self.load, offered, out=np.zeros_like(self.load), where=offered > 0.0)
 
     @cached_property
     def lambda_s(self) -> FloatArray:
@@ -102,7 +108,7 @@ class Mace:
     @cached_property
     def loose_epsilon_s(self) -> FloatArray:
         """Epsilon for other schedulers (section VII-A), shape (d,): load over capacity, summed over the servers."""
-        return (self.load / self.least_capacity[:, None]).sum(axis=0)
+        return np.asarray((self.load / self.least_capacity[:, None]).sum(axis=0))
 
     @cached_property
     def delays_s(self) -> tuple[FloatArray, FloatArray]:

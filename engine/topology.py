@@ -15,7 +15,7 @@ from engine.errors import Fault, UnplacedError
 if TYPE_CHECKING:
     from engine.deployment import Deployment
 
-__all__ = ["Graph", "Layout", "cycles_of", "graph_of", "layout_of", "order_of", "servers_of"]
+__all__ = ["Graph", "Layout", "closures_of", "cycles_of", "graph_of", "layout_of", "order_of", "servers_of"]
 
 
 def order_of(operators: Sequence[Operator]) -> tuple[list[int], list[int]]:
@@ -209,3 +209,23 @@ def _hops(deployment: Deployment, rep_start: IntArray) -> list[tuple[int, int, i
                     hops.append((b, k, a, server, delay.get(pair, 0.0), size * share, one))
         entry_base += len(operator.inputs)
     return hops
+
+
+def closures_of(deployment: Deployment) -> tuple[IntArray, IntArray]:
+    """For each query the replicas at and above its sinks: starts (queries + 1,) and sorted replica numbers."""
+    graph, layout = deployment.graph, deployment.layout
+    base = len(deployment.sources)
+    start: list[int] = [0]
+    members: list[int] = []
+    for i in range(len(deployment.queries)):
+        todo = np.flatnonzero(graph.query_sink & (graph.query == i)).tolist()
+        seen = set(todo)
+        while todo:
+            j = todo.pop()
+            above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - base
+            fresh = {u for u in above.tolist() if u >= 0} - seen
+            seen |= fresh
+            todo.extend(fresh)
+        members += [r for j in sorted(seen) for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
+        start.append(len(members))
+    return np.array(start, dtype=np.int64), np.array(members, dtype=np.int64)

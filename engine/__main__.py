@@ -1,0 +1,192 @@
+"""The engine's command line: ``python -m engine COMMAND FILE...``; Django is never loaded.
+
+One JSON object per file is printed on one line, in order: ``{"file": ..., "result": ...}`` or ``{"file": ..., "error":
+...}``. Exit status: 0 if all succeeded, 1 if any document was refused, 2 for wrong usage.
+
+A command is a function ``command(document, options) -> dict`` in the module the registry names, loaded when it is
+used. `document` is the JSON value as read, to be parsed by the command (which raises `DocumentError`); `options` holds
+those of the options declared here that were given, checked and converted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import DocumentError, EngineError, Fault, OptionError
+from engine.fields import Anything, Field, Flag, Number, Table, join, show
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+# Besides its input and options a case file says what it is and what it expects.
+_CASE_FIELDS = {"input", "options", "name", "command", "note", "expect", "tol"}
+_COUNT = Number(least=1, whole=True)
+
+
+@dataclass(frozen=True)
+class Command:
+    """An entry of the registry: where the function is, and the options it takes."""
+
+    module: str
+    help: str
+    options: tuple[Field, ...]
+
+    def table(self, name: str) -> Table:
+        """The options as a table, which checks them."""
+        return Table(f"the command {name}", *self.options)
+
+    def load(self) -> Callable[[Any, Mapping[str, Any]], dict[str, Any]]:
+        """Import the command's function."""
+        function: Callable[[Any, Mapping[str, Any]], dict[str, Any]] = importlib.import_module(self.module).command
+        return function
+
+
+COMMANDS = {
+    "estimate": Command(
+        "engine.estimation",
+        "latency of a deployment: Mace, its bounds, Flow, a report per query",
+        (
+            Field("flow_slices", _COUNT, help="slices per subinterval for Flow (1)"),
+            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
+            Field("intervals", Flag(), help="false leaves out the jackknife (true)"),
+        ),
+    ),
+    "simulate": Command(
+        "engine.simulation.command",
+        "event by event: latencies, utilisation",
+        (
+            Field("policy", Anything(), help="scheduling policy"),
+            Field("seed", Number(least=0, whole=True), help="seed of the random numbers"),
+            Field("repeats", _COUNT, help="runs with different draws"),
+        ),
+    ),
+    "admit": Command(
+        "engine.admission.command",
+        "may a candidate run beside what runs: verdict, reasons, effects, choices",
+        (
+            Field("policy", Anything(), help="a JSON object with the policy's settings"),
+            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
+        ),
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command on files; returns the exit status."""
+    parser = _parser()
+    given = vars(parser.parse_args(arguments))
+    name, files = given.pop("command"), given.pop("files")
+    command = COMMANDS[name]
+    texts = {option: _value(text) for option, text in given.items() if text is not None}
+    faults: list[Fault] = []
+    options = command.table(name).read(texts, "", "", faults)
+    if faults:
+        parser.error("; ".join(fault.message for fault in faults))
+    status = 0
+    for file in files:
+        line = {"file": file} | _answer(command, name, file, options)
+        status = max(status, int("error" in line))
+        print(json.dumps(line, allow_nan=False, separators=(",", ":")), flush=True)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="engine", allow_abbrev=False, description="Sluice's models on JSON documents; one JSON line per file."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
+        for option in command.options:
+            sub.add_argument(*_spellings(option.name), dest=option.name, metavar="VALUE", help=option.help)
+        sub.add_argument("files", nargs="+", metavar="FILE", help="a document or case file; - is standard input")
+    return parser
+
+
+def _spellings(option: str) -> list[str]:
+    return list(dict.fromkeys((f"--{option}", f"--{option.replace('_', '-')}")))
+
+
+def _value(text: str) -> Any:
+    """An option's value: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _answer(command: Command, name: str, file: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The line for one file, without its name."""
+    try:
+        document, own = _split(_load(file))
+        return {"result": command.load()(document, _options(command, name, own) | options)}
+    except EngineError as error:
+        return {"error": error.to_dict()}
+
+
+def _options(command: Command, name: str, given: Any) -> dict[str, Any]:
+    faults: list[Fault] = []
+    options: dict[str, Any] = command.table(name).read(given, "", "options", faults)
+    if faults:
+        raise OptionError(f"The options of the document do not fit the command {name}", faults)
+    return options
+
+
+def _split(content: Any) -> tuple[Any, Any]:
+    """Document and options of a bare document or of one wrapped as case files are."""
+    if not isinstance(content, dict) or "input" not in content:
+        return content, {}
+    unknown = [key for key in content if key not in _CASE_FIELDS]
+    if unknown:
+        allowed = ", ".join(sorted(_CASE_FIELDS))
+        raise DocumentError(Fault(key, f"{key} does not belong beside input; allowed: {allowed}") for key in unknown)
+    return content["input"], content.get("options") or {}
+
+
+def _load(file: str) -> Any:
+    """The JSON value in a file; raises `EngineError` for what cannot be read."""
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+    except UnicodeDecodeError as error:
+        raise DocumentError([Fault("", f"byte {error.start} is not UTF-8; allowed: JSON in UTF-8")]) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise DocumentError([Fault("", f"not JSON: {error.msg} at {where}")]) from None
+    except (RecursionError, ValueError) as error:
+        raise DocumentError([Fault("", f"not acceptable JSON: {error}")]) from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys all differ. Bare NaN and Infinity pass here: the field tables name the field they stand in."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise DocumentError(list(_repeated(pairs)))
+    return found
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[Fault]:
+    seen: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            yield Fault(join("", key), f"{key} is given twice: {show(seen[key])} and {show(value)}; allowed: once")
+        seen[key] = value
+
+
+class Unreadable(EngineError):
+    """A file that cannot be read."""
+
+    code = "unreadable"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
