@@ -17,6 +17,7 @@ __all__ = ["beat", "healthz", "manage", "redis_server", "web", "worker"]
 
 # requests that went well, and sockets that open and close, fill the log file but not the screen
 _QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
+_QUIET_REDIS = r"overcommit_memory|signal-handler|ready to exit"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
@@ -30,6 +31,7 @@ def redis_server(binary: Path, port: int, folder: Path, env: Mapping[str, str]) 
         cwd=ROOT,
         about=f"{LOOPBACK}:{port} ({binary.name})",
         healthy=lambda: ping(LOOPBACK, port),
+        quiet=_QUIET_REDIS,
         ready_timeout_s=20,
     )
 
@@ -94,5 +96,6 @@ def beat(env: Mapping[str, str]) -> Service:
 
 
 def manage(name: str, *arguments: str, env: Mapping[str, str]) -> Service:
-    """A management command that runs once during the start."""
-    return Service(name=name, command=[sys.executable, "-P", str(ROOT / "manage.py"), *arguments], env=env, cwd=ROOT)
+    """A management command that runs once during the start; its words go to its log, and to the screen if it fails."""
+    command = [sys.executable, "-P", str(ROOT / "manage.py"), *arguments]
+    return Service(name=name, command=command, env=env, cwd=ROOT, quiet="")

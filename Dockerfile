@@ -1,0 +1,20 @@
+# One image for web, worker, beat and migrations; docker-compose.yml gives each its command.
+FROM python:3.11-slim-bookworm
+
+RUN useradd --create-home --uid 10001 sluice && mkdir -p /app /data && chown sluice:sluice /app /data
+WORKDIR /app
+
+COPY requirements.txt .
+RUN pip install --no-cache-dir uv && uv pip install --system --no-cache --compile-bytecode -r requirements.txt
+
+COPY --chown=sluice:sluice . .
+ENV PYTHONUNBUFFERED=1 \
+    DJANGO_SETTINGS_MODULE=console.settings \
+    SLUICE_VAR_DIR=/data \
+    NUMBA_CACHE_DIR=/data/numba \
+    NUMBA_NUM_THREADS=1 \
+    OMP_NUM_THREADS=1
+
+USER sluice
+EXPOSE 8000
+CMD ["uvicorn", "console.asgi:application", "--lifespan", "off", "--host", "0.0.0.0", "--port", "8000"]
