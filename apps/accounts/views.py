@@ -28,6 +28,7 @@ from django.views.decorators.cache import never_cache
 from apps.accounts.attempts import attempts_check, attempts_clear, attempts_count
 from apps.accounts.forms import ProfileForm, TokenForm
 from apps.accounts.mixins import ScopeRequiredMixin
+from apps.accounts.models import User
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import token_create, token_revoke
 from apps.core.errors import SluiceError
@@ -85,7 +86,7 @@ class SettingsView(_OwnSettings):
         return self.page()
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        form = ProfileForm(request.POST, instance=type(request.user).objects.get(pk=request.user.pk))
+        form = ProfileForm(request.POST, instance=User.objects.get(pk=request.user.pk))
         if not form.is_valid():
             return self.page(form=form)
         form.save()

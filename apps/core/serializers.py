@@ -8,7 +8,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-__all__ = ["StrictModelSerializer", "StrictSerializer"]
+__all__ = ["StrictModelSerializer", "StrictSerializer", "unknown_message"]
 
 
 class _Strict:
@@ -32,7 +32,7 @@ class _Strict:
         problems = {}
         for name in data:
             if name not in self.fields:  # type: ignore[attr-defined]
-                problems[name] = [_unknown_message(name, writable)]
+                problems[name] = [unknown_message(name, writable)]
             elif name not in writable and not self._repeats(name, data[name]):
                 problems[name] = ["this field cannot be set"]
         return problems
@@ -42,9 +42,10 @@ class _Strict:
         return instance is not None and self.to_representation(instance).get(name) == value  # type: ignore[attr-defined]
 
 
-def _unknown_message(name: str, allowed: list[str]) -> str:
+def unknown_message(name: str, allowed: list[str], what: str = "field") -> str:
+    """Why `name` is refused: the nearest allowed one if there is one, else all of them."""
     near = difflib.get_close_matches(name, allowed, 1)
-    return f"unknown field; did you mean {near[0]}?" if near else f"unknown field; allowed are {', '.join(allowed)}"
+    return f"unknown {what}; did you mean {near[0]}?" if near else f"unknown {what}; allowed are {', '.join(allowed)}"
 
 
 class StrictSerializer(_Strict, serializers.Serializer):

@@ -20,7 +20,7 @@ _QUEUED_TOO_LONG = timedelta(seconds=60)
 def jobs_lost() -> QuerySet[Job]:
     """Jobs whose worker gave no sign of life for `LOST_AFTER`, or whose task seems to have been lost on its way."""
     now = timezone.now()
-    silent = Q(state=JobState.RUNNING, heartbeat_at__lt=now - LOST_AFTER)
+    silent = Q(state=JobState.RUNNING, heartbeat_at__lt=now - LOST_AFTER, sent_at__lt=now - LOST_AFTER)
     unsent = Q(state=JobState.QUEUED, sent_at__lt=now - _QUEUED_TOO_LONG)
     return Job.objects.filter(silent | unsent).order_by("created_at")
 

@@ -52,6 +52,12 @@ def test_jobs_are_filtered(api: APIClient, job: Job, user_of: Callable[..., User
     assert found("cluster=none") == set()
     refused = api.get("/api/v1/jobs?state=lost")
     assert (refused.status_code, refused.json()["faults"][0]["path"]) == (400, "state")
+    refused = api.get("/api/v1/jobs?stat=failed&x=1")
+    assert refused.status_code == 400
+    assert refused.json()["faults"] == [
+        {"path": "stat", "message": "unknown parameter; did you mean state?"},
+        {"path": "x", "message": "unknown parameter; allowed are state, kind, cluster, mine, cursor, page_size"},
+    ]
 
 
 @pytest.mark.django_db

@@ -47,7 +47,8 @@ def sent() -> int:
 
 def silence(job: Job) -> None:
     """As if its worker had been killed a while ago."""
-    Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - LOST_AFTER - timedelta(seconds=1))
+    before = timezone.now() - LOST_AFTER - timedelta(seconds=1)
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=before, sent_at=before)
 
 
 @pytest.fixture
