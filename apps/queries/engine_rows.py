@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from apps.fleet.models import Node
 from apps.queries.bodies import evidence_of
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
@@ -19,6 +21,7 @@ __all__ = [
     "engine_sources",
     "inputs_of",
     "operator_id",
+    "private_arrivals",
     "source_name",
 ]
 
@@ -53,8 +56,15 @@ def engine_objective(query: Query) -> elements.Objective:
     return elements.Objective(query.name, query.objective_statistic, float(query.objective_bound_s or 0))
 
 
-def source_name(source: str, query: str, share: float) -> str:
-    return source if share == 1.0 else f"{source}@{query}"
+def source_name(source: str, query: str, private: bool) -> str:
+    """What a query reads: the source itself, or its private copy `source@query`."""
+    return f"{source}@{query}" if private else source
+
+
+def private_arrivals(values: FloatArray, *, rate_private: bool, start_s: float, slice_s: float) -> FloatArray:
+    """A query's share of a source's events per slice; nothing before its start."""
+    late = np.arange(len(values)) * slice_s < start_s - 1e-9 * slice_s
+    return frozen_array(np.where(late, 0.0, values * rate_share))
 
 
 def engine_sources(
@@ -64,24 +74,25 @@ def engine_sources(
     found: dict[str, elements.Source] = {}
     for query in queries:
         for entry in inputs_of(versions[query.running_version_id]):
-            name = source_name(entry.source_id, query.name, query.rate_share)
+            name = source_name(entry.source_id, query.name, query.reads_privately)
             if entry.source_id and name not in found:
                 values = arrays[entry.source_id]
-                found[name] = elements.Source(
-                    name, values if query.rate_share == 1.0 else frozen_array(values * query.rate_share)
-                )
+                if query.reads_privately:
+                    share, slice_s = query.rate_share, query.cluster.slice_s
+                    values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)
+                found[name] = elements.Source(name, values)
     return tuple(found[name] for name in sorted(found))
 
 
 def engine_operator(
-    query: str, row: Operator, replicas: tuple[elements.Replica, ...], share: float
+    query: str, row: Operator, replicas: tuple[elements.Replica, ...], private: bool
 ) -> elements.Operator:
     inputs = list(row.inputs.all())
     evidence, extra = evidence_of(inputs), row.extra
     return elements.Operator(
         id=operator_id(query, row.name),
         replicas=replicas,
-        inputs=tuple(_engine_input(query, entry, share) for entry in inputs),
+        inputs=tuple(_engine_input(query, entry, private) for entry in inputs),
         bytes_per_event=row.bytes_per_event,
         stateless=row.stateless,
         query=query,
@@ -96,10 +107,10 @@ def engine_operator(
     )
 
 
-def _engine_input(query: str, entry: OperatorInput, share: float) -> elements.Input:
+def _engine_input(query: str, entry: OperatorInput, private: bool) -> elements.Input:
     model = _model_of_slice(entry.model) if entry.model else None
     return elements.Input(
-        source=_input_name(query, entry, share),
+        source=_input_name(query, entry, private),
         selectivity=entry.selectivity,
         cycles_per_event=entry.cycles_per_event,
         model=elements.InputModel(tuple(model["output"]), tuple(model["cycles"])) if model else None,
@@ -107,10 +118,10 @@ def _engine_input(query: str, entry: OperatorInput, share: float) -> elements.In
     )
 
 
-def _input_name(query: str, entry: OperatorInput, share: float) -> str:
+def _input_name(query: str, entry: OperatorInput, private: bool) -> str:
     if entry.upstream:
         return operator_id(query, entry.upstream.name)
-    return source_name(entry.source_id, query, share)
+    return source_name(entry.source_id, query, private)
 
 
 def _model_of_slice(model: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -121,7 +132,7 @@ def _model_of_slice(model: Mapping[str, Sequence[float]]) -> dict[str, list[floa
     }
 
 
-def candidate_operator(query: str, row: Operator, asked: Any, share: float) -> dict[str, Any]:
+def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> dict[str, Any]:
     inputs = list(row.inputs.all())
     evidence = evidence_of(inputs)
     body: dict[str, Any] = {
@@ -130,13 +141,13 @@ def candidate_operator(query: str, row: Operator, asked: Any, share: float) -> d
         "bytes_per_event": row.bytes_per_event,
         "stateless": row.stateless,
         "evidence": {"kind": evidence["kind"], "events": evidence["events"]},
-        "inputs": [_candidate_input(query, entry, share) for entry in inputs],
+        "inputs": [_candidate_input(query, entry, private) for entry in inputs],
     }
     return body | row.extra | _where(asked if asked is not None else row.requested)
 
 
-def _candidate_input(query: str, entry: OperatorInput, share: float) -> dict[str, Any]:
-    body: dict[str, Any] = {"from": _input_name(query, entry, share)}
+def _candidate_input(query: str, entry: OperatorInput, private: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"from": _input_name(query, entry, private)}
     body |= {"selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
     if entry.model:
         body["model"] = _model_of_slice(entry.model)

@@ -63,6 +63,9 @@ class Query(models.Model):
     rate_share = models.FloatField(
         default=1.0, help_text="Share of its sources' events it was admitted with; the rest is held back at the source."
     )
+    start_s = models.FloatField(
+        default=0.0, help_text="Seconds into the horizon before which it reads nothing; 0 unless it was let in later."
+    )
     running_version = models.ForeignKey(
         "QueryVersion", null=True, blank=True, on_delete=models.PROTECT, related_name="running_as"
     )
@@ -76,6 +79,11 @@ class Query(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def reads_privately(self) -> bool:
+        """Whether it reads copies of its sources instead of the whole of them."""
+        return self.rate_share != 1.0 or self.start_s > 0
 
 
 class QueryVersion(models.Model):

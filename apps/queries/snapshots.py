@@ -37,22 +37,26 @@ class Snapshot:
 
     `parts` names everything in it (`node:n1`, `link:a->b`, `query:checkout`, `source:clicks`, `grid`, `policy`) with
     what identifies its content; `digest` is the SHA-256 of them all: equal digests mean equal answers of the engine.
+    `closed_nodes` take nothing new: they are draining.
     """
 
     deployment: Deployment
     digest: str
     parts: dict[str, str]
+    closed_nodes: tuple[str, ...] = ()
 
 
 def cluster_snapshot(cluster: Cluster) -> Snapshot:
     """Running queries on the nodes that are not offline, at slice width, with the sources they read.
 
-    A query admitted with a share of its rate reads private copies of its sources, named `source@query`.
+    A query admitted with a share of its rate, or from a later moment on, reads private copies of its sources, named
+    `source@query`.
     """
     nodes = list(cluster.nodes.exclude(state=NodeState.OFFLINE).select_related("pool"))
     names = {node.pk: node.name for node in nodes}
     links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
-    queries = list(Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False))
+    running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
+    queries = list(running.select_related("cluster"))
     versions = _running_versions(queries)
     replicas = _replicas(versions.values(), names)
     used = {entry.source_id for version in versions.values() for entry in inputs_of(version) if entry.source_id}
@@ -71,7 +75,7 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
         sources=engine_sources(queries, versions, arrays_of(arrivals.values())),
         nodes=tuple(engine_node(node) for node in nodes),
         operators=tuple(
-            engine_operator(query.name, row, replicas.get(row.pk, ()), query.rate_share)
+            engine_operator(query.name, row, replicas.get(row.pk, ()), query.reads_privately)
             for query in queries
             for row in versions[query.running_version_id].operators.all()
         ),
@@ -83,7 +87,8 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
         priorities={query.name: query.priority for query in queries},
     )
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return Snapshot(deployment, hashlib.sha256(text.encode()).hexdigest(), parts)
+    closed = tuple(node.name for node in nodes if node.state == NodeState.DRAINING)
+    return Snapshot(deployment, hashlib.sha256(text.encode()).hexdigest(), parts, closed)
 
 
 def candidate_document(
@@ -107,18 +112,17 @@ def candidate_document(
     query, cluster = version.query, version.query.cluster
     version = with_operators(QueryVersion.objects.filter(pk=version.pk)).get()
     asked = {operator_id(query.name, name): where for name, where in (placement or {}).items()}
+    private = rate_share != 1.0
     operators = [
-        candidate_operator(query.name, row, asked.get(operator_id(query.name, row.name)), rate_share)
+        candidate_operator(query.name, row, asked.get(operator_id(query.name, row.name)), private)
         for row in version.operators.all()
     ]
     document: dict[str, Any] = {"query": query.name, "operators": operators, "priority": query.priority}
     own = {entry.source_id for entry in inputs_of(version) if entry.source_id}
-    if rate_share == 1.0:
+    if not private:
         own -= _sources_running(cluster)
     arrays = arrays_of(arrival_rows(cluster, own))
-    sources = [
-        {"id": source_name(name, query.name, rate_share), "arrivals": arrays[name] * rate_share} for name in arrays
-    ]
+    sources = [{"id": source_name(name, query.name, private), "arrivals": arrays[name] * rate_share} for name in arrays]
     if sources:
         document["sources"] = sources
     if query.objective_bound_s is not None:
@@ -144,5 +148,6 @@ def _sources_running(cluster: Cluster) -> set[str]:
         operator__version__running_as__cluster=cluster,
         operator__version__running_as__state=QueryState.RUNNING,
         operator__version__running_as__rate_share=1.0,
+        operator__version__running_as__start_s=0.0,
     )
     return set(rows.exclude(source_id="").values_list("source_id", flat=True))
