@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import UnplacedError
 from engine.simulation.rows import EDGE, PIPE, QUEUE, SERVER, STATION, TARGET, Rows
 
 if TYPE_CHECKING:
@@ -89,8 +88,6 @@ class _Builder:
 
     def add_replicas(self) -> None:
         for i, operator in enumerate(self.deployment.operators):
-            if not operator.replicas:
-                raise UnplacedError(f"Operator {operator.id!r} is on no node: place it before simulating.")
             for r, replica in enumerate(operator.replicas):
                 server = self.node_servers[self.deployment.node_index[replica.node], replica.core]
                 self.replicas[i, r] = len(self.stations)
@@ -133,11 +130,6 @@ def lay_out(deployment: Deployment, *, by_path: bool) -> Layout:
     deployment : Deployment
     by_path : bool
         One FIFO per source path in every operator queue (stimulus time needs it), or a single FIFO.
-
-    Raises
-    ------
-    UnplacedError
-        An operator is on no node.
     """
     builder = _Builder(deployment, by_path)
     builder.add_replicas()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from engine.elements import Combine, FloatArray, Input
+from engine.elements import FloatArray, Input
+from engine.loads import loads_of
 
 if TYPE_CHECKING:
     from engine.deployment import Deployment
@@ -51,7 +51,8 @@ def work_of(deployment: Deployment) -> Work:
             cycles[port], selectivity[port] = _per_event(entry, arrived[port], width)
             emitted += arrived[port] * selectivity[port]
         output[deployment.operators[i].id] = emitted
-    factor = _factors(deployment, arrived * cycles)
+    factors = loads_of(deployment).work_factors
+    factor = np.ones((len(deployment.servers), 1)) if factors is None else np.ascontiguousarray(factors.T)
     return Work(cycles, selectivity, factor, arrived.sum(axis=1), (arrived * selectivity).sum(axis=1))
 
 
@@ -76,32 +77,3 @@ def _per_event(entry: Input, events: FloatArray, width: int) -> tuple[FloatArray
     cycles = np.where(present, np.maximum(0.0, np.polyval(entry.model.cycles[::-1], events)) / some, 0.0)
     outputs = np.where(present, np.maximum(0.0, np.polyval(entry.model.output[::-1], events)) / some, 0.0)
     return cycles, outputs
-
-
-def _factors(deployment: Deployment, loads: FloatArray) -> FloatArray:
-    """Combined load over plain sum, per server and subinterval; links always add up plainly."""
-    servers = len(deployment.servers)
-    if deployment.combine.kind == "sum":
-        return np.ones((servers, 1))
-    place = {
-        (deployment.nodes[server.node].id, server.core): i
-        for i, server in enumerate(deployment.servers)
-        if server.node is not None
-    }
-    listed: list[list[FloatArray]] = [[] for _ in range(servers)]
-    port = 0
-    for operator in deployment.operators:
-        load = loads[port : port + len(operator.inputs)].sum(axis=0)
-        port += len(operator.inputs)
-        for replica in operator.replicas:
-            listed[place[replica.node, replica.core]].append(load * replica.fraction)
-    none = np.ones(deployment.subintervals)
-    return np.array([_combined(deployment.combine, np.array(own)) if own else none for own in listed])
-
-
-def _combined(combine: Combine, loads: NDArray[np.float64]) -> FloatArray:
-    total = loads.sum(axis=0)
-    if combine.kind == "max":
-        return np.asarray(np.where(total > 0, loads.max(axis=0) / np.where(total > 0, total, 1.0), 1.0))
-    working = (loads > 0).sum(axis=0)
-    return np.asarray(1.0 + combine.alpha * np.maximum(0, working - 1))
