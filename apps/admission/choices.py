@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["AdmissionState", "Verdict"]
+__all__ = ["OPEN", "AdmissionState", "Verdict"]
 
 
 class Verdict(models.TextChoices):
@@ -27,3 +27,7 @@ class AdmissionState(models.TextChoices):
     DECLINED = "declined", "Declined"  #: a person said no
     WITHDRAWN = "withdrawn", "Withdrawn"  #: the requester took it back
     SUPERSEDED = "superseded", "Superseded"  #: a later preview of the same request replaced it
+
+
+# Something may still become of a request in one of these
+OPEN = frozenset({AdmissionState.ESTIMATING, AdmissionState.PREVIEW, AdmissionState.QUEUED, AdmissionState.AWAITING})

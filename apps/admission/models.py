@@ -29,7 +29,11 @@ class AdmissionRequest(models.Model):
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="admissions"
     )
     reason = models.CharField(max_length=300, blank=True, help_text="Why the requester wants it.")
-    apply_when_admitted = models.BooleanField(default=False, help_text="mode=apply: apply at once if the verdict allows.")
+    apply_when_admitted = models.BooleanField(default=False, help_text="mode=apply: apply at once if admitted.")
+    objective = models.JSONField(
+        default=dict, help_text="{statistic, bound_s} to hold instead of the query's own; empty: the query's."
+    )
+    fingerprint = models.CharField(max_length=64, blank=True, db_index=True, help_text="Digest of the question.")
     placement = models.JSONField(default=dict, help_text="Nodes the requester asked for: {operator: node}.")
     changes = models.JSONField(default=list, help_text="Changes taken from a choice, as engine.admission reads them.")
     may_wait_s = models.FloatField(default=0.0, help_text="How long the requester would wait in the queue.")
@@ -40,6 +44,7 @@ class AdmissionRequest(models.Model):
     snapshot = models.CharField(max_length=64, blank=True)
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
     result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer, whole.")
+    previewed_at = models.DateTimeField(null=True, blank=True, help_text="Start of the stretch the verdict is about.")
     starts_at = models.DateTimeField(null=True, blank=True, help_text="When a queued query may start.")
     valid_until = models.DateTimeField(null=True, blank=True)
     decided_by = models.ForeignKey(

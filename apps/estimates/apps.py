@@ -5,3 +5,8 @@ class EstimatesConfig(AppConfig):
     name = "apps.estimates"
     label = "estimates"
     verbose_name = "Estimates"
+
+    def ready(self) -> None:
+        from apps.estimates.refresh import connect
+
+        connect()

@@ -1,7 +1,10 @@
-"""Estimates of a cluster, and of each query in it."""
+"""Estimates of a cluster, of each query in it, and of documents that belong to no cluster."""
 
 from __future__ import annotations
 
+import uuid
+
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
@@ -10,7 +13,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.queries.models import Query, QueryVersion
 
-__all__ = ["EstimateRun", "NodeEstimate", "QueryEstimate"]
+__all__ = ["DocumentEstimate", "EstimateRun", "NodeEstimate", "QueryEstimate"]
 
 
 class EstimateRun(models.Model):
@@ -19,6 +22,7 @@ class EstimateRun(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="estimates")
     job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="estimate_run")
     snapshot = models.CharField(max_length=64, help_text="Hash of the snapshot it was computed on.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
     subinterval_s = models.FloatField()
     slice_s = models.FloatField()
     slices = models.PositiveIntegerField()
@@ -28,6 +32,9 @@ class EstimateRun(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} at {self.created_at:%Y-%m-%d %H:%M:%S}"
 
 
 class QueryEstimate(models.Model):
@@ -41,12 +48,15 @@ class QueryEstimate(models.Model):
     estimate_s = models.FloatField(help_text="Flow, of the objective's statistic (worst where there is none).")
     low_s = models.FloatField(null=True, help_text="Lower end of the 90 % interval; null: no sample to judge by.")
     high_s = models.FloatField(null=True)
+    worst_s = models.FloatField(help_text="Flow, worst slice, whatever the objective's statistic is.")
+    headroom_share = models.FloatField(null=True, help_text="(bound - estimate) / bound; null without an objective.")
     mace_s = models.FloatField(help_text="The paper's Mace over the servers the query uses.")
     state = models.CharField(max_length=10, choices=ObjectiveState.choices)
     result = models.JSONField(help_text="The engine's answer for the query: statistics, bottleneck, contributors.")
     series = models.BinaryField(null=True, help_text="Estimate and band per subinterval, compressed.")
 
     class Meta:
+        ordering = ["headroom_share", "query__name"]
         constraints = [models.UniqueConstraint(fields=["run", "query"], name="one_estimate_per_query_and_run")]
 
 
@@ -59,7 +69,23 @@ class NodeEstimate(models.Model):
     mean_load = models.FloatField(help_text="Mean load as a share of capacity.")
     peak_load = models.FloatField(help_text="Largest load of a subinterval as a share of capacity.")
     excess_s = models.FloatField(help_text="Largest cumulative excess, in seconds to clear it.")
-    excess = models.JSONField(help_text="Excess in seconds, the maximum in each of 96 equal parts of the horizon.")
+    excess = models.JSONField(help_text="Excess in seconds, the maximum of each of at most 96 parts of the horizon.")
 
     class Meta:
         ordering = ["-excess_s", "server"]
+
+
+class DocumentEstimate(models.Model):
+    """An estimate of a deployment document that belongs to no cluster: the question and the engine's whole answer."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="document_estimate")
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    digest = models.CharField(max_length=64, help_text="The deployment's digest.")
+    flow_slices = models.PositiveSmallIntegerField(default=1)
+    document = models.BinaryField(help_text="The document, JSON compressed with zstd.")
+    result = models.BinaryField(null=True, help_text="The engine's answer, JSON compressed with zstd.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["-created_at"]

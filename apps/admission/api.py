@@ -1,0 +1,150 @@
+"""REST: admission requests, from the question to what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.accounts.choices import Scope
+from apps.accounts.permissions import role_hint, scopes_of
+from apps.admission.applying import admission_apply, admission_approve, admission_override
+from apps.admission.filters import AdmissionFilter
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import admissions_visible
+from apps.admission.serializers import (
+    AdmissionCreateSerializer,
+    AdmissionDetailSerializer,
+    AdmissionSerializer,
+    ChoiceSerializer,
+    OptionalReasonSerializer,
+    ReasonSerializer,
+)
+from apps.admission.services import (
+    admission_decline,
+    admission_preview,
+    admission_preview_again,
+    admission_preview_choice,
+    admission_request_review,
+    admission_withdraw,
+)
+from apps.core.api import ApiMixin, job_response
+from apps.core.errors import Forbidden, Missing
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+
+__all__ = ["AdmissionViewSet"]
+
+_DECISIONS = dict.fromkeys(("apply", "approve", "decline", "override"), Scope.ADMIT)
+
+
+class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """May this query run? POST previews (the default) or applies; 202 with a job, or the answer with `Prefer: wait=N`.
+
+    The same question sent again while it is estimated gives the request that is there. Applying is refused with 409
+    when the cluster has moved since the preview; `changed` says what.
+    """
+
+    queryset = AdmissionRequest.objects.none()
+    filterset_class = AdmissionFilter
+    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, **_DECISIONS}
+
+    def get_queryset(self) -> Any:
+        return admissions_visible()
+
+    def get_serializer_class(self) -> type:
+        return _SERIALIZERS.get(self.action, AdmissionSerializer)
+
+    @extend_schema(responses={200: AdmissionDetailSerializer, 202: OpenApiTypes.OBJECT})
+    def create(self, request: Request) -> Response:
+        asked = self._read(AdmissionCreateSerializer)
+        is_apply = asked.pop("mode") == "apply"
+        if is_apply and Scope.ADMIT not in scopes_of(request.user, request.auth):
+            raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
+        found, job = admission_preview(
+            cluster=_cluster(asked.pop("cluster")), user=request.user, apply_when_admitted=is_apply, **asked
+        )
+        return _answer(request, found, job)
+
+    @extend_schema(request=ChoiceSerializer, responses={200: AdmissionDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @action(detail=True, methods=["post"])
+    def preview(self, request: Request, pk: str) -> Response:
+        """Preview again on the cluster as it is now, or with the changes of a choice. Makes a new request."""
+        choice = self._read(ChoiceSerializer).get("choice")
+        if choice is None:
+            found, job = admission_preview_again(request=self.get_object(), user=request.user)
+        else:
+            found, job = admission_preview_choice(request=self.get_object(), choice=choice, user=request.user)
+        return _answer(request, found, job)
+
+    @extend_schema(request=None, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def apply(self, request: Request, pk: str) -> Response:
+        """Start the query as previewed, or queue it if that is the verdict."""
+        return _shown(admission_apply(request=self.get_object(), user=request.user))
+
+    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def withdraw(self, request: Request, pk: str) -> Response:
+        """Take the request back."""
+        reason = self._read(OptionalReasonSerializer)["reason"]
+        return _shown(admission_withdraw(request=self.get_object(), user=request.user, reason=reason))
+
+    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"], url_path="request-review")
+    def request_review(self, request: Request, pk: str) -> Response:
+        """Ask a person to decide."""
+        reason = self._read(OptionalReasonSerializer)["reason"]
+        return _shown(admission_request_review(request=self.get_object(), user=request.user, reason=reason))
+
+    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, pk: str) -> Response:
+        """A person says yes where the verdict asks for one."""
+        reason = self._read(OptionalReasonSerializer)["reason"]
+        return _shown(admission_approve(request=self.get_object(), user=request.user, reason=reason))
+
+    @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def decline(self, request: Request, pk: str) -> Response:
+        """A person says no, and why."""
+        reason = self._read(ReasonSerializer)["reason"]
+        return _shown(admission_decline(request=self.get_object(), user=request.user, reason=reason))
+
+    @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def override(self, request: Request, pk: str) -> Response:
+        """Apply against the verdict, and say why."""
+        reason = self._read(ReasonSerializer)["reason"]
+        return _shown(admission_override(request=self.get_object(), user=request.user, reason=reason))
+
+    def _read(self, kind: type) -> dict[str, Any]:
+        serializer = kind(data=self.request.data if self.request.data else {})
+        serializer.is_valid(raise_exception=True)
+        return dict(serializer.validated_data)
+
+
+_SERIALIZERS = {"create": AdmissionCreateSerializer, "retrieve": AdmissionDetailSerializer}
+
+
+def _cluster(slug: str) -> Cluster:
+    found = Cluster.objects.filter(slug=slug).first()
+    if found is None:
+        raise Missing(f"There is no cluster {slug!r}.", [("cluster", f"{slug!r} is not the slug of a cluster")])
+    return found
+
+
+def _shown(found: AdmissionRequest) -> Response:
+    return Response(AdmissionDetailSerializer(admissions_visible().get(pk=found.pk)).data)
+
+
+def _answer(request: Request, found: AdmissionRequest, job: Job) -> Response:
+    """The job's answer, with the address of the request beside that of the job: it exists from the beginning."""
+    response = job_response(request, job, lambda _: _shown(found).data)
+    response.setdefault("Content-Location", f"/api/v1/admissions/{found.pk}")
+    return response

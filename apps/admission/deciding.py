@@ -1,0 +1,120 @@
+"""From a request to the engine and back: what a worker needs of this app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.admission.applying import apply_decided, enqueue, is_passing, waits
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.questions import Question, question_of
+from apps.admission.queueing import change_to_start, is_over
+from apps.admission.services import admission_announce, admission_submit, release_queued_query
+from apps.core.errors import SluiceError
+from apps.estimates.work import SLICES_PER_SUBINTERVAL
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster
+from engine.admission import Decision, Policy, decide
+
+__all__ = ["admission_decide", "admission_store"]
+
+
+def admission_decide(
+    request: AdmissionRequest, *, purpose: str, progress: Callable[[float, str], None] | None = None
+) -> tuple[Question, Decision]:
+    """Ask the engine about the request on the cluster as it is now."""
+    question = question_of(request)
+    changes = list(request.changes)
+    if purpose == "queue":
+        changes += change_to_start(request)
+    decision = decide(
+        question.running,
+        question.candidate,
+        policy=_policy(request.cluster),
+        changes=changes,
+        mace_every=SLICES_PER_SUBINTERVAL,
+        progress=progress,
+    )
+    return question, decision
+
+
+def admission_store(
+    *, request: AdmissionRequest, purpose: str, question: Question, decision: Decision
+) -> AdmissionRequest:
+    """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
+    Cluster.objects.select_for_update().get(pk=request.cluster_id)
+    rows = AdmissionRequest.objects.select_related("cluster", "query", "version__query__cluster")
+    request = rows.get(pk=request.pk)
+    if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
+        return request  # withdrawn meanwhile: the answer comes too late
+    now = timezone.now()
+    answer = decision.to_dict()
+    request.result, request.verdict = answer, answer["verdict"]
+    request.snapshot, request.snapshot_parts = question.digest, question.parts
+    request.previewed_at = request.previewed_at if purpose == "queue" else now
+    request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
+    _settle(request, purpose)
+    admission_announce(request)
+    return request
+
+
+def _settle(request: AdmissionRequest, purpose: str) -> None:
+    """Where the request goes with its answer."""
+    request.state = AdmissionState.QUEUED if purpose == "queue" else AdmissionState.PREVIEW
+    request.save()
+    if not request.apply_when_admitted and purpose != "queue":
+        return
+    if (is_passing(request) or request.verdict == Verdict.QUEUE) and question_of(request).digest != request.snapshot:
+        _ask_again(request, purpose)
+    elif is_passing(request) and (purpose == "queue" or not waits(request)):
+        _apply(request)
+    elif request.verdict == Verdict.QUEUE or waits(request):
+        enqueue(request, request.decided_by or request.requested_by)
+    elif request.verdict == Verdict.REVIEW:
+        request.state = AdmissionState.AWAITING
+        request.save(update_fields=["state", "updated_at"])
+        release_queued_query(request)
+    elif purpose == "queue":
+        _refused_in_queue(request)
+
+
+def _ask_again(request: AdmissionRequest, purpose: str) -> None:
+    """The cluster moved while the engine was at work: once more for a request, the next review for a queued one."""
+    if purpose == "preview":
+        request.state = AdmissionState.ESTIMATING
+        request.save(update_fields=["state", "updated_at"])
+        admission_submit(request=request, user=request.requested_by, purpose="stale")
+
+
+def _apply(request: AdmissionRequest) -> None:
+    """Apply; if it cannot be done, the answer is kept all the same, with why."""
+    try:
+        with transaction.atomic():
+            apply_decided(request, request.decided_by or request.requested_by)
+    except SluiceError as error:
+        request.refresh_from_db()
+        request.state = AdmissionState.PREVIEW
+        request.decision_reason = f"Not applied: {error.message}"[:300]
+        request.save(update_fields=["state", "decision_reason", "updated_at"])
+        release_queued_query(request)
+
+
+def _refused_in_queue(request: AdmissionRequest) -> None:
+    """It waits on, with no start in sight, until its patience ends; then the answer stands."""
+    if is_over(request):
+        request.state = AdmissionState.PREVIEW
+    request.starts_at = None
+    request.save(update_fields=["state", "starts_at", "updated_at"])
+    release_queued_query(request)
+
+
+def _policy(cluster: Cluster) -> Policy:
+    """The cluster's rules; nodes that are being drained take nothing new."""
+    draining = cluster.nodes.filter(state=NodeState.DRAINING).values_list("name", flat=True)
+    return Policy(
+        review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed, closed_nodes=tuple(draining)
+    )

@@ -1,0 +1,85 @@
+"""Reading admission requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.questions import question_changes, question_of
+from apps.fleet.models import Cluster
+
+__all__ = ["Standing", "admission_standing", "admissions_open", "admissions_visible", "queue_of"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What can be done with a request now, and why not."""
+
+    is_stale: bool
+    changes: Sequence[str]
+    is_expired: bool
+    can_apply: bool
+    can_approve: bool
+    can_override: bool
+    why_not: str
+
+
+def admissions_visible() -> QuerySet[AdmissionRequest]:
+    """Every request with what lists show of it, newest first."""
+    return AdmissionRequest.objects.select_related(
+        "cluster", "query", "version", "job", "requested_by", "decided_by"
+    ).defer("snapshot_parts")
+
+
+def admissions_open(cluster: Cluster) -> QuerySet[AdmissionRequest]:
+    """Requests that need somebody: previews that can still be applied, and reviews."""
+    waiting = {AdmissionState.PREVIEW, AdmissionState.AWAITING}
+    return admissions_visible().filter(cluster=cluster, state__in=waiting)
+
+
+def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
+    """Queued requests by expected start; those without one last."""
+    return (
+        admissions_visible()
+        .filter(cluster=cluster, state=AdmissionState.QUEUED)
+        .order_by(F("starts_at").asc(nulls_last=True), "created_at")
+    )
+
+
+def admission_standing(request: AdmissionRequest) -> Standing:
+    """Compare a request with the cluster as it is now."""
+    is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
+    changes = question_changes(request, question_of(request)) if is_open else []
+    is_expired = is_open and request.valid_until is not None and timezone.now() > request.valid_until
+    usable = is_open and not changes and not is_expired
+    passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
+    return Standing(
+        is_stale=bool(changes),
+        changes=changes,
+        is_expired=is_expired,
+        can_apply=usable and (passing or request.verdict == Verdict.QUEUE) and request.state != AdmissionState.QUEUED,
+        can_approve=usable and request.verdict == Verdict.REVIEW,
+        can_override=usable and not passing,
+        why_not=_why_not(request, changes, is_open, is_expired),
+    )
+
+
+def _why_not(request: AdmissionRequest, changes: Sequence[str], is_open: bool, is_expired: bool) -> str:
+    if not is_open:
+        return f"The request is {request.get_state_display().lower()}."
+    if changes:
+        return f"The cluster has moved since the preview: {', '.join(changes)}. Preview it again."
+    if is_expired:
+        return "The preview is no longer valid. Preview it again."
+    if request.state == AdmissionState.QUEUED:
+        return "It waits in the queue and starts by itself."
+    if request.verdict == Verdict.REVIEW:
+        return "A person has to decide: ask for a review, or approve it."
+    if request.verdict == Verdict.REJECT:
+        return "The verdict is reject. Take one of the choices, or ask for a review."
+    return ""

@@ -1,0 +1,156 @@
+"""Admission requests as the REST API takes and shows them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import admission_standing
+from apps.core.api import StrictSerializer
+
+__all__ = [
+    "AdmissionCreateSerializer",
+    "AdmissionDetailSerializer",
+    "AdmissionSerializer",
+    "ChoiceSerializer",
+    "OptionalReasonSerializer",
+    "ReasonSerializer",
+]
+
+_STATISTIC = re.compile(r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)")
+
+
+class FiniteFloatField(serializers.FloatField):
+    """A number that is one: not text, not a boolean, not NaN."""
+
+    default_error_messages = {"not_finite": "{value} is not allowed; allowed is a finite number"}
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool | str):
+            self.fail("invalid")
+        value = super().to_internal_value(data)
+        if not math.isfinite(value):
+            self.fail("not_finite", value=data)
+        return value
+
+
+class ObjectiveSerializer(StrictSerializer):
+    """A latency objective."""
+
+    statistic = serializers.CharField(help_text="worst, mean, or a quantile such as q0.99.")
+    bound_s = FiniteFloatField(min_value=1e-6, help_text="At most so many seconds.")
+
+    def validate_statistic(self, value: str) -> str:
+        if not _STATISTIC.fullmatch(value):
+            raise serializers.ValidationError(f"{value!r} is not worst, mean, or a quantile such as q0.99")
+        return value
+
+
+class AdmissionCreateSerializer(StrictSerializer):
+    """A request to run a query: one that is registered, or one described by a document. Exactly one of the two."""
+
+    cluster = serializers.CharField(help_text="Slug of the cluster.")
+    query = serializers.CharField(required=False, help_text="Name of a registered query.")
+    document = serializers.DictField(
+        required=False, help_text="query, operators, and optionally sources, objective, priority, team, description."
+    )
+    version = serializers.IntegerField(required=False, min_value=1, help_text="Which version; default the newest.")
+    objective = ObjectiveSerializer(required=False, help_text="In place of the query's own.")
+    placement = serializers.DictField(
+        child=serializers.CharField(), required=False, help_text="Nodes asked for: {operator: node}. Others are chosen."
+    )
+    changes = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=50, help_text="Changes as a choice carries them."
+    )
+    may_wait_s = FiniteFloatField(required=False, min_value=0, help_text="How long it would wait in the queue.")
+    mode = serializers.ChoiceField(
+        choices=["preview", "apply"],
+        default="preview",
+        help_text="preview only says what would happen; apply does it at once if the verdict lets it (scope admit).",
+    )
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=300)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("query" in attrs) == ("document" in attrs):
+            raise serializers.ValidationError("give exactly one of query and document")
+        if "document" in attrs and "version" in attrs:
+            raise serializers.ValidationError({"version": "a document is always a new version; leave it out"})
+        return attrs
+
+
+class ReasonSerializer(StrictSerializer):
+    """Why a person decided so."""
+
+    reason = serializers.CharField(max_length=300)
+
+
+class OptionalReasonSerializer(StrictSerializer):
+    """Why a person decided so, where it may go without saying."""
+
+    reason = serializers.CharField(max_length=300, required=False, allow_blank=True, default="")
+
+
+class ChoiceSerializer(StrictSerializer):
+    """Which of the choices to preview; without one, the same question is asked again."""
+
+    choice = serializers.CharField(required=False, help_text="`id` of one of the decision's choices.")
+
+
+class AdmissionSerializer(serializers.ModelSerializer):
+    """A request in a list."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    query = serializers.CharField(source="query.name")
+    query_id = serializers.IntegerField()
+    version = serializers.IntegerField(source="version.number")
+    mode = serializers.SerializerMethodField()
+    headline = serializers.SerializerMethodField()
+    requested_by = serializers.CharField(source="requested_by.username", default=None)
+    decided_by = serializers.CharField(source="decided_by.username", default=None)
+
+    class Meta:
+        model = AdmissionRequest
+        fields = ["id", "cluster", "query", "query_id", "version", "mode", "state", "verdict", "headline", "reason"]
+        fields += ["requested_by", "job", "parent", "starts_at", "valid_until", "overridden", "decided_by"]
+        fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
+
+    def get_mode(self, request: AdmissionRequest) -> str:
+        return "apply" if request.apply_when_admitted else "preview"
+
+    def get_headline(self, request: AdmissionRequest) -> str:
+        return (request.result or {}).get("headline", "")
+
+
+class AdmissionDetailSerializer(AdmissionSerializer):
+    """A request whole: what was asked, the engine's decision, and whether it still can be applied."""
+
+    objective = serializers.JSONField()
+    placement = serializers.JSONField()
+    changes = serializers.JSONField()
+    may_wait_s = serializers.FloatField()
+    snapshot = serializers.CharField()
+    previewed_at = serializers.DateTimeField()
+    decision = serializers.JSONField(source="result", help_text="The engine's answer; null while it is computed.")
+    standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
+
+    class Meta(AdmissionSerializer.Meta):
+        fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "snapshot"]
+        fields += ["previewed_at", "decision", "standing"]
+
+    @extend_schema_field(dict[str, Any])
+    def get_standing(self, request: AdmissionRequest) -> dict[str, Any]:
+        standing = admission_standing(request)
+        return {
+            "stale": standing.is_stale,
+            "changed": list(standing.changes),
+            "expired": standing.is_expired,
+            "can_apply": standing.can_apply,
+            "can_approve": standing.can_approve,
+            "can_override": standing.can_override,
+            "why_not": standing.why_not,
+        }

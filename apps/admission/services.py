@@ -1,0 +1,253 @@
+"""The life of an admission request: asked, previewed, applied or not. Applying itself is in `applying`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.admission.choices import OPEN, AdmissionState
+from apps.admission.drafts import draft_version
+from apps.admission.models import AdmissionRequest
+from apps.admission.questions import fingerprint, question_check
+from apps.core.errors import Conflict, Malformed
+from apps.core.events import announce
+from apps.fleet.models import Cluster
+from apps.jobs.choices import JobKind
+from apps.jobs.models import Job
+from apps.jobs.services import job_cancel, job_submit
+from apps.queries.choices import QueryState
+
+__all__ = [
+    "admission_announce",
+    "admission_create",
+    "admission_decline",
+    "admission_preview",
+    "admission_preview_again",
+    "admission_preview_choice",
+    "admission_request_review",
+    "admission_submit",
+    "admission_withdraw",
+    "release_queued_query",
+]
+
+
+@transaction.atomic
+def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[AdmissionRequest, Job]:
+    """Ask whether a version of a query may run; arguments as of `admission_create`.
+
+    Returns
+    -------
+    The request and the job that estimates it.
+    """
+    request = admission_create(cluster=cluster, user=user, **asked)
+    if request.job is not None:
+        return request, request.job
+    return request, admission_submit(request=request, user=user)
+
+
+@transaction.atomic
+def admission_create(
+    *,
+    cluster: Cluster,
+    user: User | None,
+    query: str | None = None,
+    document: Mapping[str, Any] | None = None,
+    version: int | None = None,
+    objective: Mapping[str, Any] | None = None,
+    placement: Mapping[str, str] | None = None,
+    changes: Sequence[Mapping[str, Any]] = (),
+    may_wait_s: float = 0.0,
+    apply_when_admitted: bool = False,
+    reason: str = "",
+) -> AdmissionRequest:
+    """Write a request, not sent to the engine yet. A `document` also describes the query and the sources it brings.
+
+    The same question asked again while the first is still estimated gives the first request, which has its job.
+    Everything is checked before a worker has to look at it, and stored whole or not at all.
+    """
+    Cluster.objects.select_for_update().get(pk=cluster.pk)
+    asked = {
+        "cluster": cluster.slug,
+        "query": query,
+        "document": document,
+        "version": version,
+        "objective": objective,
+        "placement": placement,
+        "changes": list(changes),
+        "may_wait_s": may_wait_s,
+        "apply": apply_when_admitted,
+    }
+    digest = fingerprint(asked)
+    same = _still_estimating(cluster, digest)
+    if same is not None:
+        return same
+    if document is not None:
+        drafted = draft_from_document(cluster=cluster, document=document, user=user)
+    else:
+        drafted = draft_version(cluster=cluster, name=query or "", number=version)
+    request = AdmissionRequest.objects.create(
+        cluster=cluster,
+        query=drafted.query,
+        version=drafted,
+        requested_by=user,
+        reason=reason[:300],
+        apply_when_admitted=apply_when_admitted,
+        objective=dict(objective or {}),
+        fingerprint=digest,
+        placement=dict(placement or {}),
+        changes=[dict(change) for change in changes],
+        may_wait_s=may_wait_s,
+    )
+    question_check(request, path="document" if document is not None else "query")
+    return request
+
+
+@transaction.atomic
+def admission_preview_again(*, request: AdmissionRequest, user: User | None) -> tuple[AdmissionRequest, Job]:
+    """The same question asked of the cluster as it is now: a new request that takes the old one's place."""
+    request = _locked(request)
+    if request.state == AdmissionState.ESTIMATING and request.job is not None:
+        return request, request.job
+    return _follow(request, user, changes=request.changes)
+
+
+@transaction.atomic
+def admission_preview_choice(
+    *, request: AdmissionRequest, choice: str, user: User | None
+) -> tuple[AdmissionRequest, Job]:
+    """Preview one of the choices a decision offered: a new request with the changes of that choice."""
+    request = _locked(request)
+    choices = {found["id"]: found for found in (request.result or {}).get("choices", [])}
+    if choice not in choices:
+        allowed = ", ".join(choices) or "none: this decision offers no choices"
+        raise Malformed(f"choice: {choice!r} is not offered.", [("choice", f"{choice!r} is not one of: {allowed}")])
+    return _follow(request, user, changes=choices[choice]["changes"])
+
+
+def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview") -> Job:
+    """Send the request to the engine. `purpose` is ``preview``, ``stale`` (once more, it had moved) or ``queue``."""
+    job = job_submit(
+        kind=JobKind.ADMISSION_PREVIEW,
+        title=f"Preview {request.version}",
+        params={"admission": str(request.pk), "purpose": purpose},
+        cluster=request.cluster,
+        user=user,
+        dedupe_key=f"admission:{request.pk}",
+    )
+    request.job = job
+    request.save(update_fields=["job", "updated_at"])
+    admission_announce(request)
+    return job
+
+
+@transaction.atomic
+def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
+    """Take a request back. One that is being estimated is cancelled."""
+    request = _locked(request)
+    _require_state(request, OPEN, "withdrawn")
+    job = request.job
+    _close(request, AdmissionState.WITHDRAWN, user, reason)
+    if job is not None and not job.is_finished:
+        job_cancel(job)
+    return request
+
+
+@transaction.atomic
+def admission_request_review(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
+    """Ask a person to decide."""
+    request = _locked(request)
+    _require_state(request, {AdmissionState.PREVIEW}, "sent for review")
+    request.state, request.decision_reason = AdmissionState.AWAITING, reason[:300]
+    request.save(update_fields=["state", "decision_reason", "updated_at"])
+    admission_announce(request)
+    return request
+
+
+@transaction.atomic
+def admission_decline(*, request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
+    """A person says no, with a reason."""
+    request = _locked(request)
+    _require_reason(reason)
+    _require_state(request, {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}, "declined")
+    _close(request, AdmissionState.DECLINED, user, reason)
+    return request
+
+
+def admission_announce(request: AdmissionRequest) -> None:
+    """Tell open pages that the request has changed."""
+    announce(f"admission:{request.pk}")
+    announce(f"cluster:{request.cluster.slug}")
+
+
+def _still_estimating(cluster: Cluster, digest: str) -> AdmissionRequest | None:
+    return (
+        AdmissionRequest.objects.select_related("job", "query", "version", "cluster")
+        .filter(cluster=cluster, fingerprint=digest, state=AdmissionState.ESTIMATING)
+        .first()
+    )
+
+
+def _follow(
+    request: AdmissionRequest, user: User | None, *, changes: Iterable[Mapping[str, Any]]
+) -> tuple[AdmissionRequest, Job]:
+    asked = [dict(change) for change in changes]
+    digest = fingerprint({"follows": str(request.pk), "changes": asked})
+    same = _still_estimating(request.cluster, digest)
+    if same is not None and same.job is not None:
+        return same, same.job
+    follower = AdmissionRequest.objects.create(
+        cluster=request.cluster,
+        query=request.query,
+        version=request.version,
+        parent=request,
+        requested_by=user,
+        reason=request.reason,
+        objective=request.objective,
+        fingerprint=digest,
+        placement=request.placement,
+        changes=asked,
+        may_wait_s=request.may_wait_s,
+    )
+    if request.state in {AdmissionState.FAILED, AdmissionState.PREVIEW} and asked == request.changes:
+        _close(request, AdmissionState.SUPERSEDED, None, "")
+    return follower, admission_submit(request=follower, user=user)
+
+
+def _locked(request: AdmissionRequest) -> AdmissionRequest:
+    found = AdmissionRequest.objects.select_for_update(of=("self",)).select_related(
+        "cluster", "query", "version__query", "job"
+    )
+    return found.get(pk=request.pk)
+
+
+def _close(request: AdmissionRequest, state: AdmissionState, user: User | None, reason: str) -> None:
+    request.state, request.decided_by, request.decided_at = state, user, timezone.now()
+    request.decision_reason = reason[:300]
+    request.save(update_fields=["state", "decided_by", "decided_at", "decision_reason", "updated_at"])
+    release_queued_query(request)
+    admission_announce(request)
+
+
+def release_queued_query(request: AdmissionRequest) -> None:
+    """A query that waited for nothing but this request goes back to what it was."""
+    query = request.query
+    if query.state == QueryState.QUEUED and not query.admissions.filter(state=AdmissionState.QUEUED).exists():
+        query.state = QueryState.DRAFT
+        query.save(update_fields=["state", "updated_at"])
+        announce(f"query:{request.cluster.slug}/{query.name}")
+
+
+def _require_state(request: AdmissionRequest, allowed: Iterable[str], verb: str) -> None:
+    if request.state not in allowed:
+        names = ", ".join(sorted(AdmissionState(state).label.lower() for state in allowed))
+        state = request.get_state_display().lower()
+        raise Conflict(f"The request is {state}; only one that is {names} can be {verb}.", code="wrong_state")
+
+
+def _require_reason(reason: str) -> None:
+    if not reason.strip():
+        raise Malformed("reason: say why; it is kept with the decision.", [("reason", "is missing; say why")])

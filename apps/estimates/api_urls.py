@@ -1,0 +1,17 @@
+"""Addresses of the estimates' REST resources, under /api/v1/."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from apps.core.api import Router
+from apps.estimates.api import DocumentEstimateViewSet, EstimateViewSet, QueryEstimateView
+
+router = Router()
+router.register("estimates/documents", DocumentEstimateViewSet, basename="document-estimate")
+router.register("estimates", EstimateViewSet, basename="estimate")
+
+urlpatterns = [
+    path("queries/<int:pk>/estimate", QueryEstimateView.as_view(), name="query-estimate"),
+    *router.urls,
+]

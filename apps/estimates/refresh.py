@@ -1,0 +1,114 @@
+"""Estimating again, unasked, when something that an estimate rests on has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.db import models, transaction
+from django.db.models.signals import post_delete, post_save
+
+from apps.core.errors import SluiceError
+from apps.estimates.selectors import run_latest
+from apps.estimates.services import estimate_request
+from apps.fleet.models import Cluster, Link, Node
+from apps.jobs.models import Job
+from apps.queries.choices import QueryState
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query
+from apps.queries.snapshots import cluster_snapshot
+from engine.errors import EngineError
+
+__all__ = ["connect", "estimate_refresh", "estimate_refresh_all", "refresh_paused"]
+
+_log = logging.getLogger(__name__)
+_paused: ContextVar[bool] = ContextVar("refresh_paused", default=False)
+
+
+def estimate_refresh(cluster: Cluster) -> Job | None:
+    """Ask for an estimate if the newest one is of another snapshot than the present. None: nothing to do.
+
+    It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
+    caught up by the schedule (`estimate_refresh_all`).
+    """
+    if not cluster.queries.filter(state=QueryState.RUNNING).exists():
+        return None
+    try:
+        latest = run_latest(cluster)
+        if latest is not None and latest.snapshot == cluster_snapshot(cluster).digest:
+            return None
+        return estimate_request(cluster=cluster)
+    except (SluiceError, EngineError) as error:
+        _log.warning("cluster %s is not estimated again now: %s", cluster.slug, error)
+        return None
+
+
+def estimate_refresh_all() -> int:
+    """Bring every cluster's estimate up to date; returns how many estimates were asked for."""
+    return sum(estimate_refresh(cluster) is not None for cluster in Cluster.objects.all())
+
+
+def connect() -> None:
+    """Watch the models that estimates rest on. A change of many rows in one transaction asks once."""
+    for model, cluster_of in _WATCHED.items():
+        receiver = _receiver(cluster_of)
+        uid = f"estimates.refresh.{model.__name__}"
+        post_save.connect(receiver, sender=model, weak=False, dispatch_uid=uid)
+        post_delete.connect(receiver, sender=model, weak=False, dispatch_uid=uid)
+
+
+@contextmanager
+def refresh_paused() -> Iterator[None]:
+    """Changes made inside do not ask for estimates: for whoever makes many of them and estimates at the end."""
+    token = _paused.set(True)
+    try:
+        yield
+    finally:
+        _paused.reset(token)
+
+
+class _Refresh:
+    """Runs after commit; several of one cluster in one transaction are one."""
+
+    def __init__(self, cluster_id: int) -> None:
+        self.cluster_id = cluster_id
+
+    def __call__(self) -> None:
+        cluster = Cluster.objects.filter(pk=self.cluster_id).first()
+        if cluster is not None:
+            estimate_refresh(cluster)
+
+
+def _receiver(cluster_of: Callable[[Any], int | None]) -> Callable[..., None]:
+    def changed(sender: type[models.Model], instance: models.Model, raw: bool = False, **_: Any) -> None:
+        cluster_id = None if raw or _paused.get() else cluster_of(instance)
+        if cluster_id is None:
+            return
+        pending = transaction.get_connection().run_on_commit
+        if not any(isinstance(entry[1], _Refresh) and entry[1].cluster_id == cluster_id for entry in pending):
+            transaction.on_commit(_Refresh(cluster_id), robust=True)
+
+    return changed
+
+
+def _cluster_running(operator_id: int) -> int | None:
+    """The cluster in which the operator's version runs; None for a version that does not."""
+    found = Operator.objects.filter(pk=operator_id, version__running_as__state=QueryState.RUNNING)
+    return found.values_list("version__query__cluster_id", flat=True).first()
+
+
+def _cluster_of_query(query: Query) -> int | None:
+    return query.cluster_id if query.running_version_id or query.state == QueryState.STOPPED else None
+
+
+_WATCHED: dict[type[models.Model], Callable[[Any], int | None]] = {
+    Cluster: lambda cluster: cluster.pk,
+    Node: lambda node: node.cluster_id,
+    Link: lambda link: link.cluster_id,
+    ArrivalSeries: lambda series: series.cluster_id,
+    Query: _cluster_of_query,
+    OperatorInput: lambda row: _cluster_running(row.operator_id),
+    Placement: lambda row: _cluster_running(row.operator_id),
+}

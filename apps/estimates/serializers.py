@@ -1,0 +1,148 @@
+"""Estimates as the REST API takes and shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.core.api import StrictSerializer
+from apps.estimates.curves import curves_unpack
+from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
+from apps.estimates.selectors import node_estimates, objectives_by_headroom
+from apps.estimates.services import document_estimate_result
+
+__all__ = [
+    "DocumentEstimateSerializer",
+    "EstimateCreateSerializer",
+    "EstimateRunDetailSerializer",
+    "EstimateRunSerializer",
+    "QueryEstimateSerializer",
+    "QueryLatestSerializer",
+]
+
+
+class EstimateCreateSerializer(StrictSerializer):
+    """What to estimate: everything that runs in a cluster, or a deployment document. Exactly one of the two."""
+
+    cluster = serializers.CharField(required=False, help_text="Slug of the cluster.")
+    document = serializers.JSONField(required=False, help_text="A deployment document, format sluice/deployment.")
+    flow_slices = serializers.IntegerField(
+        required=False, min_value=1, max_value=16, help_text="Slices per subinterval; only with a document. Default 1."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("cluster" in attrs) == ("document" in attrs):
+            raise serializers.ValidationError("give exactly one of cluster and document")
+        if "cluster" in attrs and "flow_slices" in attrs:
+            raise serializers.ValidationError(
+                {"flow_slices": "only with a document; a cluster is estimated at a quarter of its subinterval"}
+            )
+        return attrs
+
+
+class QueryEstimateSerializer(serializers.ModelSerializer):
+    """One query's latency in a run."""
+
+    query = serializers.CharField(source="query.name")
+    query_id = serializers.IntegerField()
+    version = serializers.IntegerField(source="version.number")
+    result = serializers.JSONField()
+
+    class Meta:
+        model = QueryEstimate
+        fields = [
+            "query",
+            "query_id",
+            "version",
+            "statistic",
+            "bound_s",
+            "estimate_s",
+            "low_s",
+            "high_s",
+            "worst_s",
+            "headroom_share",
+            "mace_s",
+            "state",
+            "result",
+        ]
+
+
+class NodeEstimateSerializer(serializers.ModelSerializer):
+    """One server's load and excess in a run."""
+
+    node = serializers.CharField(source="node_name")
+
+    class Meta:
+        model = NodeEstimate
+        fields = ["server", "node", "mean_load", "peak_load", "excess_s", "excess"]
+
+
+class EstimateRunSerializer(serializers.ModelSerializer):
+    """A run in a list: when, on what, and the facts of the whole cluster."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    result = serializers.JSONField()
+
+    class Meta:
+        model = EstimateRun
+        fields = ["id", "cluster", "job", "snapshot", "subinterval_s", "slice_s", "slices", "result", "duration_s"]
+        fields += ["created_at"]
+
+
+class EstimateRunDetailSerializer(EstimateRunSerializer):
+    """A run whole: its queries by headroom, its servers by excess."""
+
+    queries = serializers.SerializerMethodField()
+    servers = serializers.SerializerMethodField()
+
+    class Meta(EstimateRunSerializer.Meta):
+        fields = [*EstimateRunSerializer.Meta.fields, "queries", "servers"]
+
+    @extend_schema_field(QueryEstimateSerializer(many=True))
+    def get_queries(self, run: EstimateRun) -> list[dict[str, Any]]:
+        return QueryEstimateSerializer(objectives_by_headroom(run), many=True).data
+
+    @extend_schema_field(NodeEstimateSerializer(many=True))
+    def get_servers(self, run: EstimateRun) -> list[dict[str, Any]]:
+        return NodeEstimateSerializer(node_estimates(run), many=True).data
+
+
+class QueryLatestSerializer(QueryEstimateSerializer):
+    """A query's newest estimate, with what has moved since and, asked for by `?series=1`, its curves."""
+
+    run = serializers.IntegerField(source="run_id")
+    snapshot = serializers.CharField(source="run.snapshot")
+    created_at = serializers.DateTimeField(source="run.created_at")
+    stale = serializers.SerializerMethodField()
+    changes = serializers.SerializerMethodField(help_text="What has moved since, in words.")
+    series = serializers.SerializerMethodField(help_text="time_s, estimate_s, low_s, high_s; null unless asked for.")
+
+    class Meta(QueryEstimateSerializer.Meta):
+        fields = [*QueryEstimateSerializer.Meta.fields, "run", "snapshot", "created_at", "stale", "changes", "series"]
+
+    def get_stale(self, row: QueryEstimate) -> bool:
+        return bool(self.context["staleness"].is_stale)
+
+    @extend_schema_field(list[str])
+    def get_changes(self, row: QueryEstimate) -> list[str]:
+        return list(self.context["staleness"].changes)
+
+    @extend_schema_field(dict[str, list[float] | None] | None)
+    def get_series(self, row: QueryEstimate) -> dict[str, Any] | None:
+        return curves_unpack(row.series) if self.context.get("series") and row.series else None
+
+
+class DocumentEstimateSerializer(serializers.ModelSerializer):
+    """The estimate of a document: the engine's answer whole, null while it is computed."""
+
+    result = serializers.SerializerMethodField()
+
+    class Meta:
+        model = DocumentEstimate
+        fields = ["id", "job", "digest", "flow_slices", "result", "created_at"]
+
+    @extend_schema_field(dict[str, Any] | None)
+    def get_result(self, row: DocumentEstimate) -> dict[str, Any] | None:
+        return document_estimate_result(row)

@@ -1,0 +1,146 @@
+"""Asking for estimates and keeping their results."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import zstandard
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import Impossible, from_engine
+from apps.core.events import announce
+from apps.estimates.models import DocumentEstimate, EstimateRun, QueryEstimate
+from apps.estimates.results import node_rows, query_rows, run_facts
+from apps.fleet.models import Cluster
+from apps.jobs.choices import JobKind
+from apps.jobs.models import Job
+from apps.jobs.services import job_submit
+from apps.queries.snapshots import Snapshot
+from engine.deployment import Deployment
+from engine.errors import EngineError
+from engine.estimation import Estimate
+
+__all__ = [
+    "KEEP_RUNS",
+    "KEEP_SERIES",
+    "document_estimate_document",
+    "document_estimate_request",
+    "document_estimate_result",
+    "document_estimate_store",
+    "document_estimates_purge",
+    "estimate_request",
+    "estimate_store",
+    "estimates_thin",
+]
+
+KEEP_DOCUMENTS = timedelta(days=7)
+KEEP_SERIES = 200  # runs of a cluster that keep their curves
+KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
+
+
+def estimate_request(*, cluster: Cluster, user: User | None = None) -> Job:
+    """Ask for an estimate of everything that runs in `cluster`. One that still waits for a worker is returned instead
+    of a second one: it takes its snapshot when it starts.
+    """
+    if not cluster.nodes.exists():
+        raise Impossible(
+            f"Cluster {cluster.slug} has no nodes; register at least one before estimating.",
+            [("cluster", f"{cluster.slug} has no nodes")],
+        )
+    return job_submit(
+        kind=JobKind.ESTIMATE,
+        title=f"Estimate {cluster.slug}",
+        params={"cluster": cluster.slug},
+        cluster=cluster,
+        user=user,
+        dedupe_key=f"estimate:{cluster.pk}",
+    )
+
+
+def estimate_store(
+    *, job: Job | None, cluster: Cluster, snapshot: Snapshot, estimate: Estimate, duration_s: float
+) -> EstimateRun:
+    """Keep a run, one row per query and one per server. Called inside the job's transaction."""
+    answer = estimate.to_dict()
+    with transaction.atomic():
+        run = EstimateRun.objects.create(
+            cluster=cluster,
+            job=job,
+            snapshot=snapshot.digest,
+            snapshot_parts=snapshot.parts,
+            subinterval_s=cluster.subinterval_s,
+            slice_s=cluster.slice_s,
+            slices=snapshot.deployment.subintervals,
+            result=run_facts(answer),
+            duration_s=duration_s,
+        )
+        run.queries.bulk_create(query_rows(run, answer))
+        run.nodes.bulk_create(node_rows(run, answer))
+        estimates_thin(cluster=cluster)
+        announce(f"cluster:{cluster.slug}")
+    return run
+
+
+def estimates_thin(*, cluster: Cluster) -> None:
+    """Drop the curves of all but the newest runs, and runs older still."""
+    ids = list(EstimateRun.objects.filter(cluster=cluster).values_list("pk", flat=True)[: KEEP_RUNS + 50])
+    QueryEstimate.objects.filter(run_id__in=ids[KEEP_SERIES:KEEP_RUNS], series__isnull=False).update(series=None)
+    EstimateRun.objects.filter(pk__in=ids[KEEP_RUNS:]).delete()
+
+
+def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1, user: User | None = None) -> Job:
+    """Ask for an estimate of a deployment document; every fault of it is refused at once, before anything is stored."""
+    try:
+        deployment = Deployment.parse(document)
+    except EngineError as error:
+        raise from_engine(error, "document") from None
+    unplaced = [operator.id for operator in deployment.operators if not operator.replicas]
+    if unplaced:
+        faults = [("document.operators", f"{name} is on no node") for name in unplaced]
+        raise Impossible("An estimate needs every operator on a node.", faults, code="unplaced")
+    with transaction.atomic():
+        row = DocumentEstimate.objects.create(
+            requested_by=user, digest=deployment.digest, flow_slices=flow_slices, document=_packed(document)
+        )
+        job = job_submit(
+            kind=JobKind.ESTIMATE_DOCUMENT,
+            title=f"Estimate a document of {len(deployment.operators)} operators",
+            params={"document_estimate": str(row.pk)},
+            cluster=None,
+            user=user,
+        )
+        row.job = job
+        row.save(update_fields=["job"])
+    return job
+
+
+def document_estimate_store(*, row: DocumentEstimate, answer: dict[str, Any]) -> None:
+    """Keep the engine's whole answer for a document. Called inside the job's transaction."""
+    DocumentEstimate.objects.filter(pk=row.pk).update(result=_packed(answer))
+
+
+def document_estimate_document(row: DocumentEstimate) -> dict[str, Any]:
+    """The document as it was posted."""
+    return _unpacked(row.document)
+
+
+def document_estimate_result(row: DocumentEstimate) -> dict[str, Any] | None:
+    """The engine's answer for a document, as its command line prints it; None while it is computed."""
+    return None if row.result is None else _unpacked(row.result)
+
+
+def document_estimates_purge() -> int:
+    """Forget documents older than `KEEP_DOCUMENTS`; returns how many."""
+    return DocumentEstimate.objects.filter(created_at__lt=timezone.now() - KEEP_DOCUMENTS).delete()[0]
+
+
+def _packed(value: Any) -> bytes:
+    return zstandard.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode())
+
+
+def _unpacked(data: bytes | memoryview) -> Any:
+    return json.loads(zstandard.decompress(bytes(data)))

@@ -1,0 +1,55 @@
+"""The work of estimation jobs: load, ask the engine, say how to store. `apps.jobs.running.run_job` runs it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from apps.estimates.models import DocumentEstimate, EstimateRun
+from apps.estimates.services import document_estimate_document, document_estimate_store, estimate_store
+from apps.jobs.models import Job
+from apps.jobs.running import Outcome, Reporter
+from apps.queries.snapshots import cluster_snapshot
+from engine.deployment import Deployment
+from engine.estimation import estimate
+
+__all__ = ["SLICES_PER_SUBINTERVAL", "estimate_cluster", "estimate_document"]
+
+SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
+
+
+def estimate_cluster(report: Reporter) -> Outcome:
+    """Estimate everything that runs in the job's cluster."""
+    cluster = report.job.cluster
+    report(0.0, "Taking a snapshot")
+    snapshot = cluster_snapshot(cluster)
+    started = time.perf_counter()
+    found = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
+    duration_s = time.perf_counter() - started
+
+    def store(job: Job) -> Outcome:
+        run = estimate_store(job=job, cluster=cluster, snapshot=snapshot, estimate=found, duration_s=duration_s)
+        return _outcome(run)
+
+    return Outcome(store=store)
+
+
+def estimate_document(report: Reporter) -> Outcome:
+    """Estimate the document that the job's row holds."""
+    row = DocumentEstimate.objects.get(pk=report.job.params["document_estimate"])
+    report(0.0, "Reading the document")
+    deployment = Deployment.parse(document_estimate_document(row))
+    answer = estimate(deployment, flow_slices=row.flow_slices, progress=report).to_dict()
+
+    def store(job: Job) -> Outcome:
+        document_estimate_store(row=row, answer=answer)
+        facts = {"digest": deployment.digest, "mace_wc": answer["mace_wc"], "flow_wc": answer["flow_wc"]}
+        return Outcome(facts, "", f"/api/v1/estimates/documents/{row.pk}")
+
+    return Outcome(store=store)
+
+
+def _outcome(run: EstimateRun) -> Outcome:
+    states = Counter(run.queries.order_by().values_list("state", flat=True))
+    result = {"estimate": run.pk, "queries": dict(states), "duration_s": round(run.duration_s, 3)}
+    return Outcome(result, f"/c/{run.cluster.slug}/", f"/api/v1/estimates/{run.pk}")

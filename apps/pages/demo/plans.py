@@ -1,0 +1,85 @@
+"""The demo's queries: plans as they might be written down by the teams that own them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Plan", "Step", "operators_of"]
+
+BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator. `reads` maps what it reads to (selectivity, thousand cycles per event)."""
+
+    name: str
+    kind: str
+    reads: Mapping[str, tuple[float, float]]
+    at: str = ""
+    size_bytes: int = 120
+    window: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A query. `spread` is how far its batches lie from their mean; 0: nothing was measured yet."""
+
+    name: str
+    team: str
+    description: str
+    steps: Sequence[Step]
+    objective: tuple[str, float] | None = None
+    priority: int = 0
+    evidence: str = "measured"
+    events: int = 200_000
+    spread: float = 0.01
+    assumed: frozenset[str] = field(default_factory=frozenset)
+
+
+def operators_of(plan: Plan) -> list[dict[str, Any]]:
+    """The plan as the `operators` of a query's body. Batches are drawn with a seed of the plan's name."""
+    draw = random.Random(plan.name)
+    return [_operator(plan, step, draw) for step in plan.steps]
+
+
+def _operator(plan: Plan, step: Step, draw: random.Random) -> dict[str, Any]:
+    is_assumed = step.name in plan.assumed or not plan.spread
+    kind = "assumed" if is_assumed else plan.evidence
+    body: dict[str, Any] = {
+        "id": step.name,
+        "kind": step.kind,
+        "stateless": step.kind in {"source", "filter", "map", "sink"},
+        "bytes_per_event": step.size_bytes,
+        "evidence": {"kind": kind, "events": 0 if is_assumed else plan.events},
+        "inputs": [
+            _input(name, selectivity, cost * 1e3, 0.0 if is_assumed else plan.spread, plan.events, draw)
+            for name, (selectivity, cost) in step.reads.items()
+        ],
+    }
+    if step.window:
+        body["window"] = dict(step.window)
+    if step.at:
+        node, _, core = step.at.partition("#")
+        body |= {"node": node, "core": int(core or 0)}
+    return body
+
+
+def _input(
+    name: str, selectivity: float, cycles: float, spread: float, events: int, draw: random.Random
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {"from": name, "selectivity": selectivity, "cycles_per_event": cycles}
+    if spread:
+        size = events // BATCHES
+        entry["batches"] = [
+            {
+                "events": size,
+                "outputs": round(size * selectivity * draw.gauss(1.0, spread), 1),
+                "cycles": round(size * cycles * draw.gauss(1.0, spread)),
+            }
+            for _ in range(BATCHES)
+        ]
+    return entry

@@ -1,0 +1,22 @@
+"""Tasks: preview an admission, look after the queue."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.admission import work
+from apps.admission.queueing import queue_review
+from apps.jobs.choices import JobKind
+from apps.jobs.running import run_job
+
+__all__ = ["preview_admission", "review_queue"]
+
+
+@shared_task(name=JobKind.ADMISSION_PREVIEW.value)
+def preview_admission(job_id: str) -> None:
+    run_job(job_id, work.preview_admission)
+
+
+@shared_task(name="workers.review_queue")
+def review_queue() -> int:
+    return queue_review()

@@ -1,0 +1,33 @@
+"""Tasks of the schedule: lost jobs, overtaken estimates, what nobody needs any more."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.core.idempotency import idempotency_purge
+from apps.estimates.refresh import estimate_refresh_all
+from apps.estimates.services import document_estimates_purge
+from apps.jobs.selectors import jobs_lost
+from apps.jobs.services import job_resend
+
+__all__ = ["purge", "refresh_estimates", "sweep_jobs"]
+
+
+@shared_task(name="workers.sweep_jobs")
+def sweep_jobs() -> int:
+    """Send again what was lost on its way or with its worker."""
+    lost = list(jobs_lost())
+    for job in lost:
+        job_resend(job)
+    return len(lost)
+
+
+@shared_task(name="workers.refresh_estimates")
+def refresh_estimates() -> int:
+    """Catch up with changes whose estimate could not be asked for when they happened."""
+    return estimate_refresh_all()
+
+
+@shared_task(name="workers.purge")
+def purge() -> int:
+    return idempotency_purge() + document_estimates_purge()

@@ -1,0 +1,17 @@
+"""Every Celery task, for Celery's discovery."""
+
+from workers import lifecycle
+from workers.admissions import preview_admission, review_queue
+from workers.estimates import estimate_cluster, estimate_document
+from workers.housekeeping import purge, refresh_estimates, sweep_jobs
+
+__all__ = [
+    "estimate_cluster",
+    "estimate_document",
+    "lifecycle",
+    "preview_admission",
+    "purge",
+    "refresh_estimates",
+    "review_queue",
+    "sweep_jobs",
+]
