@@ -64,6 +64,9 @@ COMMANDS = {
             Field("policy", Anything(), help="scheduling policy"),
             Field("seed", Number(least=0, whole=True), help="seed of the random numbers"),
             Field("repeats", _COUNT, help="runs with different draws"),
+            Field("arrivals", Anything(), help="drawn (default) or even within each subinterval"),
+            Field("outputs", Anything(), help="random (default) or fixed"),
+            Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
         ),
     ),
     "admit": Command(
@@ -167,7 +170,7 @@ def _load(file: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys all differ. Bare NaN and Infinity pass here: the field tables name the field they stand in."""
+    """An object whose keys all differ. Bare NaN and Infinity pass here: the field tables name their field."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise DocumentError(list(_repeated(pairs)))

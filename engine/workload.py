@@ -1,7 +1,7 @@
 """Synthetic arrivals: events per slice, or event by event, from seeded generators.
 
 Every generator describes a rate over time. A Poisson process with that rate has independent Poisson counts in
-disjoint slices, so counts are drawn slice by slice: the cost depends on the number of slices, not on the number of events.
+disjoint slices, so counts are drawn slice by slice: the cost depends on the number of slices, not on that of events.
 """
 
 from __future__ import annotations
