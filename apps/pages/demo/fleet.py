@@ -41,58 +41,44 @@ LINKS: list[tuple[str, str, float, float]] = [
     ("n02", "n08", 1.25e9, 0.0005),
 ]
 
-# source, what it is, evidence, generator, parameters
-SOURCES: list[tuple[str, str, str, str, dict[str, Any]]] = [
+# source, what it is, generator
+SOURCES: list[tuple[str, str, dict[str, Any]]] = [
     (
         "payments",
         "Card payments, all shops",
-        "measured",
-        "diurnal",
-        {"mean_rate_eps": 1250.0, "swing": 0.35, "peak_s": 1500.0, "day_s": 3600.0, "seed": 11},
+        {"kind": "diurnal", "mean_rate_eps": 1250.0, "swing": 0.35, "peak_s": 1500.0, "day_s": 3600.0, "seed": 11},
     ),
     (
         "clicks",
         "Page views of the shops",
-        "measured",
-        "on_off",
-        {"mean_rate_eps": 3600.0, "ratio": 3.0, "high_period_s": 40.0, "seed": 12},
+        {"kind": "on_off", "mean_rate_eps": 3600.0, "ratio": 3.0, "high_period_s": 40.0, "seed": 12},
     ),
-    ("checkouts", "Paid orders", "measured", "poisson", {"mean_rate_eps": 230.0, "seed": 13}),
+    ("checkouts", "Paid orders", {"kind": "poisson", "mean_rate_eps": 230.0, "seed": 13}),
     (
         "impressions",
         "Shown advertisements",
-        "measured",
-        "on_off",
-        {"mean_rate_eps": 4200.0, "ratio": 4.0, "high_period_s": 45.0, "seed": 14},
+        {"kind": "on_off", "mean_rate_eps": 4200.0, "ratio": 4.0, "high_period_s": 45.0, "seed": 14},
     ),
     (
         "searches",
         "Search requests",
-        "measured",
-        "diurnal",
-        {"mean_rate_eps": 1500.0, "swing": 0.5, "peak_s": 2200.0, "day_s": 3600.0, "seed": 15},
+        {"kind": "diurnal", "mean_rate_eps": 1500.0, "swing": 0.5, "peak_s": 2200.0, "day_s": 3600.0, "seed": 15},
     ),
     (
         "positions",
         "Positions of the vans",
-        "measured",
-        "diurnal",
-        {"mean_rate_eps": 2600.0, "swing": 0.3, "peak_s": 900.0, "day_s": 3600.0, "seed": 16},
+        {"kind": "diurnal", "mean_rate_eps": 2600.0, "swing": 0.3, "peak_s": 900.0, "day_s": 3600.0, "seed": 16},
     ),
-    ("app-logs", "Log lines of all services", "measured", "poisson", {"mean_rate_eps": 6200.0, "seed": 17}),
-    ("sensors", "Readings of the warehouses' sensors", "predicted", "poisson", {"mean_rate_eps": 1400.0, "seed": 18}),
+    ("app-logs", "Log lines of all services", {"kind": "poisson", "mean_rate_eps": 6200.0, "seed": 17}),
+    ("sensors", "Readings of the warehouses' sensors", {"kind": "poisson", "mean_rate_eps": 1400.0, "seed": 18}),
     (
         "baskets",
         "Changes of shopping baskets",
-        "measured",
-        "on_off",
-        {"mean_rate_eps": 700.0, "ratio": 5.0, "high_period_s": 30.0, "seed": 19},
+        {"kind": "on_off", "mean_rate_eps": 700.0, "ratio": 5.0, "high_period_s": 30.0, "seed": 19},
     ),
     (
         "settlements",
         "Entries of the clearing run",
-        "predicted",
-        "diurnal",
-        {"mean_rate_eps": 800.0, "swing": 0.5, "peak_s": 2700.0, "day_s": 3600.0, "seed": 20},
+        {"kind": "diurnal", "mean_rate_eps": 800.0, "swing": 0.6, "peak_s": 0.0, "day_s": 7200.0, "seed": 20},
     ),
 ]

@@ -1,0 +1,64 @@
+"""What the pages share: who may see them, the cluster of the address, answers to forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views import View
+
+from apps.accounts.mixins import ScopeRequiredMixin
+from apps.core.errors import Conflict, Impossible, Malformed
+from apps.fleet.models import Cluster
+from apps.fleet.selectors import cluster_by_slug
+from apps.ui.feedback import toast
+from apps.ui.forms import show_faults
+
+__all__ = ["ClusterPage", "Page", "done", "try_service"]
+
+
+class Page(ScopeRequiredMixin, View):
+    """A page of the console. `template_name` is rendered by `page`."""
+
+    template_name = ""
+
+    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+        return render(self.request, template or self.template_name, context, status=status)
+
+
+class ClusterPage(Page):
+    """A page about one cluster; `self.cluster` is the one of the address."""
+
+    cluster: Cluster
+
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().setup(request, *args, **kwargs)
+        self.slug: str = kwargs["slug"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated:
+            self.cluster = cluster_by_slug(self.slug)
+        return super().dispatch(request, *args, **kwargs)
+
+    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+        return super().page({"cluster": self.cluster, **context}, status, template)
+
+
+def done(request: HttpRequest, text: str, to: str, *args: Any) -> HttpResponse:
+    """Say what was done and go on to a page."""
+    toast(request, text)
+    return redirect(to, *args)
+
+
+def try_service(form: Any, call: Callable[[], Any], names: dict[str, str] | None = None) -> tuple[Any, bool]:
+    """Call a service with what a form holds: (result, True), or (None, False) with its refusal shown in the form.
+
+    Only what the person can mend in the form stays there; every other refusal becomes the error page.
+    """
+    try:
+        return call(), True
+    except (Malformed, Conflict, Impossible) as error:
+        show_faults(form, error, names)
+    return None, False

@@ -1,0 +1,212 @@
+"""What the frame around every page shows: clusters, navigation with counts, running jobs.
+
+Built on first use, so that fragments fetched by htmx do not pay for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+
+from apps.admission.choices import AdmissionState
+from apps.admission.models import AdmissionRequest
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.fleet.models import Cluster, Node
+from apps.jobs.choices import JobState
+from apps.jobs.models import Job
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+
+__all__ = ["Frame", "NavItem", "clusters_with_counts", "frame", "url_of"]
+
+_REMEMBERED = "cluster"
+_MENU_JOBS = 5
+
+
+def url_of(name: str, *args: Any) -> str:
+    """The address of a named page, empty if it does not exist."""
+    try:
+        return reverse(name, args=args)
+    except NoReverseMatch:
+        return ""
+
+
+def clusters_with_counts() -> QuerySet[Cluster]:
+    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `breached_count`, in one query."""
+    runs = EstimateRun.objects.filter(cluster=OuterRef(OuterRef("pk"))).order_by("-created_at", "-id")
+    breached = QueryEstimate.objects.filter(
+        run=Subquery(runs.values("pk")[:1]), state=ObjectiveState.BREACHED, query__state=QueryState.RUNNING
+    )
+    counts = {
+        "node_count": Node.objects.filter(cluster=OuterRef("pk")),
+        "query_count": Query.objects.filter(cluster=OuterRef("pk")),
+        "running_count": Query.objects.filter(cluster=OuterRef("pk"), state=QueryState.RUNNING),
+        "waiting_count": AdmissionRequest.objects.filter(
+            cluster=OuterRef("pk"), state__in=[AdmissionState.AWAITING, AdmissionState.QUEUED]
+        ),
+        "breached_count": breached,
+    }
+    return Cluster.objects.annotate(**{name: _count(rows) for name, rows in counts.items()})
+
+
+def _count(rows: QuerySet[Any]) -> Coalesce:
+    """A correlated count: joins would multiply the rows of several counts."""
+    counted = rows.order_by().annotate(one=Value(1)).values("one").annotate(n=Count("pk")).values("n")
+    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
+
+
+@dataclass(frozen=True)
+class NavItem:
+    """An entry of the navigation. `key` is its letter after g, `hot` paints its count as something to look at."""
+
+    label: str
+    url: str
+    icon: str
+    key: str = ""
+    count: int | None = None
+    hot: bool = False
+    note: str = ""
+    current: bool = False
+
+
+class Frame:
+    """Read by templates as `frame`. Every attribute is computed once, when first read."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.request = request
+        user = getattr(request, "user", None)
+        self.user = user if user is not None and user.is_authenticated else None
+        self.zone = timezone.get_current_timezone_name()
+
+    @cached_property
+    def can_operate(self) -> bool:
+        return self.user is not None and "operate" in self.user.scopes
+
+    @cached_property
+    def can_admit(self) -> bool:
+        return self.user is not None and "admit" in self.user.scopes
+
+    @cached_property
+    def clusters(self) -> list[Any]:
+        if self.user is None:
+            return []
+        found = list(clusters_with_counts())
+        for cluster in found:
+            cluster.url = url_of("pages:overview", cluster.slug)
+        return found
+
+    @cached_property
+    def cluster(self) -> Any:
+        """The cluster of the address, else the one looked at last, else the first."""
+        match = self.request.resolver_match
+        slug = match.kwargs.get("slug") if match and "pages" in match.app_names else None
+        session = getattr(self.request, "session", None)
+        wanted = slug or (session.get(_REMEMBERED) if session is not None else None)
+        by_slug = {cluster.slug: cluster for cluster in self.clusters}
+        chosen = by_slug.get(wanted) or next(iter(self.clusters), None)
+        if slug and slug in by_slug and session is not None and session.get(_REMEMBERED) != slug:
+            session[_REMEMBERED] = slug
+        return chosen
+
+    @cached_property
+    def running_jobs(self) -> list[Job]:
+        if self.user is None:
+            return []
+        rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING])[: _MENU_JOBS + 1]
+        jobs = list(rows)
+        for job in jobs:
+            job.url = url_of("pages:job", job.pk)
+        return jobs
+
+    @property
+    def running_count(self) -> int:
+        """Up to six: the menu shows five, and its mark need not know more."""
+        return len(self.running_jobs)
+
+    @cached_property
+    def groups(self) -> list[list[NavItem]]:
+        if self.user is None:
+            return []
+        return [group for group in (self._of_cluster(), self._of_all()) if group]
+
+    def _of_cluster(self) -> list[NavItem]:
+        one = self.cluster
+        if one is None:
+            return []
+        breached = one.breached_count
+        note = f"{breached} objective{'s' if breached != 1 else ''} breached"
+        return self._existing(
+            ("Overview", "pages:overview", "overview", "o", breached or None, bool(breached), note),
+            ("Queries", "pages:queries", "queries", "q", one.query_count, False, ""),
+            ("Admission", "pages:admissions", "admission", "a", one.waiting_count or None, False, "waiting"),
+            ("Arrivals", "pages:arrivals", "arrivals", "r", None, False, ""),
+            ("Fleet", "pages:fleet", "nodes", "f", one.node_count, False, ""),
+            arguments=(one.slug,),
+        )
+
+    def _of_all(self) -> list[NavItem]:
+        return self._existing(
+            ("Jobs", "pages:jobs", "jobs", "j", self.running_count or None, False, "at work"),
+            ("Settings", "accounts:settings", "settings", "s", None, False, ""),
+            ("API", "pages:api", "code", "", None, False, ""),
+            ("Help", "pages:help", "help", "h", None, False, ""),
+        )
+
+    def _existing(self, *entries: tuple[Any, ...], arguments: tuple[Any, ...] = ()) -> list[NavItem]:
+        items = []
+        for label, name, icon, key, count, hot, note in entries:
+            url = url_of(name, *arguments)
+            if url:
+                items.append(NavItem(label, url, icon, key, count, hot, note, self._is_current(url, name)))
+        return items
+
+    def _is_current(self, url: str, name: str) -> bool:
+        path = self.request.path
+        return path == url if name == "pages:overview" else path.startswith(url)
+
+    @property
+    def keyed(self) -> list[NavItem]:
+        return [item for group in self.groups for item in group if item.key]
+
+    @property
+    def bottom(self) -> list[NavItem]:
+        """Five places for the bar on phones."""
+        items = [item for group in self.groups for item in group]
+        wanted = ("Overview", "Queries", "Admission", "Fleet", "Jobs", "Settings", "Help")
+        by_label = {item.label: item for item in items}
+        return [by_label[label] for label in wanted if label in by_label][:5]
+
+    @cached_property
+    def user_menu(self) -> list[NavItem]:
+        entries = [
+            ("Settings", "accounts:settings", "settings"),
+            ("Tokens", "accounts:tokens", "key"),
+            ("Jobs", "pages:jobs", "jobs"),
+            ("API", "pages:api", "code"),
+            ("Help", "pages:help", "help"),
+        ]
+        if self.user is not None and "admin" in self.user.scopes:
+            entries.insert(2, ("People", "pages:people", "people"))
+        return [NavItem(label, url_of(name), icon) for label, name, icon in entries if url_of(name)]
+
+    @property
+    def search_url(self) -> str:
+        return url_of("pages:search", self.cluster.slug) if self.cluster else ""
+
+    @property
+    def search_text(self) -> str:
+        match = self.request.resolver_match
+        return self.request.GET.get("q", "") if match and match.url_name == "search" else ""
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Context processor."""
+    return {"frame": Frame(request)}

@@ -1,0 +1,216 @@
+"""The lists of the fleet page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db.models import Count, QuerySet, Sum
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.estimates.models import NodeEstimate
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.ui.icons import icon
+from apps.ui.marks import STATES, evidence_mark, state_mark
+from apps.ui.numbers import MISSING, bytes_size, cps, seconds
+from apps.ui.pictures import heat_strip, load_bar
+from apps.ui.tables import Choice, Column, Filter, Table
+
+__all__ = ["fleet_sentence", "links_table", "nodes_table", "pools_table"]
+
+
+def fleet_sentence(cluster: Cluster) -> str:
+    """12 nodes with 48 cores, 1 draining."""
+    rows = cluster.nodes.order_by().values("state").annotate(n=Count("pk"), cores=Sum("cores"))
+    by_state = {row["state"]: row for row in rows}
+    nodes = sum(row["n"] for row in by_state.values())
+    if not nodes:
+        return "No nodes yet. Queries need at least one to run on."
+    up = [row for state, row in by_state.items() if state != NodeState.OFFLINE]
+    text = f"{nodes} node{'s' if nodes != 1 else ''} with {sum(row['cores'] for row in up)} cores at work"
+    for state in (NodeState.DRAINING, NodeState.OFFLINE):
+        if state in by_state:
+            text += f", {by_state[state]['n']} {state.label.lower()}"
+    return f"{text}."
+
+
+def nodes_table(
+    request: HttpRequest,
+    cluster: Cluster,
+    rows: QuerySet[Node],
+    servers: Mapping[str, NodeEstimate],
+    pools: Sequence[str],
+) -> Table:
+    """Nodes with capacity, load and excess of the newest estimate."""
+    counts = dict(cluster.nodes.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n"))
+    states = [
+        Choice(state, STATES[state].label, counts.get(state, 0), STATES[state].drawing, STATES[state].tone or "muted")
+        for state in NodeState.values
+    ]
+    filters = [Filter("state", states, lambda found, value: found.filter(state=value), all_count=sum(counts.values()))]
+    if 1 < len(pools) <= 8:
+        of_pool = [Choice(name, name) for name in pools]
+        filters.append(Filter("pool", of_pool, lambda found, value: found.filter(pool__name=value), "Every pool"))
+    return Table(
+        request,
+        _node_columns(cluster, servers),
+        rows,
+        caption="Nodes",
+        default_sort="name",
+        filters=filters,
+        search=["name", "pool__name"],
+        search_label="Node or pool",
+        file_name=f"nodes-{cluster.slug}",
+        select=True,
+        identify=lambda node: node.name,
+        empty={"icon": "nodes", "title": "No nodes yet", "text": "Register one by one, or import a list of them."},
+    )
+
+
+def _node_name(cluster: Cluster, node: Node) -> SafeString:
+    url = reverse("pages:node", args=[cluster.slug, node.name])
+    mark = STATES[node.state]
+    return format_html(
+        '<span class="nm">{}<a class="name" href="{}">{}</a></span>',
+        icon(mark.drawing, mark.tone or "muted"),
+        url,
+        node.name,
+    )
+
+
+def _node_columns(cluster: Cluster, servers: Mapping[str, NodeEstimate]) -> list[Column]:
+    def load(node: Node) -> Any:
+        server = servers.get(node.name)
+        return (
+            load_bar(server.mean_load, server.peak_load)
+            if server
+            else format_html('<span class="muted">none yet</span>')
+        )
+
+    def excess(node: Node) -> Any:
+        server = servers.get(node.name)
+        return seconds(server.excess_s).html if server else MISSING
+
+    def strip(node: Node) -> Any:
+        server = servers.get(node.name)
+        return heat_strip(server.excess, f"{node.name}: highest excess {seconds(server.excess_s)}") if server else ""
+
+    return [
+        Column("name", "Node", lambda node: _node_name(cluster, node), sort="name", csv=lambda node: node.name),
+        Column("pool", "Pool", lambda node: node.pool.name, sort="pool__name"),
+        Column("state", "State", lambda node: state_mark(node.state), sort="state", csv=lambda node: node.state),
+        Column("cores", "Cores", lambda node: node.cores, sort="cores", num=True, high_first=True),
+        Column(
+            "capacity",
+            "Capacity per core",
+            lambda node: format_html("{} {}", cps(node.capacity_cps).html, evidence_mark(node.evidence, short=True)),
+            sort="capacity_cps",
+            csv=lambda node: node.capacity_cps,
+            num=True,
+            high_first=True,
+        ),
+        Column(
+            "operators", "Operators", lambda node: node.operator_count, sort="operator_count", num=True, high_first=True
+        ),
+        Column("load", "Load, busiest core", load, csv=lambda node: getattr(servers.get(node.name), "mean_load", None)),
+        Column(
+            "excess",
+            "Excess",
+            excess,
+            csv=lambda node: getattr(servers.get(node.name), "excess_s", None),
+            num=True,
+            css=lambda node: "watch" if getattr(servers.get(node.name), "excess_s", 0) >= 4 else "",
+        ),
+        Column("strip", "Excess over time", strip, csv=lambda node: None, full=True),
+    ]
+
+
+def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]) -> Table:
+    def name(pool: NodePool) -> SafeString:
+        url = reverse("pages:pool-edit", args=[cluster.slug, pool.pk])
+        return format_html('<a class="name" href="{}">{}</a>', url, pool.name)
+
+    columns = [
+        Column("name", "Pool", name, sort="name", csv=lambda pool: pool.name),
+        Column("nodes", "Nodes", lambda pool: pool.node_count, sort="node_count", num=True, high_first=True),
+        Column("cores", "Cores each", lambda pool: pool.cores, sort="cores", num=True),
+        Column(
+            "capacity",
+            "Capacity per core",
+            lambda pool: cps(pool.capacity_cps).html,
+            sort="capacity_cps",
+            csv=lambda pool: pool.capacity_cps,
+            num=True,
+        ),
+        Column(
+            "memory",
+            "Memory",
+            lambda pool: bytes_size(pool.memory_bytes).html,
+            csv=lambda pool: pool.memory_bytes,
+            num=True,
+        ),
+        Column(
+            "price",
+            "Price per hour",
+            lambda pool: MISSING if pool.price_per_hour is None else f"{pool.price_per_hour.normalize():f}",
+            csv=lambda pool: pool.price_per_hour,
+            num=True,
+        ),
+        Column(
+            "labels",
+            "Labels",
+            lambda pool: ", ".join(f"{key}={value}" for key, value in pool.labels.items()) or MISSING,
+        ),
+    ]
+    empty = {
+        "icon": "nodes",
+        "title": "No pools yet",
+        "text": "A pool says what its nodes have in common: capacity and cores.",
+    }
+    return Table(request, columns, rows, "Pools", "name", file_name=f"pools-{cluster.slug}", empty=empty)
+
+
+def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) -> Table:
+    def ends(link: Link) -> SafeString:
+        url = reverse("pages:link-edit", args=[cluster.slug, link.pk])
+        return format_html('<a class="name" href="{}">{} → {}</a>', url, link.source.name, link.target.name)
+
+    def bandwidth(link: Link) -> Any:
+        if link.bandwidth_bytes_s is None:
+            return format_html('<span class="muted">{}</span>', "no limit")
+        return bytes_size(link.bandwidth_bytes_s, "/s").html
+
+    columns = [
+        Column("from", "Link", ends, sort="source__name", csv=lambda link: f"{link.source.name}->{link.target.name}"),
+        Column(
+            "bandwidth",
+            "Bandwidth",
+            bandwidth,
+            sort="bandwidth_bytes_s",
+            csv=lambda link: link.bandwidth_bytes_s,
+            num=True,
+        ),
+        Column(
+            "delay",
+            "Delay",
+            lambda link: seconds(link.delay_s).html,
+            sort="delay_s",
+            csv=lambda link: link.delay_s,
+            num=True,
+        ),
+    ]
+    return Table(
+        request,
+        columns,
+        rows,
+        caption="Links",
+        default_sort="from",
+        search=["source__name", "target__name"],
+        search_label="Node at either end",
+        file_name=f"links-{cluster.slug}",
+        empty={"icon": "link", "title": "No links", "text": "Between nodes without a link, sending costs nothing."},
+    )

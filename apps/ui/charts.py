@@ -1,0 +1,161 @@
+"""Time-series charts: a description in Python, drawn in the browser by static/js/charts.js.
+
+Curves are named by role (estimate, band, measured, load, alt, third), never by number: the role decides colour, dash
+and marker. The same numbers are offered as a table below the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from django.utils import timezone
+
+from apps.ui.numbers import Quantity, as_float, scaled, seconds
+
+__all__ = ["Chart", "Mark", "Series", "elapsed_axis", "number_axis", "time_axis"]
+
+_ROLES = {"estimate", "forecast", "band", "measured", "load", "alt", "third"}
+_TABLE_ROWS = 24
+
+
+def elapsed_axis(step_s: float, first_s: float = 0.0) -> dict[str, Any]:
+    """Time since the beginning of the estimated stretch."""
+    return {"kind": "elapsed", "first": first_s, "step": step_s}
+
+
+def time_axis(start: datetime, step_s: float, slices: int) -> dict[str, Any]:
+    """Real time in the active zone, with its changes of offset (daylight saving) inside the stretch."""
+    offsets: list[list[float]] = []
+    span_s = step_s * slices
+    for hour in range(int(span_s // 3600) + 2):
+        moment = timezone.localtime(start + timedelta(hours=hour))
+        offset = (moment.utcoffset() or timedelta()).total_seconds()
+        if not offsets or offsets[-1][1] != offset:
+            offsets.append([moment.timestamp(), offset])
+    return {"kind": "time", "start": start.timestamp(), "first": 0.0, "step": step_s, "offsets": offsets}
+
+
+def number_axis(values: Sequence[float], title: str = "") -> dict[str, Any]:
+    return {"kind": "number", "values": list(values), "title": title}
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve. `band` has `low` and `high`, the others `y`; `x` replaces the axis' own points (measured dots)."""
+
+    role: str
+    name: str
+    y: Sequence[float | None] | None = None
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    x: Sequence[float] | None = None
+    ink: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.role not in _ROLES:
+            raise ValueError(f"role {self.role!r}: allowed are {', '.join(sorted(_ROLES))}")
+        parts = {"y": self.y, "low": self.low, "high": self.high, "x": self.x}
+        lists = {name: [_rounded(v) for v in values] for name, values in parts.items() if values is not None}
+        return {"role": self.role, "name": self.name, **({"ink": self.ink} if self.ink else {}), **lists}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line at `x` (seconds from the axis' start, or its unit): dotted, or solid for "now"."""
+
+    x: float
+    label: str
+    solid: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One quantity over one axis.
+
+    `finding` is the sentence a reader of the picture would take away; screen readers hear it.
+    """
+
+    id: str
+    finding: str
+    unit: str
+    x: dict[str, Any]
+    series: Sequence[Series]
+    objective_s: float | None = None
+    marks: Sequence[Mark] = field(default_factory=tuple)
+    height: int = 260
+    steps: bool = False
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What the browser draws."""
+        return {
+            "unit": self.unit,
+            "format": ".3~g" if self.unit in {"s", "ms", "%"} else ".3~s",
+            "x": self.x,
+            "series": [one.to_dict() for one in self.series],
+            "objective": self._objective,
+            "marks": [{"x": mark.x, "label": mark.label, "solid": mark.solid} for mark in self.marks],
+            "top": self._top * 1.08,
+            "height": self.height,
+            "steps": self.steps,
+        }
+
+    @property
+    def _objective(self) -> dict[str, Any] | None:
+        if self.objective_s is None:
+            return None
+        return {"value": self.objective_s, "label": f"Objective {seconds(self.objective_s)}"}
+
+    @property
+    def _top(self) -> float:
+        values = [_peak(values) for one in self.series for values in (one.y, one.high) if values is not None]
+        return max(values, default=1.0) or 1.0
+
+    @property
+    def key(self) -> list[tuple[str, str]]:
+        """Entries of the legend, in drawing order."""
+        entries = [(one.role, one.name) for one in self.series]
+        return [*entries, ("objective-line", "Objective")] if self.objective_s is not None else entries
+
+    @property
+    def table_head(self) -> list[str]:
+        return [one.name for one in self.series if one.y is not None and one.x is None]
+
+    @property
+    def table(self) -> list[tuple[str, list[str]]]:
+        """At most 24 lines: the largest value of each of as many equal parts, so that peaks stay visible."""
+        curves = [one.y for one in self.series if one.y is not None and one.x is None]
+        if not curves:
+            return []
+        size = len(curves[0])
+        edges = sorted({round(i * size / min(_TABLE_ROWS, size)) for i in range(min(_TABLE_ROWS, size) + 1)})
+        return [
+            (self._label(a), [str(self._quantity(_peak(curve[a:b]))) for curve in curves]) for a, b in pairwise(edges)
+        ]
+
+    def _quantity(self, value: float) -> Quantity:
+        return seconds(value) if self.unit == "s" else scaled(value, self.unit)
+
+    def _label(self, index: int) -> str:
+        if self.x["kind"] == "number":
+            return f"{self.x['values'][index]:g}"
+        at_s = self.x["first"] + index * self.x["step"]
+        if self.x["kind"] == "elapsed":
+            minutes, second = divmod(round(at_s), 60)
+            return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+        moment = datetime.fromtimestamp(self.x["start"] + at_s, tz=UTC)
+        return f"{timezone.localtime(moment):%H:%M:%S}"
+
+
+def _peak(values: Sequence[float | None]) -> float:
+    return max((value for value in map(as_float, values) if value is not None), default=0.0)
+
+
+def _rounded(value: Any) -> float | None:
+    """Six digits are more than a picture can show and half the bytes."""
+    number = as_float(value)
+    return None if number is None else float(f"{number:.6g}")

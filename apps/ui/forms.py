@@ -1,0 +1,47 @@
+"""Forms: what a template needs to draw them, and refusals of a service shown at the fields they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from django import forms
+
+__all__ = ["FormError", "show_faults"]
+
+
+class _Fault(Protocol):
+    path: str
+    message: str
+
+
+class FormError(Protocol):
+    """A refusal with faults (apps.core.errors.SluiceError looks like this)."""
+
+    message: str
+    faults: Iterable[_Fault]
+
+
+def show_faults(form: forms.BaseForm, error: Any, names: dict[str, str] | None = None) -> None:
+    """Put each fault of a refusal at the field its path begins with; the rest leads the form.
+
+    `names` translates paths into fields where they differ: {"document.operators": "document"}.
+    """
+    faults = list(getattr(error, "faults", ()))
+    if not faults:
+        form.add_error(None, error.message)
+    for fault in faults:
+        name = _field(form, fault.path, names or {})
+        if name is None:
+            form.add_error(None, f"{fault.path}: {fault.message}" if fault.path else fault.message)
+        else:
+            rest = "" if fault.path == name else f"{fault.path}: "
+            form.add_error(name, f"{rest}{fault.message}")
+
+
+def _field(form: forms.BaseForm, path: str, names: dict[str, str]) -> str | None:
+    for prefix, name in sorted(names.items(), key=lambda item: -len(item[0])):
+        if path.startswith(prefix):
+            return name
+    first = path.replace("[", ".").split(".")[0]
+    return first if first in form.fields else None

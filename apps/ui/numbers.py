@@ -1,0 +1,177 @@
+"""How numbers are written: two or three significant digits, the unit apart, a true minus, "–" for what is missing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+__all__ = [
+    "MISSING",
+    "Quantity",
+    "as_float",
+    "bytes_size",
+    "count",
+    "cps",
+    "factor",
+    "percent",
+    "rate",
+    "ratio",
+    "scaled",
+    "seconds",
+    "significant",
+]
+
+MISSING = "–"
+_NBSP = "\u00a0"
+_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+class Quantity(NamedTuple):
+    """A number as text and its unit, kept apart because the unit is written smaller."""
+
+    text: str
+    unit: str = ""
+
+    def __str__(self) -> str:
+        """Plain text: an unbroken space before the unit, none before %."""
+        if not self.unit or self.text == MISSING:
+            return self.text
+        return f"{self.text}{'' if self.unit == '%' else _NBSP}{self.unit}"
+
+    @property
+    def html(self) -> SafeString:
+        if not self.unit or self.text == MISSING:
+            return format_html("{}", self.text)
+        return format_html('{}<span class="u">{}</span>', self.text, self.unit)
+
+
+def as_float(value: Any) -> float | None:
+    """The value as a finite float; None for what is missing or no number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def significant(value: Any, *, apart_from: Any = None) -> str:
+    """A number with two or three significant digits.
+
+    With `apart_from`, more digits are taken until it no longer looks equal to that number: an estimate of 3.04 against
+    an objective of 3 is "3.04", never "3".
+
+    Examples
+    --------
+    >>> significant(8.2431), significant(0.938), significant(13.62), significant(1214.0)
+    ('8.2', '0.94', '13.6', '1,214')
+    >>> significant(-0.4), significant(None), significant(3.04, apart_from=3.0)
+    ('−0.4', '–', '3.04')
+    """
+    number = as_float(value)
+    if number is None:
+        return MISSING
+    other = as_float(apart_from)
+    digits = _digits(abs(number))
+    text = _fixed(number, digits)
+    while other is not None and number != other and text == _fixed(other, digits) and digits < 6:
+        digits += 1
+        text = _fixed(number, digits)
+    return text
+
+
+def _digits(size: float) -> int:
+    """Digits after the point."""
+    if size == 0 or size >= 100:
+        return 0
+    if size >= 1:
+        return 1
+    return min(9, 1 - math.floor(math.log10(size)))
+
+
+def _fixed(number: float, digits: int) -> str:
+    text = f"{number:,.{digits}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    if text.lstrip("-") == "0":
+        return "0"
+    return text.replace("-", "−")
+
+
+def scaled(value: Any, unit: str = "") -> Quantity:
+    """A large number with k, M, G or T before its unit, such as 42.1 k/s."""
+    number = as_float(value)
+    if number is None:
+        return Quantity(MISSING)
+    for size, prefix in _LARGE:
+        if abs(number) >= size * 0.9995:
+            return Quantity(significant(number / size), f"{prefix}{unit}")
+    return Quantity(significant(number), unit)
+
+
+def seconds(value: Any, *, apart_from: Any = None, under: Any = None) -> Quantity:
+    """A duration. `under` is the resolution: a shorter duration is "under 0.25 s"."""
+    number = as_float(value)
+    if number is None:
+        return Quantity(MISSING)
+    limit = as_float(under)
+    if limit and 0 <= number < limit:
+        return Quantity(f"under {significant(limit)}", "s")
+    size = abs(number)
+    if size and size < 1e-4:
+        return Quantity(significant(number * 1e6), "µs")
+    if size and size < 0.0995:
+        return Quantity(significant(number * 1e3), "ms")
+    if size >= 172_800:
+        return Quantity(significant(number / 86_400), "d")
+    if size >= 7200:
+        return Quantity(significant(number / 3600), "h")
+    if size >= 600:
+        return Quantity(significant(number / 60), "min")
+    return Quantity(significant(number, apart_from=apart_from), "s")
+
+
+def percent(share: Any) -> Quantity:
+    """A share of 1 in percent, whole from 10 % on."""
+    number = as_float(share)
+    if number is None:
+        return Quantity(MISSING)
+    value = number * 100
+    return Quantity(_fixed(value, 0) if abs(value) >= 10 else significant(value), "%")
+
+
+def ratio(value: Any) -> str:
+    """A load as a share of capacity: two digits after the point, 0.93."""
+    number = as_float(value)
+    return MISSING if number is None else _fixed(number, 2) if number < 0.995 else f"{number:.2f}"
+
+
+def factor(value: Any) -> Quantity:
+    """How many times, such as 1.3 ×."""
+    text = significant(value)
+    return Quantity(text, "" if text == MISSING else "×")
+
+
+def rate(events_per_second: Any) -> Quantity:
+    """Events per second."""
+    return scaled(events_per_second, "/s")
+
+
+def cps(cycles_per_second: Any) -> Quantity:
+    """Capacity in cycles per second."""
+    return scaled(cycles_per_second, "cycles/s")
+
+
+def bytes_size(size_bytes: Any, per: str = "") -> Quantity:
+    """Bytes in powers of ten, as networks count them; `per` such as "/s"."""
+    return scaled(size_bytes, f"B{per}")
+
+
+def count(value: Any) -> str:
+    """A whole number: exact below ten thousand, else short."""
+    number = as_float(value)
+    if number is None:
+        return MISSING
+    return _fixed(number, 0) if abs(number) < 10_000 else str(scaled(number)).replace(_NBSP, _NBSP)

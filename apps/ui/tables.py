@@ -1,0 +1,280 @@
+"""List pages: columns, search, filters, sort and page all live in the address, and every list exports to CSV.
+
+A view builds a `Table`, answers `table.csv_response()` when `table.wants_csv`, and otherwise renders
+`{% include "ui/table.html" %}`. Rows may be a queryset or a list.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+from django.utils.safestring import SafeString
+
+from apps.ui.icons import icon
+
+__all__ = ["Cell", "Choice", "Column", "Filter", "Header", "Table", "address"]
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def address(request: HttpRequest, **changes: Any) -> str:
+    """The present address with some query parameters changed; None removes one. The page restarts at 1."""
+    query = request.GET.copy()
+    for name in ("page", "export"):
+        query.pop(name, None)
+    for name, value in changes.items():
+        query.pop(name, None)
+        if value not in (None, ""):
+            query[name] = value
+    encoded = query.urlencode()
+    return f"{request.path}?{encoded}" if encoded else request.path
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a list.
+
+    `cell` gives what is shown (text is escaped, SafeString is not), `csv` the raw value for export (default: `cell`).
+    `sort` is a database field for querysets or a key function for lists. `num` aligns right; on phones `full` takes the
+    whole width at the top of the record and `hide` is left out. The first column is the row's heading.
+    """
+
+    key: str
+    label: str
+    cell: Callable[[Any], Any]
+    sort: str | Callable[[Any], Any] | None = None
+    csv: Callable[[Any], Any] | None = None
+    num: bool = False
+    full: bool = False
+    hide: bool = False
+    high_first: bool = False
+    css: Callable[[Any], str] = lambda row: ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of a filter. `count` is shown in its chip; `drawing` and `tone` draw its mark."""
+
+    value: str
+    label: str
+    count: int | None = None
+    drawing: str = ""
+    tone: str = ""
+
+    @property
+    def mark(self) -> SafeString:
+        return icon(self.drawing, self.tone) if self.drawing else SafeString("")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A property that rows are chosen by. `keep` takes (rows, value) and gives the rows that stay."""
+
+    param: str
+    choices: Sequence[Choice]
+    keep: Callable[[Any, str], Any]
+    all_label: str = "All"
+    all_count: int | None = None
+    as_menu: bool = False
+
+
+@dataclass(frozen=True)
+class Header:
+    """A column's heading as the template draws it."""
+
+    column: Column
+    url: str = ""
+    direction: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as the template draws it."""
+
+    column: Column
+    content: Any
+    css: str = ""
+
+
+@dataclass
+class Table:
+    """Rows after search, filters and sort, page by page."""
+
+    request: HttpRequest
+    columns: Sequence[Column]
+    rows: Any
+    caption: str
+    default_sort: str = ""
+    filters: Sequence[Filter] = ()
+    search: Sequence[str] | Callable[[Any], str] | None = None
+    search_label: str = "Search"
+    page_size: int = 50
+    file_name: str = "export"
+    select: bool = False
+    identify: Callable[[Any], Any] = field(default=lambda row: row.pk)
+    empty: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def query(self) -> str:
+        return self.request.GET.get("q", "").strip()
+
+    @cached_property
+    def chosen(self) -> dict[str, str]:
+        """The filters in force: {param: value}, unknown values left out."""
+        given = {one.param: self.request.GET.get(one.param, "") for one in self.filters}
+        allowed = {one.param: {choice.value for choice in one.choices} for one in self.filters}
+        return {param: value for param, value in given.items() if value in allowed[param]}
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.query or self.chosen)
+
+    @cached_property
+    def sort(self) -> tuple[Column | None, bool]:
+        """The sorted column and whether it descends."""
+        wanted = self.request.GET.get("sort", "") or self.default_sort
+        sortable = {column.key: column for column in self.columns if column.sort}
+        column = sortable.get(wanted.lstrip("-")) or sortable.get(self.default_sort.lstrip("-"))
+        return column, wanted.startswith("-")
+
+    @cached_property
+    def found(self) -> Any:
+        """Every row that passes search and filters, sorted."""
+        rows = self._searched(self.rows)
+        for one in self.filters:
+            if one.param in self.chosen:
+                rows = one.keep(rows, self.chosen[one.param])
+        return self._sorted(rows)
+
+    def _searched(self, rows: Any) -> Any:
+        if not self.query or self.search is None:
+            return rows
+        if callable(self.search):
+            text, wanted = self.search, self.query.lower()
+            return [row for row in rows if wanted in text(row).lower()]
+        return rows.filter(reduce(or_, (Q(**{f"{name}__icontains": self.query}) for name in self.search)))
+
+    def _sorted(self, rows: Any) -> Any:
+        column, descends = self.sort
+        if column is None:
+            return rows
+        if isinstance(rows, QuerySet):
+            return rows.order_by(f"{'-' if descends else ''}{column.sort}", "pk")
+        key = column.sort
+        assert callable(key)
+        known = [row for row in rows if key(row) is not None]
+        missing = [row for row in rows if key(row) is None]
+        return sorted(known, key=key, reverse=descends) + missing
+
+    @cached_property
+    def page(self) -> Page:
+        return Paginator(self.found, self.page_size).get_page(self.request.GET.get("page"))
+
+    @property
+    def total(self) -> int:
+        return self.page.paginator.count
+
+    @property
+    def headers(self) -> list[Header]:
+        sorted_by, descends = self.sort
+        return [self._header(column, sorted_by, descends) for column in self.columns]
+
+    def _header(self, column: Column, sorted_by: Column | None, descends: bool) -> Header:
+        if not column.sort:
+            return Header(column)
+        if column is sorted_by:
+            turned = column.key if descends else f"-{column.key}"
+            return Header(column, address(self.request, sort=turned), "descending" if descends else "ascending")
+        first = f"-{column.key}" if column.high_first else column.key
+        return Header(column, address(self.request, sort=first))
+
+    @property
+    def lines(self) -> list[tuple[Any, list[Cell]]]:
+        """(identity, cells) of the rows on this page."""
+        return [
+            (self.identify(row), [Cell(column, column.cell(row), column.css(row)) for column in self.columns])
+            for row in self.page
+        ]
+
+    @property
+    def chips(self) -> list[list[tuple[Choice, str, bool]]]:
+        """For each filter: (choice, address, is it in force), led by the one that shows all."""
+        rows = []
+        for one in self.filters:
+            current = self.chosen.get(one.param, "")
+            everything = Choice("", one.all_label, one.all_count)
+            rows.append(
+                [
+                    (choice, address(self.request, **{one.param: choice.value}), choice.value == current)
+                    for choice in (everything, *one.choices)
+                ]
+            )
+        return rows
+
+    @property
+    def kept_parameters(self) -> list[tuple[str, str]]:
+        """What the search form has to send along."""
+        return [(name, value) for name, value in self.request.GET.items() if name not in {"q", "page", "export"}]
+
+    @property
+    def clear_url(self) -> str:
+        return self.request.path
+
+    @property
+    def previous_url(self) -> str:
+        return self._page_url(self.page.previous_page_number()) if self.page.has_previous() else ""
+
+    @property
+    def next_url(self) -> str:
+        return self._page_url(self.page.next_page_number()) if self.page.has_next() else ""
+
+    def _page_url(self, number: int) -> str:
+        base = address(self.request)
+        return f"{base}{'&' if '?' in base else '?'}page={number}"
+
+    @property
+    def csv_url(self) -> str:
+        return address(self.request, export="csv")
+
+    @property
+    def wants_csv(self) -> bool:
+        return self.request.GET.get("export") == "csv"
+
+    def csv_response(self) -> StreamingHttpResponse:
+        """Every found row, not only this page's, row by row."""
+        writer = csv.writer(_Echo())
+        heading = [column.label for column in self.columns if column.label]
+        lines: Iterable[list[Any]] = ([_plain(value) for value in self._raw(row)] for row in self.found)
+        content = (writer.writerow(line) for line in (line for part in ([heading], lines) for line in part))
+        headers = {"Content-Disposition": f'attachment; filename="{self.file_name}.csv"'}
+        return StreamingHttpResponse(content, content_type="text/csv; charset=utf-8", headers=headers)
+
+    def _raw(self, row: Any) -> list[Any]:
+        return [(column.csv or column.cell)(row) for column in self.columns if column.label]
+
+
+class _Echo:
+    """What csv.writer writes to when its lines are streamed."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    # A spreadsheet would run text that begins like a formula.
+    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return value

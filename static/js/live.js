@@ -1,0 +1,45 @@
+// Listens to /ws/. A message names a topic that changed; parts of the page that show it fetch themselves again:
+//   <div hx-get="…" hx-trigger="changed:job:1234 from:body, changed:* from:body">
+// While the connection is down everything is asked for again at a slow pace, and a quiet mark says so.
+(() => {
+  const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 15000, SLOW_POLL_MS = 10000, QUIET_MS = 3000;
+  const mark = document.querySelector("[data-live]");
+  if (!mark) return;
+  let wait = FIRST_WAIT_MS, connectedBefore = false, poll = 0, notice = 0;
+
+  const announce = topic => document.body.dispatchEvent(new CustomEvent(`changed:${topic}`, { detail: { topic } }));
+
+  const down = () => {
+    if (poll) return;
+    poll = setInterval(() => { if (!document.hidden) announce("*"); }, SLOW_POLL_MS);
+    notice = setTimeout(() => { mark.hidden = false; }, QUIET_MS);
+  };
+  const up = () => {
+    clearInterval(poll);
+    clearTimeout(notice);
+    poll = 0;
+    mark.hidden = true;
+  };
+
+  const connect = () => {
+    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/`);
+    socket.addEventListener("open", () => {
+      wait = FIRST_WAIT_MS;
+      up();
+      if (connectedBefore) announce("*");
+      connectedBefore = true;
+    });
+    socket.addEventListener("message", event => {
+      let message;
+      try { message = JSON.parse(event.data); } catch { return; }
+      if (message.changed) announce(message.changed);
+    });
+    socket.addEventListener("close", () => {
+      down();
+      setTimeout(connect, wait * (0.75 + Math.random() / 2));
+      wait = Math.min(wait * 2, LONGEST_WAIT_MS);
+    });
+  };
+  connect();
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && poll) announce("*"); });
+})();

@@ -1,0 +1,155 @@
+// Theme, navigation, menus, dialogs, keys, copying, selection, clock. Pages work without it.
+(() => {
+  const root = document.documentElement;
+  const put = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private window */ } };
+  const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
+
+  // -- actions a button or a key can ask for
+  const actions = {
+    theme() {
+      const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+      root.dataset.theme = (root.dataset.theme || system) === "dark" ? "light" : "dark";
+      put("theme", root.dataset.theme);
+      document.dispatchEvent(new Event("sluice:theme"));
+    },
+    nav() {
+      root.dataset.nav = root.dataset.nav === "min" ? "" : "min";
+      put("nav", root.dataset.nav);
+      dispatchEvent(new Event("resize"));
+    },
+    search() {
+      const field = all(".search input, [data-search]").find(input => input.offsetParent);
+      if (field) field.focus(); else document.querySelector("[data-search-link]")?.click();
+    },
+    keys() { document.getElementById("keys-dialog")?.showModal(); },
+    print() { print(); },
+  };
+
+  document.addEventListener("click", event => {
+    const target = event.target;
+    const action = target.closest("[data-act]");
+    if (action) actions[action.dataset.act]?.();
+    const opener = target.closest("[data-open]");
+    if (opener) document.getElementById(opener.dataset.open)?.showModal();
+    const closer = target.closest("[data-close]");
+    if (closer) {
+      const dialog = closer.closest("dialog");
+      if (dialog) dialog.close(); else closer.closest(".toast")?.remove();
+    }
+    const copier = target.closest("[data-copy]");
+    if (copier) copy(copier);
+    if (target.closest('[aria-disabled="true"]')) event.preventDefault();
+    all("details.pop[open]").forEach(menu => { if (!menu.contains(target)) menu.open = false; });
+  });
+
+  async function copy(button) {
+    const text = document.getElementById(button.dataset.copy)?.textContent ?? "";
+    const label = button.dataset.label ?? (button.dataset.label = button.textContent);
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = label; }, 1600);
+  }
+
+  // -- keys
+  const rows = () => all("main tbody tr").filter(row => row.querySelector("a.name") && row.offsetParent);
+  const focusRow = step => {
+    const list = rows();
+    if (!list.length) return;
+    const here = list.indexOf(document.activeElement?.closest("tr"));
+    const next = here < 0 ? (step > 0 ? 0 : list.length - 1) : Math.min(Math.max(here + step, 0), list.length - 1);
+    list[next].querySelector("a.name").focus();
+    list[next].scrollIntoView({ block: "nearest" });
+  };
+  const single = {
+    "/": () => actions.search(), "t": actions.theme, "[": actions.nav, "?": actions.keys,
+    "j": () => focusRow(1), "k": () => focusRow(-1),
+    "x": () => document.activeElement?.closest("tr")?.querySelector('input[type="checkbox"]')?.click(),
+  };
+  let goAt = 0;
+  document.addEventListener("keydown", event => {
+    if (event.key === "Escape") {
+      all("details.pop[open]").forEach(menu => { menu.open = false; menu.querySelector("summary")?.focus(); });
+      return;
+    }
+    if (document.body.dataset.singleKeys === "false") return;
+    const typing = event.target.closest?.("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable]");
+    if (typing || event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (goAt && Date.now() - goAt < 1200) {
+      goAt = 0;
+      const link = document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); location.href = link.href; return; }
+    }
+    goAt = event.key === "g" ? Date.now() : 0;
+    if (single[event.key]) { event.preventDefault(); single[event.key](); }
+  });
+
+  // -- selection: the bar of bulk actions appears with the first chosen row
+  document.addEventListener("change", event => {
+    const box = event.target.closest('input[type="checkbox"][data-row], input[type="checkbox"][data-all]');
+    if (!box) return;
+    const scope = box.closest("form, .panel");
+    const boxes = all("input[data-row]", scope);
+    if (box.matches("[data-all]")) boxes.forEach(one => { one.checked = box.checked; });
+    boxes.forEach(one => one.closest("tr")?.setAttribute("aria-selected", String(one.checked)));
+    const chosen = boxes.filter(one => one.checked).length;
+    all(".bulk", scope).forEach(bar => {
+      bar.hidden = !chosen;
+      all("[data-count]", bar).forEach(mark => { mark.textContent = `${chosen} selected`; });
+    });
+  });
+
+  // -- sliders paint their filled part
+  const paint = slider => {
+    const share = (slider.value - slider.min) / (slider.max - slider.min || 1);
+    slider.style.setProperty("--p", `${share * 100}%`);
+  };
+  document.addEventListener("input", event => { if (event.target.matches('input[type="range"]')) paint(event.target); });
+
+  // -- the clock and "22 min ago" move on
+  const ago = seconds => {
+    if (seconds < 45) return "just now";
+    if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
+    return null;
+  };
+  const tick = () => {
+    all("[data-clock]").forEach(clock => {
+      clock.textContent = new Intl.DateTimeFormat("en-GB", {
+        timeZone: clock.dataset.clock, hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+      }).format(new Date());
+    });
+  };
+  const age = () => all("time[data-rel]").forEach(mark => {
+    const text = ago((Date.now() - Date.parse(mark.dateTime)) / 1000);
+    if (text) mark.textContent = text;
+  });
+
+  const toast = (text, kind = "ok") => {
+    const template = document.getElementById("toast-template");
+    if (!template) return;
+    const node = template.content.cloneNode(true);
+    node.querySelector("[data-text]").textContent = text;
+    node.querySelectorAll("[data-kind]").forEach(icon => { icon.hidden = icon.dataset.kind !== kind; });
+    document.querySelector(".toasts").append(node);
+  };
+  document.addEventListener("toast", event => toast(event.detail.text ?? event.detail.value, event.detail.kind));
+
+  const settle = (inside = document) => {
+    all('input[type="range"]', inside).forEach(paint);
+    inside.querySelector?.("[data-focus]")?.focus();
+    age();
+  };
+  document.addEventListener("htmx:afterSwap", event => settle(event.detail.target));
+  document.addEventListener("submit", event => {
+    const question = event.target.dataset.confirm ?? event.submitter?.dataset.confirm;
+    if (question && !confirm(question)) event.preventDefault();
+  });
+  settle();
+  tick();
+  setInterval(tick, 1000);
+  setInterval(age, 30000);
+})();
