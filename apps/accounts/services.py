@@ -17,7 +17,7 @@ from apps.accounts.choices import Role, Scope
 from apps.accounts.models import Token, User
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 
-__all__ = ["token_create", "token_digest", "token_revoke", "token_used", "user_create"]
+__all__ = ["token_create", "token_digest", "token_revoke", "token_used", "user_create", "user_update"]
 
 _USED_EVERY = timedelta(minutes=1)
 
@@ -48,6 +48,28 @@ def user_create(*, username: str, password: str, role: str = Role.VIEWER, email:
     if User.objects.filter(username=username).exists():
         raise Conflict(f"There is a user {username!r} already.", [("username", "is taken")])
     user.save()
+    return user
+
+
+@transaction.atomic
+def user_update(*, user: User, by: User, role: str | None = None, is_active: bool | None = None) -> User:
+    """Change somebody else's role, or whether she may sign in. Nobody can lock herself out this way.
+
+    Raises
+    ------
+    Forbidden
+        `user` is the one who asks.
+    """
+    if user.pk == by.pk:
+        raise Forbidden("Nobody changes her own role or access: ask another administrator.")
+    if role is not None:
+        if role not in Role.values:
+            fault = Fault("role", f"{role!r} is not one of {', '.join(Role.values)}")
+            raise Malformed("The person cannot be changed.", [fault])
+        user.role = role
+    if is_active is not None:
+        user.is_active = is_active
+    user.save(update_fields=["role", "is_active"])
     return user
 
 
