@@ -10,7 +10,8 @@ import dj_database_url
 
 from console.env import BASE_DIR, ENV
 
-ENV.var_dir.mkdir(parents=True, exist_ok=True)
+VAR_DIR = ENV.var_dir
+VAR_DIR.mkdir(parents=True, exist_ok=True)
 
 
 def _local_secret() -> str:
