@@ -1,4 +1,4 @@
-"""`python -m console.beat_health`: exit code 0 while the scheduler does its work. For health checks of its container."""
+"""`python -m console.beat_health`: exit code 0 while the scheduler does its work; for health checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 __all__ = ["main"]
 
-# the most frequent schedules run every few seconds and the scheduler writes their times down at least every three minutes
+# some schedules run every few seconds, and the scheduler writes their times down every three minutes
 _SILENCE = timedelta(minutes=5)
 
 

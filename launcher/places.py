@@ -27,6 +27,8 @@ def child_environment(**more: str) -> dict[str, str]:
     for name in _SINGLE_THREADED:
         environment.setdefault(name, "1")
     environment["PYTHONUNBUFFERED"] = "1"
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *(path for path in paths if path not in {"", str(ROOT)})])
     environment["SLUICE_VAR_DIR"] = str(var_dir())
     if "REDIS_URL" not in environment and (state := read_state()) is not None:
         environment["REDIS_URL"] = state.redis_url

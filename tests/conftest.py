@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.databases import django_on, scratch_database
 from tests.environment import VAR_DIR
-from tests.servers import RedisServer, scratch_database
+from tests.servers import RedisServer
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -105,7 +106,34 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """URL of an empty PostgreSQL database of the test's own. Mark the test `postgres`."""
-    yield from scratch_database(POSTGRES_URL)
+    with scratch_database(POSTGRES_URL) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _migrated_template(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """Name of a PostgreSQL database with all tables; copying it is many times faster than migrating again."""
+    from django.core.management import call_command
+
+    with scratch_database(POSTGRES_URL) as url:
+        with django_db_blocker.unblock(), django_on(url):
+            call_command("migrate", verbosity=0)
+        yield url.rsplit("/", 1)[1]
+
+
+@pytest.fixture
+def postgres_db(_migrated_template: str, redis_url: str, django_db_blocker: Any) -> Iterator[str]:
+    """Django on a migrated PostgreSQL database of the test's own, in all threads; yields its URL for other processes.
+
+    Mark the test `postgres`, and not `django_db`: everything it does is really committed. Threads that a test starts
+    close their connections themselves (`django.db.connections.close_all()`).
+    """
+    with (
+        scratch_database(POSTGRES_URL, _migrated_template) as url,
+        django_db_blocker.unblock(),
+        django_on(url),
+    ):
+        yield url
 
 
 # -- browser
@@ -134,7 +162,10 @@ def browser(chromium: str) -> Iterator[Any]:
     """A headless Chromium under Playwright's synchronous interface, one per process."""
     from playwright.sync_api import sync_playwright
 
+    # its event loop runs in the test's own thread, so Django would take the test for asynchronous code
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
         yield running
         running.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]

@@ -1,7 +1,7 @@
 """Pytest plug-in that settles the environment before Django reads its settings.
 
-Each process of a test run (one per xdist worker) gets a var directory, a SQLite file and a Redis-protocol server of its own,
-so nothing a test writes is seen by another process or by an installation in the same folder.
+Each process of a test run (one per xdist worker) gets a var directory, a SQLite file and a Redis-protocol server of its
+own, so nothing a test writes is seen by another process or by an installation in the same folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEPT = ("SLUICE_TEST_", "SLUICE_CASES", "SLUICE_REQUIRE_ALL")
 
 
 def _run_dir() -> Path:
-    """The folder shared by all processes of this run; the controlling process makes it and hands it on by the environment."""
+    """The folder of this run; the controlling process makes it and hands it on by the environment."""
     given = os.environ.get(RUN_DIR_VARIABLE)
     if given and "PYTEST_XDIST_WORKER" in os.environ:
         return Path(given)
@@ -31,7 +31,7 @@ def _run_dir() -> Path:
 
 
 def _redis_url() -> str:
-    """A server given from outside is shared, one database per worker; else a port for this process's own, started when first asked for."""
+    """A server given from outside, one database per worker; else a free port, where one starts when first asked for."""
     given = os.environ.get("SLUICE_TEST_REDIS_URL")
     if not given:
         return f"redis://127.0.0.1:{free_port()}/0"
@@ -53,8 +53,6 @@ def _settle() -> Path:
         "SLUICE_LOG_LEVEL": "WARNING",
         "OMP_NUM_THREADS": "1",
         "NUMBA_NUM_THREADS": "1",
-        # Playwright's event loop runs in the test's own thread; Django would take the test for asynchronous code
-        "DJANGO_ALLOW_ASYNC_UNSAFE": "true",
     }
     return var_dir
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from launcher.children import end_family, spawn
 from launcher.ports import free_port
 from launcher.redis import find_binary, ping, server_command
 
-__all__ = ["RedisServer", "scratch_database", "wait_until"]
+__all__ = ["RedisServer", "wait_until"]
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 10.0, what: str = "the condition") -> None:
@@ -51,16 +50,3 @@ class RedisServer:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
-
-
-def scratch_database(server_url: str) -> Iterator[str]:
-    """Create an empty database on that PostgreSQL server, yield its URL, drop it."""
-    import psycopg
-
-    name = f"scratch_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
-        try:
-            yield f"{server_url.rsplit('/', 1)[0]}/{name}"
-        finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
