@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
 
 __all__ = ["line_formatter", "request_id"]
 
+
+def _of_request(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Django reports refused requests after the middleware has ended, but with the request at hand."""
+    known = getattr(getattr(event.get("_record"), "request", None), "request_id", None)
+    if known:
+        event.setdefault("request_id", known)
+    return event
+
+
 _SHARED = [
+    _of_request,
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from apps.accounts.models import User
 from apps.core import events
 from apps.core.events import announce
 from apps.core.health import worker_beat
+from apps.core.logs import line_formatter
 from tests.apps.core.sockets import Socket
 
 GONE = "redis://127.0.0.1:1/0"
@@ -113,8 +116,9 @@ def test_health_names_what_is_gone(client: Client, settings: Any) -> None:
     assert (answer.status_code, answer.json()["redis"]) == (503, "gone")
 
 
+@pytest.mark.parametrize(("path", "word"), [("/api/v1/jobs", b"too_large"), ("/c/x/arrivals/", b"<h1>413")])
 @pytest.mark.parametrize("declared", [True, False])
-async def test_a_body_over_the_limit_is_cut_off_while_it_comes(declared: bool, settings: Any) -> None:
+async def test_a_body_over_the_limit_is_not_kept(declared: bool, path: str, word: bytes, settings: Any) -> None:
     from console.asgi import application
 
     settings.UPLOAD_MAX_BYTES = 1000
@@ -124,17 +128,17 @@ async def test_a_body_over_the_limit_is_cut_off_while_it_comes(declared: bool, s
     async def receive() -> dict[str, Any]:
         nonlocal chunks
         chunks += 1
-        return {"type": "http.request", "body": b"x" * 500_000, "more_body": True}
+        return {"type": "http.request", "body": b"x" * 500_000, "more_body": chunks < 100}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     headers = [(b"host", b"localhost"), *([(b"content-length", b"50000000")] if declared else [])]
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/jobs", "headers": headers, "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
     await application(scope, receive, send)
     assert sent[0]["status"] == 413
-    assert b"too_large" in sent[1]["body"]
-    assert chunks == (0 if declared else 3)  # 1 MB is allowed for what surrounds a file
+    assert word in sent[1]["body"]
+    assert chunks == 100  # all of it is taken, so that the client comes to reading the answer, and nothing kept
 
 
 @pytest.mark.django_db
@@ -142,3 +146,14 @@ def test_the_index_lists_what_there_is(api: Any) -> None:
     index = api.get("/api/v1/").json()
     assert index["jobs"] == "/api/v1/jobs"
     assert index["tokens"] == "/api/v1/tokens"
+
+
+def test_log_lines_carry_the_request() -> None:
+    line = line_formatter().format(
+        logging.makeLogRecord(
+            {"name": "django.request", "levelno": logging.WARNING, "levelname": "WARNING", "msg": "Conflict: /x"}
+            | {"request": SimpleNamespace(request_id="abc-1")}
+        )
+    )
+    assert "Conflict: /x" in line
+    assert "request_id=abc-1" in line
