@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import ValidationError
+
+from engine.errors import DocumentError, EngineError, Fault, OptionError
 
 __all__ = [
     "Conflict",
@@ -26,17 +27,6 @@ __all__ = [
     "from_engine",
     "join_path",
 ]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing wrong with the input: where (`operators[1].inputs[0].from`; empty = the whole) and what."""
-
-    path: str
-    message: str
-
-    def as_dict(self) -> dict[str, str]:
-        return {"path": self.path, "message": self.message}
 
 
 class SluiceError(Exception):
@@ -70,7 +60,7 @@ class SluiceError(Exception):
 
     def as_dict(self) -> dict[str, Any]:
         """The error as REST, CLI and jobs show it; `data` adds facts such as what moved since a preview."""
-        faults = [fault.as_dict() for fault in self.faults]
+        faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
         return {"code": self.code, "message": self.message, "faults": faults, **self.data}
 
 
@@ -175,11 +165,11 @@ def _under(prefix: str, key: Any) -> str:
     return f"{prefix}[{key}]" if isinstance(key, int) else join_path(prefix, str(key))
 
 
-def from_engine(error: Any, prefix: str = "") -> SluiceError:
-    """The engine's refusal of a document (or anything else with code, message and faults) as ours.
+def from_engine(error: EngineError, prefix: str = "") -> SluiceError:
+    """The engine's refusal as ours: 400 for what it cannot read, 422 for what it cannot do.
 
     `prefix` is where the document stood in the request, such as `document`.
     """
-    faults = [Fault(join_path(prefix, fault.path), fault.message) for fault in getattr(error, "faults", ())]
-    kind = Malformed if getattr(error, "code", "") == "malformed" else Impossible
-    return kind(str(error), faults, code=getattr(error, "code", None))
+    faults = [Fault(join_path(prefix, fault.path), fault.message) for fault in error.faults]
+    kind = Malformed if isinstance(error, (DocumentError, OptionError)) else Impossible
+    return kind(error.message, faults, code=error.code)

@@ -18,6 +18,7 @@ from rest_framework.views import set_rollback
 from apps.core import errors
 from apps.core.errors import SluiceError, field_faults
 from apps.core.idempotency import Replay
+from engine.errors import EngineError
 
 __all__ = ["as_sluice_error", "exception_handler"]
 
@@ -79,8 +80,8 @@ def as_sluice_error(error: Exception) -> SluiceError | None:
             return _database(error)
         case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | BrokerError():
             return errors.Unavailable("Redis does not answer. What needs no worker goes on; try again later.")
-    if getattr(error, "faults", None) is not None and hasattr(error, "code"):
-        return errors.from_engine(error)
+        case EngineError():
+            return errors.from_engine(error)
     return None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -57,6 +59,21 @@ def test_while_the_first_is_at_work_the_second_is_refused(api: APIClient) -> Non
     assert "Retry-After" in answer
     IdempotencyRecord.objects.update(created_at=timezone.now() - ABANDONED - timedelta(seconds=1))
     assert post(api, {"a": 1}).status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_at_the_same_time_one_is_done(api: APIClient) -> None:
+    def send(_: int) -> int:
+        try:
+            return post(api, {"a": 1}, path="/api/v1/slow").status_code
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        statuses = sorted(pool.map(send, range(4)))
+    assert statuses[0] == 201
+    assert set(statuses[1:]) <= {201, 409}
+    assert len(CALLS) == 1
 
 
 def test_refusals_are_remembered_but_faults_of_the_server_are_not(api: APIClient) -> None:

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.apps.core.views_for
         ("integrity", 409, "conflict"),
         ("locked", 503, "unavailable"),
         ("redis", 503, "unavailable"),
+        ("infeasible", 422, "infeasible"),
         ("bug", 500, "internal"),
     ],
 )

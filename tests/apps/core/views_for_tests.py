@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -17,6 +18,7 @@ from rest_framework.views import APIView
 from apps.accounts.models import User
 from apps.core.api import ApiMixin, Router, StrictModelSerializer, StrictSerializer
 from apps.core.errors import Impossible, Malformed, Stale
+from engine.errors import InfeasibleError
 
 handler400 = "apps.core.pages.bad_request"
 handler403 = "apps.core.pages.forbidden"
@@ -34,6 +36,7 @@ FAILURES: dict[str, Exception] = {
     "integrity": IntegrityError("UNIQUE constraint failed: fleet_cluster.slug"),
     "locked": OperationalError("database is locked"),
     "redis": RedisGone("Error 111 connecting"),
+    "infeasible": InfeasibleError("There is no room on any node."),
     "bug": ZeroDivisionError("a secret detail"),
 }
 
@@ -63,6 +66,13 @@ class Check(ApiMixin, APIView):
         return Response(checked.validated_data)
 
 
+class Slow(ApiMixin, APIView):
+    def post(self, request: Request) -> Response:
+        CALLS.append(request.data)
+        time.sleep(0.3)
+        return Response({"calls": len(CALLS)}, status=201)
+
+
 class Fail(ApiMixin, APIView):
     def get(self, request: Request, how: str) -> Response:
         raise FAILURES[how]
@@ -88,6 +98,7 @@ router = Router()
 router.register("people", PersonViewSet, basename="person")
 urlpatterns = [
     path("api/v1/echo", Echo.as_view()),
+    path("api/v1/slow", Slow.as_view()),
     path("api/v1/check", Check.as_view()),
     path("api/v1/fail/<str:how>", Fail.as_view()),
     path("page/<str:how>", fail_page),
