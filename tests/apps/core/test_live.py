@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
-from django.db import transaction
+from django.db import connections, transaction
 from django.test import Client
 
 from apps.accounts.models import User
@@ -41,6 +42,14 @@ def signed_in(transactional_db: None) -> str:
     return f"{django_settings.SESSION_COOKIE_NAME}={client.cookies[django_settings.SESSION_COOKIE_NAME].value}"
 
 
+@pytest.fixture
+async def _closing() -> AsyncIterator[None]:
+    """Close the database connection of the thread in which asynchronous code runs what is not."""
+    yield
+    await sync_to_async(connections.close_all)()
+
+
+@pytest.mark.usefixtures("_closing")
 async def test_open_pages_hear_of_committed_changes_once(signed_in: str) -> None:
     page = socket(signed_in)
     assert await page.connect()
@@ -62,16 +71,19 @@ async def test_open_pages_hear_of_committed_changes_once(signed_in: str) -> None
     await page.disconnect()
 
 
+@pytest.mark.usefixtures("_closing")
 async def test_strangers_are_closed_with_4401(transactional_db: None) -> None:
     page = socket()
     assert await page.connect()
     assert (await page.hear())["code"] == 4401
 
 
+@pytest.mark.usefixtures("_closing")
 async def test_other_origins_are_refused(signed_in: str) -> None:
     assert not await socket(signed_in, "http://evil.example").connect()
 
 
+@pytest.mark.usefixtures("_closing")
 async def test_without_redis_pages_are_told_to_try_later(signed_in: str, settings: Any) -> None:
     settings.CHANNEL_LAYERS = _layers(GONE)
     page = socket(signed_in)
