@@ -17,7 +17,7 @@ __all__ = ["beat", "healthz", "manage", "redis_server", "web", "worker"]
 
 # requests that went well, and sockets that open and close, fill the log file but not the screen
 _QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
-_QUIET_REDIS = r"overcommit_memory|signal-handler|ready to exit"
+_QUIET_REDIS = r"signal-handler|ready to exit"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
@@ -75,7 +75,7 @@ def worker(env: Mapping[str, str]) -> Service:
         cwd=ROOT,
         about="takes tasks",
         ready_line=r"celery@\S+ ready",
-        ready_timeout_s=60,
+        ready_timeout_s=180,  # the very first start compiles the engine
         stop_steps=((signal.SIGTERM, 3.0), (signal.SIGQUIT, 3.0)),
     )
 
@@ -96,6 +96,6 @@ def beat(env: Mapping[str, str]) -> Service:
 
 
 def manage(name: str, *arguments: str, env: Mapping[str, str]) -> Service:
-    """A management command that runs once during the start; its words go to its log, and to the screen if it fails."""
+    """A management command that runs once during the start."""
     command = [sys.executable, "-P", str(ROOT / "manage.py"), *arguments]
-    return Service(name=name, command=command, env=env, cwd=ROOT, quiet="")
+    return Service(name=name, command=command, env=env, cwd=ROOT)

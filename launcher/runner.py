@@ -54,9 +54,10 @@ class Runner:
         self._due: dict[str, float] = {}  # crashed services and when they start again
 
     def catch_signals(self) -> None:
-        """Ctrl-C, SIGTERM and a closed terminal ask for an orderly stop."""
+        """Ctrl-C, SIGTERM and a closed terminal ask for a stop; what the caller ignores (nohup) stays ignored."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
 
     def start(self, service: Service) -> float:
         """Start a service and return the seconds until it was healthy.
@@ -68,7 +69,7 @@ class Runner:
         Stopped
             A signal came in.
         """
-        run = self.launch(service)
+        run = self.launch(service, loud=False)  # should it fail, its last words are shown; else nobody needs them
         while not run.ready:
             waited = time.monotonic() - run.started_at
             if run.exit_code is not None:
@@ -77,16 +78,17 @@ class Runner:
             if waited > service.ready_timeout_s:
                 raise StartFailed(self._last_words(run, f"was not healthy within {service.ready_timeout_s:g} s"))
             self.pause(_POLL_S)
+        run.loud = True
         return time.monotonic() - run.started_at
 
-    def launch(self, service: Service) -> Run:
+    def launch(self, service: Service, *, loud: bool = True) -> Run:
         """Start a process without waiting for it; `stop` ends it with the others."""
         if self.stopping.is_set():
             raise Stopped
         if service.name not in self._logs:
             self._logs[service.name] = LogFile(self._log_dir / f"{service.name}.log")
         try:
-            run = Run(service, self.console, self._logs[service.name])
+            run = Run(service, self.console, self._logs[service.name], loud=loud)
         except OSError as error:
             raise StartFailed(f"{service.name} could not be started: {error}") from error
         self._guard.add(run.process.pid)
@@ -94,14 +96,14 @@ class Runner:
         return run
 
     def run_to_end(self, service: Service, timeout_s: float = 600.0) -> Run:
-        """Run a one-off command (a migration, say) to its end.
+        """Run a one-off command (a migration, say) to its end, without a word if all goes well.
 
         Raises
         ------
         StartFailed
             Its exit code is not 0, or it took too long.
         """
-        run = self.launch(service)
+        run = self.launch(service, loud=False)
         self.finish(run, timeout_s)
         return run
 

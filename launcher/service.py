@@ -42,10 +42,11 @@ class Service:
 
 
 class Run:
-    """A started service: pumps its output to console and log file, remembers the last lines."""
+    """A started service: pumps its output to the log file and, while `loud`, to the console; keeps the last lines."""
 
-    def __init__(self, service: Service, console: Console, log: LogFile) -> None:
+    def __init__(self, service: Service, console: Console, log: LogFile, *, loud: bool = True) -> None:
         self.service = service
+        self.loud = loud
         self.recent: deque[str] = deque(maxlen=_RECENT_LINES)
         self.started_at = time.monotonic()
         self._console, self._log = console, log
@@ -81,7 +82,7 @@ class Run:
         service = self.service
         self.recent.append(text)
         self._log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}")
-        if service.quiet is None or not re.search(service.quiet, text):
+        if self.loud and (service.quiet is None or not re.search(service.quiet, text)):
             self._console.line(service.name, text)
         if service.ready_line is not None and re.search(service.ready_line, text):
             self._line_seen = True

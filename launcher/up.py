@@ -14,10 +14,12 @@ from launcher.output import Console
 from launcher.places import ROOT, RunState, child_environment, read_state, var_dir
 from launcher.ports import LOOPBACK, free_port, is_free, owner
 from launcher.runner import Runner, StartFailed, Stopped
-from launcher.service import Service
+from launcher.service import Run, Service
 from launcher.static import StaticStamp
 
 __all__ = ["up"]
+
+_LOGIN_LINES = 2  # the seeding commands end with what was made and how to sign in
 
 
 def up(*, port: int, empty: bool, console: Console | None = None) -> int:
@@ -92,8 +94,18 @@ class _Start:
         first_data = self._runner.launch(self._first_data())
         for service in (processes.web(self._port, self._env), processes.worker(self._env), processes.beat(self._env)):
             self._service(service)
-        self._runner.finish(first_data)
-        self._ready(list(first_data.recent))
+        self._ready(self._said_by(first_data))
+
+    def _said_by(self, first_data: Run) -> list[str]:
+        """What the seeding command said: the login above all. A console without its demo is still a console."""
+        try:
+            self._runner.finish(first_data)
+        except StartFailed as failure:
+            if self._empty:
+                raise
+            self._console.failure(f"{failure}\n  Going on without the demo.")
+            return []
+        return list(first_data.recent)[-_LOGIN_LINES:]
 
     @property
     def _url(self) -> str:

@@ -143,10 +143,15 @@ def test_a_one_off_command_that_fails_says_so(runner: Runner, journal: Path) -> 
 
 def test_lines_are_prefixed_and_kept(runner: Runner, journal: Path, screen: io.StringIO, tmp_path: Path) -> None:
     talk = "print('GET / 200', flush=True); print('warning: Grüße', flush=True)"
-    runner.run_to_end(fake("web", journal, command=[sys.executable, "-c", talk], quiet="^GET"))
+    runner.finish(runner.launch(fake("web", journal, command=[sys.executable, "-c", talk], quiet="^GET")))
     assert screen.getvalue() == "web     │ warning: Grüße\n"
     kept = (tmp_path / "log" / "web.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in kept] == ["GET / 200", "warning: Grüße"]
+
+
+def test_a_start_that_goes_well_needs_no_words(runner: Runner, journal: Path, screen: io.StringIO) -> None:
+    runner.start(fake("web", journal))
+    assert screen.getvalue() == ""
 
 
 def test_log_files_turn_over(tmp_path: Path) -> None:
