@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 from launcher.places import ROOT, child_environment
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main"]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; commands of other parts replace this process."""
     name, *rest = arguments
-    return _COMMANDS[name](rest)
+    return COMMANDS[name](rest)
 
 
 def _become(*command: str) -> int:
@@ -73,7 +73,7 @@ def _doctor(rest: list[str]) -> int:
     return doctor()
 
 
-_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "up": _up,
     "test": _test,
     "engine": _engine,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ REPORT = (
 # stands in for uv: the network is no part of these tests, and what pip would install is not either
 UV = """#!/bin/sh
 [ "$1" = --version ] && exit 0
-echo "$*" >> "$UV_CALLS"
+echo "${UV_DEFAULT_INDEX:-} $*" >> "$UV_CALLS"
 sleep "${UV_SLEEP:-0}"
 exit "${UV_EXIT:-0}"
 """
@@ -153,6 +154,21 @@ def test_changed_requirements_are_installed_once(installed: Copy) -> None:
     assert "installing the packages" in installed.run("lint")[2]
     assert installed.run("lint")[2] == ""
     assert installed.installs == before + 1
+
+
+def test_a_mirror_of_pip_serves_uv_too(installed: Copy) -> None:
+    installed.require(f"# mirrored {time.time()}")
+    installed.run("lint", PIP_INDEX_URL="https://mirror.example.org/simple")
+    last = (installed.base / "calls").read_text().splitlines()[-1]
+    assert last.startswith("https://mirror.example.org/simple pip install ")
+
+
+def test_the_script_and_the_launcher_know_the_same_commands() -> None:
+    from launcher.cli import COMMANDS
+
+    listed = re.search(r"^    (up \|.*)\) ;;$", (ROOT / "sluice").read_text(), re.MULTILINE)
+    assert listed is not None
+    assert sorted(listed[1].split(" | ")) == sorted(COMMANDS)
 
 
 def test_an_interrupted_install_is_mended(installed: Copy) -> None:
