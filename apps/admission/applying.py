@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.admission.changes import changes_apply, placement_of, start_of
+from apps.admission.changes import changes_apply, placement_of, share_of, start_of
 from apps.admission.choices import OPEN, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes, question_of
@@ -17,7 +17,7 @@ from apps.core.errors import Conflict, Impossible, Malformed, Stale
 from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.queries.choices import QueryState
-from apps.queries.services import query_start
+from apps.queries.services import query_start, query_update
 
 __all__ = [
     "admission_apply",
@@ -102,12 +102,14 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     changes = decision.get("changes") or []
     query = request.query
     if request.objective:
-        query.objective_statistic = request.objective["statistic"]
-        query.objective_bound_s = request.objective["bound_s"]
-        query.save(update_fields=["objective_statistic", "objective_bound_s", "updated_at"])
+        query_update(query=query, objective=request.objective)
     changes_apply(request.cluster, query, changes)
-    query.refresh_from_db()
-    query_start(version=request.version, placement=placement_of(query, decision), start_s=start_of(changes))
+    query_start(
+        version=request.version,
+        placement=placement_of(query, decision),
+        rate_share=share_of(changes),
+        start_s=start_of(changes),
+    )
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, timezone.now()
     request.save()
     _supersede_others(request)

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionState
-from apps.admission.drafts import draft_version
+from apps.admission.drafts import draft_from_document, draft_version
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import fingerprint, question_check
 from apps.core.errors import Conflict, Malformed
@@ -86,7 +86,8 @@ def admission_create(
     if same is not None:
         return same
     if document is not None:
-        drafted = draft_from_document(cluster=cluster, document=document, user=user)
+        drafted, own_objective = draft_from_document(cluster=cluster, document=document, user=user)
+        objective = objective or own_objective
     else:
         drafted = draft_version(cluster=cluster, name=query or "", number=version)
     request = AdmissionRequest.objects.create(

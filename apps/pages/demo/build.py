@@ -1,0 +1,173 @@
+"""Builds the demo: people, clusters, running queries, and requests with every verdict. Run again, it adds what lacks.
+
+No number is written down here: estimates and verdicts come from the engine, by the same work that workers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.choices import Role
+from apps.accounts.models import User
+from apps.accounts.services import user_create
+from apps.admission.applying import admission_apply
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.services import admission_create
+from apps.admission.work import preview_admission
+from apps.estimates.refresh import refresh_paused
+from apps.estimates.selectors import run_latest
+from apps.estimates.work import estimate_cluster
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create, link_create, node_create, pool_create
+from apps.jobs.choices import JobKind
+from apps.jobs.models import Job
+from apps.jobs.running import Outcome, Reporter, run_job
+from apps.pages.demo import asking, fleet
+from apps.pages.demo.plans import Plan, operators_of
+from apps.pages.demo.running import RUNNING
+from apps.queries.arrivals import arrivals_create_from_generator
+from apps.queries.models import Query
+from apps.queries.services import query_create, query_start
+
+__all__ = ["PASSWORD", "demo_build"]
+
+PASSWORD = "sluice-demo"
+
+Say = Callable[[str], None]
+
+
+def demo_build(say: Say) -> None:
+    """Build what of the demo is not there yet."""
+    user = _user("demo", Role.ADMIN)
+    _user("viewer", Role.VIEWER)
+    with refresh_paused():
+        cluster = Cluster.objects.filter(slug=fleet.CLUSTER["slug"]).first() or _production(user, say)
+        if not Cluster.objects.filter(slug=fleet.STAGING["slug"]).exists():
+            _staging()
+        if run_latest(cluster) is None:
+            say("Estimating nine running queries")
+            _estimate(cluster, user)
+        _requests(cluster, user, say)
+        if _is_overtaken(cluster):
+            say("Estimating again with what was admitted")
+            _estimate(cluster, user)
+
+
+def _user(name: str, role: Role) -> User:
+    found = User.objects.filter(username=name).first()
+    if found is None:
+        found = user_create(username=name, password=PASSWORD, role=role)
+        found.time_zone = "Europe/Berlin"
+        found.save(update_fields=["time_zone"])
+    return found
+
+
+@transaction.atomic
+def _production(user: User, say: Say) -> Cluster:
+    say("Registering cluster eu-1: 12 nodes, 10 sources, 9 queries")
+    cluster = cluster_create(**fleet.CLUSTER)
+    nodes = _nodes(cluster, fleet.POOLS)
+    for source, target, bandwidth, delay_s in fleet.LINKS:
+        link_create(source=nodes[source], target=nodes[target], bandwidth_bytes_s=bandwidth, delay_s=delay_s)
+    for source_id, description, spec in fleet.SOURCES:
+        arrivals_create_from_generator(cluster=cluster, source_id=source_id, spec=spec, description=description)
+    for plan in RUNNING:
+        query = _query(cluster, plan, user)
+        query_start(version=query.versions.get(), placement=_placement(plan))
+    return cluster
+
+
+@transaction.atomic
+def _staging() -> None:
+    _nodes(cluster_create(**fleet.STAGING), fleet.STAGING_POOLS)
+
+
+def _nodes(cluster: Cluster, pools: list[tuple[str, float, int, int, str, list[str]]]) -> dict[str, Any]:
+    nodes = {}
+    for name, capacity_cps, cores, memory_bytes, price, members in pools:
+        pool = pool_create(
+            cluster=cluster,
+            name=name,
+            capacity_cps=capacity_cps,
+            cores=cores,
+            memory_bytes=memory_bytes,
+            price_per_hour=price,
+        )
+        nodes |= {member: node_create(pool=pool, name=member, evidence=Evidence.MEASURED) for member in members}
+    return nodes
+
+
+def _query(cluster: Cluster, plan: Plan, user: User) -> Query:
+    statistic, bound_s = plan.objective or ("", None)
+    return query_create(
+        cluster=cluster,
+        name=plan.name,
+        body={"operators": operators_of(plan)},
+        objective={"statistic": statistic, "bound_s": bound_s} if bound_s else None,
+        priority=plan.priority,
+        team=plan.team,
+        description=plan.description,
+        user=user,
+    )
+
+
+def _placement(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    places = {step.name: step.at.partition("#") for step in plan.steps}
+    return {name: [{"node": node, "core": int(core or 0)}] for name, (node, _, core) in places.items()}
+
+
+def _requests(cluster: Cluster, user: User, say: Say) -> None:
+    """One request per verdict. The first is applied, for the others to be asked about the cluster it leaves."""
+    _ask(cluster, user, asking.DELIVERY, say, mode_apply=True, reason="Drivers ask for it")
+    wish = {"per-voucher": "n04"}
+    _ask(cluster, user, asking.VOUCHERS, say, placement=wish, reason="Abuse doubled since the campaign")
+    _ask(cluster, user, asking.CHURN, say, reason="Trial of the new model")
+    queued = _ask(cluster, user, asking.SETTLEMENT, say, may_wait_s=2700.0, reason="Month end")
+    if queued is not None and queued.verdict == Verdict.QUEUE:
+        admission_apply(request=queued, user=user)
+    _ask(cluster, user, asking.BASKETS, say, reason="Next page recommendations")
+
+
+def _ask(
+    cluster: Cluster, user: User, plan: Plan, say: Say, *, mode_apply: bool = False, **asked: Any
+) -> AdmissionRequest | None:
+    if cluster.queries.filter(name=plan.name).exists():
+        return None
+    say(f"Asking whether {plan.name} may run")
+    with transaction.atomic():
+        _query(cluster, plan, user)
+        request = admission_create(cluster=cluster, user=user, query=plan.name, apply_when_admitted=mode_apply, **asked)
+        params = {"admission": str(request.pk), "purpose": "preview"}
+        request.job = _job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", cluster, user, params)
+        request.save(update_fields=["job"])
+    _run(request.job, preview_admission)
+    request.refresh_from_db()
+    say(f"  {request.get_verdict_display()}: {(request.result or {}).get('headline', '')}")
+    return request
+
+
+def _estimate(cluster: Cluster, user: User) -> None:
+    job = _job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
+    _run(job, estimate_cluster)
+
+
+def _job(kind: JobKind, title: str, cluster: Cluster, user: User, params: Mapping[str, Any]) -> Job:
+    """A job that is run here and now, so that the demo needs neither broker nor worker."""
+    return Job.objects.create(kind=kind, title=title, params=dict(params), cluster=cluster, requested_by=user)
+
+
+def _run(job: Job, work: Callable[[Reporter], Outcome]) -> None:
+    ended = run_job(job.pk, work)
+    if ended is None or ended.error:
+        raise RuntimeError(f"{job.title}: {ended.error if ended else 'not run'}")
+
+
+def _is_overtaken(cluster: Cluster) -> bool:
+    run = run_latest(cluster)
+    applied = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.APPLIED)
+    return run is not None and applied.filter(decided_at__gt=run.created_at).exists()
