@@ -17,7 +17,6 @@ from engine.deployment import Deployment
 from engine.elements import FloatArray, Operator, Replica
 from engine.errors import Fault, InfeasibleError
 from engine.loads import loads_of
-from engine.mace import capacities
 from engine.placement.scan import loaded_peaks
 
 __all__ = ["place"]
@@ -150,7 +149,7 @@ class _Board:
         coarse = filled.coarsened(self.coarse)
         series = loads_of(coarse).operators()
         self.load, self.output = series.load, series.output
-        self.budget = np.ascontiguousarray(capacities(coarse).T * coarse.subinterval_s)
+        self.budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)
         self.width_s = coarse.subinterval_s
         self.server_load = np.zeros((len(whole.servers), coarse.subintervals))
         self.cores = [

@@ -1,0 +1,188 @@
+"""Choices that would pass, each searched for, then estimated in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.admission.changes import Change, joined
+from engine.admission.effects import effects_of
+from engine.admission.evaluation import Evaluation
+from engine.admission.moves import one_move, placed_again
+from engine.admission.nodes import least_capacity
+from engine.admission.rates import largest_share
+from engine.admission.reasons import Reason, reasons_of
+from engine.admission.scenario import Question, Scenario, node_capacity_cps, scenario_of
+from engine.admission.search import Search, Settled, passes
+from engine.admission.words import against, counted, load, percent, seconds, seconds_of, statistic_words
+
+__all__ = ["Choice", "choices_of", "next_objective", "verdict_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Changes with which the candidate would pass, and what follows from them."""
+
+    id: str
+    kind: str
+    title: str
+    detail: str
+    changes: tuple[Change, ...]
+    verdict: str
+    estimate_s: float
+    effects: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**self.__dict__, "changes": [dict(change) for change in self.changes]}
+
+
+def verdict_of(reasons: tuple[Reason, ...], scenario: Scenario) -> str:
+    """admit, admit_with_changes, review or reject; to queue is the searcher's to say."""
+    if any(reason.severity == "bad" for reason in reasons):
+        return "reject"
+    if any(reason.review for reason in reasons):
+        return "review"
+    return "admit_with_changes" if scenario.changes or scenario.altered else "admit"
+
+
+def choices_of(search: Search, start: Settled | None, progress: Callable[[float, str], None]) -> Iterator[Choice]:
+    """Every kind of choice that passes, in a fixed order. `start` is the later start that was found already."""
+    kinds: tuple[tuple[str, Callable[[Search], Settled | None]], ...] = (
+        ("move", lambda s: one_move(s, neighbours=False)),
+        ("move", lambda s: one_move(s, neighbours=True) if s.question.policy.may_move_neighbours else None),
+        ("place_again", placed_again),
+        ("scale_rate", largest_share),
+        ("start_at", lambda s: start),
+        ("add_node", least_capacity),
+        ("objective", next_objective),
+    )
+    seen: dict[str, int] = {}
+    for number, (kind, find) in enumerate(kinds):
+        share = 0.4 + 0.6 * number / len(kinds)
+        telling = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
+        settled = find(telling)
+        if settled:
+            seen[kind] = seen.get(kind, 0) + 1
+            yield _choice(search, kind, f"{kind}-{seen[kind]}", settled)
+
+
+def next_objective(search: Search) -> Settled | None:
+    """The bound that the candidate would hold, where only its own is in the way."""
+    if search.base is None or search.after is None:
+        return None
+    search.tell("Finding the objective that would hold")
+    own = search.after.outcomes[search.question.candidate.query]
+    if own.bound_s is None or own.state == "holds":
+        return None
+    bound_s = _rounded_up(own.upper_s)
+    change = {"kind": "objective", "query": own.query, "statistic": own.statistic, "bound_s": bound_s}
+    scenario = scenario_of(search.question, joined(search.changes, [change]))
+    # The bound decides nothing about what runs: the estimate is the one there is.
+    outcomes = {**search.after.outcomes, own.query: replace(own, bound_s=bound_s)}
+    evaluation = Evaluation(outcomes, search.after.mace, search.after.alarm)
+    reasons = reasons_of(search.question, scenario, search.evaluator.before, evaluation)
+    return Settled(scenario, evaluation, reasons) if passes(reasons) else None
+
+
+def _rounded_up(value: float, digits: int = 2) -> float:
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{math.ceil(value / unit * (1.0 - 1e-12)) * unit:.12g}")
+
+
+def _choice(search: Search, kind: str, name: str, settled: Settled) -> Choice:
+    question, before = search.question, search.evaluator.before
+    title, detail = _words(search, kind, settled, before)
+    own = settled.evaluation.outcomes[question.candidate.query]
+    return Choice(
+        id=name,
+        kind=kind,
+        title=title,
+        detail=detail,
+        changes=settled.scenario.changes,
+        verdict=verdict_of(settled.reasons, settled.scenario),
+        estimate_s=own.estimate_s,
+        effects=effects_of(question, settled.scenario, before, settled.evaluation),
+    )
+
+
+def _words(search: Search, kind: str, settled: Settled, before: Evaluation) -> tuple[str, str]:
+    """What to do, and what follows."""
+    new = [change for change in settled.scenario.changes if change not in search.changes]
+    writers: dict[str, Callable[..., tuple[str, str]]] = {
+        "move": _move_words,
+        "place_again": _place_words,
+        "scale_rate": _rate_words,
+        "start_at": _start_words,
+        "add_node": _node_words,
+        "objective": _objective_words,
+    }
+    return writers[kind](search.question, settled, new, before)
+
+
+def _own(question: Question, settled: Settled) -> str:
+    """Where the candidate ends up."""
+    own = settled.evaluation.outcomes[question.candidate.query]
+    return f"{question.candidate.query} would have a {statistic_words(own.statistic)} of {against(own)}."
+
+
+def _move_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    move = new[0]
+    running = question.running
+    was = None
+    if move["operator"] in running.operator_index:
+        operator = running.operators[running.operator_index[move["operator"]]]
+        was = operator.replicas[0].node if operator.replicas else None
+        state = operator.state_bytes
+    else:
+        state = None
+    peak = settled.evaluation.node_peaks()[move["node"]]
+    name, node = move["operator"], move["node"]
+    title = f"Move {name} from {was} to {node}" if was else f"Place {name} on {node}"
+    moving = f" It moves {state / 1e6:.3g}\u00a0MB of state." if state else ""
+    return title, f"{move['node']} goes to {load(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
+
+
+def _place_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    title = f"Place {counted(len(new), 'operator')} elsewhere than asked for"
+    return title, _own(question, settled)
+
+
+def _rate_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    share = new[0]["share"]
+    title = f"Admit it with {percent(share)} of its rate"
+    return title, f"{percent(1.0 - share)} of its events are held back at the source. {_own(question, settled)}"
+
+
+def _start_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    return f"Start it {duration(new[0]['seconds'])} later", _own(question, settled)
+
+
+def duration(value_s: float) -> str:
+    """Seconds, minutes or hours, as one would say it."""
+    if value_s < 120.0:
+        return seconds(value_s)[0]
+    if value_s < 7200.0:
+        return f"{value_s / 60.0:.3g}\u00a0min"
+    return f"{value_s / 3600.0:.3g}\u00a0h"
+
+
+def _node_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    added = [change for change in new if change["kind"] == "add_node"]
+    like = question.running.nodes[question.running.node_index[added[0]["like"]]]
+    share = added[0]["capacity_cps"] * added[0]["cores"] / node_capacity_cps(like)
+    size = f"with {percent(share)} of the capacity of {like.id}" if share < 0.995 else f"like {like.id}"
+    title = f"Add {'a node' if len(added) == 1 else counted(len(added), 'node')} {size}"
+    price = like.price_per_hour
+    cost = f" A node like {like.id} costs {price:.2f} per hour." if price else ""
+    return title, f"{_own(question, settled)}{cost}"
+
+
+def _objective_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    own = settled.evaluation.outcomes[question.candidate.query]
+    title = f"Ask for {seconds(new[0]['bound_s'])[0]} instead"
+    upper = f" and may be up to {seconds(own.upper_s)[0]}" if own.high_s is not None else ""
+    found = f"Its {statistic_words(own.statistic)} is estimated at {seconds_of(own)}{upper}."
+    return title, f"{found} Nothing else changes."

@@ -1,0 +1,234 @@
+"""`decide`: may a candidate run beside what runs?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.admission.candidate import Candidate, read_candidate
+from engine.admission.changes import Change, read_changes
+from engine.admission.choices import Choice, choices_of, duration, verdict_of
+from engine.admission.effects import effects_of, effects_without, nodes_of
+from engine.admission.evaluation import Evaluation, Evaluator
+from engine.admission.policy import Policy
+from engine.admission.reasons import Reason, evidence_of, reasons_of
+from engine.admission.scenario import Question, Scenario, scenario_of
+from engine.admission.screen import Screen
+from engine.admission.search import Search, Settled, passes
+from engine.admission.starts import first_start
+from engine.admission.words import against, statistic_words
+from engine.deployment import Deployment
+from engine.errors import InfeasibleError
+
+__all__ = ["Decision", "decide"]
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The answer to a request for admission; `to_dict` is its form for pages and REST.
+
+    `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits.
+    """
+
+    verdict: str
+    headline: str
+    query: str
+    snapshot: str
+    reasons: tuple[Reason, ...]
+    effects: list[dict[str, Any]]
+    placement: dict[str, list[dict[str, Any]]]
+    choices: tuple[Choice, ...]
+    changes: tuple[Change, ...]
+    start_p: int | None
+    start_s: float | None
+    evidence: dict[str, int]
+    nodes: list[dict[str, Any]]
+    policy: Policy
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return self.__dict__ | {
+            "reasons": [reason.to_dict() for reason in self.reasons],
+            "choices": [choice.to_dict() for choice in self.choices],
+            "changes": [dict(change) for change in self.changes],
+            "policy": self.policy.to_dict(),
+        }
+
+
+def decide(
+    running: Deployment,
+    candidate: Mapping[str, Any] | Candidate,
+    *,
+    policy: Policy | None = None,
+    changes: Sequence[Mapping[str, Any]] = (),
+    mace_every: int = 1,
+    progress: Progress | None = None,
+) -> Decision:
+    """Decide on a candidate, with the effect on every running query and the changes that would admit it.
+
+    Parameters
+    ----------
+    running : Deployment
+        What runs, everything placed; at w, or at w / `mace_every` (4 is the recommended choice).
+    candidate : mapping or Candidate
+        Query, operators (placed or not), sources it brings, objective.
+    policy : Policy, optional
+        Rules of the cluster.
+    changes : sequence of mappings
+        Changes to apply first, as a choice of an earlier decision carries them.
+    progress : callable, optional
+        Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
+
+    Returns
+    -------
+    Decision
+        The same input always gives the same answer.
+
+    Raises
+    ------
+    DocumentError
+        If the candidate or a change is malformed or refers to something unknown; with every fault.
+    """
+    rules = policy or Policy()
+    read = candidate if isinstance(candidate, Candidate) else read_candidate(candidate, running)
+    applied = read_changes(changes, running, read, may_move_neighbours=rules.may_move_neighbours)
+    question = Question(running, read, rules, mace_every)
+    tell = progress or (lambda share, step: None)
+    tell(0.0, "Estimating what runs")
+    evaluator = Evaluator(question)
+    before = evaluator.before
+    tell(0.2, f"Estimating it with {read.query}")
+    try:
+        base = scenario_of(question, applied)
+    except InfeasibleError as error:
+        return _unplaced(question, applied, evaluator, error, tell)
+    after = evaluator.full(base)
+    reasons = reasons_of(question, base, before, after)
+    search = _search(question, applied, evaluator, base, after, tell)
+    return _decided(search, reasons, tell)
+
+
+def _search(
+    question: Question,
+    applied: tuple[Change, ...],
+    evaluator: Evaluator,
+    base: Scenario | None,
+    after: Evaluation | None,
+    tell: Progress,
+) -> Search:
+    screen = Screen(question, evaluator.before, base, after) if base and after else None
+    return Search(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
+
+
+def _decided(search: Search, reasons: tuple[Reason, ...], tell: Progress) -> Decision:
+    question, base, after = search.question, search.base, search.after
+    assert base is not None
+    assert after is not None
+    before = search.evaluator.before
+    verdict = verdict_of(reasons, base)
+    wanted = not passes(reasons)
+    start = first_start(search) if wanted and (question.policy.choices or question.candidate.may_wait_s > 0) else None
+    start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
+    if verdict == "reject" and start:
+        later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
+        if later_s <= question.candidate.may_wait_s:
+            verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
+        else:
+            reasons += (_cannot_wait(question, later_s),)
+    choices = tuple(choices_of(search, start, tell)) if wanted and question.policy.choices else ()
+    tell(1.0, "Done")
+    return Decision(
+        verdict=verdict,
+        headline=_headline(question, verdict, reasons, after, start),
+        query=question.candidate.query,
+        snapshot=question.running.digest,
+        reasons=reasons,
+        effects=effects_of(question, base, before, after),
+        placement=_placement(question, base),
+        choices=choices,
+        changes=search.changes,
+        start_p=start_p if start_p > 1 else None,
+        start_s=start_s if start_p > 1 else None,
+        evidence=evidence_of(question.candidate.operators),
+        nodes=nodes_of(before, after),
+        policy=question.policy,
+    )
+
+
+def _unplaced(
+    question: Question, applied: tuple[Change, ...], evaluator: Evaluator, error: InfeasibleError, tell: Progress
+) -> Decision:
+    """The answer where an operator of the candidate fits no node: reject, and what a new node would do."""
+    name = question.candidate.query
+    first = error.faults[0].message if error.faults else error.message
+    reason = Reason("no_place", "bad", "query", name, f"{name} cannot be placed: {first}", unit="")
+    search = _search(question, applied, evaluator, None, None, tell)
+    before = evaluator.before
+    choices = tuple(choices_of(search, None, tell)) if question.policy.choices else ()
+    tell(1.0, "Done")
+    return Decision(
+        verdict="reject",
+        headline=reason.message,
+        query=name,
+        snapshot=question.running.digest,
+        reasons=(reason,),
+        effects=effects_without(question, before),
+        placement={},
+        choices=choices,
+        changes=applied,
+        start_p=None,
+        start_s=None,
+        evidence=evidence_of(question.candidate.operators),
+        nodes=nodes_of(before, before),
+        policy=question.policy,
+    )
+
+
+def _placement(question: Question, base: Scenario) -> dict[str, list[dict[str, Any]]]:
+    """Where the candidate goes, and the running operators that the changes move."""
+    placement = base.replicas_of(question.candidate.query)
+    moved = {change["operator"] for change in base.changes if change["kind"] == "move"}
+    index = base.deployment.operator_index
+    placement |= {name: base.deployment.operators[index[name]].replicas for name in sorted(moved - placement.keys())}
+    return {
+        name: [{"node": part.node, "core": part.core, "fraction": part.fraction} for part in replicas]
+        for name, replicas in placement.items()
+    }
+
+
+def _cannot_wait(question: Question, later_s: float) -> Reason:
+    may_wait_s = question.candidate.may_wait_s
+    allowed = f"it may wait {duration(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
+    name = question.candidate.query
+    message = f"{name} would pass if it started {duration(later_s)} later, but {allowed}"
+    return Reason("cannot_wait", "info", "query", name, message, may_wait_s, later_s)
+
+
+def _headline(
+    question: Question, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
+) -> str:
+    """The one sentence that states the finding with its numbers."""
+    name = question.candidate.query
+    own = after.outcomes[name]
+    if verdict == "queue" and start:
+        later = start.evaluation.outcomes[name]
+        wait = duration((start.scenario.start_p - 1) * question.running.subinterval_s)
+        found = f"its {statistic_words(later.statistic)} would be {against(later)}"
+        return f"{name} would pass if it starts {wait} later: {found}"
+    if verdict == "reject":
+        # The harm to others comes first, then its own objective, then servers.
+        rank = {"neighbour_breached": 0, "objective_breached": 1}
+        bad = sorted((reason for reason in reasons if reason.severity == "bad"), key=lambda r: rank.get(r.code, 2))
+        first = bad[0]
+        more = sum(reason.code in rank for reason in bad) - 1
+        others = f" ({more} more would miss theirs)" if more > 0 else ""
+        return first.message + others
+    if verdict == "review":
+        return next(reason.message for reason in reasons if reason.review)
+    if own.bound_s is None:
+        return f"Every objective holds with {name}: its {statistic_words(own.statistic)} would be {against(own)}"
+    changed = " with the changes" if verdict == "admit_with_changes" else ""
+    return f"Every objective holds{changed}: the {statistic_words(own.statistic)} of {name} would be {against(own)}"

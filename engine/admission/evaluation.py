@@ -1,0 +1,223 @@
+"""Estimates for admission: in full with intervals for what is reported, by screens for what is searched.
+
+Queries that share no server and no stream with anything that changed keep the estimate they had: a server without a
+change gives every slice the same capacity as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from engine.admission.scenario import Question, Scenario
+from engine.deployment import Constraints, Deployment
+from engine.elements import FloatArray
+from engine.estimation import Alarm, Estimate, estimate
+from engine.intervals import Z, jackknife, standard_error
+from engine.loads import loads_of
+from engine.mace import Mace, mace
+from engine.quantiles import statistic_of
+from engine.reports import Bottleneck
+
+__all__ = ["Evaluation", "Evaluator", "Outcome", "related_queries", "restricted", "sink_events"]
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is expected of one query, by the statistic of its objective (the worst case without one). Seconds."""
+
+    query: str
+    statistic: str
+    bound_s: float | None
+    estimate_s: float
+    low_s: float | None
+    high_s: float | None
+    resolution_s: float
+    bottleneck: Bottleneck | None
+
+    @property
+    def state(self) -> str:
+        """holds, at_risk (only the upper end is over), breached, or none without an objective."""
+        if self.bound_s is None:
+            return "none"
+        if self.estimate_s > self.bound_s:
+            return "breached"
+        return "at_risk" if self.high_s is not None and self.high_s > self.bound_s else "holds"
+
+    @property
+    def upper_s(self) -> float:
+        """Upper end of the interval, or the estimate where there is none."""
+        return self.estimate_s if self.high_s is None else self.high_s
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Outcomes of all queries of a deployment, and the load of its servers.
+
+    `mace` is that of the whole deployment at Mace's width.
+    """
+
+    outcomes: Mapping[str, Outcome]
+    mace: Mace
+    alarm: Alarm
+
+    @cached_property
+    def peaks(self) -> dict[str, float]:
+        """Largest load of every server, as a share of its capacity."""
+        shares = self.mace.load_share
+        return {server.name: float(shares[i].max()) for i, server in enumerate(self.mace.deployment.servers)}
+
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """Mean load of every server over the horizon, as a share of its capacity."""
+        shares = self.mace.load_share
+        return {server.name: float(shares[i].mean()) for i, server in enumerate(self.mace.deployment.servers)}
+
+    def node_peaks(self) -> dict[str, float]:
+        """Largest load of the busiest core of every node."""
+        deployment = self.mace.deployment
+        found: dict[str, float] = {}
+        for server in deployment.servers:
+            if server.node is not None:
+                name = deployment.nodes[server.node].id
+                found[name] = max(found.get(name, 0.0), self.peaks[server.name])
+        return found
+
+
+class Evaluator:
+    """Runs the models for one question, and remembers what runs now."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+
+    @cached_property
+    def before(self) -> Evaluation:
+        """What runs now."""
+        return self._evaluate(self.question.running, self.question.running.queries, {})
+
+    def full(self, scenario: Scenario) -> Evaluation:
+        """A scenario in full, with intervals."""
+        related = related_queries(scenario.deployment, self.question.running, scenario.touched)
+        return self._evaluate(scenario.deployment, related, self.before.outcomes)
+
+    def _evaluate(
+        self, deployment: Deployment, queries: Collection[str], known: Mapping[str, Outcome]
+    ) -> Evaluation:
+        every = self.question.mace_every
+        part = restricted(deployment, queries)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            running = pool.submit(estimate, part, mace_every=every, intervals=False)
+            margins = _Margins(part.coarsened(every))
+            estimated: Estimate = running.result()
+        outcomes = dict(known)
+        for query, report in estimated.queries.items():
+            margin = margins.of(query, report.statistic)
+            width = None if margin is None else margin + part.subinterval_s
+            outcomes[query] = Outcome(
+                query=query,
+                statistic=report.statistic,
+                bound_s=report.bound_s,
+                estimate_s=report.estimate_s,
+                low_s=None if width is None else max(0.0, report.estimate_s - width),
+                high_s=None if width is None else report.estimate_s + width,
+                resolution_s=report.resolution_s,
+                bottleneck=report.bottleneck,
+            )
+        return Evaluation(
+            {query: outcomes[query] for query in deployment.queries},
+            mace(deployment.coarsened(every)),
+            estimated.alarm,
+        )
+
+
+class _Margins:
+    """Half widths of the intervals: the jackknife at Mace's width, where Flow costs a fraction of what it does at w/4.
+
+    How far an estimate moves when a batch is left out does not depend on how finely time is cut.
+    """
+
+    def __init__(self, coarse: Deployment) -> None:
+        self._runs = jackknife(coarse, slices=1)
+        self._weights = sink_events(coarse) if self._runs.flows else {}
+        self._covered = {
+            operator.query for operator in coarse.operators if any(len(entry.batches) >= 2 for entry in operator.inputs)
+        }
+
+    def of(self, query: str, statistic: str) -> float | None:
+        """Three standard errors, in seconds; None where no input of the query has batches."""
+        if query not in self._covered:
+            return None
+        replicates = [statistic_of(run.by_query[query], self._weights[query], statistic) for run in self._runs.flows]
+        return Z * float(standard_error(replicates))
+
+
+def sink_events(deployment: Deployment) -> dict[str, FloatArray]:
+    """Events at each query's sinks, per subinterval."""
+    graph = deployment.graph
+    sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
+    chosen = np.flatnonzero(graph.query_sink)
+    sinks[graph.query[chosen], chosen] = 1.0
+    return dict(zip(deployment.queries, loads_of(deployment).outputs(sinks), strict=True))
+
+
+def related_queries(after: Deployment, before: Deployment, touched: Collection[str]) -> tuple[str, ...]:
+    """Queries whose estimate can differ: those tied to `touched` through servers or streams, before or after.
+
+    Operators without a query tie everything together that they touch, as a query would.
+    """
+    groups = _Groups()
+    for deployment in (after, before):
+        for link in deployment.links:
+            # Two queries on a link share nodes at both its ends unless they only pass it; tie its ends together.
+            if link.bandwidth_bytes_s is not None:
+                groups.join(("node", link.source), ("node", link.target))
+        for operator in deployment.operators:
+            own = ("query", operator.query or f"\0{operator.id}")
+            for replica in operator.replicas:
+                groups.join(own, ("node", replica.node))
+            for entry in operator.inputs:
+                i = deployment.operator_index.get(entry.source)
+                if i is not None:
+                    upstream = deployment.operators[i]
+                    groups.join(own, ("query", upstream.query or f"\0{upstream.id}"))
+    roots = {groups.root(("query", query)) for query in touched}
+    return tuple(query for query in after.queries if groups.root(("query", query)) in roots)
+
+
+class _Groups:
+    """Disjoint sets of names."""
+
+    def __init__(self) -> None:
+        self._above: dict[Any, Any] = {}
+
+    def root(self, name: Any) -> Any:
+        while (above := self._above.setdefault(name, name)) != name:
+            self._above[name] = self._above[above]
+            name = above
+        return name
+
+    def join(self, a: Any, b: Any) -> None:
+        self._above[self.root(a)] = self.root(b)
+
+
+def restricted(deployment: Deployment, queries: Collection[str]) -> Deployment:
+    """Only the operators of some queries, which must be tied to no others; operators without a query stay."""
+    if set(queries) >= set(deployment.queries):
+        return deployment
+    kept = set(queries)
+    return replace(
+        deployment,
+        operators=tuple(op for op in deployment.operators if op.query is None or op.query in kept),
+        objectives=tuple(objective for objective in deployment.objectives if objective.query in kept),
+        priorities={},
+        constraints=Constraints(),
+        plans={},
+    )
+

@@ -1,0 +1,134 @@
+"""Search: one operator elsewhere; or the candidate placed again, where it had asked for certain nodes.
+
+Operators on the bottlenecks of the late queries are tried on every other core: first by the peak excess of the cores
+they would leave and join, then the best few by Flow, then in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.admission.changes import Change
+from engine.admission.nodes import replaced
+from engine.admission.reasons import reasons_of
+from engine.admission.scenario import Scenario
+from engine.admission.screen import servers_of_query
+from engine.admission.search import Search, Settled
+from engine.deployment import Deployment
+from engine.elements import FloatArray
+from engine.loads import loads_of
+from engine.placement.scan import loaded_peaks
+
+__all__ = ["one_move", "placed_again"]
+
+
+def one_move(search: Search, *, neighbours: bool) -> Settled | None:
+    """The best move of one operator, of the candidate's or of a running query's."""
+    if search.base is None or search.after is None or search.screen is None:
+        return None
+    search.tell(f"Searching a move of one of {'the running' if neighbours else 'its'} operators")
+    ranked = _ranked(search, search.base, neighbours)[: 2 * search.budget]
+    by_mace = [more for more in ranked if search.mace_passes(more)][: search.budget]
+    return search.first_settled(more for more in by_mace if search.flow_passes(more))
+
+
+def placed_again(search: Search) -> Settled | None:
+    """The candidate on the nodes it would get had it asked for none."""
+    moves = replaced(search)
+    if len(moves) < 2 or not search.flow_passes(moves):
+        return None
+    return search.settle(moves)
+
+
+@dataclass(frozen=True, eq=False)
+class _Board:
+    """Loads of operators and servers of the scenario the search starts from, at Mace's width."""
+
+    coarse: Deployment
+    operator_load: FloatArray  # (m, d)
+    server_load: FloatArray  # (n, d)
+    budget: FloatArray  # (n, 1) or (n, d)
+    excess: FloatArray  # (n,) peak excess now, in subintervals of work
+
+
+def _board(search: Search, base: Scenario) -> _Board:
+    coarse = base.deployment.coarsened(search.question.mace_every)
+    loads = loads_of(coarse)
+    server_load = np.ascontiguousarray(loads.by_time.T)
+    budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)
+    excess, _ = loaded_peaks(server_load, np.zeros(coarse.subintervals), budget)
+    return _Board(coarse, loads.operators().load, server_load, budget, excess)
+
+
+def _ranked(search: Search, base: Scenario, neighbours: bool) -> list[list[Change]]:
+    """Moves off the bottlenecks, the best first by what the late queries would then wait for."""
+    board = _board(search, base)
+    limits = _limits(search, board.coarse)
+    found: list[tuple[float, float, int, list[Change]]] = []
+    for j, hot in _movable(search, base, neighbours):
+        operator = board.coarse.operators[j]
+        left, _ = loaded_peaks(board.server_load[[hot]], -board.operator_load[j], board.budget[[hot]])
+        targets = _targets(search, base, j)
+        joined_s, _ = loaded_peaks(board.server_load[targets], board.operator_load[j], board.budget[targets])
+        for target, excess in zip(targets, joined_s, strict=True):
+            after = board.excess.copy()
+            after[hot], after[target] = left[0], excess
+            score = max((after[servers].max(initial=0.0) / limit for servers, limit in limits), default=0.0)
+            server = board.coarse.servers[target]
+            node = board.coarse.nodes[server.node or 0].id
+            change = {"kind": "move", "operator": operator.id, "node": node, "core": server.core}
+            found.append((float(score), float(excess), len(found), [change]))
+    return [more for _, _, _, more in sorted(found, key=lambda item: item[:3])]
+
+
+def _limits(search: Search, coarse: Deployment) -> list[tuple[np.ndarray, float]]:
+    """Servers of every query with an objective, and what it may wait there, as the screen has it."""
+    if search.screen is None:
+        return []
+    return [
+        (servers_of_query(coarse, objective.query), search.screen.limit_s(objective.query, objective.bound_s))
+        for objective in coarse.objectives
+    ]
+
+
+def _movable(search: Search, base: Scenario, neighbours: bool) -> Iterator[tuple[int, int]]:
+    """Operators in one piece on the bottleneck of a query that is late or at risk, and that server."""
+    deployment, own = base.deployment, search.question.candidate.query
+    pinned = deployment.constraints.pin
+    hot = _hot_servers(search, base)
+    layout = deployment.layout
+    for server in hot:
+        for r in np.flatnonzero(layout.rep_server == server):
+            j = int(layout.rep_operator[r])
+            operator = deployment.operators[j]
+            whole = len(operator.replicas) == 1 and operator.id not in pinned
+            if whole and (operator.query != own if neighbours else operator.query == own):
+                yield j, server
+
+
+def _hot_servers(search: Search, base: Scenario) -> list[int]:
+    if search.after is None:
+        return []
+    reasons = reasons_of(search.question, base, search.evaluator.before, search.after)
+    names = {reason.where for reason in reasons if reason.severity == "bad" or reason.review}
+    return [i for i, server in enumerate(base.deployment.servers) if server.name in names and server.node is not None]
+
+
+def _targets(search: Search, base: Scenario, j: int) -> list[int]:
+    """Servers that operator `j` may move to."""
+    deployment = base.deployment
+    operator, limits = deployment.operators[j], deployment.constraints
+    apart = {name for group in limits.apart if operator.id in group for name in group} - {operator.id}
+    out = {replica.node for op in deployment.operators if op.id in apart for replica in op.replicas}
+    out |= set(search.question.policy.closed_nodes) | set(limits.forbid.get(operator.id, ()))
+    here = (operator.replicas[0].node, operator.replicas[0].core)
+    found = []
+    for i, server in enumerate(deployment.servers):
+        if server.node is not None:
+            node = deployment.nodes[server.node].id
+            if node not in out and (node, server.core) != here:
+                found.append(i)
+    return found

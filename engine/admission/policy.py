@@ -1,0 +1,86 @@
+"""What an operator of the cluster has decided about admission in general."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD, Field, Flag, Listed, Number, Table, Text
+
+__all__ = ["Policy", "read_policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules of admission.
+
+    Attributes
+    ----------
+    review_at_risk : bool
+        A person decides where an estimate holds but the upper end of its interval does not.
+    review_assumed : bool
+        A person decides where statistics of the candidate are assumed, or measured on too few events.
+    min_events : float
+        An operator's statistics count as measured from so many events on.
+    may_move_neighbours : bool
+        Whether operators of running queries may be moved to make room.
+    max_mean_load : float
+        Share of its capacity that a server may be given on average over the horizon.
+    start_horizon_share : float
+        A later start must leave at least this share of the horizon to be judged on.
+    full_evaluations : int
+        Runs of Flow that each search may spend.
+    closed_nodes : tuple of str
+        Nodes that take nothing new (draining).
+    choices : bool
+        Whether to search for choices at all.
+    """
+
+    review_at_risk: bool = True
+    review_assumed: bool = False
+    min_events: float = 100.0
+    may_move_neighbours: bool = True
+    max_mean_load: float = 1.0
+    start_horizon_share: float = 0.25
+    full_evaluations: int = 5
+    closed_nodes: tuple[str, ...] = ()
+    choices: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The policy as JSON."""
+        return asdict(self) | {"closed_nodes": list(self.closed_nodes)}
+
+
+_POLICY = Table(
+    "a policy",
+    Field("review_at_risk", Flag()),
+    Field("review_assumed", Flag()),
+    Field("min_events", Number(least=0)),
+    Field("may_move_neighbours", Flag()),
+    Field("max_mean_load", Number(above=0)),
+    Field("start_horizon_share", Number(above=0)),
+    Field("full_evaluations", Number(least=1, whole=True)),
+    Field("closed_nodes", Listed(Text())),
+    Field("choices", Flag()),
+)
+
+
+def read_policy(document: Any, *, path: str = "policy") -> Policy:
+    """A policy from its document; what is not given is as `Policy` has it.
+
+    Raises
+    ------
+    DocumentError
+        With every fault.
+    """
+    faults: list[Fault] = []
+    record = _POLICY.read(document, "", path, faults)
+    if record is not BAD and not faults and record.get("start_horizon_share", 0.0) > 1.0:
+        message = f"start_horizon_share is {record['start_horizon_share']:g}; allowed: a number above 0 and up to 1"
+        faults.append(Fault(f"{path}.start_horizon_share", message))
+    if faults:
+        raise DocumentError(faults, "policy")
+    if "closed_nodes" in record:
+        record["closed_nodes"] = tuple(record["closed_nodes"])
+    return Policy(**record)

@@ -1,0 +1,249 @@
+"""Why: what an evaluation says for and against a candidate, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.admission.evaluation import Evaluation, Outcome
+from engine.admission.scenario import Question, Scenario
+from engine.admission.words import against, counted, listed, load, percent, seconds, seconds_of, statistic_words
+from engine.elements import Operator
+
+__all__ = ["Reason", "evidence_of", "reasons_of", "tolerance_s"]
+
+_SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
+_WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
+_MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One finding.
+
+    `severity` is bad (it speaks against admission), watch (a person may want to look), info, or ok. `value` and `bound`
+    are in `unit`; `where` is a server; `when_p` counts Mace's subintervals from 1, `when_s` is where that one begins.
+    `review` tells that the policy wants a person to decide because of it.
+    """
+
+    code: str
+    severity: str
+    kind: str
+    id: str
+    message: str
+    bound: float | None = None
+    value: float | None = None
+    unit: str = "s"
+    where: str | None = None
+    when_p: int | None = None
+    when_s: float | None = None
+    review: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, with the subject as one object."""
+        plain = asdict(self)
+        return {
+            "code": plain.pop("code"),
+            "severity": plain.pop("severity"),
+            "subject": {"kind": plain.pop("kind"), "id": plain.pop("id")},
+        } | plain
+
+
+def reasons_of(question: Question, scenario: Scenario, before: Evaluation, after: Evaluation) -> tuple[Reason, ...]:
+    """Every finding about a scenario, the most serious first; in each class in a fixed order."""
+    found = [
+        *_objectives(question, scenario, before, after),
+        *_overloads(question, scenario, before, after),
+        *_placement(scenario),
+        *_statistics(question),
+        *_alarm(after),
+    ]
+    if not any(reason.severity == "bad" for reason in found):
+        found += _holding(question, after)
+    return tuple(sorted(found, key=lambda reason: _SERIOUS[reason.severity]))
+
+
+def tolerance_s(outcome: Outcome) -> float:
+    """By how much a query that is over already may get worse unblamed: 1 % of its bound, or a slice if that is more."""
+    return max(_WORSE_SHARE * (outcome.bound_s or 0.0), outcome.resolution_s)
+
+
+def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
+    """How many operators rest on assumed, predicted and measured statistics; without evidence they are assumed."""
+    counts = {"assumed": 0, "predicted": 0, "measured": 0}
+    for operator in operators:
+        counts[operator.evidence.kind if operator.evidence else "assumed"] += 1
+    return counts
+
+
+def _objectives(question: Question, scenario: Scenario, before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+    name = question.candidate.query
+    own = after.outcomes[name]
+    if own.bound_s is None:
+        message = f"{name} has no objective: only its effect on the others is judged"
+        yield Reason("no_objective", "info", "query", name, message, value=own.estimate_s)
+    elif own.state == "breached":
+        verb = f"{name} would miss its objective: its {statistic_words(own.statistic)} would be {against(own)}"
+        message = f"{verb}{_cause(name, scenario, after, own)}"
+        yield _about("objective_breached", "bad", own, message, question)
+    elif own.state == "at_risk":
+        message = f"{name} may miss its objective: {_up_to(own)}"
+        yield _about("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
+    for query in question.running.queries:
+        reason = _neighbour(question, scenario, before.outcomes[query], after)
+        if reason:
+            yield reason
+
+
+def _neighbour(question: Question, scenario: Scenario, was: Outcome, after: Evaluation) -> Reason | None:
+    now = after.outcomes[was.query]
+    worse_s = now.estimate_s - was.estimate_s
+    if now.state == "breached" and was.state != "breached":
+        cause = _cause(question.candidate.query, scenario, after, now)
+        message = f"{was.query} would miss its objective: {_from_to(was, now)}{cause}"
+        return _about("neighbour_breached", "bad", now, message, question)
+    if now.state == "breached" and worse_s > tolerance_s(now):
+        already = f"{was.query} misses its objective already and would get worse"
+        return _about("neighbour_breached", "bad", now, f"{already}: {_from_to(was, now)}", question)
+    if now.state == "breached":
+        change = "stays as it is" if worse_s <= 0 else f"gets worse by only {seconds(worse_s)[0]}"
+        message = f"{was.query} misses its objective already ({against(was)}) and {change}"
+        return _about("neighbour_already_over", "info", now, message, question)
+    if now.state == "at_risk":
+        news = was.state != "at_risk" or now.upper_s - was.upper_s > tolerance_s(now)
+        message = f"{was.query} {'may miss its objective' if news else 'is at risk already'}: {_up_to(now)}"
+        review = news and question.policy.review_at_risk
+        return _about("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
+    return None
+
+
+def _about(
+    code: str, severity: str, outcome: Outcome, message: str, question: Question, *, review: bool = False
+) -> Reason:
+    """A reason about a query's objective, with the place and time of its bottleneck."""
+    found = outcome.bottleneck
+    width_s = question.running.subinterval_s * question.mace_every
+    value = outcome.upper_s if code.endswith("at_risk") else outcome.estimate_s
+    return Reason(
+        code,
+        severity,
+        "query",
+        outcome.query,
+        message,
+        bound=outcome.bound_s,
+        value=value,
+        where=found.server if found else None,
+        when_p=found.at_p if found else None,
+        when_s=(found.at_p - 1) * width_s if found else None,
+        review=review,
+    )
+
+
+def _from_to(was: Outcome, now: Outcome) -> str:
+    first, last, bound = seconds(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
+    if was.estimate_s < was.resolution_s:
+        first = seconds_of(was)
+    return f"its {statistic_words(now.statistic)} would go from {first} to {last}, against {bound}"
+
+
+def _up_to(outcome: Outcome) -> str:
+    estimate, high, bound = seconds(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
+    about = f"its {statistic_words(outcome.statistic)} is estimated at"
+    return f"{about} {estimate} but may be up to {high}, against {bound}"
+
+
+def _cause(candidate: str, scenario: Scenario, after: Evaluation, outcome: Outcome) -> str:
+    """Why a query is late, in one clause: the server that holds it up."""
+    found = outcome.bottleneck
+    if found is None:
+        return ""
+    place = found.node or found.server
+    if candidate != outcome.query and found.node in scenario.nodes_of(candidate):
+        return f", because both queries use {place}"
+    return f", because {place} would run at {load(after.peaks[found.server])[0]} of its capacity at peak"
+
+
+def _overloads(question: Question, scenario: Scenario, before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+    """Servers that would be given more than they can ever work off, and peaks above capacity that are new.
+
+    A peak is no fault by itself (that is what latency is estimated for); it is bad where it holds up a late query.
+    """
+    most = question.policy.max_mean_load
+    late = {o.bottleneck.server for o in after.outcomes.values() if o.bottleneck and _newly_late(o, before)}
+    for server in scenario.deployment.servers:
+        name = server.name
+        mean, peak = after.means[name], after.peaks[name]
+        mean_was, peak_was = before.means.get(name, 0.0), before.peaks.get(name, 0.0)
+        kind, subject = "link", name
+        if server.node is not None:
+            kind, subject = "node", scenario.deployment.nodes[server.node].id
+        if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
+            message = f"{name} would be overloaded: its mean load would go from {load(mean_was)[0]} to {load(mean)[0]}"
+            message += f" of its capacity, against {load(most)[0]}"
+            yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
+        elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
+            was, now = load(peak_was, peak)
+            message = f"{name} would be over its capacity at peak: its load would go from {was} to {now}"
+            severity = "bad" if name in late else "info"
+            yield Reason("node_overloaded", severity, kind, subject, message, 1.0, peak, "share", name)
+
+
+def _newly_late(now: Outcome, before: Evaluation) -> bool:
+    """Whether a query misses its objective because of the candidate."""
+    was = before.outcomes.get(now.query)
+    if now.state != "breached":
+        return False
+    return was is None or was.state != "breached" or now.estimate_s - was.estimate_s > tolerance_s(now)
+
+
+def _placement(scenario: Scenario) -> Iterator[Reason]:
+    for operator, node in scenario.altered.items():
+        message = f"{operator} was placed elsewhere: {node} takes nothing new"
+        yield Reason("placement_altered", "watch", "operator", operator, message, unit="", where=node)
+
+
+def _statistics(question: Question) -> Iterator[Reason]:
+    """What the candidate's estimate rests on."""
+    operators, policy = question.candidate.operators, question.policy
+    severity = "watch" if policy.review_assumed else "info"
+    assumed = [op.id for op in operators if op.evidence is None or op.evidence.kind == "assumed"]
+    if assumed:
+        of = counted(len(operators), "operator")
+        message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {listed(assumed)}"
+        yield Reason(
+            "assumed_statistics", severity, "statistic", question.candidate.query, message, 0.0,
+            float(len(assumed)), "operators", review=policy.review_assumed,
+        )  # fmt: skip
+    few = [
+        (op.evidence.events, op.id)
+        for op in operators
+        if op.evidence and op.evidence.kind == "measured" and op.evidence.events < policy.min_events
+    ]
+    if few:
+        fewest, name = min(few)
+        message = f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
+        message += f" ({counted(len(few), 'operator')} below that)" if len(few) > 1 else ""
+        yield Reason(
+            "few_events", severity, "operator", name, message, policy.min_events, fewest, "events",
+            review=policy.review_assumed,
+        )  # fmt: skip
+
+
+def _alarm(after: Evaluation) -> Iterator[Reason]:
+    alarm = after.alarm
+    if alarm.untrusted:
+        over = alarm.flow_over_mace
+        yield Reason("theorem_alarm", "info", "statistic", "mace", alarm.message, 0.05, over, "share")
+
+
+def _holding(question: Question, after: Evaluation) -> list[Reason]:
+    """The objective with the least headroom, if all hold."""
+    judged = [o for o in after.outcomes.values() if o.bound_s is not None]
+    if not judged or any(outcome.state != "holds" for outcome in judged):
+        return []
+    tightest = min(judged, key=lambda o: ((o.bound_s or 1.0) - o.estimate_s) / (o.bound_s or 1.0))
+    room = 1.0 - tightest.estimate_s / (tightest.bound_s or 1.0)
+    what = "The objective holds" if len(judged) == 1 else f"All {len(judged)} objectives hold"
+    message = f"{what}; the closest is {tightest.query} at {against(tightest)} ({percent(room)} headroom)"
+    return [_about("all_hold", "ok", tightest, message, question)]

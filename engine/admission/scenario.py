@@ -1,0 +1,181 @@
+"""What would run: the running deployment, the candidate, and the changes, put together and placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.admission.changes import Change
+from engine.admission.policy import Policy
+from engine.candidate import Candidate
+from engine.deployment import Deployment, Link, Node, Objective, Operator, Replica, Source
+from engine.elements import FloatArray, frozen_array
+from engine.placement.greedy import place
+
+__all__ = ["Question", "Scenario", "largest_node", "scenario_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked: may `candidate` join what runs, under `policy`?
+
+    `mace_every` subintervals of `running` make one of Mace's (1 if it is at Mace's own width).
+    """
+
+    running: Deployment
+    candidate: Candidate
+    policy: Policy
+    mace_every: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """An answer in the making: everything in its place.
+
+    Attributes
+    ----------
+    deployment : Deployment
+        What would run.
+    changes : tuple of dict
+        The changes it rests on.
+    altered : mapping
+        Nodes asked for that could not be had, by operator of the candidate.
+    touched : frozenset of str
+        Queries whose operators differ from what runs; always with the candidate.
+    start_p : int
+        First subinterval (from 1) in which the candidate reads.
+    """
+
+    deployment: Deployment
+    changes: tuple[Change, ...]
+    altered: Mapping[str, str]
+    touched: frozenset[str]
+    start_p: int
+
+    def replicas_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
+        """Where the operators of `query` would be."""
+        operators = self.deployment.operators
+        return {operators[i].id: operators[i].replicas for i in self.deployment.operators_of(query)}
+
+    def nodes_of(self, query: str) -> tuple[str, ...]:
+        """Nodes that `query` would use, in the order of the fleet."""
+        used = {replica.node for replicas in self.replicas_of(query).values() for replica in replicas}
+        return tuple(node.id for node in self.deployment.nodes if node.id in used)
+
+
+def scenario_of(question: Question, changes: Sequence[Change] = ()) -> Scenario:
+    """Apply `changes`, let the candidate join, and place what has no place.
+
+    Raises
+    ------
+    InfeasibleError
+        If an operator of the candidate fits no node.
+    """
+    deployment, candidate = question.running, question.candidate
+    operators, altered = _openly_placed(candidate.operators, question.policy.closed_nodes)
+    start_p = 1
+    for change in changes:
+        if change["kind"] == "add_node":
+            deployment = _with_node(deployment, change)
+        elif change["kind"] == "start_at":
+            start_p = change["p"]
+    sources = {source.id: source for source in (*deployment.sources, *candidate.sources)}
+    share = next((change["share"] for change in changes if change["kind"] == "scale_rate"), 1.0)
+    operators, own = _private_sources(operators, sources, candidate, share, start_p)
+    objective = candidate.objective
+    for change in changes:
+        if change["kind"] == "objective":
+            objective = _objective(change)
+    whole = replace(
+        deployment,
+        operators=deployment.operators + operators,
+        sources=deployment.sources + own,
+        objectives=deployment.objectives + ((objective,) if objective else ()),
+        priorities={**deployment.priorities, candidate.query: candidate.priority},
+    )
+    moves = {c["operator"]: (Replica(c["node"], c["core"]),) for c in changes if c["kind"] == "move"}
+    whole = whole.with_placement(moves) if moves else whole
+    placed = place(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
+    whole = whole.with_placement(placed) if placed else whole
+    touched = {candidate.query} | {op.query for op in deployment.operators if op.id in moves and op.query}
+    altered = {name: node for name, node in altered.items() if name not in moves}
+    return Scenario(whole, tuple(changes), altered, frozenset(touched), start_p)
+
+
+def largest_node(deployment: Deployment) -> Node | None:
+    """The node with the most capacity over all its cores; the first of several."""
+    return max(deployment.nodes, key=node_capacity_cps, default=None)
+
+
+def node_capacity_cps(node: Node) -> float:
+    """Cycles per second of all cores together; the mean where it varies."""
+    return core_capacity_cps(node) * node.cores
+
+
+def core_capacity_cps(node: Node) -> float:
+    """Cycles per second of one core; the mean where it varies."""
+    if node.capacity_cps is not None:
+        return node.capacity_cps
+    return 0.0 if node.capacity_series_cps is None else float(node.capacity_series_cps.mean())
+
+
+def _objective(change: Change) -> Objective:
+    return Objective(change["query"], change["statistic"], change["bound_s"])
+
+
+def _openly_placed(
+    operators: tuple[Operator, ...], closed: Sequence[str]
+) -> tuple[tuple[Operator, ...], dict[str, str]]:
+    """The operators without the places they cannot have, and which those were."""
+    altered = {
+        operator.id: next(replica.node for replica in operator.replicas if replica.node in closed)
+        for operator in operators
+        if any(replica.node in closed for replica in operator.replicas)
+    }
+    return tuple(replace(op, replicas=()) if op.id in altered else op for op in operators), altered
+
+
+def _with_node(deployment: Deployment, change: Change) -> Deployment:
+    """One more node, connected as the node it is modelled on is; to that one by the worst of its links."""
+    like = deployment.nodes[deployment.node_index[change["like"]]]
+    name = change["id"]
+    node = replace(
+        like, id=name, capacity_cps=change["capacity_cps"], capacity_series_cps=None, cores=change["cores"], labels={}
+    )
+    links = [replace(link, source=name) for link in deployment.links if link.source == like.id]
+    links += [replace(link, target=name) for link in deployment.links if link.target == like.id]
+    if links:
+        limits = [link.bandwidth_bytes_s for link in links if link.bandwidth_bytes_s is not None]
+        bandwidth, delay_s = min(limits, default=None), max(link.delay_s for link in links)
+        links += [Link(a, b, bandwidth, delay_s) for a, b in ((like.id, name), (name, like.id))]
+    return replace(deployment, nodes=(*deployment.nodes, node), links=(*deployment.links, *links))
+
+
+def _private_sources(
+    operators: tuple[Operator, ...], sources: Mapping[str, Source], candidate: Candidate, share: float, start_p: int
+) -> tuple[tuple[Operator, ...], tuple[Source, ...]]:
+    """The candidate's operators and the sources it brings, once its rate is cut or its start put off.
+
+    It then reads copies of its own, ``source@query``, so that nobody else's load changes.
+    """
+    if share == 1.0 and start_p == 1:
+        return operators, candidate.sources
+    suffix = f"@{candidate.query}"
+    brought = {source.id for source in candidate.sources}
+    read = dict.fromkeys(e.source for op in operators for e in op.inputs if e.source in sources)
+    names = {name: name if name.endswith(suffix) and name in brought else name + suffix for name in read}
+    copies = tuple(Source(names[name], _cut(sources[name], share, start_p)) for name in read)
+    return tuple(_renamed(operator, names.get) for operator in operators), copies
+
+
+def _cut(source: Source, share: float, start_p: int) -> FloatArray:
+    arrivals = np.array(source.arrivals) * share
+    arrivals[: start_p - 1] = 0.0
+    return frozen_array(arrivals)
+
+
+def _renamed(operator: Operator, name_of: Callable[[str], str | None]) -> Operator:
+    inputs = tuple(replace(entry, source=name_of(entry.source) or entry.source) for entry in operator.inputs)
+    return replace(operator, inputs=inputs)

@@ -1,0 +1,143 @@
+"""Cheap answers to "would this scenario pass?", for searches: by Mace, and by Flow at Mace's width.
+
+Both are calibrated on the scenario the search starts from, where the full estimate with its interval is known: what the
+screen says of a query is scaled to the upper end it had there. A search trusts neither; it confirms in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.admission.evaluation import Evaluation, Outcome, related_queries, restricted, sink_events
+from engine.admission.reasons import tolerance_s
+from engine.admission.scenario import Question, Scenario
+from engine.deployment import Deployment
+from engine.elements import FloatArray, IntArray
+from engine.flow import flow
+from engine.mace import Mace, mace
+from engine.quantiles import statistic_of
+
+__all__ = ["Screen", "servers_of_query"]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """From a screen's value to the upper end of the full estimate."""
+
+    upper_s: float
+    screened_s: float
+    width_s: float
+
+    def upper(self, value_s: float) -> float:
+        # Below the width of a subinterval a ratio says nothing; there the difference is kept.
+        if self.screened_s > self.width_s:
+            return value_s * self.upper_s / self.screened_s
+        return value_s + self.upper_s - self.screened_s
+
+
+class Screen:
+    """Screens scenarios of one question."""
+
+    def __init__(self, question: Question, before: Evaluation, base: Scenario, after: Evaluation) -> None:
+        self._question, self._before, self._after = question, before, after
+        self._every = question.mace_every
+        self._width_s = question.running.subinterval_s * self._every
+        self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
+        coarse = base.deployment.coarsened(self._every)
+        self._mace_scale = self._scales(_mace_values(coarse, mace(coarse), self._judged))
+        self._flow_scale = self._scales(self._flow_values(base))
+
+    def mace_s(self, scenario: Scenario) -> float:
+        """Largest predicted upper end over what is allowed, over all queries and servers; up to 1 it would pass."""
+        coarse = scenario.deployment.coarsened(self._every)
+        found = mace(coarse)
+        return max(
+            self._overshoot(scenario, _mace_values(coarse, found, self._judged), self._mace_scale),
+            self._overload(found),
+        )
+
+    def flow_s(self, scenario: Scenario) -> float:
+        """As `mace_s`, by Flow at Mace's width."""
+        overload = self._overload(mace(scenario.deployment.coarsened(self._every)))
+        return max(self._overshoot(scenario, self._flow_values(scenario), self._flow_scale), overload)
+
+    def limit_s(self, query: str, bound_s: float) -> float:
+        """What the upper end of `query` may be: its bound, or what it has already and is not to be blamed for."""
+        was = self._before.outcomes.get(query)
+        if was is None or was.state == "holds":
+            return bound_s
+        now = self._after.outcomes[query]
+        ratio = self._upper_s(now) / now.estimate_s if now.estimate_s > 0.0 else 1.0
+        if was.state == "breached":
+            return max(bound_s, (was.estimate_s + tolerance_s(was)) * ratio)
+        return max(bound_s, was.upper_s + tolerance_s(was))
+
+    def _upper_s(self, outcome: Outcome) -> float:
+        return outcome.upper_s if self._question.policy.review_at_risk else outcome.estimate_s
+
+    def _scales(self, values: dict[str, float]) -> dict[str, _Scale]:
+        return {
+            query: _Scale(self._upper_s(self._after.outcomes[query]), value, self._width_s)
+            for query, value in values.items()
+        }
+
+    def _overshoot(self, scenario: Scenario, values: dict[str, float], scales: dict[str, _Scale]) -> float:
+        worst = 0.0
+        for query, value in values.items():
+            objective = scenario.deployment.objective_of(query)
+            if objective is not None:
+                limit_s = self.limit_s(query, objective.bound_s)
+                worst = max(worst, scales[query].upper(value) / limit_s)
+        return worst
+
+    def _overload(self, found: Mace) -> float:
+        """Largest mean load over what the policy allows, of servers that get more than they have now."""
+        means = found.load_share.mean(axis=1)
+        worst = 0.0
+        for i, server in enumerate(found.deployment.servers):
+            if means[i] > self._before.means.get(server.name, 0.0) * 1.01:
+                worst = max(worst, float(means[i]) / self._question.policy.max_mean_load)
+        return worst
+
+    def _flow_values(self, scenario: Scenario) -> dict[str, float]:
+        related = set(related_queries(scenario.deployment, self._question.running, scenario.touched))
+        coarse = restricted(scenario.deployment, related).coarsened(self._every)
+        run = flow(coarse)
+        weights = sink_events(coarse)
+        values = {}
+        for query in self._judged:
+            if query in related:
+                values[query] = statistic_of(run.by_query[query], weights[query], _statistic(coarse, query))
+        return values
+
+
+def _statistic(deployment: Deployment, query: str) -> str:
+    objective = deployment.objective_of(query)
+    return objective.statistic if objective else "worst"
+
+
+def _mace_values(coarse: Deployment, found: Mace, queries: list[str]) -> dict[str, float]:
+    """The statistic of each query's objective, of the largest Mace over its servers."""
+    weights: dict[str, FloatArray] = {}
+    values = {}
+    for query in queries:
+        servers = servers_of_query(coarse, query)
+        statistic = _statistic(coarse, query)
+        if statistic == "worst":
+            values[query] = float(found.worst_s[servers].max(initial=0.0))
+            continue
+        weights = weights or sink_events(coarse)
+        series = found.mace_s[servers].max(axis=0, initial=0.0)
+        values[query] = statistic_of(series, weights[query], statistic)
+    return values
+
+
+def servers_of_query(deployment: Deployment, query: str) -> IntArray:
+    """Servers that the operators of `query` are on, and the links into them."""
+    layout = deployment.layout
+    replicas = np.flatnonzero(np.isin(layout.rep_operator, deployment.operators_of(query)))
+    hops = np.flatnonzero(np.isin(np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start)), replicas))
+    links = layout.hop_server[hops]
+    return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))
