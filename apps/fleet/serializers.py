@@ -13,6 +13,7 @@ from apps.fleet.models import Cluster, Node
 __all__ = [
     "ClusterSerializer",
     "ImportSerializer",
+    "InClusterSerializer",
     "LinkSerializer",
     "NodeSerializer",
     "NumberField",
@@ -51,7 +52,7 @@ class ClusterSerializer(StrictSerializer):
     updated_at = serializers.DateTimeField(read_only=True)
 
 
-class _InCluster(StrictSerializer):
+class InClusterSerializer(StrictSerializer):
     """Something that belongs to a cluster for good: `cluster` is given once, when it is created."""
 
     id = serializers.IntegerField(read_only=True)
@@ -69,7 +70,7 @@ class _InCluster(StrictSerializer):
         return found
 
 
-class PoolSerializer(_InCluster):
+class PoolSerializer(InClusterSerializer):
     """A node pool: what new nodes of a kind are like."""
 
     name = serializers.CharField()
@@ -82,7 +83,7 @@ class PoolSerializer(_InCluster):
     updated_at = serializers.DateTimeField(read_only=True)
 
 
-class NodeSerializer(_InCluster):
+class NodeSerializer(InClusterSerializer):
     """A node. `state` is changed by its actions: drain, activate, offline."""
 
     pool = serializers.CharField(help_text="Name of a pool of the cluster.")
@@ -108,7 +109,7 @@ class NodeSerializer(_InCluster):
         return values
 
 
-class LinkSerializer(_InCluster):
+class LinkSerializer(InClusterSerializer):
     """A directed link between two nodes, `from` and `to`."""
 
     bandwidth_bytes_s = NumberField(required=False, allow_null=True, help_text="null: no limit.")

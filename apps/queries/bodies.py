@@ -174,10 +174,8 @@ def evidence_of(inputs: Iterable[OperatorInput]) -> dict[str, Any]:
     weakest = min(inputs, key=lambda entry: (ranks[Evidence(entry.evidence)], entry.events), default=None)
     if weakest is None:
         return {"kind": Evidence.ASSUMED.value, "events": 0}
-    evidence: dict[str, Any] = {"kind": str(weakest.evidence), "events": weakest.events}
-    if weakest.measured_at:
-        evidence["age_s"] = max(0.0, (timezone.now() - weakest.measured_at).total_seconds())
-    return evidence
+    # Without its age: what is shown of a version must not change with the clock alone.
+    return {"kind": str(weakest.evidence), "events": weakest.events}
 
 
 def latest_version(query: Query) -> QueryVersion | None:

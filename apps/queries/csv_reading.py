@@ -21,6 +21,8 @@ __all__ = ["Column", "Inspection", "Problem", "Reading", "inspect", "read_trace"
 FloatArray = npt.NDArray[np.float64]
 
 MAX_ROWS = 2_000_000
+# So that the sum of a horizon stays far from where floats lose whole events.
+MOST_PER_COUNT = 1e12
 SHOWN_PROBLEMS = 20
 PREVIEW_ROWS = 10
 _SAMPLE_ROWS = 1000
@@ -155,7 +157,7 @@ def read_trace(
     counts = None
     if count_column is not None:
         counts, bad_counts = _parsed(cells[1], _count)
-        found.add(lines, bad_counts, count_column, cells[1], "is not a count; allowed is a number of at least 0")
+        found.add(lines, bad_counts, count_column, cells[1], "is not a count; allowed is a number from 0 to 1e12")
         bad |= bad_counts
         counts = counts[~bad]
     return _reading(times[~bad], counts, len(lines), lines, found)
@@ -223,7 +225,7 @@ def _parsed(cells: list[str], parse: Callable[[str], float]) -> tuple[FloatArray
 def _count(cell: str) -> float:
     value = float(cell)
     # The comparison is also false for NaN; float() takes underscores, people do not write them in tables.
-    if not 0 <= value < float("inf") or "_" in cell:
+    if not 0 <= value <= MOST_PER_COUNT or "_" in cell:
         raise ValueError(cell)
     return value
 

@@ -61,7 +61,7 @@ def source_name(source: str, query: str, private: bool) -> str:
     return f"{source}@{query}" if private else source
 
 
-def private_arrivals(values: FloatArray, *, rate_private: bool, start_s: float, slice_s: float) -> FloatArray:
+def private_arrivals(values: FloatArray, *, rate_share: float, start_s: float, slice_s: float) -> FloatArray:
     """A query's share of a source's events per slice; nothing before its start."""
     late = np.arange(len(values)) * slice_s < start_s - 1e-9 * slice_s
     return frozen_array(np.where(late, 0.0, values * rate_share))

@@ -1,0 +1,219 @@
+"""REST: queries, their versions and statistics, arrivals, and clusters as documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.core.api import ApiMixin
+from apps.core.errors import Malformed
+from apps.fleet.api import ServiceViewSet
+from apps.fleet.selectors import cluster_by_slug
+from apps.queries import services
+from apps.queries.filters import ArrivalFilter, QueryFilter
+from apps.queries.models import ArrivalSeries, Query, QueryVersion
+from apps.queries.selectors import (
+    arrivals_chart,
+    arrivals_listed,
+    queries_listed,
+    version_current,
+    version_numbered,
+    versions_listed,
+)
+from apps.queries.serializers import (
+    ArrivalCreateSerializer,
+    ArrivalSerializer,
+    DocumentImportSerializer,
+    DocumentSerializer,
+    InspectionSerializer,
+    InspectSerializer,
+    QueryDetailSerializer,
+    QuerySerializer,
+    StatisticsSerializer,
+    VersionSerializer,
+)
+
+__all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
+
+_VERSION = OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest.")
+_POINTS = OpenApiParameter("points", int, description="At most so many points, 1 to 5000.", default=500)
+
+
+class QueryViewSet(ServiceViewSet):
+    """Continuous queries. Whether one may run is decided by an admission; here it is described and stopped."""
+
+    queryset = Query.objects.none()
+    filterset_class = QueryFilter
+    ordering = "name"
+    row_keyword = "query"
+    service_update = staticmethod(services.query_update)
+    service_delete = staticmethod(services.query_delete)
+    scopes = {"put_statistics": "ingest"}
+
+    def get_queryset(self) -> Any:
+        return queries_listed()
+
+    def get_serializer_class(self) -> type:
+        return QuerySerializer if self.action == "list" else QueryDetailSerializer
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        body = {"operators": values.pop("operators")}
+        return services.query_create(body=body, user=self.request.user, **values)
+
+    @extend_schema(responses=VersionSerializer(many=True))
+    @action(detail=True, methods=["get"])
+    def versions(self, request: Request, pk: str | None = None) -> Response:
+        """Every version, newest first."""
+        page = self.paginate_queryset(versions_listed(self.get_object()))
+        return self.get_paginated_response(VersionSerializer(page, many=True).data)
+
+    @extend_schema(request=VersionSerializer, responses={201: VersionSerializer})
+    @versions.mapping.post
+    def create_version(self, request: Request, pk: str | None = None) -> Response:
+        """Add a version. What runs stays as it is until the version is admitted."""
+        query = self.get_object()
+        wanted = VersionSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        values = dict(wanted.validated_data)
+        body = {"operators": values.pop("operators")}
+        version = services.query_version_create(query=query, body=body, user=request.user, **values)
+        shown = VersionSerializer(version_numbered(query, version.number)).data
+        return Response(shown, status=201, headers={"Location": f"{request.path}/{version.number}"})
+
+    @extend_schema(responses=VersionSerializer)
+    @action(detail=True, methods=["get"], url_path=r"versions/(?P<number>[0-9]{1,9})")
+    def version(self, request: Request, pk: str | None = None, number: str = "0") -> Response:
+        """One version with its operators."""
+        return Response(VersionSerializer(version_numbered(self.get_object(), int(number))).data)
+
+    @extend_schema(parameters=[_VERSION], responses=StatisticsSerializer)
+    @action(detail=True, methods=["get"])
+    def statistics(self, request: Request, pk: str | None = None) -> Response:
+        """What is known of each input, with its evidence."""
+        return Response(_statistics(_version(self.get_object(), request.query_params.get("version"))))
+
+    @extend_schema(request=StatisticsSerializer, responses=StatisticsSerializer)
+    @statistics.mapping.put
+    def put_statistics(self, request: Request, pk: str | None = None) -> Response:
+        """Refine statistics; inputs that are not named keep theirs."""
+        query = self.get_object()
+        wanted = StatisticsSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        version = _version(query, wanted.validated_data.get("version"))
+        services.statistics_update(version=version, statistics=wanted.validated_data["statistics"])
+        return Response(_statistics(version))
+
+    @extend_schema(request=None, responses=QueryDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def stop(self, request: Request, pk: str | None = None) -> Response:
+        """Stop a running or waiting query."""
+        return Response(self._shown(services.query_stop(query=self.get_object())))
+
+
+class ArrivalViewSet(
+    ApiMixin,
+    mixins.CreateModelMixin,
+    mixins.RetrieveModelMixin,
+    mixins.DestroyModelMixin,
+    mixins.ListModelMixin,
+    viewsets.GenericViewSet,
+):
+    """Events per slice of each source, from uploaded traces, generators or counts."""
+
+    queryset = ArrivalSeries.objects.none()
+    serializer_class = ArrivalSerializer
+    filterset_class = ArrivalFilter
+    ordering = "source_id"
+
+    def get_queryset(self) -> Any:
+        return arrivals_listed()
+
+    @extend_schema(
+        request={"application/json": ArrivalCreateSerializer, "multipart/form-data": ArrivalCreateSerializer},
+        responses={201: ArrivalSerializer},
+    )
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Store arrivals from a file, an inspected upload, a generator or counts."""
+        wanted = ArrivalCreateSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        stored = _store(dict(wanted.validated_data))
+        shown = ArrivalSerializer(self.get_queryset().get(pk=stored.pk)).data
+        return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
+
+    def perform_destroy(self, instance: ArrivalSeries) -> None:
+        services.arrivals_delete(arrivals=instance)
+
+    @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectionSerializer)
+    @action(detail=False, methods=["post"])
+    def inspect(self, request: Request) -> Response:
+        """Look at a file before storing anything of it: columns, a proposal, lines that cannot be read."""
+        wanted = InspectSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        key, inspection = services.arrivals_inspect(**wanted.validated_data)
+        return Response({"key": key, **inspection.as_dict()})
+
+    @extend_schema(parameters=[_POINTS], responses=OpenApiTypes.OBJECT)
+    @action(detail=True, methods=["get"])
+    def series(self, request: Request, pk: str | None = None) -> Response:
+        """The rate over time, downsampled: mean and highest events/s of each part."""
+        text = request.query_params.get("points", "500")
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 5000):
+            message = f"points is {text!r}; allowed: a whole number from 1 to 5000"
+            raise Malformed(f"{message}.", [("points", message)])
+        return Response(arrivals_chart(self.get_object(), int(text)))
+
+
+class ClusterDocumentView(ApiMixin, APIView):
+    """A cluster as a deployment document."""
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, slug: str) -> Response:
+        """What runs in the cluster, at the width of a slice."""
+        return Response(services.document_export(cluster_by_slug(slug)))
+
+    @extend_schema(request=DocumentSerializer, responses=DocumentImportSerializer)
+    def post(self, request: Request, slug: str) -> Response:
+        """Import nodes, links, arrivals and queries (as drafts) from a document; all of it or, with any fault, none."""
+        cluster = cluster_by_slug(slug)
+        wanted = DocumentSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        done = services.document_import(cluster=cluster, user=request.user, path="document", **wanted.validated_data)
+        return Response(done.as_dict())
+
+
+def _version(query: Query, number: Any) -> QueryVersion:
+    if number is None:
+        return version_current(query)
+    if not str(number).isdigit():
+        raise Malformed(f"version is {number!r}; allowed: a whole number.", [("version", "allowed: a whole number")])
+    return version_numbered(query, int(number))
+
+
+def _statistics(version: QueryVersion) -> dict[str, Any]:
+    return {"version": version.number, "statistics": services.statistics_of(version)}
+
+
+def _store(values: dict[str, Any]) -> ArrivalSeries:
+    if "generator" in values:
+        return services.arrivals_create_from_generator(spec=values.pop("generator"), **values)
+    if "counts" in values:
+        return services.arrivals_create_from_counts(**values)
+    if "file" in values:
+        key, inspection = services.arrivals_inspect(file=values.pop("file"), time_zone=values.get("time_zone", "UTC"))
+        values["key"] = key
+        if "time_column" not in values:
+            hint = f"{inspection.time_column!r} looks like one" if inspection.time_column else "none looks like a time"
+            columns = ", ".join(column.name for column in inspection.columns)
+            message = f"time_column is missing; the file has {columns}; {hint}"
+            raise Malformed(f"{message}.", [("time_column", message)])
+    elif "time_column" not in values:
+        raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
+    return services.arrivals_create_from_upload(**values)

@@ -1,0 +1,285 @@
+"""Storing the arrivals of sources: from uploads, generators and lists of counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+
+import numpy as np
+from django.core.files.base import File
+from django.db import transaction
+
+from apps.core.errors import Conflict, Fault, Malformed
+from apps.core.events import announce
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.queries import series
+from apps.queries.arrival_checks import (
+    check_free,
+    check_length,
+    count_faults,
+    fill_faults,
+    malformed,
+    refuse,
+    source_faults,
+)
+from apps.queries.choices import ArrivalOrigin
+from apps.queries.csv_reading import Inspection, Reading, inspect, read_trace
+from apps.queries.generating import generated
+from apps.queries.models import ArrivalSeries
+from apps.queries.resampling import Counts, Trace, busiest_start, resample
+from apps.queries.selectors import queries_reading
+from apps.queries.times import iso_utc, parser_of, zone_of
+from apps.queries.uploads import text_limit_bytes, upload_keep, upload_open
+from engine.elements import FloatArray
+
+__all__ = [
+    "arrivals_create_from_counts",
+    "arrivals_create_from_generator",
+    "arrivals_create_from_upload",
+    "arrivals_delete",
+    "arrivals_inspect",
+    "arrivals_replace",
+]
+
+
+def arrivals_inspect(*, file: File[Any], time_zone: str = "UTC") -> tuple[str, Inspection]:
+    """Keep an uploaded table and look at it: the key to store it by, and what it seems to hold.
+
+    Raises
+    ------
+    Malformed
+        It is not a table, or damaged.
+    TooLarge
+        It is larger than the limit, as it is or unpacked.
+    """
+    zone_of(time_zone)
+    key = upload_keep(file)
+    with upload_open(key) as upload:
+        return key, inspect(upload.file, limit_bytes=text_limit_bytes(), time_zone=time_zone)
+
+
+@transaction.atomic
+def arrivals_create_from_upload(
+    *,
+    cluster: Cluster,
+    source_id: str,
+    key: str,
+    time_column: str,
+    count_column: str | None = None,
+    time_zone: str = "UTC",
+    time_format: str | None = None,
+    stretch: str = "busiest",
+    fill: str = "",
+    description: str = "",
+    leave_out_problems: bool = False,
+    replace: bool = False,
+) -> ArrivalSeries:
+    """Store a stretch of an uploaded trace, one horizon long.
+
+    Parameters
+    ----------
+    key : str
+        From `arrivals_inspect`.
+    time_column, count_column : str
+        Names of columns. Without a count column every line is one event.
+    time_zone : str
+        Of times that name none.
+    stretch : str
+        `busiest` (the horizon with the most events), `first`, or the time it begins at.
+    fill : str
+        `zero` or `repeat`; needed only where the trace ends before the horizon.
+    leave_out_problems : bool
+        Store the good lines although others cannot be read.
+    replace : bool
+        Replace arrivals of the same source.
+
+    Raises
+    ------
+    Malformed
+        With every fault: lines that cannot be read, columns that do not exist, a trace too short without `fill`.
+    Conflict
+        The source has arrivals already and `replace` is not set.
+    """
+    refuse(source_faults(source_id) + fill_faults(fill))
+    check_free(cluster, source_id, replace)
+    with upload_open(key) as upload:
+        name = upload.name
+        reading = _read(upload.file, time_column, count_column, time_zone, time_format)
+    trace = _whole_trace(reading, leave_out_problems)
+    start_s = _start(trace, stretch, cluster.horizon_s, time_zone)
+    check_length(trace, start_s, cluster, fill)
+    values = resample(trace, start_s=start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
+    spec = {
+        "file": name,
+        "time_column": time_column,
+        "count_column": count_column,
+        "time_zone": time_zone,
+        "stretch": stretch,
+        "fill": fill,
+        "lines": reading.rows,
+        "lines_left_out": reading.problems_total,
+        "step_s": reading.step_s,
+        "notes": list(reading.notes),
+    }
+    return arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=values,
+        origin=ArrivalOrigin.UPLOAD,
+        evidence=Evidence.MEASURED,
+        spec=spec,
+        description=description,
+        starts_at=datetime.fromtimestamp(start_s, UTC),
+    )
+
+
+@transaction.atomic
+def arrivals_create_from_generator(
+    *, cluster: Cluster, source_id: str, spec: Mapping[str, Any], description: str = "", replace: bool = False
+) -> ArrivalSeries:
+    """Generate arrivals: `spec` is `{"kind": "on_off" | "poisson" | "diurnal", "mean_rate_eps": …, "seed": …, …}`.
+
+    Raises
+    ------
+    Malformed
+        With every parameter that is unknown or has a value it does not take.
+    """
+    refuse(source_faults(source_id))
+    check_free(cluster, source_id, replace)
+    values = generated(spec, cluster)
+    return arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=values,
+        origin=ArrivalOrigin.GENERATOR,
+        evidence=Evidence.ASSUMED,
+        spec=dict(spec),
+        description=description,
+    )
+
+
+@transaction.atomic
+def arrivals_create_from_counts(
+    *,
+    cluster: Cluster,
+    source_id: str,
+    counts: Sequence[float],
+    step_s: float | None = None,
+    fill: str = "",
+    description: str = "",
+    origin: str = ArrivalOrigin.DOCUMENT,
+    evidence: str = Evidence.ASSUMED,
+    replace: bool = False,
+) -> ArrivalSeries:
+    """Store counts of events, one per step (a slice of the cluster unless given) from the beginning of the horizon."""
+    faults = source_faults(source_id)
+    step_s = cluster.slice_s if step_s is None else step_s
+    if not (math.isfinite(step_s) and step_s > 0):
+        faults.append(Fault("step_s", f"step_s is {step_s}; allowed: a number above 0"))
+    values = np.asarray(counts, dtype=np.float64)
+    faults += fill_faults(fill) + count_faults(values)
+    refuse(faults)
+    check_free(cluster, source_id, replace)
+    trace = Counts(np.arange(len(values)) * step_s, np.full(len(values), step_s), values)
+    check_length(trace, 0.0, cluster, fill)
+    resampled = resample(trace, start_s=0.0, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
+    return arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=values if len(values) == cluster.slices and step_s == cluster.slice_s else resampled,
+        origin=origin,
+        evidence=evidence,
+        spec={"step_s": step_s, "counts": len(values), "fill": fill},
+        description=description,
+    )
+
+
+@transaction.atomic
+def arrivals_replace(
+    *,
+    cluster: Cluster,
+    source_id: str,
+    values: FloatArray,
+    origin: str,
+    evidence: str = Evidence.ASSUMED,
+    spec: Mapping[str, Any] | None = None,
+    description: str = "",
+    starts_at: datetime | None = None,
+) -> ArrivalSeries:
+    """Store a source's events per slice of the cluster's grid, in the place of what it may have.
+
+    Raises
+    ------
+    Malformed
+        Another number of values than the cluster has slices, a value that is negative, NaN or infinite.
+    """
+    faults = source_faults(source_id) + count_faults(values)
+    if len(values) != cluster.slices:
+        allowed = f"{cluster.slices}, the slices of the cluster's horizon"
+        faults.append(Fault("counts", f"there are {len(values)} values; allowed: {allowed}"))
+    if len(description) > 200:
+        faults.append(Fault("description", f"description has {len(description)} characters; allowed: 200"))
+    refuse(faults)
+    row = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
+    row = row or ArrivalSeries(cluster=cluster, source_id=source_id)
+    row.origin, row.evidence, row.spec, row.description = origin, evidence, dict(spec or {}), description
+    row.slice_s, row.slices, row.starts_at = cluster.slice_s, cluster.slices, starts_at
+    row.data, row.digest = series.pack(values), series.digest(values)
+    row.events, row.peak_eps = float(values.sum()), float(values.max() / cluster.slice_s)
+    row.save()
+    announce(f"cluster:{cluster.slug}")
+    return row
+
+
+@transaction.atomic
+def arrivals_delete(*, arrivals: ArrivalSeries) -> None:
+    """Delete a source's arrivals, unless a query reads them that is not stopped."""
+    names = queries_reading(arrivals)
+    if names:
+        raise Conflict(
+            f"Source {arrivals.source_id!r} is read by {', '.join(names[:8])}. Stop or delete the queries first.",
+            [("", f"query {name} reads it") for name in names],
+        )
+    announce(f"cluster:{arrivals.cluster.slug}")
+    arrivals.delete()
+
+
+def _read(
+    file: BinaryIO, time_column: str, count_column: str | None, time_zone: str, time_format: str | None
+) -> Reading:
+    return read_trace(
+        file,
+        limit_bytes=text_limit_bytes(),
+        time_column=time_column,
+        count_column=count_column or None,
+        time_zone=time_zone,
+        time_format=time_format or None,
+    )
+
+
+def _whole_trace(reading: Reading, leave_out_problems: bool) -> Trace:
+    if reading.problems_total and not leave_out_problems:
+        faults = [Fault(f"file.line[{problem.line}].{problem.column}", str(problem)) for problem in reading.problems]
+        count = "1 line" if reading.problems_total == 1 else f"{reading.problems_total} lines"
+        raise Malformed(f"{count} cannot be read; first: {reading.problems[0]}. Nothing was stored.", faults)
+    if reading.trace is None:
+        raise Malformed("The file has no line that can be used.", [("file", "has no usable line")])
+    return reading.trace
+
+
+def _start(trace: Trace, stretch: str, horizon_s: float, time_zone: str) -> float:
+    if stretch == "busiest":
+        return busiest_start(trace, horizon_s)
+    if stretch == "first":
+        return trace.start_s
+    try:
+        start_s = parser_of("iso", zone_of(time_zone))(stretch)
+    except ValueError:
+        start_s = math.nan
+    if not trace.start_s <= start_s < trace.end_s:
+        allowed = f"busiest, first, or a time from {iso_utc(trace.start_s)} to {iso_utc(trace.end_s)}"
+        raise malformed([Fault("stretch", f"stretch is {stretch!r}; allowed: {allowed}")])
+    return start_s

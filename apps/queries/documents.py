@@ -1,0 +1,288 @@
+"""A whole deployment document into a cluster, and a cluster as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.errors import Fault, Malformed, SluiceError, from_engine, join_path
+from apps.fleet.models import Cluster
+from apps.fleet.services import link_create, link_update, node_create, node_update, pool_create
+from apps.queries.arrivals import arrivals_create_from_counts
+from apps.queries.definitions import query_create, query_version_create
+from apps.queries.running import query_start
+from apps.queries.snapshots import cluster_snapshot
+from engine.deployment import Deployment
+from engine.elements import Input, InputModel, Node, Operator, Source
+from engine.errors import DocumentError
+from engine.export import operator_document
+
+__all__ = ["DocumentImport", "document_export", "document_import"]
+
+DEFAULT_POOL = "imported"
+
+
+@dataclass
+class DocumentImport:
+    """What an import did, or with `dry_run` would do: `node n1`, `source clicks`, `query checkout` and so on."""
+
+    dry_run: bool
+    created: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As REST shows it."""
+        return {name: getattr(self, name) for name in ("dry_run", "created", "updated", "unchanged", "notes")}
+
+
+class _DryRun(Exception):
+    """Ends the transaction of a dry run."""
+
+
+def document_export(cluster: Cluster) -> dict[str, Any]:
+    """What runs in a cluster as a deployment document, at slice width; `document_import` reads it."""
+    return cluster_snapshot(cluster).deployment.to_document()
+
+
+def document_import(
+    *,
+    cluster: Cluster,
+    document: Any,
+    dry_run: bool = False,
+    fill: str = "",
+    query: str = "",
+    start: bool = False,
+    user: User | None = None,
+    path: str = "",
+) -> DocumentImport:
+    """Create what a deployment document describes, all of it or, with any fault, nothing.
+
+    Nodes and links that exist are updated; arrivals of a source that exists are replaced; a query that exists gets a
+    new version. Arrivals are resampled to the cluster's grid. Queries become drafts that ask for its placement.
+
+    Parameters
+    ----------
+    fill : str
+        What follows where the document's arrivals end before the cluster's horizon: `zero` or `repeat`.
+    query : str
+        The query of operators that name none.
+    start : bool
+        Start the queries where the document places them, past admission: for restoring what ran before.
+
+    Raises
+    ------
+    Malformed
+        With every fault of the document, its paths beginning with `path`.
+    """
+    try:
+        deployment = Deployment.parse(document, placed=start)
+    except DocumentError as error:
+        raise from_engine(error, path) from None
+    deployment = _named(deployment, query)
+    faults = _unkept(deployment)
+    if faults:
+        raise _malformed(faults, path)
+    done = DocumentImport(dry_run)
+    try:
+        with transaction.atomic():
+            _Import(cluster, deployment, done, fill, user, path).run(start)
+            if dry_run:
+                raise _DryRun
+    except _DryRun:
+        pass
+    return done
+
+
+def _named(deployment: Deployment, query: str) -> Deployment:
+    if not query:
+        return deployment
+    return replace(deployment, operators=tuple(replace(op, query=op.query or query) for op in deployment.operators))
+
+
+def _unkept(deployment: Deployment) -> list[Fault]:
+    """What a document may say but the console does not keep. Leaving it out silently would change the answers."""
+    faults = []
+    owner = {operator.id: operator.query for operator in deployment.operators}
+    for i, node in enumerate(deployment.nodes):
+        if node.capacity_series_cps is not None:
+            faults.append(
+                Fault(f"nodes[{i}].capacity_series_cps", "a cluster's nodes have one capacity; allowed: capacity_cps")
+            )
+    for i, operator in enumerate(deployment.operators):
+        if not operator.query:
+            faults.append(Fault(f"operators[{i}].query", "query is missing; a cluster keeps operators by query"))
+        for k, entry in enumerate(operator.inputs):
+            if owner.get(entry.source, operator.query) != operator.query:
+                message = (
+                    f"from is {entry.source!r} of query {owner[entry.source]!r}; allowed: a source or the same query"
+                )
+                faults.append(Fault(f"operators[{i}].inputs[{k}].from", message))
+    if deployment.combine.kind != "sum":
+        faults.append(
+            Fault("combine.kind", f"kind is {deployment.combine.kind!r}; a cluster's loads add up, allowed: sum")
+        )
+    if deployment.plans:
+        faults.append(Fault("plans", "a cluster keeps one plan per version; allowed: none"))
+    limits = deployment.constraints
+    if limits.pin or limits.forbid or limits.apart or limits.may_split is not None or limits.max_moves is not None:
+        faults.append(Fault("constraints", "a cluster keeps no constraints; allowed: none"))
+    return faults
+
+
+def _malformed(faults: Sequence[Fault], path: str) -> Malformed:
+    placed = [Fault(join_path(path, fault.path), fault.message) for fault in faults]
+    count = "1 fault" if len(placed) == 1 else f"{len(placed)} faults"
+    return Malformed(
+        f"The document has {count}, nothing was stored; first: {placed[0].path}: {placed[0].message}", placed
+    )
+
+
+class _Import:
+    """One import: sections in order of dependence, faults collected over all rows of a section."""
+
+    def __init__(
+        self, cluster: Cluster, deployment: Deployment, done: DocumentImport, fill: str, user: User | None, path: str
+    ) -> None:
+        self.cluster, self.deployment, self.done = cluster, deployment, done
+        self.fill, self.user, self.path = fill, user, path
+        self.faults: list[Fault] = []
+        self.names = {source.id: _source_name(source.id) for source in deployment.sources}
+
+    def run(self, start: bool) -> None:
+        for i, node in enumerate(self.deployment.nodes):
+            self._attempt(f"nodes[{i}]", lambda node=node: self._node(node))
+        self._refuse()
+        for i in range(len(self.deployment.links)):
+            self._attempt(f"links[{i}]", lambda i=i: self._link(i))
+        for i, source in enumerate(self.deployment.sources):
+            self._attempt(f"sources[{i}]", lambda source=source: self._source(source))
+        self._refuse()
+        for query in self.deployment.queries:
+            self._attempt(f"queries.{query}", lambda query=query: self._query(query, start))
+        self._refuse()
+
+    def _attempt(self, path: str, store: Any) -> None:
+        try:
+            with transaction.atomic():
+                store()
+        except SluiceError as error:
+            self.faults += [Fault(f"{path}.{f.path}" if f.path else path, f.message) for f in error.faults] or [
+                Fault(path, error.message)
+            ]
+
+    def _refuse(self) -> None:
+        if self.faults:
+            raise _malformed(self.faults, self.path)
+
+    def _node(self, node: Node) -> None:
+        known = self.cluster.nodes.select_related("pool", "cluster").filter(name=node.id).first()
+        values: dict[str, Any] = {"capacity_cps": node.capacity_cps, "cores": node.cores, "labels": dict(node.labels)}
+        if known is None:
+            node_create(pool=self._pool(node), name=node.id, **values)
+            self.done.created.append(f"node {node.id}")
+            return
+        values["labels"] = {**known.pool.labels, **known.labels} if not node.labels else values["labels"]
+        if {**known.pool.labels, **known.labels} == values["labels"]:
+            values.pop("labels")
+        self._update("node", node.id, known, values, lambda changed: node_update(node=known, **changed))
+
+    def _pool(self, node: Node) -> Any:
+        name = node.pool or DEFAULT_POOL
+        pool = self.cluster.pools.filter(name=name).first()
+        if pool is None:
+            memory = None if node.memory_bytes is None else round(node.memory_bytes)
+            fields = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": node.price_per_hour}
+            pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)
+            self.done.created.append(f"pool {name}")
+        pool.cluster = self.cluster
+        return pool
+
+    def _link(self, i: int) -> None:
+        link = self.deployment.links[i]
+        nodes = {node.name: node for node in self.cluster.nodes.filter(name__in=[link.source, link.target])}
+        values = {"bandwidth_bytes_s": link.bandwidth_bytes_s, "delay_s": link.delay_s}
+        known = self.cluster.links.filter(source=nodes[link.source], target=nodes[link.target]).first()
+        name = f"{link.source}->{link.target}"
+        if known is None:
+            link_create(source=nodes[link.source], target=nodes[link.target], **values)
+            self.done.created.append(f"link {name}")
+            return
+        self._update("link", name, known, values, lambda changed: link_update(link=known, **changed))
+
+    def _update(self, what: str, name: str, known: Any, values: Mapping[str, Any], store: Any) -> None:
+        changed = {key: value for key, value in values.items() if getattr(known, key) != value}
+        if changed:
+            store(changed)
+        (self.done.updated if changed else self.done.unchanged).append(f"{what} {name}")
+
+    def _source(self, source: Source) -> None:
+        name = self.names[source.id]
+        known = self.cluster.arrivals.filter(source_id=name).first()
+        before = known.digest if known else None
+        stored = arrivals_create_from_counts(
+            cluster=self.cluster,
+            source_id=name,
+            counts=source.arrivals,  # type: ignore[arg-type]
+            step_s=self.deployment.subinterval_s,
+            fill=self.fill,
+            replace=True,
+        )
+        if name != source.id:
+            self.done.notes.append(
+                f"source {source.id} was stored as {name}: it was one query's share of another source"
+            )
+        known_s = self.deployment.subintervals * self.deployment.subinterval_s
+        if known_s > self.cluster.horizon_s * (1 + 1e-9):
+            self.done.notes.append(f"source {name}: the first {self.cluster.horizon_s:g} of {known_s:g} s are kept")
+        if self.deployment.subinterval_s > self.cluster.slice_s:
+            self.done.notes.append(f"source {name} is known at {self.deployment.subinterval_s:g} s only, spread evenly")
+        listed = self.done.unchanged if stored.digest == before else self.done.updated if known else self.done.created
+        listed.append(f"source {name}")
+
+    def _query(self, query: str, start: bool) -> None:
+        operators = [self.deployment.operators[i] for i in self.deployment.operators_of(query)]
+        body = {"operators": [self._operator(operator, query) for operator in operators]}
+        objective = self.deployment.objective_of(query)
+        known = self.cluster.queries.filter(name=query).first()
+        if known is None:
+            told = {"statistic": objective.statistic, "bound_s": objective.bound_s} if objective else None
+            priority = self.deployment.priorities.get(query, 0)
+            known = query_create(
+                cluster=self.cluster, name=query, body=body, objective=told, priority=priority, user=self.user
+            )
+            version = known.versions.get()
+        else:
+            version = query_version_create(query=known, body=body, note="imported", user=self.user)
+        (self.done.created if version.number == 1 else self.done.updated).append(f"query {query}")
+        if start:
+            where = {row.name: row.requested for row in version.operators.all()}
+            query_start(version=version, placement=where)
+
+    def _operator(self, operator: Operator, query: str) -> dict[str, Any]:
+        """An operator by its bare name, its models restated for the cluster's subinterval."""
+        factor = self.cluster.subinterval_s / self.deployment.subinterval_s
+        inputs = tuple(_restated(entry, factor) for entry in operator.inputs)
+        document = operator_document(replace(operator, inputs=inputs, query=None))
+        document["id"] = operator.id.removeprefix(f"{query}/")
+        for entry in document["inputs"]:
+            entry["from"] = self.names.get(entry["from"], entry["from"].removeprefix(f"{query}/"))
+        return document
+
+
+def _source_name(name: str) -> str:
+    """Names of private copies (`clicks@checkout`) are made by snapshots; stored, one is a source like any other."""
+    return name.replace("@", "-").replace("/", "-")
+
+
+def _restated(entry: Input, factor: float) -> Input:
+    """Polynomials for a subinterval `factor` times as long, as `Deployment.coarsened` does it."""
+    if entry.model is None:
+        return entry
+    output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
+    return replace(entry, model=InputModel(output, cycles))

@@ -1,0 +1,236 @@
+"""Queries, versions, statistics and arrivals as REST shows and takes them. Rules beyond types are the services'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.core.api import StrictSerializer
+from apps.core.errors import Malformed
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.fleet.serializers import InClusterSerializer, NumberField
+from apps.queries.bodies import body_of
+from apps.queries.choices import ArrivalOrigin, QueryState
+from apps.queries.models import Query, QueryVersion
+from apps.queries.selectors import version_current
+from engine.errors import Fault
+from engine.fields import Series
+
+__all__ = [
+    "ArrivalCreateSerializer",
+    "ArrivalSerializer",
+    "DocumentImportSerializer",
+    "DocumentSerializer",
+    "InspectSerializer",
+    "InspectionSerializer",
+    "QueryDetailSerializer",
+    "QuerySerializer",
+    "StatisticsSerializer",
+    "VersionSerializer",
+]
+
+
+class ObjectiveField(serializers.JSONField):
+    """`{"statistic": "worst" | "mean" | "q0.99", "bound_s": 10.0}` or null; the service checks it."""
+
+    def get_attribute(self, instance: Query) -> Any:
+        bound = instance.objective_bound_s
+        return None if bound is None else {"statistic": instance.objective_statistic, "bound_s": bound}
+
+
+class QuerySerializer(InClusterSerializer):
+    """A query in a list."""
+
+    name = serializers.CharField()
+    team = serializers.CharField(required=False, allow_blank=True)
+    description = serializers.CharField(required=False, allow_blank=True)
+    objective = ObjectiveField(required=False, allow_null=True)
+    priority = serializers.IntegerField(required=False)
+    state = serializers.ChoiceField(QueryState.choices, read_only=True)
+    rate_share = serializers.FloatField(read_only=True)
+    start_s = serializers.FloatField(read_only=True)
+    running_version = serializers.IntegerField(source="running_version.number", default=None, read_only=True)
+    latest_version = serializers.IntegerField(source="latest_number", read_only=True)
+    operator_count = serializers.IntegerField(read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+
+class OperatorsField(serializers.JSONField):
+    """Operators as in the deployment document, with bare names; `from` is another of them or a source."""
+
+
+class QueryDetailSerializer(QuerySerializer):
+    """A query with the operators of the version that runs, or else of the newest. They change by a new version."""
+
+    operators = OperatorsField(write_only=True)
+    note = serializers.CharField(required=False, allow_blank=True, write_only=True)
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        if self.instance is not None:
+            fields.pop("note")
+            fields["operators"] = serializers.SerializerMethodField()
+        return fields
+
+    def get_operators(self, query: Query) -> Any:
+        return body_of(version_current(query))["operators"]
+
+
+class VersionSerializer(StrictSerializer):
+    """A version of a query."""
+
+    number = serializers.IntegerField(read_only=True)
+    note = serializers.CharField(required=False, allow_blank=True)
+    operators = OperatorsField(write_only=True)
+    carry_statistics = serializers.BooleanField(default=False, write_only=True)
+    is_running = serializers.SerializerMethodField()
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+
+    def get_is_running(self, version: QueryVersion) -> bool:
+        return version.pk == version.query.running_version_id
+
+    def to_representation(self, version: QueryVersion) -> dict[str, Any]:
+        return {**super().to_representation(version), **body_of(version)}
+
+
+class StatisticsSerializer(StrictSerializer):
+    """Statistics of a version's inputs."""
+
+    version = serializers.IntegerField(required=False, min_value=1, help_text="The one that runs, or the newest.")
+    statistics = serializers.JSONField(
+        help_text="[{operator, input, selectivity, cycles_per_event, events, batches, evidence, measured_at}]"
+    )
+
+
+class ArrivalSerializer(InClusterSerializer):
+    """A source's arrivals without their data."""
+
+    source_id = serializers.CharField(read_only=True)
+    origin = serializers.ChoiceField(ArrivalOrigin.choices, read_only=True)
+    evidence = serializers.ChoiceField(Evidence.choices, read_only=True)
+    description = serializers.CharField(read_only=True)
+    spec = serializers.JSONField(read_only=True)
+    slice_s = serializers.FloatField(read_only=True)
+    slices = serializers.IntegerField(read_only=True)
+    digest = serializers.CharField(read_only=True)
+    events = serializers.FloatField(read_only=True)
+    mean_eps = serializers.FloatField(read_only=True)
+    peak_eps = serializers.FloatField(read_only=True)
+    starts_at = serializers.DateTimeField(read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+
+class CountsField(serializers.JSONField):
+    """A list of counts, read at once: a field for each of 200,000 numbers would take seconds."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        faults: list[Fault] = []
+        values = Series().read(super().to_internal_value(data), "", "counts", faults)
+        if faults:
+            raise Malformed(f"{faults[0]}.", [(fault.path, fault.message) for fault in faults])
+        return values
+
+
+class ArrivalCreateSerializer(StrictSerializer):
+    """Arrivals from exactly one of `file` (in a form), `key` (of an inspected upload), `generator` and `counts`."""
+
+    cluster = serializers.SlugRelatedField(slug_field="slug", queryset=Cluster.objects.all())
+    source_id = serializers.CharField()
+    description = serializers.CharField(required=False, allow_blank=True)
+    replace = serializers.BooleanField(required=False)
+    file = serializers.FileField(required=False)
+    key = serializers.CharField(required=False)
+    generator = serializers.DictField(required=False, help_text='{"kind": "on_off" | "poisson" | "diurnal", …}')
+    counts = CountsField(required=False, help_text="Events per step.")
+    step_s = NumberField(required=False, help_text="Of counts; a slice of the cluster unless given.")
+    time_column = serializers.CharField(required=False)
+    count_column = serializers.CharField(required=False, allow_blank=True, help_text="None: every line is one event.")
+    time_zone = serializers.CharField(required=False, help_text="Of times that name none; UTC unless given.")
+    time_format = serializers.CharField(required=False, allow_blank=True)
+    stretch = serializers.CharField(required=False, help_text="busiest, first, or when it begins.")
+    fill = serializers.CharField(required=False, allow_blank=True, help_text="zero or repeat.")
+    leave_out_problems = serializers.BooleanField(required=False)
+
+    _OF_KIND = {
+        "file": {"time_column", "count_column", "time_zone", "time_format", "stretch", "fill", "leave_out_problems"},
+        "key": {"time_column", "count_column", "time_zone", "time_format", "stretch", "fill", "leave_out_problems"},
+        "generator": set(),
+        "counts": {"step_s", "fill"},
+    }
+    _COMMON = {"cluster", "source_id", "description", "replace"}
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        kinds = [kind for kind in self._OF_KIND if kind in values]
+        if len(kinds) != 1:
+            given = " and ".join(kinds) or "none of them"
+            raise serializers.ValidationError(f"give exactly one of file, key, generator, counts; {given} is given")
+        others = set(values) - self._COMMON - self._OF_KIND[kinds[0]] - {kinds[0]}
+        if others:
+            raise serializers.ValidationError(dict.fromkeys(sorted(others), f"has no meaning with {kinds[0]}"))
+        return values
+
+
+class InspectSerializer(StrictSerializer):
+    """A file to look at."""
+
+    file = serializers.FileField()
+    time_zone = serializers.CharField(default="UTC")
+
+
+class ColumnSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(["time", "number", "text"])
+    time_format = serializers.CharField(allow_null=True)
+
+
+class ProblemSerializer(serializers.Serializer):
+    line = serializers.IntegerField()
+    column = serializers.CharField()
+    value = serializers.CharField()
+    message = serializers.CharField()
+
+
+class InspectionSerializer(serializers.Serializer):
+    """What an uploaded file seems to hold, and the key to store it by within a day."""
+
+    key = serializers.CharField()
+    columns = ColumnSerializer(many=True)
+    preview = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
+    delimiter = serializers.CharField()
+    has_header = serializers.BooleanField()
+    time_column = serializers.CharField(allow_null=True)
+    time_format = serializers.CharField(allow_null=True)
+    count_column = serializers.CharField(allow_null=True)
+    rows = serializers.IntegerField()
+    starts_at = serializers.CharField(allow_null=True)
+    ends_at = serializers.CharField(allow_null=True)
+    span_s = serializers.FloatField(allow_null=True)
+    step_s = serializers.FloatField(allow_null=True)
+    events = serializers.FloatField(allow_null=True)
+    problems = ProblemSerializer(many=True)
+    problems_total = serializers.IntegerField()
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+class DocumentSerializer(StrictSerializer):
+    """A deployment document to import into a cluster."""
+
+    document = serializers.JSONField()
+    dry_run = serializers.BooleanField(default=False)
+    fill = serializers.ChoiceField(["", "zero", "repeat"], default="", help_text="After the document's arrivals end.")
+    query = serializers.CharField(default="", allow_blank=True, help_text="Of operators that name no query.")
+
+
+class DocumentImportSerializer(serializers.Serializer):
+    """What an import did, or with `dry_run` would do."""
+
+    dry_run = serializers.BooleanField()
+    created = serializers.ListField(child=serializers.CharField())
+    updated = serializers.ListField(child=serializers.CharField())
+    unchanged = serializers.ListField(child=serializers.CharField())
+    notes = serializers.ListField(child=serializers.CharField())

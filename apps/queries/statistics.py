@@ -1,0 +1,159 @@
+"""What is known of a version's inputs: selectivity, cycles per event, the sample behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.core.errors import Fault, Malformed
+from apps.fleet.choices import Evidence
+from apps.queries.definitions import query_announce
+from apps.queries.models import OperatorInput, QueryVersion
+from engine.errors import Fault as EngineFault
+from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
+from engine.tables import BATCH, ID, NOT_NEGATIVE
+
+__all__ = ["statistics_of", "statistics_update"]
+
+_ENTRY = Table(
+    "a statistic",
+    Field("operator", ID, required=True),
+    Field("input", Text(), help="what the input reads; needed where the operator has several inputs"),
+    Field("position", Number(least=0, whole=True), help="which input, where the operator reads the same thing twice"),
+    Field("selectivity", NOT_NEGATIVE),
+    Field("cycles_per_event", NOT_NEGATIVE),
+    Field("events", Number(least=0, whole=True)),
+    Field("batches", Listed(BATCH)),
+    Field("evidence", Choice(tuple(Evidence.values))),
+    Field("measured_at", Text()),
+)
+
+
+def statistics_of(version: QueryVersion) -> list[dict[str, Any]]:
+    """Every input of a version with what is known of it, in listing order."""
+    return [
+        {
+            "operator": entry.operator.name,
+            "input": entry.upstream.name if entry.upstream else entry.source_id,
+            "position": entry.position,
+            "selectivity": entry.selectivity,
+            "cycles_per_event": entry.cycles_per_event,
+            "evidence": entry.evidence,
+            "events": entry.events,
+            "measured_at": entry.measured_at,
+            "batches": entry.batches,
+        }
+        for entry in _inputs(version)
+    ]
+
+
+@transaction.atomic
+def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime | None = None) -> QueryVersion:
+    """Refine the statistics of a version's inputs; those not named keep theirs.
+
+    Parameters
+    ----------
+    statistics : list of mappings
+        `operator`, `input`, then any of `selectivity`, `cycles_per_event`, `events`, `batches`
+        (`[{events, outputs, cycles}]`), `evidence` (measured unless given), `measured_at` (ISO 8601, now unless given).
+        From batches, events, selectivity and cycles per event follow where they are not given.
+
+    Raises
+    ------
+    Malformed
+        With every fault; nothing is changed then.
+    """
+    if not isinstance(statistics, Sequence) or isinstance(statistics, (str, bytes)) or not statistics:
+        raise Malformed("statistics: allowed is a list of objects.", [("statistics", "allowed: a list of objects")])
+    entries = list(_inputs(version))
+    faults: list[EngineFault] = []
+    changed: dict[int, OperatorInput] = {}
+    for i, given in enumerate(statistics):
+        path = f"statistics[{i}]"
+        before = len(faults)
+        record = _ENTRY.read(given, "statistics", i, faults)
+        if record is BAD or len(faults) > before:
+            continue
+        entry = _named(entries, record, path, faults)
+        if entry is None:
+            continue
+        if entry.pk in changed:
+            faults.append(
+                EngineFault(path, f"the input {record.get('input', '')!r} of {record['operator']!r} stands twice")
+            )
+        _assign(entry, record, path, faults, now or timezone.now())
+        changed[entry.pk] = entry
+    if faults:
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        listed = [Fault(fault.path, fault.message) for fault in faults]
+        raise Malformed(f"The statistics have {count}; first: {faults[0]}", listed)
+    for entry in changed.values():
+        entry.save()
+    query_announce(version.query)
+    return version
+
+
+def _inputs(version: QueryVersion) -> Any:
+    rows = OperatorInput.objects.filter(operator__version=version).select_related("operator", "upstream")
+    return rows.order_by("operator__position", "position")
+
+
+def _named(
+    entries: Sequence[OperatorInput], record: Mapping[str, Any], path: str, faults: list[EngineFault]
+) -> OperatorInput | None:
+    """The input that a record speaks of; a fault if there is none or more than one."""
+    of_operator = [entry for entry in entries if entry.operator.name == record["operator"]]
+    if not of_operator:
+        known = ", ".join(dict.fromkeys(entry.operator.name for entry in entries))
+        faults.append(EngineFault(f"{path}.operator", f"operator is {record['operator']!r}; allowed: {known}"))
+        return None
+    found = [
+        entry
+        for entry in of_operator
+        if record.get("input") in (None, entry.upstream.name if entry.upstream else entry.source_id)
+        and record.get("position") in (None, entry.position)
+    ]
+    if len(found) != 1:
+        reads = [entry.upstream.name if entry.upstream else entry.source_id for entry in of_operator]
+        allowed = ", ".join(
+            f"{name} (position {entry.position})" for name, entry in zip(reads, of_operator, strict=True)
+        )
+        faults.append(EngineFault(f"{path}.input", f"input is {record.get('input')!r}; allowed: one of {allowed}"))
+        return None
+    return found[0]
+
+
+def _assign(
+    entry: OperatorInput, record: Mapping[str, Any], path: str, faults: list[EngineFault], now: datetime
+) -> None:
+    batches = record.get("batches")
+    if batches is not None:
+        entry.batches = list(batches)
+        events = sum(batch["events"] for batch in batches)
+        entry.events = round(events)
+        if events > 0:
+            entry.selectivity = sum(batch["outputs"] for batch in batches) / events
+            entry.cycles_per_event = sum(batch["cycles"] for batch in batches) / events
+    for name in ("selectivity", "cycles_per_event", "events"):
+        if name in record:
+            setattr(entry, name, record[name])
+    entry.evidence = record.get("evidence", Evidence.MEASURED)
+    entry.measured_at = _moment(record.get("measured_at"), path, faults, now)
+
+
+def _moment(text: str | None, path: str, faults: list[EngineFault], now: datetime) -> datetime:
+    if text is None:
+        return now
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or moment > now:
+        allowed = "a past ISO 8601 time with its zone, such as 2026-03-01T09:30:00Z"
+        faults.append(EngineFault(f"{path}.measured_at", f"measured_at is {text!r}; allowed: {allowed}"))
+        return now
+    return moment
