@@ -28,6 +28,7 @@ class ProfileForm(forms.ModelForm):
         model = User
         fields = ["time_zone", "single_keys"]
         labels = {"time_zone": "Time zone", "single_keys": "Single-key shortcuts"}
+        widgets = {"time_zone": forms.TextInput(attrs={"list": "zones"})}
 
     @property
     def zones(self) -> list[str]:

@@ -6,6 +6,7 @@ Built on first use, so that fragments fetched by htmx do not pay for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -85,6 +86,14 @@ class Frame:
         user = getattr(request, "user", None)
         self.user = user if user is not None and user.is_authenticated else None
         self.zone = timezone.get_current_timezone_name()
+
+    @property
+    def offset(self) -> str:
+        """+1, or +5:30."""
+        offset = timezone.localtime().utcoffset() or timedelta()
+        hours, minutes = divmod(abs(int(offset.total_seconds())) // 60, 60)
+        sign = "−" if offset < timedelta() else "+"
+        return f"{sign}{hours}" + (f":{minutes:02d}" if minutes else "")
 
     @cached_property
     def can_operate(self) -> bool:

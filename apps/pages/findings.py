@@ -15,11 +15,12 @@ from django.utils.safestring import SafeString
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.estimates.choices import ObjectiveState
-from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
+from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom, run_latest
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
+from apps.pages.servers import ServerLoad, servers_by_node
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
@@ -105,8 +106,8 @@ class Findings:
         return [query for pk, query in self.running.items() if pk not in known]
 
     @cached_property
-    def servers(self) -> list[NodeEstimate]:
-        return list(node_estimates(self.run)) if self.run is not None else []
+    def servers(self) -> list[ServerLoad]:
+        return servers_by_node(node_estimates(self.run)) if self.run is not None else []
 
     @cached_property
     def has_nodes(self) -> bool:
@@ -190,14 +191,14 @@ class Findings:
             return Stat("Largest node excess", Quantity(MISSING), "No estimate yet")
         worst = self.servers[0]
         tone = "watch" if worst.excess_s >= _CAP_FROM_S else ""
-        return Stat("Largest node excess", seconds(worst.excess_s), f"{worst.server}, work waiting at its peak", tone)
+        return Stat("Largest node excess", seconds(worst.excess_s), f"{worst.name}, work waiting at its peak", tone)
 
     def _load(self) -> Stat:
         if not self.servers:
             return Stat("Highest load", Quantity(MISSING), "No estimate yet")
         busiest = max(self.servers, key=lambda one: one.mean_load)
         tone = "bad" if busiest.mean_load > 1 else ""
-        note = f"{busiest.server}, mean; {ratio(busiest.peak_load)} at its peak"
+        note = f"{busiest.name}, mean; {ratio(busiest.peak_load)} at its peak"
         return Stat("Highest load", Quantity(ratio(busiest.mean_load), "of capacity"), note, tone)
 
     # -- nodes
@@ -205,12 +206,12 @@ class Findings:
     def node_lines(self) -> list[NodeLine]:
         return [self._line(one) for one in self.servers]
 
-    def _line(self, one: NodeEstimate) -> NodeLine:
+    def _line(self, one: ServerLoad) -> NodeLine:
         url = url_of("pages:node", self.cluster.slug, one.node_name) if one.node_name else ""
         peak = seconds(one.excess_s)
-        strip = heat_strip(one.excess, f"{one.server}: highest excess {peak}")
+        strip = heat_strip(one.excess, f"{one.name}: highest excess {peak}")
         tone = "watch" if one.excess_s >= _CAP_FROM_S else ""
-        return NodeLine(one.server, url, strip, peak, tone, ratio(one.mean_load))
+        return NodeLine(one.name, url, strip, peak, tone, ratio(one.mean_load))
 
     # -- needs a hand
     @cached_property

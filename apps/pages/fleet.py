@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from apps.core.errors import Malformed, Missing, SluiceError
-from apps.estimates.models import NodeEstimate
 from apps.estimates.selectors import node_estimates, run_latest
 from apps.fleet import services
 from apps.fleet.models import Link, Node, NodePool
@@ -19,6 +18,7 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.fleet_tables import fleet_sentence, links_table, nodes_table, pools_table
 from apps.pages.forms import ImportForm, LinkForm, NodeForm, PoolForm
 from apps.pages.node_detail import NodeDetail
+from apps.pages.servers import servers_by_node
 
 __all__ = [
     "FleetImport",
@@ -63,7 +63,8 @@ class FleetPage(_FleetList):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         run = run_latest(self.cluster)
-        servers: dict[str, NodeEstimate] = _by_node(node_estimates(run)) if run is not None else {}
+        loads = servers_by_node(node_estimates(run)) if run is not None else []
+        servers = {load.node_name: load for load in loads if load.node_name}
         pools = list(self.cluster.pools.values_list("name", flat=True))
         rows = nodes_listed().filter(cluster=self.cluster)
         return self.answer(nodes_table(request, self.cluster, rows, servers, pools), run=run, has_pools=bool(pools))
@@ -75,16 +76,6 @@ class FleetPage(_FleetList):
         for node in nodes:
             change(node=node)
         return done(request, f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} changed.", "pages:fleet", slug)
-
-
-def _by_node(servers: Any) -> dict[str, NodeEstimate]:
-    """The busiest server of each node: nodes have one per core."""
-    found: dict[str, NodeEstimate] = {}
-    for server in servers:
-        known = found.get(server.node_name)
-        if server.node_name and (known is None or server.peak_load > known.peak_load):
-            found[server.node_name] = server
-    return found
 
 
 def _state_change(name: str) -> Callable[..., Node]:

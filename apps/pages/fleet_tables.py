@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.estimates.models import NodeEstimate
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.pages.servers import ServerLoad
 from apps.ui.icons import icon
 from apps.ui.marks import STATES, evidence_mark, state_mark
-from apps.ui.numbers import MISSING, bytes_size, cps, seconds
+from apps.ui.numbers import MISSING, bytes_size, cps, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 
@@ -42,7 +42,7 @@ def nodes_table(
     request: HttpRequest,
     cluster: Cluster,
     rows: QuerySet[Node],
-    servers: Mapping[str, NodeEstimate],
+    servers: Mapping[str, ServerLoad],
     pools: Sequence[str],
 ) -> Table:
     """Nodes with capacity, load and excess of the newest estimate."""
@@ -82,7 +82,7 @@ def _node_name(cluster: Cluster, node: Node) -> SafeString:
     )
 
 
-def _node_columns(cluster: Cluster, servers: Mapping[str, NodeEstimate]) -> list[Column]:
+def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[Column]:
     def load(node: Node) -> Any:
         server = servers.get(node.name)
         return (
@@ -111,12 +111,27 @@ def _node_columns(cluster: Cluster, servers: Mapping[str, NodeEstimate]) -> list
             sort="capacity_cps",
             csv=lambda node: node.capacity_cps,
             num=True,
+            short="Capacity",
             high_first=True,
         ),
         Column(
             "operators", "Operators", lambda node: node.operator_count, sort="operator_count", num=True, high_first=True
         ),
-        Column("load", "Load, busiest core", load, csv=lambda node: getattr(servers.get(node.name), "mean_load", None)),
+        Column(
+            "load",
+            "Load, busiest core",
+            load,
+            csv=lambda node: getattr(servers.get(node.name), "mean_load", None),
+            short="Load",
+        ),
+        Column(
+            "peak",
+            "Peak load",
+            lambda node: ratio(getattr(servers.get(node.name), "peak_load", None)),
+            csv=lambda node: getattr(servers.get(node.name), "peak_load", None),
+            num=True,
+            css=lambda node: "bad" if getattr(servers.get(node.name), "peak_load", 0) > 1 else "",
+        ),
         Column(
             "excess",
             "Excess",

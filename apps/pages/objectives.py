@@ -22,6 +22,7 @@ from apps.ui.tables import Choice, Column, Filter, Table
 __all__ = ["named", "objective_text", "objectives_table", "statistic_text"]
 
 _PAGE = 12
+_STATE_ORDER = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK, ObjectiveState.HOLDS, ObjectiveState.NONE)
 
 
 def statistic_text(statistic: str) -> str:
@@ -70,9 +71,9 @@ def objectives_table(request: HttpRequest, findings: Findings) -> Table:
 
 def _states(findings: Findings) -> Filter:
     choices = []
-    for state in ObjectiveState.values:
+    for state in _STATE_ORDER:
         count = len(findings.with_state(state))
-        if count or state in {ObjectiveState.BREACHED, ObjectiveState.AT_RISK, ObjectiveState.HOLDS}:
+        if count or state != ObjectiveState.NONE:
             mark = STATES[state]
             choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
     return Filter("state", choices, _keep_state, all_count=len(findings.rows))
@@ -147,6 +148,6 @@ def _columns(findings: Findings) -> list[Column]:
             num=True,
             high_first=True,
         ),
-        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True),
+        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
         Column("spark", "Last runs", partial(_spark, findings), csv=lambda row: None, hide=True),
     ]

@@ -54,9 +54,7 @@ class PersonChange(Page):
 
 def people_table(request: HttpRequest) -> Table:
     columns = [
-        Column(
-            "username", "Person", lambda user: format_html('<b class="name">{}</b>', user.username), sort="username"
-        ),
+        Column("username", "Person", lambda user: user.username, sort="username"),
         Column("role", "Role", lambda user: user.get_role_display(), sort="role"),
         Column("active", "May sign in", lambda user: "yes" if user.is_active else "no", sort="is_active"),
         Column(

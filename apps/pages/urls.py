@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.pages import clusters, fleet, helppage, jobs, overview, people
+from apps.pages import clusters, fleet, helppage, jobs, overview, people, search
 
 app_name = "pages"
 
@@ -15,6 +15,7 @@ urlpatterns = [
     path("c/<str:slug>/estimate/", overview.EstimateNow.as_view(), name="estimate-now"),
     path("c/<str:slug>/settings/", clusters.ClusterEdit.as_view(), name="cluster-edit"),
     path("c/<str:slug>/settings/delete/", clusters.ClusterDelete.as_view(), name="cluster-delete"),
+    path("c/<str:slug>/search/", search.SearchPage.as_view(), name="search"),
     # fleet
     path("c/<str:slug>/fleet/", fleet.FleetPage.as_view(), name="fleet"),
     path("c/<str:slug>/fleet/import/", fleet.FleetImport.as_view(), name="fleet-import"),

@@ -15,6 +15,7 @@ __all__ = [
     "VERDICTS",
     "Mark",
     "evidence_mark",
+    "state_badge",
     "state_icon",
     "state_mark",
     "tone",
@@ -86,6 +87,12 @@ def state_mark(state: str, label: str = "") -> SafeString:
     """`<span class="st …">` with icon and word; `label` replaces the word."""
     mark = STATES.get(state, _UNKNOWN)
     return format_html('<span class="st {}">{}{}</span>', mark.tone, icon(mark.drawing), label or mark.label)
+
+
+def state_badge(state: str, label: str = "") -> SafeString:
+    """A badge on the state's soft ground, for titles."""
+    mark = STATES.get(state, _UNKNOWN)
+    return format_html('<span class="badge {}">{}{}</span>', mark.tone, icon(mark.drawing), label or mark.label)
 
 
 def state_icon(state: str) -> SafeString:

@@ -126,7 +126,7 @@ def seconds(value: Any, *, apart_from: Any = None, under: Any = None) -> Quantit
         return Quantity(significant(number * 1e3), "ms")
     if size >= 172_800:
         return Quantity(significant(number / 86_400), "d")
-    if size >= 7200:
+    if size >= 7200 or (size >= 3600 and size % 3600 == 0):
         return Quantity(significant(number / 3600), "h")
     if size >= 600:
         return Quantity(significant(number / 60), "min")

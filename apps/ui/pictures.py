@@ -143,16 +143,18 @@ def _step(value_s: float) -> int:
 
 
 def load_bar(load: Any, peak: Any = None) -> SafeString:
-    """A load as a share of capacity: bar and number; the tone follows `peak` if given, else the load."""
+    """A load as a share of capacity: bar and number. `peak` is marked by a line on the bar."""
     share = as_float(load)
     if share is None:
         return format_html('<span class="muted">{}</span>', "none yet")
-    judged = as_float(peak) if peak is not None else share
-    tone = "over" if (judged or 0) > 1 else "watch" if (judged or 0) > 0.9 else ""
+    tone = "over" if share > 1 else "watch" if share > 0.9 else ""
+    highest = as_float(peak)
+    mark = "" if highest is None else format_html('<b style="left:{}%"></b>', f"{min(highest, 1) * 99:.0f}")
     return format_html(
-        '<span class="loadbar"><span class="mini"><i class="{}" style="width:{}%"></i></span><b>{}</b></span>',
+        '<span class="loadbar"><span class="mini"><i class="{}" style="width:{}%"></i>{}</span><span>{}</span></span>',
         tone,
         f"{min(share, 1) * 100:.0f}",
+        mark,
         ratio(share),
     )
 

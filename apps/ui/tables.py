@@ -45,7 +45,8 @@ class Column:
 
     `cell` gives what is shown (text is escaped, SafeString is not), `csv` the raw value for export (default: `cell`).
     `sort` is a database field for querysets or a key function for lists. `num` aligns right; on phones `full` takes the
-    whole width at the top of the record and `hide` is left out. The first column is the row's heading.
+    whole width at the top of the record, `hide` is left out and `short` replaces the label. The first column is the
+    row's heading.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Column:
     full: bool = False
     hide: bool = False
     high_first: bool = False
+    short: str = ""
     css: Callable[[Any], str] = lambda row: ""
 
 

@@ -22,6 +22,7 @@ register.simple_tag(marks.state_mark, name="state")
 register.simple_tag(marks.verdict_badge, name="verdict")
 register.simple_tag(marks.evidence_mark, name="evidence")
 register.simple_tag(marks.verdict_icon, name="verdict_icon")
+register.simple_tag(marks.state_badge, name="state_badge")
 register.simple_tag(marks.state_icon, name="state_icon")
 register.filter("tone", marks.tone)
 
