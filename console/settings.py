@@ -160,7 +160,14 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice API",
-    "DESCRIPTION": "Register fleets and queries, estimate latency, preview and apply admissions.",
+    "DESCRIPTION": (
+        "Register fleets and queries, estimate latency, preview and apply admissions.\n\n"
+        "- Send a token as `Authorization: Bearer slu_…` (Settings, Tokens).\n"
+        "- Lists come in pages: follow `next`; `page_size` is at most 200.\n"
+        "- What takes longer answers 202 with the `Location` of a job; `Prefer: wait=10` waits for the result.\n"
+        "- `Idempotency-Key` makes a POST safe to repeat; `If-Match` protects updates; `If-None-Match` saves reads.\n"
+        "- Every error is `{code, message, faults: [{path, message}], request_id}`."
+    ),
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",

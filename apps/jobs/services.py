@@ -132,7 +132,7 @@ def job_progress(job: Job, fraction: float, step: str) -> None:
     """Store how far this attempt is. Raises JobCancelled or JobSuperseded when it should stop."""
     job.progress, job.step = min(1.0, max(0.0, float(fraction))), step[:200]
     _touch(job, progress=job.progress, step=job.step)
-    _announce(job)
+    announce(f"job:{job.pk}")
 
 
 def job_heartbeat(job: Job) -> None:
@@ -270,5 +270,6 @@ def _end(job: Job, state: str, **values: Any) -> None:
 
 
 def _announce(job: Job) -> None:
+    """For changes of state; of mere progress only those hear who look at this job."""
     announce(f"job:{job.pk}")
     announce("jobs")
