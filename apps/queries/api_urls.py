@@ -7,6 +7,6 @@ router = Router()
 router.register("queries", QueryViewSet, basename="query")
 router.register("arrivals", ArrivalViewSet, basename="arrivals")
 urlpatterns = [
-    path("clusters/<slug>/document", ClusterDocumentView.as_view(), name="cluster-document"),
+    path("clusters/<str:slug>/document", ClusterDocumentView.as_view(), name="cluster-document"),
     *router.urls,
 ]
