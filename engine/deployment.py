@@ -38,7 +38,7 @@ from engine.errors import DocumentError, Fault
 from engine.export import canonical, to_document
 from engine.fields import Series
 from engine.tables import json_schema
-from engine.topology import Graph, Layout, graph_of, layout_of, order_of, servers_of
+from engine.topology import Graph, Layout, capacities_of, graph_of, layout_of, order_of, servers_of
 
 __all__ = [
     "Batch",
@@ -154,6 +154,11 @@ class Deployment:
         return frozen_array(np.vstack(rows) if rows else np.zeros((0, self.subintervals)))
 
     @cached_property
+    def capacities(self) -> FloatArray:
+        """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
+        return capacities_of(self)
+
+    @cached_property
     def graph(self) -> Graph:
         """The dataflow as flat arrays; independent of the placement."""
         return graph_of(self)
@@ -202,7 +207,9 @@ class Deployment:
             operators[i] = replace(operators[i], replicas=tuple(replicas))
             check_replicas(parts, f"operators[{i}]", operators[i], nodes)
         _refuse(parts.faults)
-        return self._inherit(replace(self, operators=tuple(operators)), "graph", "arrivals", "order", "servers")
+        return self._inherit(
+            replace(self, operators=tuple(operators)), "graph", "arrivals", "order", "servers", "capacities"
+        )
 
     def with_arrivals(self, arrivals: Mapping[str, Any]) -> Deployment:
         """The same deployment with other arrivals at the named sources, each of shape (d,)."""
@@ -220,7 +227,7 @@ class Deployment:
                     parts.faults.append(Fault(f"arrivals.{name}", message))
         _refuse(parts.faults)
         derived = replace(self, sources=tuple(sources))
-        return self._inherit(derived, "graph", "layout", "order", "servers")
+        return self._inherit(derived, "graph", "layout", "order", "servers", "capacities")
 
     def with_nodes(self, extra: Iterable[Node] = (), replaced: Mapping[str, Node] | None = None) -> Deployment:
         """The same deployment with more nodes, or with others under the same id."""

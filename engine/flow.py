@@ -14,7 +14,7 @@ import numpy as np
 from engine.compiled import compiled
 from engine.deployment import Deployment
 from engine.elements import FloatArray, IntArray
-from engine.freelist import Rates, ensure_room, new_pool, take
+from engine.freelist import Pool, Rates, ensure_room, new_pool, take
 from engine.loads import loads_of
 from engine.topology import Graph, closures_of
 
@@ -172,11 +172,11 @@ def _rates(deployment: Deployment) -> Rates:
 
 
 def _work_factors(deployment: Deployment, graph: Graph) -> FloatArray:
-    """(d, n) scale of every operator's work on a server; no rows where loads simply add up."""
+    """Scale of every operator's work on a server, (d, n), or one row of ones where loads simply add up."""
     factors = None
     if deployment.combine.kind != "sum":
         factors = loads_of(deployment, graph=graph).work_factors
-    return np.zeros((0, len(deployment.servers))) if factors is None else factors
+    return np.ones((1, len(deployment.servers))) if factors is None else factors
 
 
 def _path(deployment: Deployment, query: int, memory: Memory, keep_start: IntArray, keep: IntArray) -> tuple[Hop, ...]:
@@ -223,6 +223,33 @@ def _streams(plan: Plan, arrivals: FloatArray, p: int, events: FloatArray, work:
         work[j] = spent
 
 
+class Progress(NamedTuple):
+    """Where every replica and hop stands after the slices so far; times in seconds from the beginning."""
+
+    start: FloatArray  # (r,)
+    finish: FloatArray  # (r,)
+    last: FloatArray  # (r,) last arrival
+    last_hop: IntArray  # (r,) the hop it came by
+    finger: IntArray  # (r,) where in the free list
+    passed: FloatArray  # (h,) end of the transfer
+    hop_finger: IntArray  # (h,)
+    worst_replica: IntArray  # (queries,) the sink that was last in this slice
+
+
+@compiled
+def _progress(replicas: int, hops: int, queries: int) -> Progress:
+    return Progress(
+        np.zeros(replicas),
+        np.zeros(replicas),
+        np.zeros(replicas),
+        np.zeros(replicas, dtype=np.int64),
+        np.zeros(replicas, dtype=np.int64),
+        np.zeros(hops),
+        np.zeros(hops, dtype=np.int64),
+        np.zeros(queries, dtype=np.int64),
+    )
+
+
 @compiled
 def _run(
     plan: Plan,
@@ -236,7 +263,7 @@ def _run(
 ) -> tuple[FloatArray, FloatArray, Memory]:
     """The pass over slices and operators; see docs/models/mace.md for the rules it follows."""
     d, sources, m = arrivals.shape[1], arrivals.shape[0], len(plan.order)
-    replicas, width = len(plan.rep_server), rates.width_s / slices
+    replicas, hops, width = len(plan.rep_server), len(plan.hop_server), rates.width_s / slices
     latency, by_query = np.zeros(d), np.zeros((queries, d * slices))
     memory = Memory(
         np.full(queries, -1.0),
@@ -245,80 +272,94 @@ def _run(
         np.zeros(len(keep)),
         np.zeros(len(keep), dtype=np.int64),
     )
-    events, work = np.zeros(sources + m), np.zeros(m)
-    start, finish, last = np.zeros(replicas), np.zeros(replicas), np.zeros(replicas)
-    last_hop, passed = np.zeros(replicas, dtype=np.int64), np.zeros(len(plan.hop_server))
-    worst_replica = np.zeros(queries, dtype=np.int64)
+    events, work, worst = np.zeros(sources + m), np.zeros(m), np.zeros(queries)
+    state = _progress(replicas, hops, queries)
     pool = new_pool(len(rates.constant))
     for p in range(d):
         _streams(plan, arrivals, p, events, work)
+        events /= slices
+        work /= slices
         for part in range(slices):
+            pool = ensure_room(pool, replicas + hops)
             t0 = p * rates.width_s + part * width
-            t1 = t0 + width
-            now = p * slices + part
-            for j in plan.order:
-                emits = events[sources + j] > 0.0
-                query = plan.query[j]
-                for r in range(plan.rep_start[j], plan.rep_start[j + 1]):
-                    first, latest = np.inf, -np.inf
-                    for h in range(plan.hop_start[r], plan.hop_start[r + 1]):
-                        x = events[plan.in_stream[plan.hop_input[h]]]
-                        if x <= 0.0:
-                            continue
-                        begin, end = t0, t1
-                        a = plan.hop_origin[h]
-                        if a >= 0:
-                            begin, end = start[a], finish[a]
-                            link = plan.hop_server[h]
-                            if link >= 0:
-                                pool = ensure_room(pool)
-                                load = plan.hop_bytes[h] * x / slices
-                                begin, through = take(pool, rates, link, t0, begin, load)
-                                end = max(through, end, passed[h])
-                                passed[h] = end
-                            begin += plan.hop_delay[h]
-                            end += plan.hop_delay[h]
-                        first = min(first, begin)
-                        if end > latest:
-                            latest = end
-                            last_hop[r] = h
-                    if latest < 0.0:
-                        continue
-                    i = plan.rep_server[r]
-                    load = plan.rep_fraction[r] * work[j] / slices
-                    if factors.shape[0] > 0:
-                        load *= factors[p, i]
-                    pool = ensure_room(pool)
-                    start[r], end = take(pool, rates, i, t0, first, load)
-                    finish[r] = max(end, latest, finish[r])
-                    last[r] = latest
-                    if emits and plan.sink[j]:
-                        latency[p] = max(latency[p], finish[r] - t1)
-                    if emits and query >= 0 and finish[r] - t1 >= by_query[query, now]:
-                        by_query[query, now] = finish[r] - t1
-                        worst_replica[query] = r
+            worst[:] = 0.0
+            factor = factors[p if factors.shape[0] > 1 else 0]
+            slowest = _slice(plan, rates, pool, state, events, work, factor, t0, t0 + width, worst)
+            latency[p] = max(latency[p], slowest)
+            by_query[:, p * slices + part] = worst
             if len(keep):
-                _remember(memory, by_query[:, now], worst_replica, keep_start, keep, finish, last, last_hop)
+                _remember(memory, worst, state, keep_start, keep)
     return latency, by_query, memory
 
 
 @compiled
-def _remember(
-    memory: Memory,
-    latency: FloatArray,
-    replica: IntArray,
-    keep_start: IntArray,
-    keep: IntArray,
-    finish: FloatArray,
-    last: FloatArray,
-    last_hop: IntArray,
-) -> None:
+def _slice(
+    plan: Plan,
+    rates: Rates,
+    pool: Pool,
+    state: Progress,
+    events: FloatArray,
+    work: FloatArray,
+    factor: FloatArray,
+    t0: float,
+    t1: float,
+    worst: FloatArray,
+) -> float:
+    """Send one slice through all operators; returns its latency and fills that of every query."""
+    sources = len(events) - len(work)
+    start, finish = state.start, state.finish
+    slowest = 0.0
+    for j in plan.order:
+        emits = events[sources + j] > 0.0
+        for r in range(plan.rep_start[j], plan.rep_start[j + 1]):
+            first, latest = np.inf, -np.inf
+            for h in range(plan.hop_start[r], plan.hop_start[r + 1]):
+                x = events[plan.in_stream[plan.hop_input[h]]]
+                if x <= 0.0:
+                    continue
+                begin, end = t0, t1
+                a = plan.hop_origin[h]
+                if a >= 0:
+                    begin, end = start[a], finish[a]
+                    link = plan.hop_server[h]
+                    if link >= 0:
+                        size = plan.hop_bytes[h] * x
+                        begin, through, state.hop_finger[h] = take(
+                            pool, rates, link, t0, begin, size, state.hop_finger[h]
+                        )
+                        end = max(through, end, state.passed[h])
+                        state.passed[h] = end
+                    begin += plan.hop_delay[h]
+                    end += plan.hop_delay[h]
+                first = min(first, begin)
+                if end > latest:
+                    latest = end
+                    state.last_hop[r] = h
+            if latest < 0.0:
+                continue
+            i = plan.rep_server[r]
+            cycles = plan.rep_fraction[r] * work[j] * factor[i]
+            start[r], end, state.finger[r] = take(pool, rates, i, t0, first, cycles, state.finger[r])
+            finish[r] = max(end, latest, finish[r])
+            state.last[r] = latest
+            if emits:
+                if plan.sink[j]:
+                    slowest = max(slowest, finish[r] - t1)
+                query = plan.query[j]
+                if query >= 0 and finish[r] - t1 >= worst[query]:
+                    worst[query] = finish[r] - t1
+                    state.worst_replica[query] = r
+    return slowest
+
+
+@compiled
+def _remember(memory: Memory, latency: FloatArray, state: Progress, keep_start: IntArray, keep: IntArray) -> None:
     """Keep the state of the replicas above each query whose latency is the largest so far."""
     for q in range(len(latency)):
         if latency[q] > memory.worst[q] and latency[q] > 0.0:
             memory.worst[q] = latency[q]
-            memory.sink[q] = replica[q]
+            memory.sink[q] = state.worst_replica[q]
             for at in range(keep_start[q], keep_start[q + 1]):
-                memory.finish[at] = finish[keep[at]]
-                memory.last[at] = last[keep[at]]
-                memory.hop[at] = last_hop[keep[at]]
+                memory.finish[at] = state.finish[keep[at]]
+                memory.last[at] = state.last[keep[at]]
+                memory.hop[at] = state.last_hop[keep[at]]

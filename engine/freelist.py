@@ -33,13 +33,15 @@ class Rates(NamedTuple):
 class Pool(NamedTuple):
     """Chains of intervals: bounds[:, 0] to bounds[:, 1] is free.
 
-    `first` starts a server's chain, state[0] that of the unused rows.
+    `first` starts a server's chain, state[0] that of the state[1] unused rows; `owner` is a row's server, -1 for none.
     """
 
     bounds: FloatArray  # (rows, 2)
     following: IntArray  # (rows,), -1 ends a chain
+    previous: IntArray  # (rows,), -1 starts a chain
+    owner: IntArray  # (rows,)
     first: IntArray  # (n,)
-    state: IntArray  # (1,)
+    state: IntArray  # (2,)
 
 
 @compiled
@@ -51,22 +53,29 @@ def new_pool(servers: int) -> Pool:
     following = np.arange(1, rows + 1)
     following[:servers] = -1
     following[rows - 1] = -1
-    return Pool(bounds, following, np.arange(servers), np.array([servers]))
+    owner = np.full(rows, -1)
+    owner[:servers] = np.arange(servers)
+    return Pool(bounds, following, np.full(rows, -1), owner, np.arange(servers), np.array([servers, rows - servers]))
 
 
 @compiled
-def ensure_room(pool: Pool) -> Pool:
-    """The same pool with at least one unused row; it doubles when it is full."""
-    if pool.state[0] >= 0:
+def ensure_room(pool: Pool, wanted: int) -> Pool:
+    """The same pool with at least `wanted` unused rows; taking capacity once uses up one at most."""
+    if pool.state[1] > wanted:
         return pool
     rows = len(pool.following)
-    bounds = np.empty((2 * rows, 2))
+    more = rows + wanted
+    bounds = np.empty((rows + more, 2))
     bounds[:rows] = pool.bounds
-    following = np.arange(1, 2 * rows + 1)
+    following = np.arange(1, rows + more + 1)
     following[:rows] = pool.following
-    following[2 * rows - 1] = -1
+    following[rows + more - 1] = pool.state[0]
+    previous, owner = np.full(rows + more, -1), np.full(rows + more, -1)
+    previous[:rows] = pool.previous
+    owner[:rows] = pool.owner
     pool.state[0] = rows
-    return Pool(bounds, following, pool.first, pool.state)
+    pool.state[1] += more
+    return Pool(bounds, following, previous, owner, pool.first, pool.state)
 
 
 @compiled
@@ -95,68 +104,95 @@ def _time(rates: Rates, row: int, work: float, latest: bool) -> float:
 
 
 @compiled
-def take(pool: Pool, rates: Rates, server: int, horizon: float, at: float, work: float) -> tuple[float, float]:
-    """Take the earliest free capacity at or after `at` for `work`; returns when it starts and ends.
+def take(
+    pool: Pool, rates: Rates, server: int, horizon: float, at: float, work: float, finger: int
+) -> tuple[float, float, int]:
+    """Take the earliest free capacity at or after `at` for `work`.
 
-    Nothing will be asked for before `horizon` any more. With no work both times are the first free instant.
+    Parameters
+    ----------
+    horizon : float
+        Nothing will be asked for before it any more.
+    finger : int
+        The row that the same replica was given last time: its next request is not far from there, and in an overload
+        the chain is long. Any number will do.
+
+    Returns
+    -------
+    start, end, finger
+        With no work both times are the first free instant.
     """
     row = rates.series_row[server]
     if row < 0:
-        return _cut(pool, server, horizon, at, work / rates.constant[server])
+        return _cut(pool, server, horizon, at, work / rates.constant[server], finger)
     forget, begin = _clock(rates, row, horizon), _clock(rates, row, at)
-    begin, end = _cut(pool, server, forget, begin, work)
+    begin, end, node = _cut(pool, server, forget, begin, work, finger)
     start = max(at, _time(rates, row, begin, True))
-    return start, start if work <= 0.0 else _time(rates, row, end, False)
+    return start, start if work <= 0.0 else _time(rates, row, end, False), node
 
 
 @compiled
-def _cut(pool: Pool, server: int, forget: float, at: float, need: float) -> tuple[float, float]:
+def _cut(pool: Pool, server: int, forget: float, at: float, need: float, finger: int) -> tuple[float, float, int]:
     """`take` in the server's own clock."""
     bounds, following = pool.bounds, pool.following
     node = pool.first[server]
     while bounds[node, 1] <= forget:
-        pool.first[server] = following[node]
-        following[node] = pool.state[0]
-        pool.state[0] = node
-        node = pool.first[server]
-    before = -1
+        node = _drop(pool, server, node)
+    if pool.owner[finger] == server and bounds[node, 1] <= at and bounds[finger, 0] <= at:
+        node = finger
     while bounds[node, 1] <= at:
-        before = node
         node = following[node]
     start = max(at, bounds[node, 0])
     if need <= 0.0:
-        return start, start
+        return start, start, node
     begin = start
     while True:
         low, high = bounds[node, 0], bounds[node, 1]
         sliver = _SLIVER * begin
-        head = begin - low > sliver
         if begin + need < high - sliver:
             break
-        need = max(0.0, need - (high - begin))
-        after = following[node]
-        if head:
+        need -= high - begin
+        if begin - low > sliver:
             bounds[node, 1] = begin
-            before = node
+            node = following[node]
         else:
-            if before < 0:
-                pool.first[server] = after
-            else:
-                following[before] = after
-            following[node] = pool.state[0]
-            pool.state[0] = node
+            node = _drop(pool, server, node)
         if need <= sliver:
-            return start, high
-        node = after
+            return start, high, node
         begin = bounds[node, 0]
     end = begin + need
-    if head:
+    if begin - low > sliver:
         fresh = pool.state[0]
         pool.state[0] = following[fresh]
+        pool.state[1] -= 1
         bounds[fresh, 0], bounds[fresh, 1] = end, high
-        following[fresh] = following[node]
         bounds[node, 1] = begin
-        following[node] = fresh
+        pool.owner[fresh] = server
+        _chain(pool, fresh, following[node])
+        _chain(pool, node, fresh)
+        return start, end, fresh
+    bounds[node, 0] = end
+    return start, end, node
+
+
+@compiled
+def _chain(pool: Pool, before: int, after: int) -> None:
+    pool.following[before] = after
+    if after >= 0:
+        pool.previous[after] = before
+
+
+@compiled
+def _drop(pool: Pool, server: int, node: int) -> int:
+    """Take a row out of its chain; returns the row after it."""
+    before, after = pool.previous[node], pool.following[node]
+    if before < 0:
+        pool.first[server] = after
+        pool.previous[after] = -1
     else:
-        bounds[node, 0] = end
-    return start, end
+        _chain(pool, before, after)
+    pool.owner[node] = -1
+    pool.following[node] = pool.state[0]
+    pool.state[0] = node
+    pool.state[1] += 1
+    return int(after)

@@ -36,12 +36,19 @@ class Loads:
     ----------
     by_time : array, shape (d, servers)
         Time runs along the rows so that the scan over time handles neighbouring servers at once.
+    excess_room : array, shape (d, servers)
+        Unset memory for the cumulative excess. Both arrays are one block: numpy asks the system for huge pages for
+        blocks of 4 MB and more, and page faults would cost more than all the arithmetic.
     """
 
     by_time: FloatArray
+    excess_room: FloatArray
 
-    def operators(self) -> OperatorSeries:
-        """The series of every operator."""
+    def __init__(self, deployment: Deployment) -> None:
+        self.by_time, self.excess_room = np.empty((2, deployment.subintervals, len(deployment.servers)))
+
+    def operators(self, out: FloatArray | None = None) -> OperatorSeries:
+        """The series of every operator; `out`, of shape (2, m, d), is memory to put them in."""
         raise NotImplementedError
 
     def operator(self, indices: IntArray) -> OperatorSeries:
@@ -62,6 +69,7 @@ class LinearLoads(Loads):
     """Loads by coefficients: (servers x sources) times (sources x subintervals)."""
 
     def __init__(self, deployment: Deployment, graph: Graph) -> None:
+        super().__init__(deployment)
         layout = deployment.layout
         self._deployment, self._graph = deployment, graph
         self._gain, self._cost = _gains(
@@ -83,19 +91,14 @@ class LinearLoads(Loads):
             layout.hop_bytes,
             len(deployment.servers),
         )
-        self.by_time = deployment.arrivals.T @ self.coefficients.T
+        _times(np.ascontiguousarray(self.coefficients.T), deployment.arrivals, self.by_time)
 
-    def operators(self) -> OperatorSeries:
-        graph = self._graph
-        load, output = _linear_series(
-            graph.order,
-            graph.in_start,
-            graph.in_stream,
-            graph.output[:, 1],
-            graph.cycles[:, 1],
-            self._deployment.arrivals,
-        )
-        return OperatorSeries(load, output)
+    def operators(self, out: FloatArray | None = None) -> OperatorSeries:
+        graph, arrivals = self._graph, self._deployment.arrivals
+        room = np.empty((2, len(graph.order), arrivals.shape[1])) if out is None else out
+        sigma, omega = graph.output[:, 1], graph.cycles[:, 1]
+        _linear_series(graph.order, graph.in_start, graph.in_stream, sigma, omega, arrivals, room[0], room[1])
+        return OperatorSeries(room[0], room[1])
 
     def operator(self, indices: IntArray) -> OperatorSeries:
         arrivals = self._deployment.arrivals
@@ -109,6 +112,7 @@ class GeneralLoads(Loads):
     """Loads operator by operator: for models (VI-C), other combinations than the sum, and very many sources."""
 
     def __init__(self, deployment: Deployment, graph: Graph) -> None:
+        super().__init__(deployment)
         layout = deployment.layout
         self._series = OperatorSeries(
             *_model_series(
@@ -130,9 +134,9 @@ class GeneralLoads(Loads):
             deployment.combine.alpha,
         )
         self._plain = kind == 0
-        self.by_time = np.ascontiguousarray(total.T)
+        self.by_time[:] = total.T
 
-    def operators(self) -> OperatorSeries:
+    def operators(self, out: FloatArray | None = None) -> OperatorSeries:
         return self._series
 
     def operator(self, indices: IntArray) -> OperatorSeries:
@@ -214,13 +218,39 @@ def _server_gains(
 
 
 @compiled
+def _times(gains: FloatArray, arrivals: FloatArray, load: FloatArray) -> None:
+    """Load (d, servers) from gains (sources, servers) and arrivals (sources, d).
+
+    A library's matrix product starts threads for it, which costs more than the product when the machine is busy.
+    """
+    sources, servers = gains.shape
+    even = sources - sources % 4
+    for p in range(arrivals.shape[1]):
+        row = load[p]
+        row[:] = 0.0
+        for s in range(0, even, 4):
+            a, b, c, e = arrivals[s, p], arrivals[s + 1, p], arrivals[s + 2, p], arrivals[s + 3, p]
+            for i in range(servers):
+                row[i] += a * gains[s, i] + b * gains[s + 1, i] + (c * gains[s + 2, i] + e * gains[s + 3, i])
+        for s in range(even, sources):
+            a = arrivals[s, p]
+            for i in range(servers):
+                row[i] += a * gains[s, i]
+
+
+@compiled
 def _linear_series(
-    order: IntArray, in_start: IntArray, in_stream: IntArray, sigma: FloatArray, omega: FloatArray, arrivals: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+    order: IntArray,
+    in_start: IntArray,
+    in_stream: IntArray,
+    sigma: FloatArray,
+    omega: FloatArray,
+    arrivals: FloatArray,
+    load: FloatArray,
+    output: FloatArray,
+) -> None:
     """Load and output of every operator, each (m, d); the first input writes, the others add."""
     sources, d = arrivals.shape
-    load = np.empty((len(order), d))
-    output = np.empty((len(order), d))
     for j in order:
         first = in_start[j]
         if first == in_start[j + 1]:
@@ -237,7 +267,6 @@ def _linear_series(
                 for p in range(d):
                     load[j, p] += omega[k] * events[p]
                     output[j, p] += sigma[k] * events[p]
-    return load, output
 
 
 @compiled

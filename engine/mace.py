@@ -30,8 +30,6 @@ class Mace:
         Cycles (cores) or bytes (links) that arrive in each subinterval.
     ce : array, shape (n, d)
         Cumulative excess at the end of each subinterval, in cycles or bytes.
-    mace_s : array, shape (n, d)
-        Seconds to work off the excess with the capacities that follow.
     worst_s : array, shape (n,)
         Largest of each server over time.
     total_s : array, shape (d,)
@@ -44,10 +42,14 @@ class Mace:
     loads: Loads
     load: FloatArray
     ce: FloatArray
-    mace_s: FloatArray
     worst_s: FloatArray
     total_s: FloatArray
     series: OperatorSeries | None
+
+    @cached_property
+    def mace_s(self) -> FloatArray:
+        """Seconds to work off the excess with the capacities that follow, shape (n, d)."""
+        return _seconds(self.ce.T, self.deployment.capacities, self.deployment.subinterval_s).T
 
     @property
     def worst(self) -> float:
@@ -65,13 +67,13 @@ class Mace:
     @cached_property
     def least_capacity(self) -> FloatArray:
         """Smallest capacity above zero of every server, shape (n,), per second."""
-        rows = capacities(self.deployment)
+        rows = self.deployment.capacities
         return np.asarray(np.where(rows > 0.0, rows, np.inf).min(axis=0))
 
     @cached_property
     def load_share(self) -> FloatArray:
         """Load as a share of capacity, shape (n, d); a subinterval without capacity counts as 0."""
-        offered = capacities(self.deployment).T * self.deployment.subinterval_s
+        offered = self.deployment.capacities.T * self.deployment.subinterval_s
         return np.divide(self.load, offered, out=np.zeros_like(self.load), where=offered > 0.0)
 
     @cached_property
@@ -135,7 +137,7 @@ class Mace:
         return (self.mace_s + least[:, None]).max(axis=0), (self.mace_s + most[:, None]).max(axis=0) + widening
 
 
-def mace(deployment: Deployment, *, materialise: bool = False) -> Mace:
+def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray | None = None) -> Mace:
     """Mace of every server and subinterval.
 
     Parameters
@@ -144,6 +146,8 @@ def mace(deployment: Deployment, *, materialise: bool = False) -> Mace:
         n servers, m operators, d subintervals.
     materialise : bool
         Also make the load and output series of every operator, (m, d) each.
+    out : array, shape (2, m, d), optional
+        Memory for these series, to save the page faults of fresh memory when this is called again and again.
 
     Returns
     -------
@@ -161,54 +165,50 @@ def mace(deployment: Deployment, *, materialise: bool = False) -> Mace:
     docs/models/mace.md for where theorem 2 fails.
     """
     loads = loads_of(deployment)
-    rows = capacities(deployment)
-    w = deployment.subinterval_s
-    ce, seconds, worst = _excess(loads.by_time, rows, w)
-    for i, server in enumerate(deployment.servers):
-        series = None if server.node is None else deployment.nodes[server.node].capacity_series_cps
-        if series is not None:
-            seconds[:, i] = _drain(np.ascontiguousarray(ce[:, i]), series, w)
-            worst[i] = seconds[:, i].max()
-    total = seconds.max(axis=1) if len(worst) else np.zeros(deployment.subintervals)
-    series_of_all = loads.operators() if materialise else None
-    return Mace(deployment, loads, loads.by_time.T, ce.T, seconds.T, worst, total, series_of_all)
-
-
-def capacities(deployment: Deployment) -> FloatArray:
-    """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
-    d = deployment.subintervals
-    varying = any(node.capacity_series_cps is not None for node in deployment.nodes)
-    rows = np.empty((d if varying else 1, len(deployment.servers)))
-    for i, server in enumerate(deployment.servers):
-        if server.link is not None:
-            rows[:, i] = deployment.links[server.link].bandwidth_bytes_s or np.inf
-        elif server.node is not None:
-            node = deployment.nodes[server.node]
-            rows[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
-    return rows
+    rows = deployment.capacities
+    ce = loads.excess_room
+    worst, total = _excess(loads.by_time, rows, deployment.subinterval_s, ce)
+    if len(rows) > 1:
+        seconds = _seconds(ce, rows, deployment.subinterval_s)
+        worst, total = seconds.max(axis=0), seconds.max(axis=1)
+    series = loads.operators(out) if materialise else None
+    return Mace(deployment, loads, loads.by_time.T, ce.T, worst, total, series)
 
 
 @compiled
-def _excess(load: FloatArray, capacity: FloatArray, w: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Cumulative excess and seconds of it, (d, n) each, and the largest seconds of each server, (n,)."""
+def _excess(load: FloatArray, capacity: FloatArray, w: float, ce: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Fill the excess, (d, n); returns its largest seconds per server and per subinterval, for constant capacities."""
     d, n = load.shape
-    ce = np.empty((d, n))
-    seconds = np.empty((d, n))
-    worst = np.zeros(n)
-    before = np.zeros(n)
-    inverse = np.empty(n)
-    for i in range(n):
-        inverse[i] = 1.0 / capacity[0, i]
+    worst, before, times, total = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(d)
+    inverse = 1.0 / capacity[0]
     for p in range(d):
         rate = capacity[p if capacity.shape[0] > 1 else 0]
+        row = ce[p]
         for i in range(n):
             excess = before[i] + load[p, i] - rate[i] * w
             excess = excess if excess > 0.0 else 0.0
             before[i] = excess
-            ce[p, i] = excess
-            seconds[p, i] = excess * inverse[i]
-            worst[i] = max(worst[i], seconds[p, i])
-    return ce, seconds, worst
+            row[i] = excess
+            times[i] = excess * inverse[i]
+            worst[i] = worst[i] if worst[i] > times[i] else times[i]
+        # Four maxima side by side: one alone would wait for itself at every step.
+        a = b = c = e = 0.0
+        for i in range(0, n - n % 4, 4):
+            a, b = max(a, times[i]), max(b, times[i + 1])
+            c, e = max(c, times[i + 2]), max(e, times[i + 3])
+        for i in range(n - n % 4, n):
+            a = max(a, times[i])
+        total[p] = max(max(a, b), max(c, e))
+    return worst, total
+
+
+def _seconds(ce: FloatArray, rows: FloatArray, w: float) -> FloatArray:
+    """Seconds to work off an excess (d, n) with the capacities that follow, (d, n)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seconds = ce / rows[0]
+    for i in np.flatnonzero((rows != rows[0]).any(axis=0)):
+        seconds[:, i] = _drain(np.ascontiguousarray(ce[:, i]), np.ascontiguousarray(rows[:, i]), w)
+    return np.asarray(seconds)
 
 
 @compiled

@@ -15,7 +15,17 @@ from engine.errors import Fault, UnplacedError
 if TYPE_CHECKING:
     from engine.deployment import Deployment
 
-__all__ = ["Graph", "Layout", "closures_of", "cycles_of", "graph_of", "layout_of", "order_of", "servers_of"]
+__all__ = [
+    "Graph",
+    "Layout",
+    "capacities_of",
+    "closures_of",
+    "cycles_of",
+    "graph_of",
+    "layout_of",
+    "order_of",
+    "servers_of",
+]
 
 
 def order_of(operators: Sequence[Operator]) -> tuple[list[int], list[int]]:
@@ -229,3 +239,17 @@ def closures_of(deployment: Deployment) -> tuple[IntArray, IntArray]:
         members += [r for j in sorted(seen) for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
         start.append(len(members))
     return np.array(start, dtype=np.int64), np.array(members, dtype=np.int64)
+
+
+def capacities_of(deployment: Deployment) -> FloatArray:
+    """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
+    d = deployment.subintervals
+    varying = any(node.capacity_series_cps is not None for node in deployment.nodes)
+    rows = np.empty((d if varying else 1, len(deployment.servers)))
+    for i, server in enumerate(deployment.servers):
+        if server.link is not None:
+            rows[:, i] = deployment.links[server.link].bandwidth_bytes_s or np.inf
+        elif server.node is not None:
+            node = deployment.nodes[server.node]
+            rows[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
+    return rows

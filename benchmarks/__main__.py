@@ -1,0 +1,35 @@
+"""Benchmarks by name: ``python -m benchmarks NAME [options]``.
+
+A benchmark is one or more modules of this package with ``main(arguments) -> int``; 0 means that every target was met.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+__all__ = ["BENCHMARKS", "main"]
+
+BENCHMARKS = {
+    "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
+    "mace-speed": ("benchmarks.mace_speed",),
+    "mace-accuracy": ("benchmarks.mace_accuracy",),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the named benchmark; returns 0, 1 for a missed target, 2 for wrong usage."""
+    names = ", ".join(BENCHMARKS)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(f"usage: python -m benchmarks NAME [options]\nnames: {names}")
+        return 0 if arguments else 2
+    if arguments[0] not in BENCHMARKS:
+        print(f"{arguments[0]!r} is no benchmark; allowed: {names}", file=sys.stderr)
+        return 2
+    results = [importlib.import_module(module).main(list(arguments[1:])) for module in BENCHMARKS[arguments[0]]]
+    return max(results)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
