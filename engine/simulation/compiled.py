@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Without reference counts (`_nrt`, numba's own name for the switch): no compiled function makes an array, and counting
 # every access to a table of `World` made the loop twelve times slower. A test holds the speed that depends on it.
-_OPTIONS: dict[str, Any] = {"cache": True, "_nrt": False}
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 
 def compiled(function: Function) -> Function:

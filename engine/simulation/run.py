@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_EVENTS", "Settings", "TooLargeError", "simulate"]
 
 MAX_EVENTS = 50_000_000
+MAX_OUTPUTS = 100_000
 STEPS_PER_REPORT = 2_000_000
 
 
@@ -87,7 +88,7 @@ def simulate(
     UnplacedError
         An operator is on no node.
     TooLargeError
-        More than `MAX_EVENTS` events are to be expected.
+        More than `MAX_EVENTS` events are to be expected, or more than `MAX_OUTPUTS` outputs of one event.
 
     Notes
     -----
@@ -95,7 +96,7 @@ def simulate(
     """
     settings = settings or Settings()
     work = work_of(deployment)
-    _refuse_too_many(work)
+    _refuse_too_many(deployment, work)
     layout = lay_out(deployment, by_path=settings.policy.order == STIMULUS)
     arrivals = _arrivals(deployment, settings, times_s or {}, groups or {})
     world = _world(deployment, settings, layout, work, arrivals)
@@ -112,12 +113,16 @@ def simulate(
     )
 
 
-def _refuse_too_many(work: Work) -> None:
-    expected = float((work.events + work.outputs).sum())
+def _refuse_too_many(deployment: Deployment, work: Work) -> None:
+    expected = float((work.events + work.outputs).sum() + deployment.arrivals.sum())
     if expected > MAX_EVENTS:
         raise TooLargeError(
-            f"About {expected:.3g} events would pass through the operators one by one; at most {MAX_EVENTS:.3g} do. "
-            "Simulate a shorter horizon or fewer queries."
+            f"About {expected:.3g} events would arrive and pass through the operators one by one; at most "
+            f"{MAX_EVENTS:.3g} may. Simulate a shorter horizon or fewer queries."
+        )
+    if work.selectivity.max(initial=0.0) > MAX_OUTPUTS:
+        raise TooLargeError(
+            f"An event would put out {work.selectivity.max():.3g} events at once; at most {MAX_OUTPUTS:.3g} may."
         )
 
 

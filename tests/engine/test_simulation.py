@@ -215,8 +215,12 @@ def test_series_and_utilisation():
 
 
 def test_the_size_of_a_run_is_limited_before_it_starts():
-    with pytest.raises(TooLargeError, match=r"About 2e\+09 events"):
+    with pytest.raises(TooLargeError, match=r"About 3e\+09 events .* at most 5e\+07 may"):
         simulate(deployment([operator("f", "s")], {"s": [1e9]}))
+    with pytest.raises(TooLargeError, match=r"About 1e\+09 events"):
+        simulate(deployment([operator("f", "s")], {"s": [1], "unread": [1e9]}))
+    with pytest.raises(TooLargeError, match=r"put out 2e\+05 events at once; at most 1e\+05 may"):
+        simulate(deployment([operator("f", ("s", 2e5, 1))], {"s": [1]}))
 
 
 def test_unplaced_operators_are_refused():

@@ -1,0 +1,46 @@
+"""What the accuracy benchmark builds, learns and compares."""
+
+import numpy as np
+import pytest
+
+from benchmarks.by_input import by_input
+from benchmarks.section8 import BATCHES, build, learned, run
+from engine.flow import flow
+from engine.mace import mace
+
+
+@pytest.fixture(scope="module")
+def system():
+    return build(queries=3, nodes=5, seed=1)
+
+
+@pytest.fixture(scope="module")
+def simulation(system):
+    return run(system)
+
+
+def test_systems_are_those_of_section_8(system, simulation):
+    load = mace(system.deployment).load.sum(axis=1) / 200.0 / system.deployment.nodes[0].capacity_cps
+    assert load.max() == pytest.approx(0.75)
+    assert simulation.source_events == pytest.approx(75_000, rel=0.02)
+    assert len(system.deployment.operators) == 42 and system.deployment.subinterval_s == 0.25
+
+
+def test_statistics_are_learned_in_batches_near_the_true_ones(system, simulation):
+    trained = learned(system.deployment, simulation.sampled)
+    pairs = [
+        (true, found)
+        for operator, other in zip(system.deployment.operators, trained.operators, strict=True)
+        for true, found in zip(operator.inputs, other.inputs, strict=True)
+    ]
+    assert all(len(found.batches) == BATCHES for _, found in pairs)
+    for true, found in pairs:
+        seen = sum(batch.events for batch in found.batches)
+        assert found.cycles_per_event == pytest.approx(true.cycles_per_event, rel=5 * 0.5 / np.sqrt(seen))
+        assert found.selectivity == pytest.approx(true.selectivity, abs=5 * 0.5 / np.sqrt(seen))
+
+
+def test_input_by_input_mace_is_the_same_and_flow_no_less_accurate(system, simulation):
+    apart = by_input(system.deployment)
+    assert mace(apart).worst == pytest.approx(mace(system.deployment).worst, rel=1e-9)
+    assert flow(apart).wc == pytest.approx(simulation.worst_s, rel=0.03)
