@@ -18,6 +18,8 @@ __all__ = ["beat", "healthz", "manage", "redis_server", "web", "worker"]
 # requests that went well, and sockets that open and close, fill the log file but not the screen
 _QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
 _QUIET_REDIS = r"signal-handler|ready to exit"
+# housekeeping that comes round every few seconds, and what Celery says while it stops
+_QUIET_WORKER = r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|purge)\[|^$|^worker: "
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
@@ -75,6 +77,7 @@ def worker(env: Mapping[str, str]) -> Service:
         cwd=ROOT,
         about="takes tasks",
         ready_line=r"celery@\S+ ready",
+        quiet=_QUIET_WORKER,
         ready_timeout_s=180,  # the very first start compiles the engine
         stop_steps=((signal.SIGTERM, 3.0), (signal.SIGQUIT, 3.0)),
     )
