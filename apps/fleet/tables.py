@@ -130,11 +130,9 @@ def _import(
     try:
         with transaction.atomic():
             for row in rows:
-                key = tuple(row.values.get(name) for name in identity)
+                key = "->".join(str(row.values.get(name)) for name in identity)
                 if key in seen:
-                    faults.append(
-                        Fault(row.path, f"{row.place}: {'->'.join(map(str, key))} stands in {seen[key]} already")
-                    )
+                    faults.append(Fault(row.path, f"{row.place}: {key} stands in {seen[key]} already"))
                     continue
                 seen[key] = row.place
                 try:

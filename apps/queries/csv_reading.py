@@ -116,13 +116,13 @@ def inspect(file: BinaryIO, *, limit_bytes: int, time_zone: str = "UTC") -> Insp
     )
     if time is None:
         return replace(known, notes=("No column looks like a time. Choose one and its format.",))
-    reading = read_trace(
-        file,
-        limit_bytes=limit_bytes,
-        time_column=time.name,
-        count_column=count.name if count else None,
-        time_zone=time_zone,
-    )
+    count_column = count.name if count else None
+    try:
+        reading = read_trace(
+            file, limit_bytes=limit_bytes, time_column=time.name, count_column=count_column, time_zone=time_zone
+        )
+    except Malformed as error:  # the proposal does not work; another choice of columns may
+        return replace(known, notes=(error.message,))
     return _with_reading(known, reading)
 
 
