@@ -7,24 +7,18 @@ change gives every slice the same capacity as before.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
+from engine.admission.margins import Margins
 from engine.admission.scenario import Question, Scenario
 from engine.deployment import Constraints, Deployment
-from engine.elements import FloatArray
-from engine.estimation import Alarm, Estimate, estimate
-from engine.intervals import Z, jackknife, standard_error
-from engine.loads import loads_of
+from engine.estimation import Alarm, estimate
 from engine.mace import Mace, mace
-from engine.quantiles import statistic_of
 from engine.reports import Bottleneck
 
-__all__ = ["Evaluation", "Evaluator", "Outcome", "related_queries", "restricted", "sink_events"]
+__all__ = ["Evaluation", "Evaluator", "Outcome", "related_queries", "restricted"]
 
 Progress = Callable[[float, str], None]
 
@@ -112,13 +106,11 @@ class Evaluator:
     ) -> Evaluation:
         every = self.question.mace_every
         part = restricted(deployment, queries)
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            running = pool.submit(estimate, part, mace_every=every, intervals=False)
-            margins = _Margins(part.coarsened(every))
-            estimated: Estimate = running.result()
+        estimated = estimate(part, mace_every=every, intervals=False)
+        margins = Margins(estimated)
         outcomes = dict(known)
         for query, report in estimated.queries.items():
-            margin = margins.of(query, report.statistic)
+            margin = margins.of(query)
             width = None if margin is None else margin + part.subinterval_s
             outcomes[query] = Outcome(
                 query=query,
@@ -135,36 +127,6 @@ class Evaluator:
             mace(deployment.coarsened(every)),
             estimated.alarm,
         )
-
-
-class _Margins:
-    """Half widths of the intervals: the jackknife at Mace's width, where Flow costs a fraction of what it does at w/4.
-
-    How far an estimate moves when a batch is left out does not depend on how finely time is cut.
-    """
-
-    def __init__(self, coarse: Deployment) -> None:
-        self._runs = jackknife(coarse, slices=1)
-        self._weights = sink_events(coarse) if self._runs.flows else {}
-        self._covered = {
-            operator.query for operator in coarse.operators if any(len(entry.batches) >= 2 for entry in operator.inputs)
-        }
-
-    def of(self, query: str, statistic: str) -> float | None:
-        """Three standard errors, in seconds; None where no input of the query has batches."""
-        if query not in self._covered:
-            return None
-        replicates = [statistic_of(run.by_query[query], self._weights[query], statistic) for run in self._runs.flows]
-        return Z * float(standard_error(replicates))
-
-
-def sink_events(deployment: Deployment) -> dict[str, FloatArray]:
-    """Events at each query's sinks, per subinterval."""
-    graph = deployment.graph
-    sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
-    chosen = np.flatnonzero(graph.query_sink)
-    sinks[graph.query[chosen], chosen] = 1.0
-    return dict(zip(deployment.queries, loads_of(deployment).outputs(sinks), strict=True))
 
 
 def related_queries(after: Deployment, before: Deployment, touched: Collection[str]) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ def largest_share(search: Search) -> Settled | None:
 
     if most < 1:
         return None
-    guess = largest(1, most, lambda part: search.mace_passes(change(part))) or 1
-    found = gallop(guess, 1, most, lambda part: search.flow_passes(change(part)), search.budget)
+    guess = largest(1, most, lambda part: search.mace_passes(change(part))) or most // 2 + 1
+    found = gallop(guess, 1, most, lambda part: search.flow_passes(change(part)), search.budget + 2)
     return search.first_settled(change(part) for part in _down(guess if found is None else found))
 
 

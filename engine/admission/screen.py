@@ -6,11 +6,13 @@ screen says of a query is scaled to the upper end it had there. A search trusts 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.admission.evaluation import Evaluation, Outcome, related_queries, restricted, sink_events
+from engine.admission.evaluation import Evaluation, Outcome, related_queries, restricted
+from engine.admission.margins import sink_events
 from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import Question, Scenario
 from engine.deployment import Deployment
@@ -24,17 +26,26 @@ __all__ = ["Screen", "servers_of_query"]
 
 @dataclass(frozen=True)
 class _Scale:
-    """From a screen's value to the upper end of the full estimate."""
+    """From a screen's value to the upper end of the full estimate, through the points where both are known.
 
-    upper_s: float
-    screened_s: float
+    `known` holds (screened, upper) for the scenario the search starts from, and for what runs now.
+    """
+
+    known: tuple[tuple[float, float], ...]
     width_s: float
 
     def upper(self, value_s: float) -> float:
+        (screened_s, upper_s), *others = self.known
+        if others:
+            was_s, was_upper_s = others[0]
+            if screened_s - was_s > self.width_s and was_s <= value_s <= screened_s:
+                return was_upper_s + (upper_s - was_upper_s) * (value_s - was_s) / (screened_s - was_s)
+            if abs(value_s - was_s) < abs(value_s - screened_s):
+                screened_s, upper_s = was_s, was_upper_s
         # Below the width of a subinterval a ratio says nothing; there the difference is kept.
-        if self.screened_s > self.width_s:
-            return value_s * self.upper_s / self.screened_s
-        return value_s + self.upper_s - self.screened_s
+        if screened_s > self.width_s:
+            return value_s * upper_s / screened_s
+        return value_s + upper_s - screened_s
 
 
 class Screen:
@@ -45,9 +56,14 @@ class Screen:
         self._every = question.mace_every
         self._width_s = question.running.subinterval_s * self._every
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
-        coarse = base.deployment.coarsened(self._every)
-        self._mace_scale = self._scales(_mace_values(coarse, mace(coarse), self._judged))
-        self._flow_scale = self._scales(self._flow_values(base))
+        coarse, running = (whole.coarsened(self._every) for whole in (base.deployment, question.running))
+        neighbours = [query for query in self._judged if query in before.outcomes]
+        self._mace_scale = self._scales(
+            _mace_values(coarse, mace(coarse), self._judged), _mace_values(running, mace(running), neighbours)
+        )
+        self._flow_scale = self._scales(
+            self._flow_values(base.deployment, base.touched), self._flow_values(question.running, neighbours)
+        )
 
     def mace_s(self, scenario: Scenario) -> float:
         """Largest predicted upper end over what is allowed, over all queries and servers; up to 1 it would pass."""
@@ -61,7 +77,8 @@ class Screen:
     def flow_s(self, scenario: Scenario) -> float:
         """As `mace_s`, by Flow at Mace's width."""
         overload = self._overload(mace(scenario.deployment.coarsened(self._every)))
-        return max(self._overshoot(scenario, self._flow_values(scenario), self._flow_scale), overload)
+        values = self._flow_values(scenario.deployment, scenario.touched)
+        return max(self._overshoot(scenario, values, self._flow_scale), overload)
 
     def limit_s(self, query: str, bound_s: float) -> float:
         """What the upper end of `query` may be: its bound, or what it has already and is not to be blamed for."""
@@ -77,11 +94,14 @@ class Screen:
     def _upper_s(self, outcome: Outcome) -> float:
         return outcome.upper_s if self._question.policy.review_at_risk else outcome.estimate_s
 
-    def _scales(self, values: dict[str, float]) -> dict[str, _Scale]:
-        return {
-            query: _Scale(self._upper_s(self._after.outcomes[query]), value, self._width_s)
-            for query, value in values.items()
-        }
+    def _scales(self, values: dict[str, float], values_before: dict[str, float]) -> dict[str, _Scale]:
+        scales = {}
+        for query, value in values.items():
+            known = [(value, self._upper_s(self._after.outcomes[query]))]
+            if query in values_before:
+                known.append((values_before[query], self._upper_s(self._before.outcomes[query])))
+            scales[query] = _Scale(tuple(known), self._width_s)
+        return scales
 
     def _overshoot(self, scenario: Scenario, values: dict[str, float], scales: dict[str, _Scale]) -> float:
         worst = 0.0
@@ -89,7 +109,8 @@ class Screen:
             objective = scenario.deployment.objective_of(query)
             if objective is not None:
                 limit_s = self.limit_s(query, objective.bound_s)
-                worst = max(worst, scales[query].upper(value) / limit_s)
+                scale = scales.get(query)
+                worst = max(worst, (scale.upper(value) if scale else value) / limit_s)
         return worst
 
     def _overload(self, found: Mace) -> float:
@@ -101,9 +122,9 @@ class Screen:
                 worst = max(worst, float(means[i]) / self._question.policy.max_mean_load)
         return worst
 
-    def _flow_values(self, scenario: Scenario) -> dict[str, float]:
-        related = set(related_queries(scenario.deployment, self._question.running, scenario.touched))
-        coarse = restricted(scenario.deployment, related).coarsened(self._every)
+    def _flow_values(self, deployment: Deployment, touched: Collection[str]) -> dict[str, float]:
+        related = set(related_queries(deployment, self._question.running, touched))
+        coarse = restricted(deployment, related).coarsened(self._every)
         run = flow(coarse)
         weights = sink_events(coarse)
         values = {}

@@ -108,7 +108,7 @@ def gallop(start: int, low: int, high: int, fits: Callable[[int], bool], runs: i
     """
     best: int | None = None
     bad = high + 1
-    at, step = start, 1
+    at, step = start, max(1, (high - low) // 24)
     for _ in range(runs):
         if fits(at):
             best, low = at, at
