@@ -140,9 +140,7 @@ class Findings:
         start = f"{held} of {len(self.judged)} objectives hold." if len(self.judged) > 1 else ""
         breached, risky = self.with_state(ObjectiveState.BREACHED), self.with_state(ObjectiveState.AT_RISK)
         parts = [*_named(breached, "is over its objective", "are over their objectives")]
-        parts += _named(
-            risky, "may be: only the upper end of its interval is over", "may be over within their intervals"
-        )
+        parts += _named(risky, f"may go over, up to {_upper(risky)}", "may go over within their intervals")
         if not parts:
             least = self.judged[0]
             gap, share = headroom_of(least)
@@ -152,7 +150,7 @@ class Findings:
 
     def _nothing_judged(self) -> SafeString:
         if not self.running:
-            return format_html("No query runs here yet.")
+            return SafeString("No query runs here yet.")
         if not self.rows:
             count = len(self.running)
             return format_html("{} not been estimated yet.", f"{count} queries have" if count > 1 else "One query has")
@@ -300,6 +298,13 @@ def _cause(row: QueryEstimate) -> str:
         return ""
     server = bottleneck.get("node") or bottleneck.get("server")
     return f"{server} runs at {ratio(bottleneck.get('load_peak'))} of capacity at its peak."
+
+
+def _upper(rows: list[QueryEstimate]) -> str:
+    """The upper end of the first one's interval: 10.4 s of 10 s."""
+    if not rows:
+        return ""
+    return f"{seconds(rows[0].high_s, apart_from=rows[0].bound_s)} of {seconds(rows[0].bound_s)}"
 
 
 def _named(rows: list[QueryEstimate], one: str, several: str) -> list[SafeString]:

@@ -88,7 +88,7 @@ def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[C
         return (
             load_bar(server.mean_load, server.peak_load)
             if server
-            else format_html('<span class="muted">none yet</span>')
+            else format_html('<span class="muted">{}</span>', "none yet")
         )
 
     def excess(node: Node) -> Any:

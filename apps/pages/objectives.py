@@ -33,7 +33,7 @@ def statistic_text(statistic: str) -> str:
 def objective_text(statistic: str, bound_s: float | None) -> SafeString:
     """worst ≤ 10 s."""
     if not bound_s:
-        return format_html('<span class="muted">none</span>')
+        return format_html('<span class="muted">{}</span>', "none")
     return format_html('<span class="muted sm">{} ≤</span> {}', statistic_text(statistic), seconds(bound_s).html)
 
 

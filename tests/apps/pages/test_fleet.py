@@ -1,0 +1,172 @@
+"""Nodes, pools, links and clusters in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster, Link, Node, NodePool
+
+pytestmark = pytest.mark.django_db
+
+
+def body(response: object) -> str:
+    return response.content.decode()  # type: ignore[attr-defined]
+
+
+def test_nodes_show_load_and_excess_of_the_newest_estimate(browser: Client, cluster: Cluster) -> None:
+    html = body(browser.get("/c/little/fleet/"))
+    assert "2 nodes with 2 cores at work." in html
+    assert 'href="/c/little/fleet/nodes/b/"' in html
+    assert "b: highest excess" in html
+    node = body(browser.get("/c/little/fleet/nodes/b/"))
+    assert "1 query uses it" in node
+    assert 'data-chart="node-excess"' in node
+    assert "plotly/plotly.min.js" in node
+    assert browser.get("/c/little/fleet/nodes/zz/").status_code == 404
+
+
+def test_a_node_is_created_changed_drained_and_deleted(browser: Client, cluster: Cluster) -> None:
+    pool = NodePool.objects.get()
+    assert browser.get("/c/little/fleet/new/node/").status_code == 200
+    form = {"pool": pool.pk, "name": "c", "capacity_cps": "", "cores": "3", "labels": "rack=r7"}
+    assert browser.post("/c/little/fleet/new/node/", form)["Location"] == "/c/little/fleet/"
+    node = Node.objects.get(name="c")
+    assert (node.capacity_cps, node.cores, node.labels) == (pool.capacity_cps, 3, {"rack": "r7"})
+    assert "rack=r7" in body(browser.get("/c/little/fleet/nodes/c/edit/"))
+    browser.post("/c/little/fleet/nodes/c/edit/", {**form, "capacity_cps": "5e9"})
+    browser.post("/c/little/fleet/nodes/c/state/", {"change": "drain"})
+    node.refresh_from_db()
+    assert (node.capacity_cps, node.state) == (5e9, NodeState.DRAINING)
+    browser.post("/c/little/fleet/nodes/c/delete/")
+    assert not Node.objects.filter(name="c").exists()
+
+
+def test_faults_stand_at_their_fields_and_on_top(browser: Client, cluster: Cluster) -> None:
+    pool = NodePool.objects.get()
+    response = browser.post(
+        "/c/little/fleet/new/node/", {"pool": pool.pk, "name": "A B", "capacity_cps": "-1", "cores": "1", "labels": ""}
+    )
+    assert response.status_code == 422
+    html = body(response)
+    assert "2 things are to be mended" in html
+    assert 'id="id_name_error"' in html
+    assert 'id="id_capacity_cps_error"' in html
+    assert 'value="A B"' in html
+    taken = browser.post("/c/little/fleet/new/node/", {"pool": pool.pk, "name": "a", "labels": "rack"})
+    assert "write labels like rack=r7" in body(taken)
+
+
+def test_a_node_in_use_is_not_deleted(browser: Client, cluster: Cluster) -> None:
+    response = browser.post("/c/little/fleet/nodes/a/delete/")
+    assert response.status_code == 409
+    assert "calm/work" in body(response)
+
+
+def test_several_nodes_at_once(browser: Client, cluster: Cluster) -> None:
+    browser.post("/c/little/fleet/", {"change": "drain", "row": ["a", "b"]})
+    assert set(Node.objects.values_list("state", flat=True)) == {NodeState.DRAINING}
+    assert browser.post("/c/little/fleet/", {"change": "burn", "row": ["a"]}).status_code == 400
+
+
+def test_pools_and_links(browser: Client, cluster: Cluster) -> None:
+    browser.post("/c/little/fleet/new/pool/", {"name": "large", "capacity_cps": "4e9", "cores": "8", "labels": ""})
+    pool = NodePool.objects.get(name="large")
+    assert "large" in body(browser.get("/c/little/fleet/pools/"))
+    browser.post(
+        f"/c/little/fleet/pools/{pool.pk}/", {"name": "big", "capacity_cps": "4e9", "cores": "8", "labels": ""}
+    )
+    pool.refresh_from_db()
+    assert pool.name == "big"
+    browser.post(f"/c/little/fleet/pools/{pool.pk}/delete/")
+    assert NodePool.objects.count() == 1
+    a, b = Node.objects.order_by("name")
+    assert browser.get("/c/little/fleet/new/link/").status_code == 200
+    same = browser.post("/c/little/fleet/new/link/", {"source": a.pk, "target": a.pk, "delay_s": "0"})
+    assert same.status_code == 422
+    assert 'id="id_target_error"' in body(same)
+    browser.post(
+        "/c/little/fleet/new/link/", {"source": a.pk, "target": b.pk, "bandwidth_bytes_s": "", "delay_s": "0.002"}
+    )
+    link = Link.objects.get()
+    assert "no limit" in body(browser.get("/c/little/fleet/links/"))
+    browser.post(f"/c/little/fleet/links/{link.pk}/", {"bandwidth_bytes_s": "1e6", "delay_s": "0.01"})
+    link.refresh_from_db()
+    assert (link.bandwidth_bytes_s, link.delay_s) == (1e6, 0.01)
+    browser.post(f"/c/little/fleet/links/{link.pk}/delete/")
+    assert not Link.objects.exists()
+
+
+def test_import_is_checked_before_anything_is_stored(browser: Client, cluster: Cluster) -> None:
+    path = "/c/little/fleet/import/"
+    assert browser.get(f"{path}?kind=links").status_code == 200
+    faulty = browser.post(path, {"kind": "nodes", "text": "name,pool,cores\nx1,nope,1\nx2,pool,0\n"})
+    assert faulty.status_code == 400
+    html = body(faulty)
+    assert "nope" in html
+    assert "cores" in html
+    good = "name,pool,cores\nx1,pool,2\nx2,pool,4\n"
+    checked = body(browser.post(path, {"kind": "nodes", "text": good}))
+    assert "2 would be created" in checked
+    assert not Node.objects.filter(name="x1").exists()
+    stored = browser.post(path, {"kind": "nodes", "text": good, "store": "1"})
+    assert stored["Location"] == "/c/little/fleet/"
+    assert Node.objects.get(name="x2").cores == 4
+    file = SimpleUploadedFile("links.csv", b"from,to,delay_s\nx1,x2,0.5\n")
+    assert "1 would be created" in body(browser.post(path, {"kind": "links", "file": file}))
+    assert "one of the two" in body(browser.post(path, {"kind": "nodes", "text": " "}))
+
+
+def test_a_cluster_from_creation_to_deletion(browser: Client) -> None:
+    form = {"name": "EU 1", "slug": "eu-1", "time_zone": "Europe/Berlin", "subinterval_s": "1", "horizon_s": "3600"}
+    form |= {"preview_valid_s": "900", "review_at_risk": "on", "environment": "prod"}
+    assert browser.post("/clusters/new/", form)["Location"] == "/c/eu-1/fleet/"
+    assert "another cluster" in body(browser.post("/clusters/new/", form))
+    cluster = Cluster.objects.get()
+    assert (cluster.review_at_risk, cluster.review_assumed) == (True, False)
+    bad = browser.post("/c/eu-1/settings/", {**form, "time_zone": "Mars/Phobos", "horizon_s": "3600.5"})
+    assert bad.status_code == 422
+    assert "2 things are to be mended" in body(bad)
+    browser.post("/c/eu-1/settings/", {**form, "name": "Europe", "review_assumed": "on"})
+    cluster.refresh_from_db()
+    assert (cluster.name, cluster.slug, cluster.review_assumed) == ("Europe", "eu-1", True)
+    assert browser.post("/c/eu-1/settings/delete/", {"confirm": "EU"}).status_code == 409
+    assert browser.post("/c/eu-1/settings/delete/", {"confirm": "eu-1"})["Location"] == "/"
+    assert not Cluster.objects.exists()
+
+
+CHANGES = [
+    "/clusters/new/",
+    "/c/little/estimate/",
+    "/c/little/settings/",
+    "/c/little/settings/delete/",
+    "/c/little/fleet/",
+    "/c/little/fleet/import/",
+    "/c/little/fleet/new/node/",
+    "/c/little/fleet/nodes/a/edit/",
+    "/c/little/fleet/nodes/a/state/",
+    "/c/little/fleet/nodes/a/delete/",
+    "/c/little/fleet/new/pool/",
+    "/c/little/fleet/new/link/",
+    "/settings/people/",
+]
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_viewer_changes_nothing(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
+    assert browser_of("viewer").post(path, {"confirm": "little", "change": "drain"}).status_code == 403
+    assert Client().post(path).status_code == 302
+
+
+def test_a_viewer_is_offered_nothing_she_may_not_do(browser_of: Callable[..., Client], cluster: Cluster) -> None:
+    viewer = browser_of("viewer")
+    for path in ("/c/little/", "/c/little/fleet/", "/c/little/fleet/nodes/a/"):
+        html = body(viewer.get(path))
+        forms = [part.split(">")[0] for part in html.split("<form")[1:] if "post" in part.split(">")[0]]
+        assert [form for form in forms if "logout" not in form] == []
+        assert "/new/" not in html
+    assert viewer.get("/c/little/fleet/new/node/").status_code == 403

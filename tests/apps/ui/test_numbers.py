@@ -1,0 +1,108 @@
+"""How numbers and times are written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.ui import numbers, times
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (8.2431, "8.2"),
+        (0.938, "0.94"),
+        (0.00213, "0.0021"),
+        (13.62, "13.6"),
+        (33.0, "33"),
+        (1214.4, "1,214"),
+        (-0.4, "−0.4"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (None, "–"),
+        (float("nan"), "–"),
+        (float("inf"), "–"),
+        ("soon", "–"),
+    ],
+)
+def test_significant_digits(value: object, text: str) -> None:
+    assert numbers.significant(value) == text
+
+
+def test_a_value_never_looks_equal_to_an_objective_it_is_not() -> None:
+    assert numbers.significant(3.04, apart_from=3.0) == "3.04"
+    assert numbers.significant(2.9996, apart_from=3.0) == "2.9996"
+    assert numbers.significant(3.0, apart_from=3.0) == "3"
+    assert str(numbers.seconds(10.02, apart_from=10)) == "10.02\u00a0s"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (8.2, "8.2\u00a0s"),
+        (0.094, "94\u00a0ms"),
+        (0.0000421, "42.1\u00a0µs"),
+        (0, "0\u00a0s"),
+        (599, "599\u00a0s"),
+        (900, "15\u00a0min"),
+        (3600, "1\u00a0h"),
+        (9000, "2.5\u00a0h"),
+        (604_800, "7\u00a0d"),
+        (None, "–"),
+    ],
+)
+def test_seconds(value: float | None, text: str) -> None:
+    assert str(numbers.seconds(value)) == text
+
+
+def test_below_the_resolution() -> None:
+    assert str(numbers.seconds(0.1, under=0.25)) == "under 0.25\u00a0s"
+    assert str(numbers.seconds(0.3, under=0.25)) == "0.3\u00a0s"
+
+
+def test_large_numbers_and_shares() -> None:
+    assert str(numbers.rate(42_100)) == "42.1\u00a0k/s"
+    assert str(numbers.cps(3e9)) == "3\u00a0Gcycles/s"
+    assert str(numbers.bytes_size(1.25e8, "/s")) == "125\u00a0MB/s"
+    assert str(numbers.scaled(999_700)) == "1\u00a0M"
+    assert str(numbers.percent(0.184)) == "18%"
+    assert str(numbers.percent(-0.13)) == "−13%"
+    assert str(numbers.percent(0.042)) == "4.2%"
+    assert numbers.ratio(0.934) == "0.93"
+    assert numbers.ratio(1.2149) == "1.21"
+    assert numbers.count(9_999) == "9,999"
+    assert str(numbers.factor(1.31)) == "1.3\u00a0×"
+
+
+def test_units_are_set_apart_in_html() -> None:
+    assert numbers.seconds(8.2).html == '8.2<span class="u">s</span>'
+    assert numbers.seconds(None).html == "–"
+
+
+NOW = datetime(2026, 11, 21, 13, 32, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "text"),
+    [
+        (timedelta(seconds=10), "just now"),
+        (timedelta(minutes=22), "22\u00a0min ago"),
+        (timedelta(minutes=70), "13:22"),
+        (timedelta(days=4), "17 Nov, 14:32"),
+        (timedelta(days=400), "17 Oct 2025"),
+        (timedelta(seconds=-30), "14:32"),
+    ],
+)
+def test_ago(elapsed: timedelta, text: str) -> None:
+    with timezone.override("Europe/Berlin"):
+        assert times.ago(NOW - elapsed, NOW) == text
+
+
+def test_exact_time_says_its_zone() -> None:
+    with timezone.override("Europe/Berlin"):
+        assert times.exact(NOW) == "21 Nov 2026, 14:32:08 CET"
+        assert 'title="21 Nov 2026, 14:32:08 CET"' in times.time_tag(NOW)
+    assert times.time_tag(None) == "–"

@@ -1,0 +1,125 @@
+"""Icons, marks and small pictures."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from apps.ui import charts, icons, marks, pictures
+
+
+@pytest.mark.parametrize("name", sorted(icons.ICONS))
+def test_every_icon_is_well_formed_and_skipped_by_screen_readers(name: str) -> None:
+    drawing = ET.fromstring(icons.icon(name, "ok"))
+    assert drawing.get("aria-hidden") == "true"
+    assert drawing.get("class") == "i ok"
+    assert len(drawing)
+
+
+def test_every_mark_has_an_icon_and_a_word() -> None:
+    for kind in (marks.STATES, marks.VERDICTS, marks.EVIDENCE):
+        for mark in kind.values():
+            assert mark.drawing in icons.ICONS
+            assert mark.label
+
+
+def test_states_differ_by_shape() -> None:
+    for group in (["holds", "at_risk", "breached", "none"], list(marks.VERDICTS), list(marks.EVIDENCE)):
+        known = {**marks.STATES, **marks.VERDICTS, **marks.EVIDENCE}
+        assert len({known[name].drawing for name in group}) == len(group)
+
+
+def test_the_objective_stands_at_three_quarters_whatever_the_scale() -> None:
+    for bound in (0.5, 3, 4000):
+        bar = ET.fromstring(pictures.headroom_bar(bound / 2, bound))
+        objective = next(part for part in bar if "c-objective" in part.get("stroke", ""))
+        assert objective.get("d", "").startswith("M112.5 ")
+
+
+def test_headroom_bar_says_its_numbers_and_paints_only_what_is_over() -> None:
+    bar = pictures.headroom_bar(8.2, 10, 7.1, 10.4, 7.9, name="checkout")
+    assert 'aria-label="checkout: estimate 8.2\u00a0s of 10\u00a0s objective, interval 7.1\u00a0s to 10.4\u00a0s' in bar
+    assert "measured 7.9" in bar
+    assert "--bad" not in bar
+    assert "--bad" in pictures.headroom_bar(3.4, 3)
+    assert pictures.headroom_bar(3.4, None) == ""
+    assert pictures.headroom_bar(None, 3) == ""
+
+
+def test_bars_never_leave_their_frame() -> None:
+    for part in ET.fromstring(pictures.headroom_bar(1e6, 1, 1e5, 1e7)):
+        if part.tag == "rect":
+            assert float(part.get("x", 0)) + float(part.get("width", 0)) <= 150.1
+
+
+def test_names_are_escaped() -> None:
+    for picture in (
+        pictures.headroom_bar(1, 2, name='"><script>'),
+        pictures.before_after_bar(1, 2, 3, name='"><script>'),
+        pictures.heat_strip([0.0], '"><script>'),
+        pictures.sparkline([1, 2, 3], '"><script>'),
+        marks.state_mark("holds", "<b>"),
+    ):
+        assert "<script>" not in picture
+        assert "<b>" not in picture
+
+
+def test_before_and_after() -> None:
+    bar = pictures.before_after_bar(8.2, 13.6, 10)
+    assert 'aria-label="before 8.2\u00a0s, after 13.6\u00a0s, objective 10\u00a0s"' in bar
+    assert "--bad" in bar
+    assert "before" not in pictures.before_after_bar(None, 4, 10)
+
+
+def test_heat_strip_steps_up_the_ramp_and_caps_from_four_seconds() -> None:
+    strip = pictures.heat_strip([0, 0.4, 0.5, 1, 2, 4, 6, 60], "n1")
+    assert re.findall(r"--(h\d|bad)", strip) == ["h0", "h0", "h1", "h2", "h3", "h4", "bad", "h5", "bad", "h5", "bad"]
+
+
+def test_a_sparkline_keeps_its_peak() -> None:
+    values = [1.0] * 500
+    values[251] = 9.0
+    line = pictures.sparkline(values, "x", width=56)
+    heights = [float(y) for y in re.findall(r"[ML]?[\d.]+ ([\d.]+)", line.split('d="')[1].split('"')[0])]
+    assert min(heights) == 3.0
+    assert len(heights) == 28
+    assert pictures.sparkline([1.0], "x") == ""
+
+
+def test_load_bar() -> None:
+    assert 'class="over"' in pictures.load_bar(1.2)
+    assert 'class="watch"' in pictures.load_bar(0.93)
+    assert "none yet" in pictures.load_bar(None)
+
+
+def test_a_chart_describes_itself() -> None:
+    chart = charts.Chart(
+        id="latency",
+        finding="At most 8.2 s.",
+        unit="s",
+        x=charts.elapsed_axis(1.0),
+        series=[
+            charts.Series("band", "Interval, 90%", low=[1.0] * 100, high=[3.0] * 100),
+            charts.Series("estimate", "Estimate", y=[2.0] * 50 + [8.2] + [2.0] * 49),
+        ],
+        objective_s=10,
+    )
+    assert chart.spec["objective"] == {"value": 10, "label": "Objective 10\u00a0s"}
+    assert [name for _, name in chart.key] == ["Interval, 90%", "Estimate", "Objective"]
+    assert len(chart.table) == 24
+    assert max(line[1][0] for line in chart.table) == "8.2\u00a0s"
+    assert chart.table[0][0] == "0:00:00"
+    with pytest.raises(ValueError, match="role 'blue'"):
+        charts.Series("blue", "Blue", y=[1.0]).to_dict()
+
+
+def test_a_time_axis_knows_the_change_to_winter_time() -> None:
+    from datetime import UTC, datetime
+
+    from django.utils import timezone
+
+    with timezone.override("Europe/Berlin"):
+        axis = charts.time_axis(datetime(2026, 10, 24, 22, 0, tzinfo=UTC), 60.0, 600)
+    assert [offset for _, offset in axis["offsets"]] == [7200.0, 3600.0]

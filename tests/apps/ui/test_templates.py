@@ -1,0 +1,104 @@
+"""Template tags, form rendering, feedback, the security policy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django import forms
+from django.http import HttpResponse
+from django.template import Context, Template
+from django.test import Client, RequestFactory
+
+from apps.core.errors import Malformed
+from apps.ui.feedback import refresh, toast
+from apps.ui.forms import show_faults
+from apps.ui.middleware import POLICY
+
+
+def render(source: str, **context: Any) -> str:
+    return Template("{% load ui %}" + source).render(Context(context))
+
+
+def test_filters_write_numbers_and_missing_ones() -> None:
+    assert render("{{ x|seconds }}", x=8.2) == '8.2<span class="u">s</span>'
+    assert render("{{ x|seconds_text }} {{ x|percent_text }}", x=None) == "– –"
+    assert render("{% seconds_against 3.04 3 %}") == '3.04<span class="u">s</span>'
+
+
+def test_live_parts_listen_to_their_topics() -> None:
+    html = render('{% live "jobs" topic %}', topic="cluster:eu-1")
+    assert "changed:jobs from:body throttle:500ms" in html
+    assert "changed:cluster:eu-1 from:body" in html
+    assert "changed:* from:body" in html
+
+
+def test_a_page_that_does_not_exist_has_no_address() -> None:
+    assert render("{% page_url 'pages:nothing-of-the-kind' %}") == ""
+    assert render("{% page_url 'pages:overview' 'eu-1' %}") == "/c/eu-1/"
+
+
+def test_the_rest_block_can_be_pasted_into_a_shell() -> None:
+    request = RequestFactory().get("/")
+    html = render('{% rest "POST" "/api/v1/clusters" body %}', request=request, body={"name": "Bob's <x>"})
+    assert "curl -s -X POST" in html
+    assert "&quot;http://testserver/api/v1/clusters&quot;" in html
+    assert "Bob&#x27;\\&#x27;&#x27;s &lt;x&gt;" in html
+
+
+class Form(forms.Form):
+    name = forms.CharField(help_text="Lower-case letters.")
+    size = forms.IntegerField(min_value=1)
+    note = forms.CharField(required=False)
+
+
+def test_a_field_is_labelled_hinted_and_says_what_is_wrong() -> None:
+    form = Form({"name": "", "size": "0"})
+    html = render(
+        "{% form_faults form %}{% field form.name %}{% field form.size unit='s' %}{% field form.note %}", form=form
+    )
+    assert '<label for="id_name">' in html
+    assert 'id="id_name_helptext"' in html
+    assert 'id="id_name_error"' in html
+    assert 'aria-invalid="true"' in html
+    assert "id_name_helptext" in html.split('name="name"')[1].split(">")[0]
+    assert "2 things are to be mended" in html
+    assert 'href="#id_size"' in html
+    assert "optional" in html
+
+
+def test_faults_of_a_service_stand_at_their_fields() -> None:
+    form = Form({"name": "a", "size": "1"})
+    assert form.is_valid()
+    faults = [("name", "is taken"), ("size[0].x", "too small"), ("elsewhere", "is odd"), ("doc.note", "is long")]
+    show_faults(form, Malformed("4 faults", faults), {"doc": "note"})
+    assert form.errors["name"] == ["is taken"]
+    assert form.errors["size"] == ["size[0].x: too small"]
+    assert form.errors["note"] == ["doc.note: is long"]
+    assert form.non_field_errors() == ["elsewhere: is odd"]
+
+
+def test_toasts_and_refreshes_share_a_header() -> None:
+    request = RequestFactory().get("/")
+    response = refresh(HttpResponse(), "jobs")
+    toast(request, "Done.", response)
+    assert json.loads(response["HX-Trigger"]) == {"changed:jobs": {}, "toast": {"text": "Done.", "kind": "ok"}}
+
+
+@pytest.mark.django_db
+def test_every_answer_carries_the_policy(client: Client) -> None:
+    for path in ("/login/", "/nothing/", "/static/css/ui.css"):
+        response = client.get(path)
+        assert response["Content-Security-Policy"] == POLICY
+        response.close()
+    assert "unsafe-eval" not in POLICY
+    assert "script-src 'self';" in POLICY
+
+
+@pytest.mark.django_db
+def test_no_page_has_inline_scripts(client: Client) -> None:
+    html = client.get("/login/").content.decode()
+    for part in html.split("<script")[1:]:
+        assert "src=" in part.split(">")[0] or "application/json" in part.split(">")[0]
+    assert "onclick" not in html
