@@ -34,7 +34,7 @@ POLICIES = {
         Policy(
             "stimulus-time", "Stimulus time: the operator holding the event of earliest stimulus", STIMULUS, EARLIEST
         ),
-        Policy("fifo", "FIFO: the event that came to the node first", ARRIVAL, EARLIEST),
+        Policy("fifo", "FIFO: the event that has waited longest", ARRIVAL, EARLIEST),
         Policy("round-robin", "Round robin: operators in turn, one event each", ARRIVAL, ROTATE),
         Policy("longest-queue", "Longest queue: the operator with most events waiting", ARRIVAL, LONGEST),
     )
