@@ -15,7 +15,7 @@ from launcher.places import ROOT, RunState, child_environment, read_state, var_d
 from launcher.ports import LOOPBACK, free_port, is_free, owner
 from launcher.runner import Runner, StartFailed, Stopped
 from launcher.service import Run, Service
-from launcher.static import StaticStamp
+from launcher.stamps import MigrationStamp, StaticStamp
 
 __all__ = ["up"]
 
@@ -132,20 +132,23 @@ class _Start:
         self._service(processes.redis_server(binary, port, var_dir() / "redis", self._env))
 
     def _database(self) -> None:
+        stamp = MigrationStamp(ROOT, var_dir())
         began = time.monotonic()
-        self._runner.run_to_end(processes.manage("migrate", "migrate", "--no-input", "--verbosity=1", env=self._env))
+        if not stamp.current:
+            self._console.begin("database", "bringing the tables up to date")
+            self._runner.run_to_end(processes.manage("migrate", "migrate", "--no-input", env=self._env))
+            stamp.write()
         kind = os.environ.get("DATABASE_URL", "").split(":")[0] or f"SQLite in {_short(var_dir())}"
         self._console.done("database", kind, time.monotonic() - began)
 
     def _static(self) -> None:
-        stamp = StaticStamp(ROOT, var_dir() / "static")
-        if stamp.current:
-            return
+        stamp = StaticStamp(ROOT, var_dir())
         began = time.monotonic()
-        command = ["collectstatic", "--no-input", "--clear", "--verbosity=0"]
-        self._runner.run_to_end(processes.manage("static", *command, env=self._env))
-        stamp.write()
-        self._console.done("static", "styles, scripts and pictures collected", time.monotonic() - began)
+        if not stamp.current:
+            command = ["collectstatic", "--no-input", "--clear", "--verbosity=0"]
+            self._runner.run_to_end(processes.manage("static", *command, env=self._env))
+            stamp.write()
+        self._console.done("static", "styles, scripts and pictures", time.monotonic() - began)
 
     def _first_data(self) -> Service:
         if self._empty:
