@@ -1,14 +1,21 @@
 """Theorem 2 of the paper against the simulator: where it holds, where it does not, and what Mace-Flow says there."""
 
+import json
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from engine.deployment import Deployment
 from engine.flow import flow
 from engine.mace import mace
 from engine.simulation import POLICIES, Settings, simulate
 from tests.engine.simulation_stories import deployment, exact, operator
 
 ROUNDING = 1e-9
+ROOT = Path(os.environ.get("SLUICE_CASES", Path(__file__).parents[3] / "shared" / "cases"))
+CASES = sorted(path for path in (ROOT / "mace").glob("*.json") if "_bad_" not in path.name)
 
 
 def random_single_source_system(seed, nodes=1):
@@ -91,3 +98,11 @@ def test_other_policies_are_worse_in_the_worst_case_and_round_robin_better_in_th
     worst = {name: run.worst_s / runs["stimulus-time"].worst_s for name, run in runs.items()}
     assert worst["fifo"] > 1.4 and worst["round-robin"] > 1.05 and worst["longest-queue"] > 1.2
     assert runs["round-robin"].latency_s.mean() < runs["stimulus-time"].latency_s.mean()
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_conformance_systems_are_simulated_close_to_flow(path):
+    """Even arrivals, fixed costs: within a quarter of a subinterval and a source event's work (under 4 epsilon)."""
+    system = Deployment.parse(json.loads(path.read_text())["input"])
+    tolerance_s = system.subinterval_s / 4 + 4 * mace(system).epsilon_s
+    assert simulate(system, exact()).worst_s == pytest.approx(flow(system, slices=4).wc, abs=tolerance_s)
