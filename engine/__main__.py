@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import DocumentError, EngineError, Fault, OptionError
-from engine.fields import Anything, Field, Flag, Number, Table, join, show
+from engine.fields import Anything, Choice, Field, Flag, Number, Table, Text, join, show
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -61,9 +61,12 @@ COMMANDS = {
         "engine.simulation.command",
         "event by event: latencies, utilisation",
         (
-            Field("policy", Anything(), help="scheduling policy"),
-            Field("seed", Number(least=0, whole=True), help="seed of the random numbers"),
-            Field("repeats", _COUNT, help="runs with different draws"),
+            Field("policy", Text(), help="scheduling policy (stimulus-time)"),
+            Field("seed", Number(least=0, whole=True), help="seed of the random numbers (0)"),
+            Field("repeats", _COUNT, help="runs, with seeds that follow each other (1)"),
+            Field("arrivals", Choice(("drawn", "even")), help="drawn or even within a subinterval (drawn)"),
+            Field("outputs", Choice(("random", "fixed")), help="random or fixed number of outputs (random)"),
+            Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
             Field("arrivals", Anything(), help="drawn (default) or even within each subinterval"),
             Field("outputs", Anything(), help="random (default) or fixed"),
             Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),

@@ -15,7 +15,7 @@ from tests.engine.samples import chain, deployment, entry, operator
 
 
 def document(bound_s: float = 10.0, statistic: str = "worst", spread: float = 0.0) -> dict[str, Any]:
-    """Query q (f on A, g on B) and a neighbour on A, served first within a slice; f's statistics come with eight batches."""
+    """Query q (f on A, g on B; f with eight batches) and a neighbour on A that is served first within a slice."""
     rng = np.random.default_rng(7)
     batches = [
         {"events": 100.0, "outputs": 50.0, "cycles": 100.0 * (1 + spread * rng.standard_normal())} for _ in range(8)
