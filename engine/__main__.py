@@ -67,9 +67,6 @@ COMMANDS = {
             Field("arrivals", Choice(("drawn", "even")), help="drawn or even within a subinterval (drawn)"),
             Field("outputs", Choice(("random", "fixed")), help="random or fixed number of outputs (random)"),
             Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
-            Field("arrivals", Anything(), help="drawn (default) or even within each subinterval"),
-            Field("outputs", Anything(), help="random (default) or fixed"),
-            Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
         ),
     ),
     "admit": Command(
