@@ -68,8 +68,8 @@ class QueryViewSet(ServiceViewSet):
         body = {"operators": values.pop("operators")}
         return services.query_create(body=body, user=self.request.user, **values)
 
-    @extend_schema(responses=VersionSerializer(many=True))
-    @action(detail=True, methods=["get"])
+    @extend_schema(responses=VersionSerializer(many=True), filters=False)
+    @action(detail=True, methods=["get"], ordering="-number")
     def versions(self, request: Request, pk: str | None = None) -> Response:
         """Every version, newest first."""
         page = self.paginate_queryset(versions_listed(self.get_object()))

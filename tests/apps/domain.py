@@ -25,6 +25,7 @@ BODY: dict[str, Any] = {
             "id": "count",
             "kind": "aggregate",
             "stateless": False,
+            "bytes_per_event": 0.0,
             "window": {"policy": "time", "type": "tumbling", "size": 5},
             "inputs": [{"from": "parse", "selectivity": 0.1, "cycles_per_event": 9_000}],
         },

@@ -1,0 +1,247 @@
+"""Queries, statistics, arrivals and documents over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from rest_framework.test import APIClient
+
+from apps.queries import services
+from apps.queries.models import ArrivalSeries, Query
+from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, start
+
+pytestmark = pytest.mark.django_db
+
+TRACE = b"t,n\n" + b"".join(b"2026-03-01 00:00:%02d,%d\n" % (i, i) for i in range(10))
+
+
+def trace(content: bytes = TRACE) -> SimpleUploadedFile:
+    return SimpleUploadedFile("trace.csv", content)
+
+
+def paths(answer: Any) -> set[str]:
+    body = answer.json()
+    assert set(body) >= {"code", "message", "faults", "request_id"}
+    return {fault["path"] for fault in body["faults"]}
+
+
+def new(**changes: Any) -> dict[str, Any]:
+    objective = {"statistic": "q0.99", "bound_s": 2.0}
+    return {"cluster": "eu-1", "name": "checkout", "objective": objective, **BODY, **changes}
+
+
+def test_a_query_from_its_creation_to_its_end(api: APIClient) -> None:
+    make_arrivals(make_cluster())
+    made = api.post("/api/v1/queries", new(team="shop"), format="json")
+    assert made.status_code == 201, made.json()
+    shown = made.json()
+    assert (shown["state"], shown["latest_version"], shown["running_version"]) == ("draft", 1, None)
+    assert shown["operators"] == BODY["operators"] and shown["operator_count"] == 2
+    url = made["Location"]
+    read = api.get(url)
+    assert read.json() == shown
+    changed = api.patch(url, {"objective": None, "priority": 5}, format="json", headers={"If-Match": read["ETag"]})
+    assert changed.status_code == 200 and changed.json()["objective"] is None
+    assert api.patch(url, {"priority": 6}, format="json", headers={"If-Match": read["ETag"]}).status_code == 412
+    assert api.delete(url).status_code == 204 and not Query.objects.exists()
+
+
+def test_faults_of_a_query_have_the_documents_paths(api: APIClient) -> None:
+    make_arrivals(make_cluster())
+    operators = [
+        {"id": "a", "inputs": [{"from": "nobody", "selectivity": -1, "cycles_per_event": 1, "weight": 2}]},
+        {"id": "b", "node": "n9", "inputs": []},
+    ]
+    answer = api.post("/api/v1/queries", new(operators=operators, objective={"statistic": "p99"}), format="json")
+    assert answer.status_code == 400
+    assert {
+        "operators[0].inputs[0].selectivity",
+        "operators[0].inputs[0].weight",
+        "operators[1].node",
+        "objective.statistic",
+        "objective.bound_s",
+    } <= paths(answer)
+    assert api.post("/api/v1/queries", new(owner="me"), format="json").json()["faults"][0]["path"] == "owner"
+    raw = '{"cluster": "eu-1", "name": "x", "operators": [{"id": "a", "inputs": [], "bytes_per_event": NaN}]}'
+    answer = api.generic("POST", "/api/v1/queries", raw, content_type="application/json")
+    assert answer.status_code == 400 and "NaN" in answer.json()["message"]
+    assert not Query.objects.exists()
+
+
+def test_versions_over_rest(api: APIClient) -> None:
+    query = make_query(make_cluster())
+    url = f"/api/v1/queries/{query.pk}"
+    assert api.patch(url, {"operators": []}, format="json").status_code == 400
+    made = api.post(f"{url}/versions", {**BODY, "note": "faster", "carry_statistics": True}, format="json")
+    assert made.status_code == 201 and made["Location"] == f"{url}/versions/2"
+    assert made.json()["note"] == "faster" and made.json()["is_running"] is False
+    assert made.json()["operators"] == BODY["operators"]
+    assert [row["number"] for row in api.get(f"{url}/versions").json()["results"]] == [2, 1]
+    assert api.get(f"{url}/versions/1").json()["number"] == 1
+    assert api.get(f"{url}/versions/3").status_code == 404
+    bad = api.post(f"{url}/versions", {"operators": [{"id": "a"}], "comment": 1}, format="json")
+    assert bad.status_code == 400 and paths(bad) == {"comment"}
+    bad = api.post(f"{url}/versions", {"operators": [{"id": "a"}]}, format="json")
+    assert paths(bad) == {"operators[0].inputs"}
+
+
+def test_statistics_over_rest(api: APIClient, api_of: Any) -> None:
+    query = make_query(make_cluster())
+    url = f"/api/v1/queries/{query.pk}/statistics"
+    before = api.get(url).json()
+    assert before["version"] == 1 and before["statistics"][0]["evidence"] == "assumed"
+    told = {"statistics": [{"operator": "parse", "input": "clicks", "selectivity": 0.7, "events": 1000}]}
+    after = api.put(url, told, format="json").json()["statistics"][0]
+    assert (after["selectivity"], after["evidence"], after["events"]) == (0.7, "measured", 1000)
+    assert after["measured_at"] is not None
+    bad = api.put(url, {"statistics": [{"operator": "x"}, {"selectivity": 1}]}, format="json")
+    assert bad.status_code == 400 and paths(bad) == {"statistics[0].operator", "statistics[1].operator"}
+    assert api.put(url, {**told, "version": 9}, format="json").status_code == 404
+    assert api.get(f"{url}?version=x").status_code == 400
+    assert api_of("viewer").put(url, told, format="json").status_code == 403
+    assert api_of("operator", scopes=["read", "ingest"]).put(url, told, format="json").status_code == 200
+
+
+def test_a_query_is_stopped_over_rest(api: APIClient) -> None:
+    query = start(make_query(make_cluster()))
+    url = f"/api/v1/queries/{query.pk}"
+    assert api.delete(url).status_code == 409
+    assert api.post(f"{url}/stop").json()["state"] == "stopped"
+    assert api.post(f"{url}/stop").status_code == 409
+
+
+def test_queries_are_filtered(api: APIClient) -> None:
+    cluster = make_cluster()
+    start(make_query(cluster, "checkout", team="shop"))
+    make_query(cluster, "search", team="find")
+    make_query(make_cluster("other"), "search")
+
+    def names(filters: str) -> list[str]:
+        return [row["name"] for row in api.get(f"/api/v1/queries?{filters}").json()["results"]]
+
+    assert names("cluster=eu-1") == ["checkout", "search"] and names("team=shop") == ["checkout"]
+    assert names("state=running") == ["checkout"] and names("state=running&state=draft&cluster=eu-1&name=ear") == [
+        "search"
+    ]
+    assert paths(api.get("/api/v1/queries?state=asleep")) == {"state"}
+
+
+# -- arrivals
+
+
+def test_an_upload_in_two_steps(api: APIClient) -> None:
+    make_cluster()
+    seen = api.post("/api/v1/arrivals/inspect", {"file": trace()}, format="multipart")
+    assert seen.status_code == 200, seen.json()
+    found = seen.json()
+    assert (found["time_column"], found["count_column"], found["rows"], found["events"]) == ("t", "n", 10, 45)
+    assert found["preview"][1] == ["2026-03-01 00:00:01", "1"]
+    body = {"cluster": "eu-1", "source_id": "clicks", "key": found["key"], "time_column": "t", "count_column": "n"}
+    made = api.post("/api/v1/arrivals", body, format="json")
+    assert made.status_code == 201, made.json()
+    stored = made.json()
+    assert (stored["events"], stored["peak_eps"], stored["mean_eps"]) == (30, 9, 7.5)
+    assert stored["starts_at"] == "2026-03-01T00:00:06Z" and "data" not in stored
+    chart = api.get(f"{made['Location']}/series?points=4").json()
+    assert chart["t_s"] == [0, 1, 2, 3] and chart["mean_eps"] == chart["max_eps"] == [6, 7, 8, 9]
+    assert api.get(f"{made['Location']}/series?points=0").status_code == 400
+    assert api.get("/api/v1/arrivals?cluster=eu-1").json()["results"] == [stored]
+    assert api.delete(made["Location"]).status_code == 204
+
+
+def test_an_upload_in_one_go(api: APIClient) -> None:
+    make_cluster()
+    form = {"cluster": "eu-1", "source_id": "clicks", "stretch": "first"}
+    vague = api.post("/api/v1/arrivals", {**form, "file": trace()}, format="multipart")
+    assert vague.status_code == 400 and "'t' looks like one" in vague.json()["message"]
+    form |= {"time_column": "t", "count_column": "n"}
+    answers = [
+        api.post("/api/v1/arrivals", {**form, "file": trace()}, format="multipart", headers={"Idempotency-Key": "same"})
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json() == answers[1].json() and answers[0].json()["events"] == 6
+    again = api.post("/api/v1/arrivals", {**form, "file": trace()}, format="multipart")
+    assert again.status_code == 409
+    replaced = api.post("/api/v1/arrivals", {**form, "replace": "true", "file": trace()}, format="multipart")
+    assert replaced.status_code == 201 and ArrivalSeries.objects.count() == 1
+
+
+def test_malformed_lines_are_told_with_line_and_column(api: APIClient) -> None:
+    make_cluster()
+    file = trace(TRACE + b"2026-03-01 00:00:10,-1\nsoon,2\n")
+    form = {"cluster": "eu-1", "source_id": "clicks", "time_column": "t", "count_column": "n", "file": file}
+    answer = api.post("/api/v1/arrivals", form, format="multipart")
+    assert answer.status_code == 400 and paths(answer) == {"file.line[12].n", "file.line[13].t"}
+    assert not ArrivalSeries.objects.exists()
+
+
+def test_too_large_an_upload_is_413_and_names_the_limit(api: APIClient, settings: Any) -> None:
+    make_cluster()
+    settings.UPLOAD_MAX_BYTES = 2_000
+    answer = api.post("/api/v1/arrivals/inspect", {"file": trace(b"x" * 2_500)}, format="multipart")
+    assert answer.status_code == 413 and "0.002 MB" in answer.json()["message"]
+    huge = api.post("/api/v1/arrivals/inspect", {"file": trace(b"x" * 1_100_000)}, format="multipart")
+    assert huge.status_code == 413
+
+
+def test_arrivals_from_a_generator_and_from_counts(api: APIClient) -> None:
+    make_cluster()
+    spec = {"kind": "poisson", "mean_rate_eps": 100, "seed": 1}
+    made = api.post("/api/v1/arrivals", {"cluster": "eu-1", "source_id": "a", "generator": spec}, format="json")
+    assert made.status_code == 201 and made.json()["origin"] == "generator" and made.json()["spec"] == spec
+    counts = {"cluster": "eu-1", "source_id": "b", "counts": [1, 2, 3, 4], "step_s": 1}
+    assert api.post("/api/v1/arrivals", counts, format="json").json()["events"] == 10
+    bad = api.post("/api/v1/arrivals", {**counts, "counts": [1, "two", -3, True]}, format="json")
+    assert bad.status_code == 400 and paths(bad) == {"counts[1]", "counts[2]", "counts[3]"}
+    for body in ({"counts": [1], "generator": spec}, {}, {"generator": spec, "stretch": "first"}):
+        answer = api.post("/api/v1/arrivals", {"cluster": "eu-1", "source_id": "c", **body}, format="json")
+        assert answer.status_code == 400
+    assert ArrivalSeries.objects.count() == 2
+
+
+def test_arrivals_that_a_query_reads_stay(api: APIClient) -> None:
+    start(make_query(make_cluster()))
+    answer = api.delete(f"/api/v1/arrivals/{ArrivalSeries.objects.get().pk}")
+    assert answer.status_code == 409 and "checkout" in answer.json()["message"]
+
+
+# -- documents
+
+
+def test_a_cluster_as_a_document(api: APIClient) -> None:
+    start(make_query(make_cluster()))
+    document = api.get("/api/v1/clusters/eu-1/document").json()
+    assert document["format"] == "sluice/deployment" and len(document["operators"]) == 2
+    make_cluster("copy", nodes=0)
+    url = "/api/v1/clusters/copy/document"
+    done = api.post(url, {"document": document, "dry_run": True}, format="json")
+    assert done.status_code == 200 and "query checkout" in done.json()["created"]
+    document["operators"][0]["inputs"][0]["from"] = "nobody"
+    bad = api.post(url, {"document": document}, format="json")
+    assert bad.status_code == 400 and paths(bad) == {"document.operators[0].inputs[0].from"}
+    assert api.get("/api/v1/clusters/none/document").status_code == 404
+
+
+@pytest.mark.parametrize("resource", ["queries", "arrivals"])
+def test_lists_cost_the_same_statements_however_many_rows(api: APIClient, resource: str) -> None:
+    def statements(address: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert api.get(address).json()["results"]
+        assert not any('"queries_arrivalseries"."data"' in entry["sql"] for entry in captured.captured_queries)
+        return len(captured)
+
+    cluster = make_cluster()
+    query = start(make_query(cluster))
+    addresses = [f"/api/v1/{resource}", f"/api/v1/queries/{query.pk}/versions"]
+    statements(addresses[0])  # the token's last use is written once
+    few = [statements(address) for address in addresses]
+    for i in range(4):
+        make_arrivals(cluster, f"s{i}")
+        start(make_query(cluster, f"q{i}"))
+        services.query_version_create(query=query, body=BODY)
+    assert [statements(address) for address in addresses] == few
