@@ -69,10 +69,9 @@ def draft_from_document(
     found = _HEAD.read({key: value for key, value in document.items() if key not in _ELSEWHERE}, "", "document", faults)
     head = {} if found is BAD else {name: value for name, value in found.items() if value is not BAD}
     for i, source in enumerate(head.get("sources", [])):
-        if source is not BAD and BAD not in source.values():
-            _collected(
-                faults, f"document.sources[{i}]", partial(_store_source, cluster, source["id"], source["arrivals"])
-            )
+        if source is not BAD and not any(value is BAD for value in source.values()):
+            store = partial(_store_source, cluster, source["id"], source["arrivals"])
+            _collected(faults, f"document.sources[{i}]", store)
     is_sourceless = bool(faults)
     query = cluster.queries.filter(name=head["query"]).first() if "query" in head else None
     store = partial(_store_query, cluster, query, head, document, user)

@@ -42,7 +42,8 @@ def question_of(request: AdmissionRequest) -> Question:
     running = snapshot.deployment
     if request.query.name in running.queries:
         running = running.without_query(request.query.name)
-    candidate = candidate_document(request.version, placement=request.placement)
+    wanted = {operator: _replica(where) for operator, where in request.placement.items()}
+    candidate = candidate_document(request.version, placement=wanted)
     if request.objective:
         candidate["objective"] = dict(request.objective)
     candidate["may_wait_s"] = request.may_wait_s
@@ -53,13 +54,14 @@ def question_of(request: AdmissionRequest) -> Question:
 def question_check(request: AdmissionRequest, *, path: str) -> None:
     """Refuse a question the engine could not read; `path` is where the query stood in what was sent."""
     faults = _placement_faults(request)
-    question = question_of(request)
     try:
+        question = question_of(request)
         candidate = read_candidate(question.candidate, question.running, path=path)
         read_changes(request.changes, question.running, candidate)
     except EngineError as error:
         faults += from_engine(error).faults
     if faults:
+        faults = list({(fault.path, fault.message): fault for fault in faults}.values())
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         raise Malformed(f"The request has {count}; first: {faults[0].path}: {faults[0].message}", faults)
 
@@ -67,14 +69,23 @@ def question_check(request: AdmissionRequest, *, path: str) -> None:
 def _placement_faults(request: AdmissionRequest) -> list[Fault]:
     """Operators that do not exist, and nodes that do not or take nothing new."""
     operators = set(request.version.operators.values_list("name", flat=True))
-    active = set(request.cluster.nodes.filter(state=NodeState.ACTIVE).values_list("name", flat=True))
+    active = dict(request.cluster.nodes.filter(state=NodeState.ACTIVE).values_list("name", "cores"))
     faults = []
-    for name, node in request.placement.items():
+    for name, where in request.placement.items():
+        node, _, core = where.partition("#")
         if name.removeprefix(f"{request.query.name}/") not in operators:
             faults.append(Fault(f"placement.{name}", f"{name!r} is not an operator of {request.query.name}"))
         if node not in active:
             faults.append(Fault(f"placement.{name}", f"{node!r} is not an active node of {request.cluster.slug}"))
+        elif core and not (core.isascii() and core.isdigit() and int(core) < active[node]):
+            faults.append(Fault(f"placement.{name}", f"{core!r} is not a core of {node}, which has {active[node]}"))
     return faults
+
+
+def _replica(where: str) -> dict[str, Any]:
+    """`n04` or `n04#1`, as servers are named, as a replica of the engine."""
+    node, _, core = where.partition("#")
+    return {"node": node, "core": int(core) if core.isdigit() else 0}
 
 
 def question_changes(request: AdmissionRequest, question: Question) -> list[str]:

@@ -62,7 +62,9 @@ class AdmissionCreateSerializer(StrictSerializer):
     version = serializers.IntegerField(required=False, min_value=1, help_text="Which version; default the newest.")
     objective = ObjectiveSerializer(required=False, help_text="In place of the query's own.")
     placement = serializers.DictField(
-        child=serializers.CharField(), required=False, help_text="Nodes asked for: {operator: node}. Others are chosen."
+        child=serializers.CharField(),
+        required=False,
+        help_text="{operator: node} or node#core; the rest is chosen.",
     )
     changes = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=50, help_text="Changes as a choice carries them."

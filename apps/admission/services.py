@@ -25,6 +25,7 @@ __all__ = [
     "admission_announce",
     "admission_create",
     "admission_decline",
+    "admission_follow",
     "admission_preview",
     "admission_preview_again",
     "admission_preview_choice",
@@ -43,10 +44,7 @@ def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> t
     -------
     The request and the job that estimates it.
     """
-    request = admission_create(cluster=cluster, user=user, **asked)
-    if request.job is not None:
-        return request, request.job
-    return request, admission_submit(request=request, user=user)
+    return _sent(admission_create(cluster=cluster, user=user, **asked), user)
 
 
 @transaction.atomic
@@ -113,7 +111,7 @@ def admission_preview_again(*, request: AdmissionRequest, user: User | None) -> 
     request = _locked(request)
     if request.state == AdmissionState.ESTIMATING and request.job is not None:
         return request, request.job
-    return _follow(request, user, changes=request.changes)
+    return _sent(admission_follow(request=request, user=user, changes=request.changes), user)
 
 
 @transaction.atomic
@@ -126,7 +124,7 @@ def admission_preview_choice(
     if choice not in choices:
         allowed = ", ".join(choices) or "none: this decision offers no choices"
         raise Malformed(f"choice: {choice!r} is not offered.", [("choice", f"{choice!r} is not one of: {allowed}")])
-    return _follow(request, user, changes=choices[choice]["changes"])
+    return _sent(admission_follow(request=request, user=user, changes=choices[choice]["changes"]), user)
 
 
 def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview") -> Job:
@@ -192,14 +190,18 @@ def _still_estimating(cluster: Cluster, digest: str) -> AdmissionRequest | None:
     )
 
 
-def _follow(
-    request: AdmissionRequest, user: User | None, *, changes: Iterable[Mapping[str, Any]]
-) -> tuple[AdmissionRequest, Job]:
+def admission_follow(
+    *, request: AdmissionRequest, user: User | None, changes: Iterable[Mapping[str, Any]]
+) -> AdmissionRequest:
+    """Write a request like `request` with these changes, not sent to the engine yet; one that waits already is given.
+
+    The same question takes the old request's place.
+    """
     asked = [dict(change) for change in changes]
     digest = fingerprint({"follows": str(request.pk), "changes": asked})
     same = _still_estimating(request.cluster, digest)
-    if same is not None and same.job is not None:
-        return same, same.job
+    if same is not None:
+        return same
     follower = AdmissionRequest.objects.create(
         cluster=request.cluster,
         query=request.query,
@@ -213,9 +215,14 @@ def _follow(
         changes=asked,
         may_wait_s=request.may_wait_s,
     )
+    question_check(follower, path="query")
     if request.state in {AdmissionState.FAILED, AdmissionState.PREVIEW} and asked == request.changes:
         _close(request, AdmissionState.SUPERSEDED, None, "")
-    return follower, admission_submit(request=follower, user=user)
+    return follower
+
+
+def _sent(request: AdmissionRequest, user: User | None) -> tuple[AdmissionRequest, Job]:
+    return request, request.job or admission_submit(request=request, user=user)
 
 
 def _locked(request: AdmissionRequest) -> AdmissionRequest:

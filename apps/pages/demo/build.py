@@ -16,7 +16,7 @@ from apps.accounts.services import user_create
 from apps.admission.applying import admission_apply
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
-from apps.admission.services import admission_create
+from apps.admission.services import admission_create, admission_follow
 from apps.admission.work import preview_admission
 from apps.estimates.refresh import refresh_paused
 from apps.estimates.selectors import run_latest
@@ -123,29 +123,49 @@ def _placement(plan: Plan) -> dict[str, list[dict[str, Any]]]:
 
 def _requests(cluster: Cluster, user: User, say: Say) -> None:
     """One request per verdict. The first is applied, for the others to be asked about the cluster it leaves."""
-    _ask(cluster, user, asking.DELIVERY, say, mode_apply=True, reason="Drivers ask for it")
-    wish = {"per-voucher": "n04"}
-    _ask(cluster, user, asking.VOUCHERS, say, placement=wish, reason="Abuse doubled since the campaign")
+    _ask(cluster, user, asking.DELIVERY, say, apply_when_admitted=True, reason="Drivers ask for it")
+    vouchers = _ask(cluster, user, asking.VOUCHERS, say, placement={"per-voucher": "n04#1"}, reason="Abuse has doubled")
+    if vouchers is not None:
+        _take_choice(vouchers, "move", user, say)
     _ask(cluster, user, asking.CHURN, say, reason="Trial of the new model")
-    queued = _ask(cluster, user, asking.SETTLEMENT, say, may_wait_s=2700.0, reason="Month end")
+    queued = _ask(cluster, user, asking.SETTLEMENT, say, may_wait_s=1500.0, reason="Month end")
     if queued is not None and queued.verdict == Verdict.QUEUE:
         admission_apply(request=queued, user=user)
-    _ask(cluster, user, asking.BASKETS, say, reason="Next page recommendations")
+    _ask(cluster, user, asking.BASKETS, say, reason="Recommendations on the next page")
 
 
-def _ask(
-    cluster: Cluster, user: User, plan: Plan, say: Say, *, mode_apply: bool = False, **asked: Any
-) -> AdmissionRequest | None:
+def _ask(cluster: Cluster, user: User, plan: Plan, say: Say, **asked: Any) -> AdmissionRequest | None:
     if cluster.queries.filter(name=plan.name).exists():
         return None
     say(f"Asking whether {plan.name} may run")
     with transaction.atomic():
         _query(cluster, plan, user)
-        request = admission_create(cluster=cluster, user=user, query=plan.name, apply_when_admitted=mode_apply, **asked)
-        params = {"admission": str(request.pk), "purpose": "preview"}
-        request.job = _job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", cluster, user, params)
-        request.save(update_fields=["job"])
-    _run(request.job, preview_admission)
+        request = admission_create(cluster=cluster, user=user, query=plan.name, **asked)
+        job = _preview_job(request, user)
+    return _previewed(request, job, say)
+
+
+def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> None:
+    """Preview the first choice of that kind, if the engine found one."""
+    choice = next((choice for choice in request.result["choices"] if choice["kind"] == kind), None)
+    if choice is None:
+        return
+    say(f"Taking the choice: {choice['title']}")
+    with transaction.atomic():
+        child = admission_follow(request=request, user=user, changes=choice["changes"])
+        job = _preview_job(child, user)
+    _previewed(child, job, say)
+
+
+def _preview_job(request: AdmissionRequest, user: User) -> Job:
+    params = {"admission": str(request.pk), "purpose": "preview"}
+    request.job = _job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", request.cluster, user, params)
+    request.save(update_fields=["job"])
+    return request.job
+
+
+def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionRequest:
+    _run(job, preview_admission)
     request.refresh_from_db()
     say(f"  {request.get_verdict_display()}: {(request.result or {}).get('headline', '')}")
     return request

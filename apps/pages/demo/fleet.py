@@ -12,7 +12,7 @@ CLUSTER: dict[str, Any] = {
     "environment": "prod",
     "time_zone": "Europe/Berlin",
     "subinterval_s": 1.0,
-    "horizon_s": 3600.0,
+    "horizon_s": 1800.0,
     "preview_valid_s": 6 * 3600,
 }
 STAGING: dict[str, Any] = {
@@ -46,7 +46,7 @@ SOURCES: list[tuple[str, str, dict[str, Any]]] = [
     (
         "payments",
         "Card payments, all shops",
-        {"kind": "diurnal", "mean_rate_eps": 1250.0, "swing": 0.35, "peak_s": 1500.0, "day_s": 3600.0, "seed": 11},
+        {"kind": "diurnal", "mean_rate_eps": 1250.0, "swing": 0.35, "peak_s": 750.0, "day_s": 1800.0, "seed": 11},
     ),
     (
         "clicks",
@@ -62,12 +62,12 @@ SOURCES: list[tuple[str, str, dict[str, Any]]] = [
     (
         "searches",
         "Search requests",
-        {"kind": "diurnal", "mean_rate_eps": 1500.0, "swing": 0.5, "peak_s": 2200.0, "day_s": 3600.0, "seed": 15},
+        {"kind": "diurnal", "mean_rate_eps": 1500.0, "swing": 0.5, "peak_s": 1100.0, "day_s": 1800.0, "seed": 15},
     ),
     (
         "positions",
         "Positions of the vans",
-        {"kind": "diurnal", "mean_rate_eps": 2600.0, "swing": 0.3, "peak_s": 900.0, "day_s": 3600.0, "seed": 16},
+        {"kind": "diurnal", "mean_rate_eps": 2600.0, "swing": 0.3, "peak_s": 450.0, "day_s": 1800.0, "seed": 16},
     ),
     ("app-logs", "Log lines of all services", {"kind": "poisson", "mean_rate_eps": 6200.0, "seed": 17}),
     ("sensors", "Readings of the warehouses' sensors", {"kind": "poisson", "mean_rate_eps": 1400.0, "seed": 18}),
@@ -79,6 +79,6 @@ SOURCES: list[tuple[str, str, dict[str, Any]]] = [
     (
         "settlements",
         "Entries of the clearing run",
-        {"kind": "diurnal", "mean_rate_eps": 800.0, "swing": 0.6, "peak_s": 0.0, "day_s": 7200.0, "seed": 20},
+        {"kind": "diurnal", "mean_rate_eps": 800.0, "swing": 0.6, "peak_s": 0.0, "day_s": 3600.0, "seed": 20},
     ),
 ]

@@ -1,0 +1,210 @@
+"""REST: admission requests and what may be done with them, by whom."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.admission.models import AdmissionRequest
+from apps.fleet.services import node_update
+from apps.queries.models import Query
+from tests.apps.little import body, little_cluster, make_query, run_jobs, start_query
+
+pytestmark = pytest.mark.django_db
+
+URL = "/api/v1/admissions"
+
+
+@pytest.fixture
+def cluster() -> Any:
+    cluster = little_cluster()
+    start_query(cluster, "first", 0.6, "a")
+    start_query(cluster, "second", 0.4, "b")
+    make_query(cluster, "third", 0.5)
+    return cluster
+
+
+@pytest.fixture
+def admitter(api_of: Any) -> Any:
+    return api_of("admitter")
+
+
+def ask(client: Any, **asked: Any) -> Any:
+    return client.post(URL, {"cluster": "little", "query": "third", **asked}, format="json")
+
+
+def decided(client: Any, **asked: Any) -> str:
+    """Address of a request that has its verdict."""
+    address = ask(client, **asked)["Content-Location"]
+    run_jobs()
+    return address
+
+
+def test_a_preview_is_a_job_and_a_request(admitter: Any, cluster: Any) -> None:
+    answer = ask(admitter, reason="A try")
+    assert answer.status_code == 202
+    estimating = admitter.get(answer["Content-Location"]).json()
+    assert (estimating["state"], estimating["verdict"], estimating["decision"]) == ("estimating", "", None)
+    run_jobs()
+    job = admitter.get(answer["Location"]).json()
+    assert job["result"] == {"verdict": "admit", "state": "preview"}
+    assert job["result_api_url"] == answer["Content-Location"]
+    found = admitter.get(job["result_api_url"]).json()
+    assert (found["query"], found["version"], found["verdict"], found["reason"]) == ("third", 1, "admit", "A try")
+    assert found["decision"]["placement"] == {"third/work": [{"node": "b", "core": 0, "fraction": 1.0}]}
+    assert found["headline"] == found["decision"]["headline"]
+    assert found["standing"]["can_apply"]
+    applied = admitter.post(f"{job['result_api_url']}/apply")
+    assert (applied.status_code, applied.json()["state"], applied.json()["decided_by"]) == (
+        200,
+        "applied",
+        "a-admitter",
+    )
+    again = admitter.post(f"{job['result_api_url']}/apply")
+    assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
+
+
+def test_a_moved_cluster_is_a_conflict_that_says_what(admitter: Any, cluster: Any) -> None:
+    address = decided(admitter)
+    node_update(node=cluster.nodes.get(name="a"), capacity_cps=990.0)
+    answer = admitter.post(f"{address}/apply")
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale")
+    assert answer.json()["changed"][0].startswith("node a: capacity changed")
+    AdmissionRequest.objects.update(valid_until=timezone.now() - timedelta(seconds=1))
+    assert admitter.post(f"{address}/apply").json()["code"] == "expired"
+
+
+def test_a_rejection_needs_a_choice_or_an_override(admitter: Any, cluster: Any) -> None:
+    make_query(cluster, "fourth", 0.65)
+    address = decided(admitter, query="fourth")
+    refused = admitter.post(f"{address}/apply")
+    assert (refused.status_code, refused.json()["code"]) == (422, "verdict_reject")
+    unknown = admitter.post(f"{address}/preview", {"choice": "nonsense"}, format="json")
+    assert (unknown.status_code, unknown.json()["faults"][0]["path"]) == (400, "choice")
+    choice = admitter.get(address).json()["decision"]["choices"][0]
+    child = admitter.post(f"{address}/preview", {"choice": choice["id"]}, format="json")
+    assert child.status_code == 202
+    run_jobs()
+    taken = admitter.get(child["Content-Location"]).json()
+    assert (taken["verdict"], taken["parent"]) == ("admit_with_changes", address.rsplit("/", 1)[1])
+    assert admitter.post(f"{address}/override", {}, format="json").status_code == 400
+    forced = admitter.post(f"{address}/override", {"reason": "Now"}, format="json")
+    assert (forced.status_code, forced.json()["overridden"]) == (200, True)
+
+
+def test_duplicates_are_one(admitter: Any, cluster: Any) -> None:
+    first, second = ask(admitter), ask(admitter)
+    assert first["Content-Location"] == second["Content-Location"]
+    assert AdmissionRequest.objects.count() == 1
+    assert len(run_jobs()) == 1
+
+
+def test_an_idempotency_key_replays_the_answer(admitter: Any, cluster: Any) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "k-1"}
+    asked = {"cluster": "little", "query": "third"}
+    first = admitter.post(URL, asked, format="json", **key)
+    run_jobs()
+    second = admitter.post(URL, asked, format="json", **key)
+    assert second["Idempotency-Replayed"] == "true"
+    assert second.json()["id"] == first.json()["id"]
+    assert AdmissionRequest.objects.count() == 1
+
+
+def test_who_may_do_what(api_of: Any, cluster: Any) -> None:
+    viewer, operator = api_of("viewer"), api_of("operator")
+    assert ask(viewer).status_code == 403
+    assert ask(operator, mode="apply").status_code == 403
+    address = decided(operator)
+    assert viewer.get(address).status_code == 200
+    for verb, sent in {"apply": {}, "approve": {}, "decline": {"reason": "x"}, "override": {"reason": "x"}}.items():
+        answer = operator.post(f"{address}/{verb}", sent, format="json")
+        assert (verb, answer.status_code, answer.json()["code"]) == (verb, 403, "scope_missing")
+    reduced = api_of("admitter", scopes=["read", "operate"])
+    assert reduced.post(f"{address}/apply").status_code == 403
+    assert operator.post(f"{address}/request-review", {"reason": "Please"}, format="json").json()["state"] == "awaiting"
+    assert operator.post(f"{address}/withdraw").json()["state"] == "withdrawn"
+
+
+def test_lists_are_filtered(api_of: Any, cluster: Any) -> None:
+    operator, admitter = api_of("operator"), api_of("admitter")
+    make_query(cluster, "fourth", 0.9)
+    decided(operator)
+    decided(admitter, query="fourth")
+
+    def names(query: str) -> list[str]:
+        return [row["query"] for row in operator.get(f"{URL}?{query}").json()["results"]]
+
+    assert names("") == ["fourth", "third"]
+    assert names("verdict=reject") == ["fourth"]
+    assert names("state=preview&state=queued") == ["fourth", "third"]
+    assert names("state=queued") == []
+    assert names("mine=true") == ["third"]
+    assert names("cluster=little&query=third") == ["third"]
+    assert operator.get(f"{URL}?verdict=perhaps").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "path"),
+    [
+        ({"query": None, "document": None}, 400, "query"),
+        ({"document": {"query": "x"}}, 400, ""),
+        ({"cluster": "nowhere"}, 404, "cluster"),
+        ({"query": "nobody"}, 404, "query"),
+        ({"version": 9}, 404, "version"),
+        ({"mode": "maybe"}, 400, "mode"),
+        ({"may_wait_s": -1}, 400, "may_wait_s"),
+        ({"may_wait_s": "soon"}, 400, "may_wait_s"),
+        ({"objective": {"statistic": "q1.5", "bound_s": 1}}, 400, "objective.statistic"),
+        ({"objective": {"statistic": "worst"}}, 400, "objective.bound_s"),
+        ({"placement": {"work": "zz"}}, 400, "placement.work"),
+        ({"placement": {"wurk": "a"}}, 400, "placement.wurk"),
+        ({"placement": {"work": "a#1"}}, 400, "placement.work"),
+        ({"changes": [{"kind": "wish"}]}, 400, "changes[0].kind"),
+        ({"changes": [{"kind": "scale_rate", "query": "third", "share": 2}]}, 400, "changes[0].share"),
+        ({"plcement": {}}, 400, "plcement"),
+    ],
+)
+def test_faults_name_their_field(admitter: Any, cluster: Any, asked: dict[str, Any], status: int, path: str) -> None:
+    answer = ask(admitter, **asked)
+    assert answer.status_code == status
+    assert path in [fault["path"] for fault in answer.json()["faults"]]
+    assert not AdmissionRequest.objects.exists()
+
+
+def test_a_document_is_refused_whole(admitter: Any, cluster: Any) -> None:
+    cyclic = {
+        "query": "round",
+        "operators": [
+            {"id": "x", "inputs": [{"from": "y", "selectivity": 1, "cycles_per_event": 1}]},
+            {"id": "y", "inputs": [{"from": "x", "selectivity": 1, "cycles_per_event": -1}]},
+        ],
+    }
+    answer = admitter.post(URL, {"cluster": "little", "document": cyclic}, format="json")
+    assert answer.status_code == 400
+    assert "document.operators[1].inputs[0].cycles_per_event" in [f["path"] for f in answer.json()["faults"]]
+    cyclic["operators"][1]["inputs"][0]["cycles_per_event"] = 1
+    answer = admitter.post(URL, {"cluster": "little", "document": cyclic}, format="json")
+    assert answer.status_code == 400
+    assert "cycle" in answer.json()["message"]
+    assert not Query.objects.filter(name="round").exists()
+
+
+def test_a_document_is_taken(admitter: Any, cluster: Any) -> None:
+    document = {"query": "new", **body(0.2), "objective": {"statistic": "q0.99", "bound_s": 1.0}}
+    answer = admitter.post(URL, {"cluster": "little", "document": document, "mode": "apply"}, format="json")
+    run_jobs()
+    found = admitter.get(answer["Content-Location"]).json()
+    assert (found["state"], found["verdict"], found["mode"]) == ("applied", "admit", "apply")
+
+
+def test_without_redis_nothing_is_stored(admitter: Any, cluster: Any, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    document = {"query": "new", **body(0.2)}
+    answer = admitter.post(URL, {"cluster": "little", "document": document}, format="json")
+    assert answer.status_code == 503
+    assert not Query.objects.filter(name="new").exists()
+    assert not AdmissionRequest.objects.exists()
+    assert admitter.get(URL).status_code == 200

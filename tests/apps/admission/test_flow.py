@@ -1,0 +1,349 @@
+"""From the question to the running query: preview, apply, and every way in which it is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.accounts.choices import Role
+from apps.admission.applying import admission_apply, admission_approve, admission_override
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import admission_standing
+from apps.admission.services import (
+    admission_decline,
+    admission_preview,
+    admission_preview_again,
+    admission_preview_choice,
+    admission_request_review,
+    admission_withdraw,
+)
+from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
+from apps.fleet.services import cluster_update, node_drain, node_update
+from apps.jobs.choices import JobState
+from apps.jobs.services import job_cancel
+from apps.queries.choices import QueryState
+from apps.queries.models import ArrivalSeries, Query
+from apps.queries.services import (
+    arrivals_create_from_counts,
+    query_create,
+    query_update,
+    query_version_create,
+    statistics_update,
+)
+from apps.queries.snapshots import cluster_snapshot
+from tests.apps.little import body, little_cluster, make_query, run_jobs, start_query, user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster() -> Any:
+    """Node a is at 0.6, node b at 0.4."""
+    cluster = little_cluster()
+    start_query(cluster, "first", 0.6, "a")
+    start_query(cluster, "second", 0.4, "b")
+    return cluster
+
+
+@pytest.fixture
+def admitter() -> Any:
+    return user(Role.ADMITTER)
+
+
+def previewed(cluster: Any, asker: Any, query: str, **asked: Any) -> AdmissionRequest:
+    request, _ = admission_preview(cluster=cluster, user=asker, query=query, **asked)
+    run_jobs()
+    request.refresh_from_db()
+    return request
+
+
+def test_what_fits_is_admitted_and_applied(cluster: Any, admitter: Any) -> None:
+    query = make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third")
+    assert (request.state, request.verdict) == (AdmissionState.PREVIEW, Verdict.ADMIT)
+    assert request.valid_until - request.previewed_at == timedelta(seconds=cluster.preview_valid_s)
+    assert admission_standing(request).can_apply
+    admission_apply(request=request, user=admitter)
+    query.refresh_from_db()
+    request.refresh_from_db()
+    assert (query.state, request.state, request.decided_by) == (QueryState.RUNNING, AdmissionState.APPLIED, admitter)
+    assert query.running_version.operators.get().placements.get().node.name == "b"
+    with pytest.raises(Conflict, match="applied"):
+        admission_apply(request=request, user=admitter)
+
+
+def test_what_does_not_fit_is_rejected_with_choices(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.9)
+    request = previewed(cluster, admitter, "third")
+    assert request.verdict == Verdict.REJECT
+    assert request.result["choices"]
+    with pytest.raises(Impossible) as refusal:
+        admission_apply(request=request, user=admitter)
+    assert refusal.value.code == "verdict_reject"
+
+
+@pytest.mark.parametrize("kind", ["scale_rate", "add_node", "objective"])
+def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: str) -> None:
+    counts = [100.0] * 10 + [20.0] * 50
+    arrivals_create_from_counts(cluster=cluster, source_id="burst", counts=counts, step_s=1.0)
+    for neighbour in cluster.queries.all():  # only the candidate's own bound is in the way
+        query_update(query=neighbour, objective={"statistic": "worst", "bound_s": 60.0})
+    tight = {"statistic": "worst", "bound_s": 0.4}
+    query = query_create(cluster=cluster, name="third", body=body(0.9, "burst"), objective=tight)
+    request = previewed(cluster, admitter, "third")
+    choices = {choice["kind"]: choice for choice in request.result["choices"]}
+    child, _ = admission_preview_choice(request=request, choice=choices[kind]["id"], user=admitter)
+    run_jobs()
+    child.refresh_from_db()
+    assert (child.parent, child.verdict) == (request, Verdict.ADMIT_WITH_CHANGES)
+    admission_apply(request=child, user=admitter)
+    query.refresh_from_db()
+    assert query.state == QueryState.RUNNING
+    (change,) = child.result["changes"]
+    if kind == "scale_rate":
+        assert query.rate_share == change["share"] < 1
+    elif kind == "add_node":
+        assert cluster.nodes.get(name=change["id"]).capacity_cps == change["capacity_cps"]
+    else:
+        assert query.objective_bound_s == change["bound_s"] > 0.4
+    request.refresh_from_db()
+    assert request.state == AdmissionState.SUPERSEDED
+
+
+def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, admitter: Any) -> None:
+    """What the decision promised for every query is what an estimate of the cluster then says."""
+    from engine.estimation import estimate
+
+    make_query(cluster, "third", 0.65, bound_s=1.0)
+    request = previewed(cluster, admitter, "third")
+    share = next(c for c in request.result["choices"] if c["kind"] == "scale_rate")
+    child, _ = admission_preview_choice(request=request, choice=share["id"], user=admitter)
+    run_jobs()
+    child.refresh_from_db()
+    admission_apply(request=child, user=admitter)
+    found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
+    for effect in child.result["effects"]:
+        assert found.queries[effect["query"]].estimate_s == pytest.approx(effect["after_s"], abs=1e-9)
+
+
+def test_a_moved_cluster_refuses_and_says_what_moved(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third")
+    node_update(node=cluster.nodes.get(name="a"), capacity_cps=990.0)
+    with pytest.raises(Stale) as refusal:
+        admission_apply(request=request, user=admitter)
+    assert refusal.value.status == 409
+    assert refusal.value.data["changed"][0].startswith("node a: capacity changed from 1000")
+    standing = admission_standing(request)
+    assert standing.is_stale
+    assert not standing.can_apply
+
+
+def test_refined_statistics_of_the_candidate_make_it_stale(cluster: Any, admitter: Any) -> None:
+    query = make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third")
+    entry = {"operator": "work", "input": "clicks", "cycles_per_event": 9.0, "events": 1000}
+    statistics_update(version=query.versions.get(), statistics=[entry])
+    with pytest.raises(Stale, match="third itself"):
+        admission_apply(request=request, user=admitter)
+
+
+def test_two_that_fit_only_one_at_a_time_never_both_start(cluster: Any, admitter: Any) -> None:
+    requests = []
+    for name in ("third", "fourth"):
+        make_query(cluster, name, 0.55)
+        requests.append(previewed(cluster, admitter, name))
+    assert [request.verdict for request in requests] == [Verdict.ADMIT, Verdict.ADMIT]
+    admission_apply(request=requests[0], user=admitter)
+    with pytest.raises(Stale, match="query third was added"):
+        admission_apply(request=requests[1], user=admitter)
+    again, _ = admission_preview_again(request=requests[1], user=admitter)
+    run_jobs()
+    again.refresh_from_db()
+    requests[1].refresh_from_db()
+    assert (again.verdict, requests[1].state) == (Verdict.REJECT, AdmissionState.SUPERSEDED)
+
+
+def test_an_expired_preview_is_refused(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third")
+    AdmissionRequest.objects.update(valid_until=timezone.now() - timedelta(seconds=1))
+    with pytest.raises(Stale) as refusal:
+        admission_apply(request=request, user=admitter)
+    assert (refusal.value.status, refusal.value.code) == (409, "expired")
+
+
+def test_an_override_needs_a_reason_and_is_remembered(cluster: Any, admitter: Any) -> None:
+    query = make_query(cluster, "third", 0.8)
+    request = previewed(cluster, admitter, "third")
+    with pytest.raises(Malformed):
+        admission_override(request=request, user=admitter, reason="  ")
+    admission_override(request=request, user=admitter, reason="The board insists")
+    request.refresh_from_db()
+    query.refresh_from_db()
+    assert (request.overridden, request.decision_reason) == (True, "The board insists")
+    assert query.state == QueryState.RUNNING
+
+
+def test_nothing_to_override_where_it_is_admitted(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third")
+    with pytest.raises(Conflict):
+        admission_override(request=request, user=admitter, reason="Why not")
+
+
+def test_a_review_is_asked_for_and_decided(cluster: Any, admitter: Any) -> None:
+    """The cluster's rule: whatever rests on assumed statistics is for a person to decide."""
+    cluster_update(cluster=cluster, review_assumed=True)
+    for name in ("third", "fourth"):
+        make_query(cluster, name, 0.3)
+    request = previewed(cluster, admitter, "third")
+    assert request.verdict == Verdict.REVIEW
+    with pytest.raises(Impossible) as refusal:
+        admission_apply(request=request, user=admitter)
+    assert refusal.value.code == "verdict_review"
+    admission_request_review(request=request, user=admitter, reason="Please look")
+    admission_approve(request=request, user=admitter, reason="Looked")
+    request.refresh_from_db()
+    assert request.state == AdmissionState.APPLIED
+    other = previewed(cluster, admitter, "fourth")
+    admission_decline(request=other, user=admitter, reason="Not this month")
+    other.refresh_from_db()
+    assert (other.state, other.decision_reason) == (AdmissionState.DECLINED, "Not this month")
+    with pytest.raises(Conflict):
+        admission_approve(request=other, user=admitter)
+
+
+def test_a_request_is_taken_back(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    request, job = admission_preview(cluster=cluster, user=admitter, query="third")
+    admission_withdraw(request=request, user=admitter)
+    request.refresh_from_db()
+    job.refresh_from_db()
+    assert (request.state, job.state) == (AdmissionState.WITHDRAWN, JobState.CANCELLED)
+    with pytest.raises(Conflict):
+        admission_withdraw(request=request, user=admitter)
+
+
+def test_a_cancelled_job_takes_its_request_along(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    request, job = admission_preview(cluster=cluster, user=admitter, query="third")
+    job_cancel(job)
+    request.refresh_from_db()
+    assert request.state == AdmissionState.WITHDRAWN
+
+
+def test_the_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    asked = {"cluster": cluster, "user": admitter, "query": "third"}
+    first, job = admission_preview(**asked)
+    assert admission_preview(**asked) == (first, job)
+    other, _ = admission_preview(**asked, may_wait_s=5.0)
+    assert other != first
+    run_jobs()
+    later, _ = admission_preview(**asked)
+    assert later != first, "an answered question may be asked again"
+
+
+def test_mode_apply_starts_what_is_admitted(cluster: Any, admitter: Any) -> None:
+    query = make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third", apply_when_admitted=True)
+    query.refresh_from_db()
+    assert (request.state, query.state) == (AdmissionState.APPLIED, QueryState.RUNNING)
+
+
+def test_mode_apply_leaves_what_is_rejected(cluster: Any, admitter: Any) -> None:
+    query = make_query(cluster, "third", 0.9)
+    request = previewed(cluster, admitter, "third", apply_when_admitted=True)
+    query.refresh_from_db()
+    assert (request.state, request.verdict, query.state) == (AdmissionState.PREVIEW, Verdict.REJECT, QueryState.DRAFT)
+
+
+def test_a_new_version_takes_the_place_of_the_running_one(cluster: Any, admitter: Any) -> None:
+    query = cluster.queries.get(name="second")
+    version = query_version_create(query=query, body=body(0.9))
+    request = previewed(cluster, admitter, "second")
+    assert (request.version, request.verdict) == (version, Verdict.ADMIT)
+    admission_apply(request=request, user=admitter)
+    query.refresh_from_db()
+    assert query.running_version == version
+    with pytest.raises(Conflict, match="running already"):
+        admission_preview(cluster=cluster, user=admitter, query="second")
+
+
+def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
+    node_drain(node=cluster.nodes.get(name="b"))
+    make_query(cluster, "third", 0.5)
+    request = previewed(cluster, admitter, "third")
+    assert request.verdict == Verdict.REJECT
+    with pytest.raises(Malformed, match="not an active node"):
+        admission_preview(cluster=cluster, user=admitter, query="third", placement={"work": "b"})
+
+
+def test_every_fault_of_a_question_is_told_at_once(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.5)
+    with pytest.raises(Malformed) as refusal:
+        admission_preview(
+            cluster=cluster,
+            user=admitter,
+            query="third",
+            placement={"work": "z", "wrok": "a#7"},
+            objective={"statistic": "median", "bound_s": -1},
+            changes=[],
+        )
+    paths = {fault.path for fault in refusal.value.faults}
+    assert {"placement.work", "placement.wrok", "query.objective.statistic", "query.objective.bound_s"} <= paths
+    assert not AdmissionRequest.objects.exists()
+    with pytest.raises(Missing):
+        admission_preview(cluster=cluster, user=admitter, query="fifth")
+
+
+# -- documents
+
+
+def document(load: float = 0.3, **more: Any) -> dict[str, Any]:
+    return {
+        "query": "third",
+        "sources": [{"id": "taps", "arrivals": [100.0] * 60}],
+        **body(load, "taps"),
+        "objective": {"statistic": "worst", "bound_s": 2.0},
+        **more,
+    }
+
+
+def test_a_document_brings_its_query_and_sources(cluster: Any, admitter: Any) -> None:
+    request, _ = admission_preview(cluster=cluster, user=admitter, document=document(team="Growth"))
+    assert (request.query.team, request.query.objective_bound_s) == ("Growth", 2.0)
+    assert cluster.arrivals.get(source_id="taps").events == pytest.approx(6000.0)
+    run_jobs()
+    request.refresh_from_db()
+    assert request.verdict == Verdict.ADMIT
+    again, _ = admission_preview(
+        cluster=cluster, user=admitter, document=document(0.4, objective={"statistic": "mean", "bound_s": 1.0})
+    )
+    assert (again.version.number, again.objective) == (2, {"statistic": "mean", "bound_s": 1.0})
+
+
+def test_a_faulty_document_leaves_nothing_behind(cluster: Any, admitter: Any) -> None:
+    faulty = document(priority="high", sources=[{"id": "taps", "arrivals": [1.0, -2.0]}], colour="red")
+    faulty["operators"].append({"id": "more", "inputs": [{"from": "nowhere", "selectivity": -1}]})
+    with pytest.raises(Malformed) as refusal:
+        admission_preview(cluster=cluster, user=admitter, document=faulty)
+    paths = {fault.path for fault in refusal.value.faults}
+    assert {"document.priority", "document.sources[0].arrivals[1]", "document.colour"} <= paths
+    assert "document.operators[1].inputs[0].selectivity" in paths
+    assert not Query.objects.filter(name="third").exists()
+    assert not ArrivalSeries.objects.filter(source_id="taps").exists()
+
+
+def test_a_source_with_other_arrivals_is_refused(cluster: Any, admitter: Any) -> None:
+    other = document(sources=[{"id": "clicks", "arrivals": [1.0] * 60}], **body(0.3))
+    with pytest.raises(Malformed) as refusal:
+        admission_preview(cluster=cluster, user=admitter, document=other)
+    assert [fault.path for fault in refusal.value.faults] == ["document.sources[0].arrivals"]
+    same = document(sources=[{"id": "clicks", "arrivals": [100.0] * 60}], **body(0.3))
+    assert admission_preview(cluster=cluster, user=admitter, document=same)

@@ -1,0 +1,179 @@
+"""The queue: a later start is decided, waited for, asked about again, and applied."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.accounts.choices import Role
+from apps.admission.applying import admission_apply
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.queueing import queue_review
+from apps.admission.selectors import queue_of
+from apps.admission.services import admission_preview, admission_withdraw
+from apps.estimates.refresh import refresh_paused
+from apps.fleet.services import node_update
+from apps.jobs.models import Job
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.services import arrivals_create_from_counts, query_create
+from apps.queries.snapshots import cluster_snapshot
+from tests.apps.little import body, little_cluster, run_jobs, start_query, user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster() -> Any:
+    """One node at 0.6 for ever. `batch` brings 100 events/s for 20 s and half of it afterwards."""
+    cluster = little_cluster(nodes=("a",))
+    start_query(cluster, "first", 0.6, "a")
+    counts = [100.0] * 20 + [30.0] * 40
+    arrivals_create_from_counts(cluster=cluster, source_id="batch", counts=counts, step_s=1.0)
+    query_create(
+        cluster=cluster,
+        name="waiting",
+        body=body(0.9, "batch"),
+        objective={"statistic": "worst", "bound_s": 2.0},
+    )
+    return cluster
+
+
+@pytest.fixture
+def request_queued(cluster: Any) -> AdmissionRequest:
+    return ask(cluster, may_wait_s=40.0)
+
+
+def ask(cluster: Any, **asked: Any) -> AdmissionRequest:
+    admitter = user(Role.ADMITTER)
+    request, _ = admission_preview(cluster=cluster, user=admitter, query="waiting", apply_when_admitted=True, **asked)
+    run_jobs()
+    request.refresh_from_db()
+    return request
+
+
+def pass_time(request: AdmissionRequest, seconds: float) -> None:
+    """As if the request had been made so much earlier."""
+    request.refresh_from_db()
+    for name in ("previewed_at", "starts_at", "created_at"):
+        if getattr(request, name) is not None:
+            setattr(request, name, getattr(request, name) - timedelta(seconds=seconds))
+    request.save()
+
+
+def state_of(name: str) -> str:
+    return Query.objects.get(name=name).state
+
+
+def test_a_later_start_is_waited_for(cluster: Any, request_queued: AdmissionRequest) -> None:
+    request = request_queued
+    assert (request.verdict, request.state, state_of("waiting")) == (
+        Verdict.QUEUE,
+        AdmissionState.QUEUED,
+        QueryState.QUEUED,
+    )
+    start_s = (request.starts_at - request.previewed_at).total_seconds()
+    assert 15.0 <= start_s <= 21.0
+    assert start_s == request.result["start_s"]
+    assert list(queue_of(cluster)) == [request]
+    assert queue_review() == 0, "not due, and nothing has changed"
+    pass_time(request, start_s + 1)
+    assert queue_review() == 1
+    assert queue_review() == 0, "it is being asked about"
+    run_jobs()
+    request.refresh_from_db()
+    query = Query.objects.get(name="waiting")
+    assert (request.state, query.state, query.start_s) == (AdmissionState.APPLIED, QueryState.RUNNING, start_s)
+
+
+def test_the_started_query_is_estimated_from_its_start_on(cluster: Any, request_queued: AdmissionRequest) -> None:
+    from engine.estimation import estimate
+
+    promised = request_queued.result["start_s"]
+    pass_time(request_queued, 60.0)
+    queue_review()
+    run_jobs()
+    found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
+    assert {name: report.state for name, report in found.queries.items()} == {"first": "holds", "waiting": "holds"}
+    arrivals = {s.id: s.arrivals for s in found.deployment.sources}["batch@waiting"]
+    assert not arrivals[: round(promised * 4)].any()
+
+
+def test_it_starts_sooner_when_there_is_room_sooner(cluster: Any, request_queued: AdmissionRequest) -> None:
+    with refresh_paused():
+        node_update(node=cluster.nodes.get(), capacity_cps=2000.0)
+    assert queue_review() == 1
+    run_jobs()
+    request_queued.refresh_from_db()
+    query = Query.objects.get(name="waiting")
+    assert (request_queued.state, query.state, query.start_s) == (AdmissionState.APPLIED, QueryState.RUNNING, 0.0)
+
+
+def test_it_waits_on_when_the_start_is_lost_and_gives_up_in_the_end(
+    cluster: Any, request_queued: AdmissionRequest
+) -> None:
+    request = request_queued
+    with refresh_paused():
+        node_update(node=cluster.nodes.get(), capacity_cps=620.0)
+    queue_review()
+    run_jobs()
+    request.refresh_from_db()
+    assert (request.state, request.verdict, request.starts_at) == (AdmissionState.QUEUED, Verdict.REJECT, None)
+    pass_time(request, 41.0)
+    queue_review()
+    run_jobs()
+    request.refresh_from_db()
+    assert (request.state, request.verdict) == (AdmissionState.PREVIEW, Verdict.REJECT)
+    assert state_of("waiting") == QueryState.DRAFT
+
+
+def test_a_queued_request_can_be_taken_back(cluster: Any, request_queued: AdmissionRequest) -> None:
+    admission_withdraw(request=request_queued, user=None)
+    assert state_of("waiting") == QueryState.DRAFT
+    assert queue_review() == 0
+
+
+def test_a_preview_goes_to_the_queue_when_applied(cluster: Any) -> None:
+    asker = user(Role.OPERATOR)
+    request, _ = admission_preview(cluster=cluster, user=asker, query="waiting", may_wait_s=40.0)
+    run_jobs()
+    request.refresh_from_db()
+    assert (request.state, request.verdict, state_of("waiting")) == (
+        AdmissionState.PREVIEW,
+        Verdict.QUEUE,
+        QueryState.DRAFT,
+    )
+    admission_apply(request=request, user=asker)
+    request.refresh_from_db()
+    assert request.state == AdmissionState.QUEUED
+    assert request.starts_at > timezone.now()
+
+
+def test_without_patience_it_is_rejected_and_told_when(cluster: Any) -> None:
+    request = ask(cluster)
+    assert request.verdict == Verdict.REJECT
+    assert "cannot_wait" in [reason["code"] for reason in request.result["reasons"]]
+    assert Job.objects.filter(state="failed").count() == 0
+
+
+def test_a_choice_to_start_later_queues(cluster: Any) -> None:
+    from apps.admission.services import admission_preview_choice
+
+    request = ask(cluster)
+    later = next(choice for choice in request.result["choices"] if choice["kind"] == "start_at")
+    child, _ = admission_preview_choice(request=request, choice=later["id"], user=None)
+    run_jobs()
+    child.refresh_from_db()
+    assert child.verdict == Verdict.ADMIT_WITH_CHANGES
+    admission_apply(request=child, user=None)
+    child.refresh_from_db()
+    assert child.state == AdmissionState.QUEUED
+    pass_time(child, 60.0)
+    queue_review()
+    run_jobs()
+    child.refresh_from_db()
+    assert (child.state, state_of("waiting")) == (AdmissionState.APPLIED, QueryState.RUNNING)
