@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rate", "WorkloadError", "diurnal_rate", "generator", "on_off_rate", "slices_of"]
+__all__ = ["Rate", "WorkloadError", "diurnal_rate", "draw_counts", "generator", "on_off_rate", "slices_of"]
 
 FloatArray = NDArray[np.float64]
 MAX_SLICES = 10_000_000
 MAX_EVENTS = 50_000_000
+MAX_PER_SLICE = 1e15  # whole numbers stay exact in float64
 
 
 class WorkloadError(ValueError):
@@ -115,6 +116,15 @@ def generator(seed: int) -> np.random.Generator:
     """A random generator; refuses what is no seed."""
     _raise_faults({"seed": _fault(seed, isinstance(seed, int) and seed >= 0, "a whole number >= 0")})
     return np.random.default_rng(seed)
+
+
+def draw_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Poisson counts with the expected events of every slice."""
+    most = float(expected.max(initial=0.0))
+    if most > MAX_PER_SLICE:
+        message = f"gives {most:.3g} events in a slice; allowed: at most {MAX_PER_SLICE:g}"
+        raise WorkloadError({"mean_rate_eps": message})
+    return rng.poisson(expected).astype(np.float64)
 
 
 def slices_of(mean_rate_eps: float, horizon_s: float, slice_s: float) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.rates import Rate, WorkloadError, diurnal_rate, generator, on_off_rate, slices_of
+from engine.rates import Rate, WorkloadError, diurnal_rate, draw_counts, generator, on_off_rate, slices_of
 
 __all__ = [
     "GENERATORS",
@@ -82,7 +82,7 @@ def on_off(
     slices = slices_of(mean_rate_eps, horizon_s, slice_s)
     rng = generator(seed)
     rate = on_off_rate(rng, mean_rate_eps, horizon_s, ratio, duration_ratio, high_period_s, fixed_periods)
-    return rng.poisson(rate.per_slice(slices, slice_s)).astype(np.float64)
+    return draw_counts(rate.per_slice(slices, slice_s), rng)
 
 
 def on_off_times(
@@ -105,7 +105,7 @@ def on_off_times(
 def poisson(*, mean_rate_eps: float, horizon_s: float, slice_s: float, seed: int = 0) -> FloatArray:
     """Events per slice of a Poisson source of constant rate; shape (slices,), whole numbers."""
     slices = slices_of(mean_rate_eps, horizon_s, slice_s)
-    return generator(seed).poisson(mean_rate_eps * slice_s, slices).astype(np.float64)
+    return draw_counts(np.full(slices, mean_rate_eps * slice_s), generator(seed))
 
 
 def poisson_times(*, mean_rate_eps: float, horizon_s: float, seed: int = 0) -> FloatArray:
@@ -155,7 +155,7 @@ def diurnal(
     slices = slices_of(mean_rate_eps, horizon_s, slice_s)
     rate = diurnal_rate(mean_rate_eps, horizon_s, slices, swing, second_swing, peak_s, second_peak_s, day_s)
     expected = rate.per_slice(slices, slice_s)
-    return generator(seed).poisson(expected).astype(np.float64) if noise else expected
+    return draw_counts(expected, generator(seed)) if noise else expected
 
 
 def diurnal_times(

@@ -116,10 +116,16 @@ def test_bad_parameters_are_named_with_value_and_limit(changes, fields):
 
 
 def test_diurnal_refuses_a_negative_rate():
-    with pytest.raises(WorkloadError, match="second_swing: 0.6 is refused; allowed: between 0 and 0.4"):
+    with pytest.raises(WorkloadError, match=r"second_swing: 0\.6 is refused; allowed: between 0 and 0\.4"):
         workload.diurnal(**GRID, swing=0.6, second_swing=0.6)
 
 
 def test_times_refuse_more_events_than_fit_in_memory():
     with pytest.raises(WorkloadError, match="at most 50000000"):
         workload.poisson_times(mean_rate_eps=1e6, horizon_s=1000.0)
+
+
+@pytest.mark.parametrize("name", sorted(workload.GENERATORS))
+def test_counts_beyond_whole_numbers_are_refused(name):
+    with pytest.raises(WorkloadError, match="events in a slice; allowed: at most 1e\\+15"):
+        workload.GENERATORS[name](mean_rate_eps=1e12, horizon_s=1e6, slice_s=1e5)
