@@ -43,8 +43,6 @@ def rows_of_table(table: bytes | str | list[Any], columns: Sequence[str]) -> lis
             raise Malformed(f"The table is not UTF-8: byte {error.start}.", [("file", "not UTF-8")]) from None
     if isinstance(table, str) and table.lstrip()[:1] in {"[", "{"}:
         table = strict_json(table.encode())
-    if isinstance(table, Mapping) and set(table) == {"rows"}:
-        table = table["rows"]
     rows = _csv_rows(table) if isinstance(table, str) else _json_rows(table)
     if len(rows) > MAX_ROWS:
         raise TooLarge(f"The table has {len(rows)} rows; at most {MAX_ROWS} are taken at once.")
