@@ -1,0 +1,98 @@
+"""Many clients that apply at the same moment never admit more than fits: on PostgreSQL and on SQLite."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from apps.accounts.choices import Role
+from apps.admission.applying import admission_apply
+from apps.admission.choices import Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.services import admission_preview
+from apps.core.errors import SluiceError
+from apps.estimates.refresh import refresh_paused
+from apps.queries.choices import QueryState
+from apps.queries.snapshots import cluster_snapshot
+from engine.estimation import estimate
+from tests.apps.little import little_cluster, make_query, run_jobs, start_query, user
+
+CLIENTS = 8
+
+
+@pytest.mark.postgres
+def test_parallel_applies_on_postgresql(postgres_db: str) -> None:
+    check_parallel_applies()
+
+
+@pytest.mark.postgres
+def test_parallel_previews_of_one_question_on_postgresql(postgres_db: str) -> None:
+    check_parallel_previews()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_parallel_applies_on_sqlite() -> None:
+    check_parallel_applies()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_parallel_previews_of_one_question_on_sqlite() -> None:
+    check_parallel_previews()
+
+
+def check_parallel_applies() -> None:
+    """Eight previews, each of which fits alone; twice over, all eight are applied at once."""
+    with refresh_paused():
+        cluster = little_cluster()
+        start_query(cluster, "first", 0.6, "a")
+        admitter = user(Role.ADMITTER)
+        for i in range(CLIENTS):
+            make_query(cluster, f"wish-{i}", 0.55)
+        requests = [admission_preview(cluster=cluster, user=admitter, query=f"wish-{i}")[0] for i in range(CLIENTS)]
+        run_jobs()
+        assert set(AdmissionRequest.objects.values_list("verdict", flat=True)) == {Verdict.ADMIT}
+        outcomes = at_once([lambda r=r: admission_apply(request=r, user=admitter) for r in requests])
+    assert outcomes == {"done": 1, "stale": CLIENTS - 1}
+    assert cluster.queries.filter(state=QueryState.RUNNING).count() == 2
+    found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
+    assert all(report.state == "holds" for report in found.queries.values())
+
+
+def check_parallel_previews() -> None:
+    with refresh_paused():
+        cluster = little_cluster()
+        make_query(cluster, "wish", 0.5)
+        asker = user(Role.OPERATOR)
+        asked = [lambda: admission_preview(cluster=cluster, user=asker, query="wish")] * CLIENTS
+        assert at_once(asked) == {"done": CLIENTS}
+    assert AdmissionRequest.objects.count() == 1
+
+
+def at_once(calls: list[Callable[[], Any]]) -> dict[str, int]:
+    """Each call in a thread with a connection of its own, released together; what came of them, counted."""
+    barrier, outcomes = threading.Barrier(len(calls)), []
+
+    def client(call: Callable[[], Any]) -> None:
+        try:
+            with refresh_paused():
+                barrier.wait()
+                call()
+            outcomes.append("done")
+        except SluiceError as error:
+            outcomes.append(error.code)
+        except Exception as error:
+            outcomes.append(repr(error))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=client, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return dict(Counter(outcomes))
