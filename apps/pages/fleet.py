@@ -288,6 +288,10 @@ class FleetImport(ClusterPage):
     template_name = "pages/fleet/import.html"
     scope = "operate"
 
+    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+        rest_form = f"-F cluster={self.slug} -F dry_run=true -F file=@nodes.csv"
+        return super().page({"rest_form": rest_form, **context}, status, template)
+
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         kind = request.GET.get("kind")
         return self.page({"form": ImportForm(initial={"kind": kind if kind == "links" else "nodes"})})

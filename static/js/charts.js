@@ -8,7 +8,6 @@
   // Custom properties hold light-dark(…) as text; only a real property resolves it.
   const colour = name => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
   const faded = (rgb, alpha) => rgb.replace(/^rgb\((.*)\)$/, `rgba($1, ${alpha})`);
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   const ROLES = {
     estimate: { ink: "c-estimate", line: { width: 2 } },
@@ -84,7 +83,7 @@
       hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line-strong"), font: { ...text, size: 12, color: colour("ink") } },
       xaxis: {
         type: dated ? "date" : "linear", showgrid: false, linecolor: colour("line-strong"), tickcolor: colour("line-strong"),
-        ticks: "outside", ticklen: 4, nticks: 7, title: spec.x.title ? { text: spec.x.title, font: text } : undefined,
+        ticks: "outside", ticklen: 4, spikethickness: 1, spikecolor: colour("ink-3"), spikedash: "dot", nticks: 7, title: spec.x.title ? { text: spec.x.title, font: text } : undefined,
         hoverformat: elapsed ? "%H:%M:%S" : "%H:%M:%S, %-d %b",
         tickformatstops: dated ? [
           { dtickrange: [null, 60000], value: "%H:%M:%S" },
@@ -113,10 +112,7 @@
     plot.on("plotly_relayout", change => {
       if (reset && ("xaxis.range[0]" in change || "xaxis.autorange" in change)) reset.hidden = Boolean(change["xaxis.autorange"]);
     });
-    reset?.addEventListener("click", () => {
-      const scale = { "xaxis.autorange": true };
-      if (still) Plotly.relayout(plot, scale); else Plotly.animate(plot, { layout: {} }, {}).then(() => Plotly.relayout(plot, scale));
-    });
+    reset?.addEventListener("click", () => Plotly.relayout(plot, { "xaxis.autorange": true }));
   }
 
   const drawAll = () => {

@@ -148,6 +148,14 @@
     const question = event.target.dataset.confirm ?? event.submitter?.dataset.confirm;
     if (question && !confirm(question)) event.preventDefault();
   });
+  // -- on paper what is folded away is unfolded
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = all("details.rest:not([open]), details.data:not([open])");
+    unfolded.forEach(part => { part.open = true; });
+  });
+  addEventListener("afterprint", () => { unfolded.forEach(part => { part.open = false; }); });
+
   settle();
   tick();
   setInterval(tick, 1000);

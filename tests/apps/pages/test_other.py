@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -85,6 +86,14 @@ def test_people_are_managed_by_administrators_only(browser: Client, browser_of: 
     assert admin.post(f"/settings/people/{oneself.pk}/", {"role": "viewer"}).status_code == 403
 
 
+def test_the_demo_says_how_to_sign_in(client: Client, settings: Any) -> None:
+    from apps.pages.demo.build import PASSWORD as DEMO_PASSWORD
+
+    assert DEMO_PASSWORD not in body(client.get("/login/"))
+    settings.DEMO = True
+    assert DEMO_PASSWORD in body(client.get("/login/"))
+
+
 def test_help_and_api_pages(browser: Client) -> None:
     html = body(browser.get("/help/"))
     for word in ("Admit with changes", "At risk", "Predicted", "Headroom", "Mace"):
@@ -114,7 +123,7 @@ def test_the_frame_lists_clusters_and_marks_the_place(browser: Client, cluster: 
 
 
 def test_pages_cost_what_is_recorded(browser: Client, cluster: Cluster) -> None:
-    """The number of queries does not grow with rows; it changes only on purpose: SLUICE_RECORD=1 writes it anew."""
+    """The number of queries does not grow with rows; it changes on purpose: RECORD_QUERY_COUNTS=1 writes it anew."""
     for i in range(5):
         little.start_query(cluster, f"more-{i}", 0.01, "a")
         node_create(pool=cluster.pools.get(), name=f"m{i}")
@@ -128,7 +137,7 @@ def test_pages_cost_what_is_recorded(browser: Client, cluster: Cluster) -> None:
         ) as queries:
             assert browser.get(path).status_code == 200
         counted[path] = len(queries)
-    if os.environ.get("SLUICE_RECORD") == "1":
+    if os.environ.get("RECORD_QUERY_COUNTS") == "1":
         QUERY_COUNTS.write_text(json.dumps(counted, indent=2) + "\n")
         recorded = counted
     assert counted == recorded

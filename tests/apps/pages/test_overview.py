@@ -53,7 +53,7 @@ def test_filter_and_export(browser: Client, cluster: Cluster) -> None:
     table = html.split("<tbody>")[1].split("</tbody>")[0]
     assert "calm" in table
     assert "late" not in table
-    csv = b"".join(browser.get("/c/little/?export=csv").streaming_content).decode().splitlines()
+    csv = browser.get("/c/little/?export=csv").content.decode().splitlines()
     assert csv[0].startswith("Query,Objective,")
     assert [line.split(",")[0] for line in csv[1:]] == ["late", "calm"]
 

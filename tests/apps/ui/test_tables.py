@@ -73,7 +73,7 @@ def test_pages() -> None:
 
 def test_export_has_every_row_and_no_formulas() -> None:
     response = table("?export=csv&sort=size", page_size=2, file_name="rows").csv_response()
-    lines = b"".join(response.streaming_content).decode().splitlines()
+    lines = response.content.decode().splitlines()
     assert lines[0] == "Name,Size,Note"
     assert len(lines) == 6
     assert lines[1] == "q04,1,'=1+1"
