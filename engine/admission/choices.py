@@ -82,7 +82,7 @@ def next_objective(search: Search) -> Settled | None:
     scenario = scenario_of(search.question, joined(search.changes, [change]))
     # The bound decides nothing about what runs: the estimate is the one there is.
     outcomes = {**search.after.outcomes, own.query: replace(own, bound_s=bound_s)}
-    evaluation = Evaluation(outcomes, search.after.mace, search.after.alarm)
+    evaluation = replace(search.after, outcomes=outcomes)
     reasons = reasons_of(search.question, scenario, search.evaluator.before, evaluation)
     return Settled(scenario, evaluation, reasons) if passes(reasons) else None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from engine.admission.margins import Margins
+from engine.admission.margins import BoolArray, Margins
 from engine.admission.scenario import Question, Scenario
 from engine.deployment import Constraints, Deployment
 from engine.estimation import Alarm, estimate
@@ -55,12 +55,13 @@ class Outcome:
 class Evaluation:
     """Outcomes of all queries of a deployment, and the load of its servers.
 
-    `mace` is that of the whole deployment at Mace's width.
+    `mace` is that of the whole deployment at Mace's width; `decisive` are its subintervals that decide the estimates.
     """
 
     outcomes: Mapping[str, Outcome]
     mace: Mace
     alarm: Alarm
+    decisive: BoolArray
 
     @cached_property
     def peaks(self) -> dict[str, float]:
@@ -126,6 +127,7 @@ class Evaluator:
             {query: outcomes[query] for query in deployment.queries},
             mace(deployment.coarsened(every)),
             estimated.alarm,
+            margins.decisive,
         )
 
 

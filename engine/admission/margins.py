@@ -17,7 +17,9 @@ from engine.intervals import Z, jackknife, standard_error
 from engine.loads import loads_of
 from engine.quantiles import statistic_of
 
-__all__ = ["Margins", "busy_stretches", "sink_events"]
+__all__ = ["Margins", "busy_stretches", "only_in", "sink_events"]
+
+BoolArray = npt.NDArray[np.bool_]
 
 _NEAR = 0.6  # of its worst case: below that, a left-out batch does not make another stretch the worst
 _LEAD = 2  # subintervals before a stretch, in case a left-out batch lengthens it
@@ -25,12 +27,17 @@ _FEW = 0.25  # share of the horizon up to which stretches are followed at w/4
 
 
 class Margins:
-    """Three standard errors of each query's estimate, in seconds."""
+    """Three standard errors of each query's estimate, in seconds.
+
+    `decisive` are the subintervals (at Mace's width) that decide the estimates.
+    """
 
     def __init__(self, estimated: Estimate) -> None:
         queries = estimated.queries
         statistics = {query: report.statistic for query, report in queries.items()}
-        deployment = _deployment_for(estimated, all(name == "worst" for name in statistics.values()))
+        worst_only = all(name == "worst" for name in statistics.values())
+        self.decisive = busy_stretches(estimated) if worst_only else np.ones(estimated.coarse.subintervals, dtype=bool)
+        deployment = _deployment_for(estimated, self.decisive)
         runs = jackknife(deployment, slices=1).flows
         weights = sink_events(deployment) if runs else {}
         covered = {
@@ -47,18 +54,15 @@ class Margins:
         return self._margins.get(query)
 
 
-def _deployment_for(estimated: Estimate, worst_only: bool) -> Deployment:
+def _deployment_for(estimated: Estimate, decisive: BoolArray) -> Deployment:
     """What the jackknife runs on."""
-    if not worst_only:
-        return estimated.coarse
-    kept = busy_stretches(estimated)
-    if kept.mean() > _FEW:
-        return _only(estimated.coarse, kept)
+    if decisive.mean() > _FEW:
+        return only_in(estimated.coarse, decisive)
     factor = round(estimated.coarse.subinterval_s / estimated.deployment.subinterval_s)
-    return _only(estimated.deployment, np.repeat(kept, factor)[: estimated.deployment.subintervals])
+    return only_in(estimated.deployment, np.repeat(decisive, factor)[: estimated.deployment.subintervals])
 
 
-def busy_stretches(estimated: Estimate) -> npt.NDArray[np.bool_]:
+def busy_stretches(estimated: Estimate) -> BoolArray:
     """Subintervals (at Mace's width) that decide the worst case of some query."""
     coarse, d = estimated.coarse, estimated.coarse.subintervals
     latencies = [_grouped(values, d) for values in estimated.flow.by_query.values()]
@@ -81,7 +85,8 @@ def _grouped(values: FloatArray, d: int) -> FloatArray:
     return np.asarray(padded.reshape(d, factor).max(axis=1))
 
 
-def _only(deployment: Deployment, kept: npt.NDArray[np.bool_]) -> Deployment:
+def only_in(deployment: Deployment, kept: BoolArray) -> Deployment:
+    """The same deployment without the arrivals of other subintervals."""
     return deployment.with_arrivals({source.id: source.arrivals * kept for source in deployment.sources})
 
 

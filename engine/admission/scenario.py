@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -162,12 +162,21 @@ def _private_sources(
     """
     if share == 1.0 and start_p == 1:
         return operators, candidate.sources
-    suffix = f"@{candidate.query}"
-    brought = {source.id for source in candidate.sources}
     read = dict.fromkeys(e.source for op in operators for e in op.inputs if e.source in sources)
-    names = {name: name if name.endswith(suffix) and name in brought else name + suffix for name in read}
+    brought = {source.id for source in candidate.sources}
+    taken = {*sources} - brought
+    names = {name: _private_name(name, candidate.query, brought, taken) for name in read}
     copies = tuple(Source(names[name], _cut(sources[name], share, start_p)) for name in read)
     return tuple(_renamed(operator, names.get) for operator in operators), copies
+
+
+def _private_name(name: str, query: str, brought: Collection[str], taken: Collection[str]) -> str:
+    """``source@query``, which a source that the candidate brings may be called already."""
+    suffix = f"@{query}"
+    private = name if name.endswith(suffix) and name in brought else name + suffix
+    while private in taken:
+        private += suffix
+    return private
 
 
 def _cut(source: Source, share: float, start_p: int) -> FloatArray:

@@ -1,9 +1,9 @@
 """A fleet small enough to work out by hand, and the candidates that want to join it.
 
 Source ``a`` brings 10 events a second and 40 in the second one. Query ``p`` spends 5 cycles on each, on ``n1`` with
-100 cycles/s: its burst of 200 cycles is done a second late, so its worst case is 1.0 s. A candidate that spends 2 cycles
-per event on ``n1`` adds 80 cycles to the burst: it is 1.8 s late itself, and p's next slice waits until 3.8 s and is
-done at 4.3 s, 1.3 s late.
+100 cycles/s: its burst of 200 cycles is done a second late, so its worst case is 1.0 s. A candidate that spends 2
+cycles per event on ``n1`` adds 80 cycles to the burst: it is 1.8 s late itself, and p's next slice waits until 3.8 s
+and is done at 4.3 s, 1.3 s late.
 """
 
 from __future__ import annotations
