@@ -127,12 +127,19 @@ def _spread(trace: Counts, grid: FloatArray) -> FloatArray:
     pieces keeps zeros exact, which the difference of two cumulated sums would not.
     """
     ends = trace.starts_s + trace.widths_s
+    # At real times a sum is rounded to 1e-7 s: an interval must neither reach into the next one nor be longer in the
+    # division below than it is on the axis, or events would be lost by that much.
+    ends[:-1] = np.minimum(ends[:-1], trace.starts_s[1:])
     near = slice(np.searchsorted(ends, grid[0], "right"), np.searchsorted(trace.starts_s, grid[-1]))
-    starts, ends, rates = trace.starts_s[near], ends[near], (trace.counts / trace.widths_s)[near]
+    starts, ends = trace.starts_s[near], ends[near]
+    if not len(starts):  # the whole stretch lies in a gap
+        return np.zeros(len(grid) - 1)
+    rates = trace.counts[near] / (ends - starts)
     inner = np.concatenate([starts, ends])
     edges = np.union1d(grid, inner[(inner > grid[0]) & (inner < grid[-1])])
-    middle = (edges[:-1] + edges[1:]) / 2
-    interval = np.maximum(np.searchsorted(starts, middle, "right") - 1, 0)
-    events = np.where((starts[interval] <= middle) & (middle < ends[interval]), rates[interval], 0.0) * np.diff(edges)
-    where = np.minimum(np.searchsorted(grid, middle, "right") - 1, len(grid) - 2)
+    # A piece is where its left end is: between neighbouring floats there is no middle to ask for.
+    left = edges[:-1]
+    interval = np.maximum(np.searchsorted(starts, left, "right") - 1, 0)
+    events = np.where((starts[interval] <= left) & (left < ends[interval]), rates[interval], 0.0) * np.diff(edges)
+    where = np.searchsorted(grid, left, "right") - 1
     return np.bincount(where, weights=events, minlength=len(grid) - 1)

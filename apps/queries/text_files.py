@@ -72,8 +72,32 @@ def _unpacked(file: BinaryIO, head: bytes) -> BinaryIO:
     if head.startswith(b"\xfd7zXZ"):
         return lzma.LZMAFile(file)  # type: ignore[return-value]
     if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)  # type: ignore[return-value]
+        return _Zstd(file)  # type: ignore[return-value]
     return file
+
+
+class _Zstd:
+    """Frames of zstd one after the other. The library's own reader takes a file that is cut off for a whole one."""
+
+    # A block of 4 bytes can unpack to 128 kB, so this much input gives at most 32 MB at once.
+    _CHUNK = 1024
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._frame, self._ready, self._rest = file, None, b"", b""
+
+    def read(self, size: int) -> bytes:
+        while not self._ready:
+            data = self._rest or self._file.read(self._CHUNK)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
+                return b""
+            self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            self._ready, self._rest = self._frame.decompress(data), b""
+            if self._frame.eof:
+                self._rest, self._frame = self._frame.unused_data, None
+        given, self._ready = self._ready[:size], self._ready[size:]
+        return given
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def test_compressed_tables(pack: Any) -> None:
 
 
 def test_a_damaged_archive_is_refused() -> None:
-    for whole in (gzip.compress(COUNTS.encode()), lzma.compress(COUNTS.encode() * 50)):
+    text = COUNTS.encode() * 50
+    for whole in (gzip.compress(text), lzma.compress(text), zstandard.ZstdCompressor().compress(text)):
         with pytest.raises(Malformed, match="damaged or cut off"):
             look(whole[:-12])
 
@@ -59,6 +60,13 @@ def test_a_damaged_archive_is_refused() -> None:
 def test_a_bomb_is_refused() -> None:
     with pytest.raises(TooLarge, match="1 MB"):
         inspect(_file(gzip.compress(b"2026-03-01\n" * 200_000)), limit_bytes=1_000_000)
+
+
+def test_parts_of_an_archive_follow_each_other() -> None:
+    pack = zstandard.ZstdCompressor().compress
+    half = len(COUNTS) // 2
+    assert look(pack(COUNTS[:half].encode()) + pack(COUNTS[half:].encode())).events == 12.0
+    assert look(gzip.compress(COUNTS[:half].encode()) + gzip.compress(COUNTS[half:].encode())).events == 12.0
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
