@@ -63,6 +63,7 @@ class PostgresServer:
         self._tools = tools
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
 
     def start(self) -> None:
         prefix = _as_other_user()
@@ -83,7 +84,7 @@ class PostgresServer:
             self._process = spawn([*prefix, "sh", "-c", script], cwd=self._folder, output=log, tied=True)
 
     def wait(self, timeout_s: float = 60.0) -> None:
-        """Return when the server takes connections.
+        """Return when the server listens, or is being stopped before it does.
 
         Raises
         ------
@@ -91,12 +92,13 @@ class PostgresServer:
             When it ended or was not there in time.
         """
         until = time.monotonic() + timeout_s
-        while not answers(self.port):
+        while not self._stopping and not answers(self.port):
             if self._process is None or self._process.poll() is not None or time.monotonic() > until:
                 raise PostgresError(f"PostgreSQL did not start:\n{self._log()}")
             time.sleep(0.05)
 
     def stop(self) -> None:
+        self._stopping = True
         if self._process is not None:
             end_family(self._process, ((signal.SIGQUIT, 3.0),))  # "immediate" shutdown
         if self._folder is not None:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
 
@@ -39,7 +40,16 @@ def _start_postgres(console: Console) -> PostgresServer | None:
         console.failure(f"PostgreSQL is installed but does not start: {error}")
         server.stop()
         return None
+    # it comes up while the tests are collected; those that need it wait for it, and should it fail this says why
+    threading.Thread(target=_watch_start, args=(server, console), daemon=True).start()
     return server
+
+
+def _watch_start(server: PostgresServer, console: Console) -> None:
+    try:
+        server.wait()
+    except PostgresError as error:
+        console.failure(str(error))
 
 
 def _announce_lacking(console: Console, postgres: bool) -> None:

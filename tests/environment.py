@@ -6,12 +6,11 @@ own, so nothing a test writes is seen by another process or by an installation i
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
 from pathlib import Path
-
-import pytest
 
 from launcher.ports import free_port
 
@@ -27,6 +26,7 @@ def _run_dir() -> Path:
     fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     made = tempfile.mkdtemp(prefix="sluice-test-", dir=fast)
     os.environ[RUN_DIR_VARIABLE] = made
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)
 
 
@@ -58,8 +58,3 @@ def _settle() -> Path:
 
 
 VAR_DIR = _settle()
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        shutil.rmtree(os.environ[RUN_DIR_VARIABLE], ignore_errors=True)
