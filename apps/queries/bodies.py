@@ -20,6 +20,7 @@ from engine.export import operator_document
 
 __all__ = ["body_of", "body_parse", "evidence_of", "latest_version", "operators_store", "with_operators"]
 
+MOST_EVENTS = 10**15
 _NAME_LENGTH = 120
 _KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "expression")
 
@@ -85,6 +86,9 @@ def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
     faults = []
     if len(operator.id) > _NAME_LENGTH:
         faults.append(Fault(f"{path}.id", f"id has {len(operator.id)} characters; allowed: {_NAME_LENGTH}"))
+    if operator.evidence and operator.evidence.events > MOST_EVENTS:
+        message = f"events is {operator.evidence.events:g}; allowed: at most {MOST_EVENTS:g}"
+        faults.append(Fault(f"{path}.evidence.events", message))
     if operator.query not in (None, query):
         faults.append(Fault(f"{path}.query", f"query is {operator.query!r}; allowed: {query!r} or nothing"))
     return faults

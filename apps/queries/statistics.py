@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed
 from apps.fleet.choices import Evidence
+from apps.queries.bodies import MOST_EVENTS
 from apps.queries.definitions import query_announce
 from apps.queries.models import OperatorInput, QueryVersion
 from engine.errors import Fault as EngineFault
@@ -141,6 +142,8 @@ def _assign(
     for name in ("selectivity", "cycles_per_event", "events"):
         if name in record:
             setattr(entry, name, record[name])
+    if entry.events > MOST_EVENTS:
+        faults.append(EngineFault(f"{path}.events", f"events is {entry.events:g}; allowed: at most {MOST_EVENTS:g}"))
     entry.evidence = record.get("evidence", Evidence.MEASURED)
     entry.measured_at = _moment(record.get("measured_at"), path, faults, now)
 

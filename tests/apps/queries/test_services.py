@@ -101,6 +101,14 @@ def test_a_cycle_is_named() -> None:
         make_query(cluster, body=body)
 
 
+def test_evidence_beyond_counting_is_refused() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    with pytest.raises(Malformed) as error:
+        make_query(cluster, body=body_with(evidence={"kind": "measured", "events": 1e300}))
+    assert paths(error) == {"operators[0].evidence.events"}
+
+
 @pytest.mark.parametrize("body", [None, [], {}, {"operators": []}, {"operators": "x"}, {"operators": [1]}])
 def test_bodies_that_are_none(body: Any) -> None:
     with pytest.raises(Malformed) as error:
@@ -166,6 +174,7 @@ def test_every_fault_of_statistics_is_told_and_nothing_is_changed() -> None:
                 {"operator": "count", "selectivity": -1, "cycles_per_event": float("inf"), "color": "red"},
                 {"operator": "count", "measured_at": "2026-03-01"},
                 7,
+                {"operator": "count", "events": 1e300},
             ],
         )
     assert paths(error) == {
@@ -176,6 +185,8 @@ def test_every_fault_of_statistics_is_told_and_nothing_is_changed() -> None:
         "statistics[3].color",
         "statistics[4].measured_at",
         "statistics[5]",
+        "statistics[6].events",
+        "statistics[6]",
     }
     assert services.statistics_of(version) == before
 
