@@ -2,12 +2,25 @@
 //   <div hx-get="…" hx-trigger="changed:job:1234 from:body, changed:* from:body">
 // While the connection is down everything is asked for again at a slow pace, and a quiet mark says so.
 (() => {
-  const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 15000, SLOW_POLL_MS = 10000, QUIET_MS = 3000;
+  const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 15000, SLOW_POLL_MS = 10000, QUIET_MS = 3000, BURST_MS = 600;
   const mark = document.querySelector("[data-live]");
   if (!mark) return;
   let wait = FIRST_WAIT_MS, connectedBefore = false, poll = 0, notice = 0;
 
-  const announce = topic => document.body.dispatchEvent(new CustomEvent(`changed:${topic}`, { detail: { topic } }));
+  // A burst of messages becomes one refresh now and one after it: the last change must never be the one that is missed.
+  // A refresh asked for while another is under way may be dropped by the part it replaces, so it is asked for again.
+  const recent = new Map();
+  const announce = topic => {
+    const known = recent.get(topic);
+    if (known) { known.again = true; return; }
+    const entry = { again: document.querySelector(".htmx-request") !== null };
+    recent.set(topic, entry);
+    document.body.dispatchEvent(new CustomEvent(`changed:${topic}`, { detail: { topic } }));
+    setTimeout(() => {
+      recent.delete(topic);
+      if (entry.again) announce(topic);
+    }, BURST_MS);
+  };
 
   const down = () => {
     if (poll) return;

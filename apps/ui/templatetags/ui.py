@@ -102,7 +102,7 @@ def live(*topics: str) -> SafeString:
 
     A topic given as an object or with placeholders is joined by the caller: `{% live topic %}`.
     """
-    events = [f"changed:{topic} from:body throttle:500ms" for topic in (*topics, "*")]
+    events = [f"changed:{topic} from:body" for topic in (*topics, "*")]
     return format_html('hx-trigger="{}"', ", ".join(events))
 
 
