@@ -1,8 +1,8 @@
-"""Half widths of intervals for admission, by the jackknife of `engine.intervals` at a fraction of its cost.
+"""Half widths of intervals for admission: the jackknife of `engine.intervals` at a fraction of its cost.
 
-A worst case is decided in the busy stretches that come near it. Arrivals outside of these are left out, which leaves
-the worst case as it was: a stretch begins where every server was idle. Other statistics need the whole horizon and are
-followed at Mace's width.
+A worst case is decided in the busy stretches that come near it, a quantile in those that come near the quantile, a mean
+by those that hold nearly all of the lateness. A stretch begins where every server was idle; so leaving out the arrivals
+outside of the stretches changes nothing in them, and the jackknife follows them only.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from engine.estimation import Estimate
 from engine.intervals import Z, jackknife, standard_error
 from engine.loads import loads_of
 from engine.quantiles import statistic_of
+from engine.reports import QueryEstimate
 
-__all__ = ["Margins", "busy_stretches", "only_in", "sink_events"]
+__all__ = ["BoolArray", "Margins", "busy_stretches", "only_in", "sink_events"]
 
 BoolArray = npt.NDArray[np.bool_]
 
-_NEAR = 0.6  # of its worst case: below that, a left-out batch does not make another stretch the worst
+# How near a stretch must come to the statistic: below that, a left-out batch does not make it decide. The first is
+# taken that leaves few stretches, or the last.
+_NEAR = (0.6, 0.75, 0.85)
+_FEW = 0.25
 _LEAD = 2  # subintervals before a stretch, in case a left-out batch lengthens it
-_FEW = 0.25  # share of the horizon up to which stretches are followed at w/4
+_OF_MEAN = 0.99  # share of all lateness that the stretches of a mean must hold
 
 
 class Margins:
@@ -33,20 +37,18 @@ class Margins:
     """
 
     def __init__(self, estimated: Estimate) -> None:
-        queries = estimated.queries
-        statistics = {query: report.statistic for query, report in queries.items()}
-        worst_only = all(name == "worst" for name in statistics.values())
-        self.decisive = busy_stretches(estimated) if worst_only else np.ones(estimated.coarse.subintervals, dtype=bool)
-        deployment = _deployment_for(estimated, self.decisive)
-        runs = jackknife(deployment, slices=1).flows
-        weights = sink_events(deployment) if runs else {}
-        covered = {
-            op.query for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)
-        }
+        deployment = estimated.deployment
+        weights = sink_events(deployment)
+        self.decisive = _few_stretches(estimated, weights)
+        factor = round(estimated.coarse.subinterval_s / deployment.subinterval_s)
+        kept = np.repeat(self.decisive, factor)[: deployment.subintervals]
+        runs = jackknife(only_in(deployment, kept), slices=1).flows
+        covered = {op.query for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)}
         self._margins = {
-            query: Z * float(standard_error([statistic_of(run.by_query[query], weights[query], name) for run in runs]))
-            for query, name in statistics.items()
-            if query in covered
+            name: Z
+            * float(standard_error([statistic_of(run.by_query[name], weights[name], report.statistic) for run in runs]))
+            for name, report in estimated.queries.items()
+            if name in covered
         }
 
     def of(self, query: str) -> float | None:
@@ -54,29 +56,40 @@ class Margins:
         return self._margins.get(query)
 
 
-def _deployment_for(estimated: Estimate, decisive: BoolArray) -> Deployment:
-    """What the jackknife runs on."""
-    if decisive.mean() > _FEW:
-        return only_in(estimated.coarse, decisive)
-    factor = round(estimated.coarse.subinterval_s / estimated.deployment.subinterval_s)
-    return only_in(estimated.deployment, np.repeat(decisive, factor)[: estimated.deployment.subintervals])
+def _few_stretches(estimated: Estimate, weights: dict[str, FloatArray]) -> BoolArray:
+    for near in _NEAR:
+        kept = busy_stretches(estimated, weights, near)
+        if kept.mean() <= _FEW:
+            break
+    return kept
 
 
-def busy_stretches(estimated: Estimate) -> BoolArray:
-    """Subintervals (at Mace's width) that decide the worst case of some query."""
+def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: float) -> BoolArray:
+    """Subintervals (at Mace's width) that decide the estimate of some query, each stretch from where all was idle."""
     coarse, d = estimated.coarse, estimated.coarse.subintervals
-    latencies = [_grouped(values, d) for values in estimated.flow.by_query.values()]
-    hot = np.zeros(d, dtype=bool)
-    late = np.zeros(d)
-    for latency in latencies:
-        hot |= latency >= max(_NEAR * latency.max(), estimated.resolution_s)
-        late = np.maximum(late, latency)
+    hot, late = np.zeros(d, dtype=bool), np.zeros(d)
+    for query, latency in estimated.flow.by_query.items():
+        least = _least_that_counts(estimated.queries[query], latency, weights[query], near)
+        grouped = _grouped(latency, d)
+        hot |= (grouped >= least) & (grouped > 0.0)
+        late = np.maximum(late, grouped)
     idle = (estimated.mace.ce.max(axis=0, initial=0.0) <= 0.0) & (late <= coarse.subinterval_s)
     begins = np.maximum.accumulate(np.where(idle, np.arange(d), 0))
     kept = np.zeros(d, dtype=bool)
     for p in np.flatnonzero(hot):
         kept[max(0, begins[p] - _LEAD) : p + 1] = True
     return kept
+
+
+def _least_that_counts(report: QueryEstimate, latency: FloatArray, weights: FloatArray, near: float) -> float:
+    """The latency from which on a slice takes part in deciding a query's statistic."""
+    if report.statistic != "mean":
+        return near * report.estimate_s
+    order = np.argsort(-latency, kind="stable")
+    held = np.cumsum((latency * weights)[order])
+    if held[-1] <= 0.0:
+        return 0.0
+    return float(latency[order[int(np.searchsorted(held, _OF_MEAN * held[-1]))]])
 
 
 def _grouped(values: FloatArray, d: int) -> FloatArray:

@@ -125,8 +125,8 @@ class Screen:
 
     def _flow_values(self, deployment: Deployment, touched: Collection[str]) -> dict[str, float]:
         related = set(related_queries(deployment, self._question.running, touched))
-        coarse = only_in(restricted(deployment, related).coarsened(self._every), self._decisive)
-        run = flow(coarse)
+        coarse = restricted(deployment, related).coarsened(self._every)
+        run = flow(only_in(coarse, self._decisive))
         weights = sink_events(coarse)
         values = {}
         for query in self._judged:
