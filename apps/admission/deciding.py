@@ -107,8 +107,10 @@ def _refused_in_queue(request: AdmissionRequest) -> None:
     """It waits on, with no start in sight, until its patience ends; then the answer stands."""
     if is_over(request):
         request.state = AdmissionState.PREVIEW
+    else:
+        request.valid_until = None
     request.starts_at = None
-    request.save(update_fields=["state", "starts_at", "updated_at"])
+    request.save(update_fields=["state", "starts_at", "valid_until", "updated_at"])
     release_queued_query(request)
 
 

@@ -14,9 +14,10 @@ from django.utils import timezone
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes, question_of
-from apps.admission.services import admission_submit
+from apps.admission.services import admission_submit, admission_withdraw
+from apps.queries.choices import QueryState
 
-__all__ = ["change_to_start", "patience_ends_at", "queue_review"]
+__all__ = ["change_to_start", "is_due", "is_over", "patience_ends_at", "queue_review"]
 
 
 def queue_review() -> int:
@@ -27,12 +28,16 @@ def queue_review() -> int:
     queued = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED).order_by("decided_at")
     sent = 0
     for request in queued.select_related("cluster", "query", "version__query", "job"):
-        if request.job is not None and not request.job.is_finished:
-            continue
-        if is_due(request) or is_over(request) or question_changes(request, question_of(request)):
+        if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
+            admission_withdraw(request=request, user=None, reason="Its query was stopped")
+        elif (request.job is None or request.job.is_finished) and _is_to_be_asked(request):
             admission_submit(request=request, user=request.requested_by, purpose="queue")
             sent += 1
     return sent
+
+
+def _is_to_be_asked(request: AdmissionRequest) -> bool:
+    return is_due(request) or is_over(request) or bool(question_changes(request, question_of(request)))
 
 
 def change_to_start(request: AdmissionRequest) -> list[dict[str, Any]]:

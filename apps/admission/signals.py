@@ -6,14 +6,19 @@ from typing import Any
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
-from apps.admission.services import admission_announce
+from apps.admission.services import admission_announce, release_queued_query
 from apps.jobs.choices import JobKind, JobState
 from apps.jobs.models import Job
 from apps.jobs.signals import job_ended
 
 __all__ = ["connect"]
 
-_STATES = {JobState.FAILED: AdmissionState.FAILED, JobState.CANCELLED: AdmissionState.WITHDRAWN}
+# A queued request survives the cancellation of one look at it: the next review asks again.
+_ENDS = {
+    (JobState.FAILED, AdmissionState.ESTIMATING): AdmissionState.FAILED,
+    (JobState.FAILED, AdmissionState.QUEUED): AdmissionState.FAILED,
+    (JobState.CANCELLED, AdmissionState.ESTIMATING): AdmissionState.WITHDRAWN,
+}
 
 
 def connect() -> None:
@@ -21,10 +26,14 @@ def connect() -> None:
 
 
 def _ended(sender: type[Job], job: Job, **_: Any) -> None:
-    if job.kind != JobKind.ADMISSION_PREVIEW or job.state not in _STATES:
+    if job.kind != JobKind.ADMISSION_PREVIEW or job.state == JobState.SUCCEEDED:
         return
-    rows = AdmissionRequest.objects.select_related("cluster")
-    for request in rows.filter(pk=job.params["admission"], state=AdmissionState.ESTIMATING):
-        request.state = _STATES[job.state]
-        request.save(update_fields=["state", "updated_at"])
-        admission_announce(request)
+    rows = AdmissionRequest.objects.select_related("cluster", "query")
+    request = rows.filter(pk=job.params["admission"]).first()
+    state = _ENDS.get((JobState(job.state), AdmissionState(request.state))) if request is not None else None
+    if request is None or state is None:
+        return
+    request.state = state
+    request.save(update_fields=["state", "updated_at"])
+    release_queued_query(request)
+    admission_announce(request)

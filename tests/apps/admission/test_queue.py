@@ -19,8 +19,8 @@ from apps.estimates.refresh import refresh_paused
 from apps.fleet.services import node_update
 from apps.jobs.models import Job
 from apps.queries.choices import QueryState
-from apps.queries.models import Query
-from apps.queries.services import arrivals_create_from_counts, query_create
+from apps.queries.models import ArrivalSeries, Query
+from apps.queries.services import arrivals_create_from_counts, query_create, query_stop
 from apps.queries.snapshots import cluster_snapshot
 from tests.apps.little import body, little_cluster, run_jobs, start_query, user
 
@@ -135,6 +135,25 @@ def test_a_queued_request_can_be_taken_back(cluster: Any, request_queued: Admiss
     admission_withdraw(request=request_queued, user=None)
     assert state_of("waiting") == QueryState.DRAFT
     assert queue_review() == 0
+
+
+def test_a_stopped_query_leaves_the_queue(cluster: Any, request_queued: AdmissionRequest) -> None:
+    query_stop(query=Query.objects.get(name="waiting"))
+    assert queue_review() == 0
+    request_queued.refresh_from_db()
+    assert (request_queued.state, state_of("waiting")) == (AdmissionState.WITHDRAWN, QueryState.DRAFT)
+
+
+def test_a_queued_request_that_cannot_be_read_any_more_has_failed(
+    cluster: Any, request_queued: AdmissionRequest
+) -> None:
+    ArrivalSeries.objects.filter(source_id="batch").delete()
+    assert queue_review() == 1
+    (job,) = run_jobs()
+    request_queued.refresh_from_db()
+    assert (job.state, request_queued.state) == ("failed", AdmissionState.FAILED)
+    assert "batch" in job.error["faults"][0]["message"]
+    assert (queue_review(), state_of("waiting")) == (0, QueryState.DRAFT)
 
 
 def test_a_preview_goes_to_the_queue_when_applied(cluster: Any) -> None:
