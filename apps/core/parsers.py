@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -13,6 +14,8 @@ from apps.core.errors import Malformed, TooLarge
 
 __all__ = ["MAX_DEPTH", "StrictJSONParser", "strict_json"]
 
+# PostgreSQL stores no text with a zero character. An even number of backslashes before it is text about escapes.
+_ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 MAX_DEPTH = 40  # the deployment document needs 7; deeper nesting is a mistake or an attack on the parser
 
 
@@ -23,6 +26,9 @@ def strict_json(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise Malformed(f"The body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.") from None
     _check_depth(text)
+    zero = _ZERO.search(text)
+    if zero:
+        raise Malformed(f"The body holds a text with a zero character{_place(text[: zero.end()], zero[0])}.")
     try:
         return json.loads(
             text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_no_duplicates

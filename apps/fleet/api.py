@@ -92,7 +92,7 @@ class ClusterViewSet(ServiceViewSet):
     serializer_class = ClusterSerializer
     filterset_class = ClusterFilter
     lookup_field = "slug"
-    lookup_value_regex = "[^/]+"
+    lookup_value_regex = "[A-Za-z0-9._-]+"
     ordering = "slug"
     row_keyword = "cluster"
     service_update = staticmethod(services.cluster_update)

@@ -11,6 +11,7 @@ from apps.fleet.choices import Evidence, NodeState
 from apps.fleet.models import Cluster, Node
 
 __all__ = [
+    "ClusterField",
     "ClusterSerializer",
     "ImportSerializer",
     "InClusterSerializer",
@@ -28,6 +29,21 @@ class NumberField(serializers.FloatField):
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool):
             self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class ClusterField(serializers.SlugRelatedField):
+    """A cluster by its slug."""
+
+    def __init__(self, **options: Any) -> None:
+        if not options.get("read_only"):
+            options.setdefault("queryset", Cluster.objects.all())
+        super().__init__(slug_field="slug", **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        # PostgreSQL refuses to even look for a text with a zero byte.
+        if not isinstance(data, str) or "\0" in data:
+            self.fail("does_not_exist", slug_name="slug", value=repr(data)[:80])
         return super().to_internal_value(data)
 
 
@@ -56,12 +72,12 @@ class InClusterSerializer(StrictSerializer):
     """Something that belongs to a cluster for good: `cluster` is given once, when it is created."""
 
     id = serializers.IntegerField(read_only=True)
-    cluster = serializers.SlugRelatedField(slug_field="slug", queryset=Cluster.objects.all())
+    cluster = ClusterField()
 
     def get_fields(self) -> dict[str, serializers.Field]:
         fields = super().get_fields()
         if self.instance is not None:
-            fields["cluster"] = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+            fields["cluster"] = ClusterField(read_only=True)
         return fields
 
     def cluster_of(self, values: dict[str, Any]) -> Cluster:
@@ -143,7 +159,7 @@ class LinkSerializer(InClusterSerializer):
 class TableSerializer(StrictSerializer):
     """A table to import: `rows` in JSON, or `file` (CSV or JSON) in a form."""
 
-    cluster = serializers.SlugRelatedField(slug_field="slug", queryset=Cluster.objects.all())
+    cluster = ClusterField()
     dry_run = serializers.BooleanField(default=False)
     rows = serializers.ListField(required=False, child=serializers.DictField())
     file = serializers.FileField(required=False)

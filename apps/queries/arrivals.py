@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from django.core.files.base import File
 from django.db import transaction
 
-from apps.core.errors import Conflict, Fault, Malformed
+from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
@@ -21,17 +21,17 @@ from apps.queries.arrival_checks import (
     check_length,
     count_faults,
     fill_faults,
-    malformed,
     refuse,
     source_faults,
 )
 from apps.queries.choices import ArrivalOrigin
-from apps.queries.csv_reading import Inspection, Reading, inspect, read_trace
+from apps.queries.csv_reading import Inspection, inspect
 from apps.queries.generating import generated
 from apps.queries.models import ArrivalSeries
-from apps.queries.resampling import Counts, Trace, busiest_start, resample
+from apps.queries.resampling import Counts, resample
 from apps.queries.selectors import queries_reading
-from apps.queries.times import iso_utc, parser_of, zone_of
+from apps.queries.stretches import stretch_of_upload
+from apps.queries.times import zone_of
 from apps.queries.uploads import text_limit_bytes, upload_keep, upload_open
 from engine.elements import FloatArray
 
@@ -105,34 +105,26 @@ def arrivals_create_from_upload(
     """
     refuse(source_faults(source_id) + fill_faults(fill))
     check_free(cluster, source_id, replace)
-    with upload_open(key) as upload:
-        name = upload.name
-        reading = _read(upload.file, time_column, count_column, time_zone, time_format)
-    trace = _whole_trace(reading, leave_out_problems)
-    start_s = _start(trace, stretch, cluster.horizon_s, time_zone)
-    check_length(trace, start_s, cluster, fill)
-    values = resample(trace, start_s=start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
-    spec = {
-        "file": name,
-        "time_column": time_column,
-        "count_column": count_column,
-        "time_zone": time_zone,
-        "stretch": stretch,
-        "fill": fill,
-        "lines": reading.rows,
-        "lines_left_out": reading.problems_total,
-        "step_s": reading.step_s,
-        "notes": list(reading.notes),
-    }
+    found = stretch_of_upload(
+        cluster=cluster,
+        key=key,
+        time_column=time_column,
+        count_column=count_column,
+        time_zone=time_zone,
+        time_format=time_format,
+        stretch=stretch,
+        fill=fill,
+        leave_out_problems=leave_out_problems,
+    )
     return arrivals_replace(
         cluster=cluster,
         source_id=source_id,
-        values=values,
+        values=found.values,
         origin=ArrivalOrigin.UPLOAD,
         evidence=Evidence.MEASURED,
-        spec=spec,
+        spec=found.spec,
         description=description,
-        starts_at=datetime.fromtimestamp(start_s, UTC),
+        starts_at=datetime.fromtimestamp(found.start_s, UTC),
     )
 
 
@@ -245,41 +237,3 @@ def arrivals_delete(*, arrivals: ArrivalSeries) -> None:
         )
     announce(f"cluster:{arrivals.cluster.slug}")
     arrivals.delete()
-
-
-def _read(
-    file: BinaryIO, time_column: str, count_column: str | None, time_zone: str, time_format: str | None
-) -> Reading:
-    return read_trace(
-        file,
-        limit_bytes=text_limit_bytes(),
-        time_column=time_column,
-        count_column=count_column or None,
-        time_zone=time_zone,
-        time_format=time_format or None,
-    )
-
-
-def _whole_trace(reading: Reading, leave_out_problems: bool) -> Trace:
-    if reading.problems_total and not leave_out_problems:
-        faults = [Fault(f"file.line[{problem.line}].{problem.column}", str(problem)) for problem in reading.problems]
-        count = "1 line" if reading.problems_total == 1 else f"{reading.problems_total} lines"
-        raise Malformed(f"{count} cannot be read; first: {reading.problems[0]}. Nothing was stored.", faults)
-    if reading.trace is None:
-        raise Malformed("The file has no line that can be used.", [("file", "has no usable line")])
-    return reading.trace
-
-
-def _start(trace: Trace, stretch: str, horizon_s: float, time_zone: str) -> float:
-    if stretch == "busiest":
-        return busiest_start(trace, horizon_s)
-    if stretch == "first":
-        return trace.start_s
-    try:
-        start_s = parser_of("iso", zone_of(time_zone))(stretch)
-    except ValueError:
-        start_s = math.nan
-    if not trace.start_s <= start_s < trace.end_s:
-        allowed = f"busiest, first, or a time from {iso_utc(trace.start_s)} to {iso_utc(trace.end_s)}"
-        raise malformed([Fault("stretch", f"stretch is {stretch!r}; allowed: {allowed}")])
-    return start_s

@@ -11,7 +11,7 @@ from apps.fleet.models import Cluster
 from apps.queries import series
 from apps.queries.bodies import latest_version, with_operators
 from apps.queries.choices import QueryState
-from apps.queries.models import ArrivalSeries, Operator, Query, QueryVersion
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 
 __all__ = [
     "arrivals_chart",
@@ -19,6 +19,7 @@ __all__ = [
     "queries_listed",
     "queries_reading",
     "query_by_name",
+    "readers_by_source",
     "version_current",
     "version_numbered",
     "versions_listed",
@@ -74,6 +75,16 @@ def queries_reading(arrivals: ArrivalSeries) -> list[str]:
         inputs__source_id=arrivals.source_id, version__query__cluster=arrivals.cluster_id
     ).exclude(version__query__state=QueryState.STOPPED)
     return sorted(set(operators.values_list("version__query__name", flat=True)))
+
+
+def readers_by_source(cluster: Cluster) -> dict[str, list[str]]:
+    """For each source of a cluster the names of the queries, stopped ones aside, of which a version reads it."""
+    inputs = OperatorInput.objects.filter(operator__version__query__cluster=cluster).exclude(source_id="")
+    pairs = inputs.exclude(operator__version__query__state=QueryState.STOPPED)
+    found: dict[str, set[str]] = {}
+    for source_id, name in pairs.values_list("source_id", "operator__version__query__name").distinct():
+        found.setdefault(source_id, set()).add(name)
+    return {source_id: sorted(names) for source_id, names in found.items()}
 
 
 def arrivals_listed() -> QuerySet[ArrivalSeries]:

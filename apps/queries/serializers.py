@@ -9,8 +9,7 @@ from rest_framework import serializers
 from apps.core.api import StrictSerializer
 from apps.core.errors import Malformed
 from apps.fleet.choices import Evidence
-from apps.fleet.models import Cluster
-from apps.fleet.serializers import InClusterSerializer, NumberField
+from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.queries.bodies import body_of
 from apps.queries.choices import ArrivalOrigin, QueryState
 from apps.queries.models import Query, QueryVersion
@@ -139,7 +138,7 @@ class CountsField(serializers.JSONField):
 class ArrivalCreateSerializer(StrictSerializer):
     """Arrivals from exactly one of `file` (in a form), `key` (of an inspected upload), `generator` and `counts`."""
 
-    cluster = serializers.SlugRelatedField(slug_field="slug", queryset=Cluster.objects.all())
+    cluster = ClusterField()
     source_id = serializers.CharField()
     description = serializers.CharField(required=False, allow_blank=True)
     replace = serializers.BooleanField(required=False)

@@ -149,6 +149,15 @@ def test_tables_are_exported_as_csv(api: APIClient) -> None:
     assert missing.status_code == 404 and "eu-1" in missing.json()["message"]
 
 
+def test_zero_characters_are_refused(api: APIClient) -> None:
+    make_cluster()
+    node = {"cluster": "eu-1", "pool": "std", "name": "n3", "labels": {"rack": "a\0b"}}
+    assert "zero character" in api.post("/api/v1/nodes", node, format="json").json()["message"]
+    form = {"cluster": "eu\0", "file": SimpleUploadedFile("nodes.csv", b"name,pool\nn1,std\n")}
+    assert paths(api.post("/api/v1/nodes/import", form, format="multipart")) == {"cluster"}
+    assert api.get("/api/v1/clusters/eu%00/document").status_code == 404
+
+
 def test_who_may_do_what(api_of: Any) -> None:
     make_cluster()
     viewer = api_of("viewer")
