@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
 from apps.pages import clusters, fleet, helppage, jobs, overview, people, search
 
@@ -32,6 +32,7 @@ urlpatterns = [
     path("c/<str:slug>/fleet/new/link/", fleet.LinkNew.as_view(), name="link-new"),
     path("c/<str:slug>/fleet/links/<int:pk>/", fleet.LinkEdit.as_view(), name="link-edit"),
     path("c/<str:slug>/fleet/links/<int:pk>/delete/", fleet.LinkDelete.as_view(), name="link-delete"),
+    path("", include("apps.pages.urls_queries")),
     # jobs
     path("jobs/", jobs.JobsPage.as_view(), name="jobs"),
     path("jobs/menu/", jobs.JobsMenu.as_view(), name="jobs-menu"),

@@ -1,0 +1,74 @@
+"""A query's curves: latency over the horizon, and estimates over the past runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from apps.estimates.curves import curves_unpack
+from apps.estimates.models import QueryEstimate
+from apps.estimates.selectors import HistoryPoint
+from apps.ui.charts import Chart, Mark, Series, elapsed_axis, time_axis
+from apps.ui.numbers import percent, seconds
+
+__all__ = ["history_chart", "latency_chart"]
+
+# Two labels nearer to each other than this share of the picture's width would overlap.
+_LABELS_APART = 0.2
+
+
+def latency_chart(row: QueryEstimate) -> Chart | None:
+    """Worst latency in each subinterval, with the interval, the objective, and where the excess behind it builds up."""
+    if row.series is None:
+        return None
+    curves = curves_unpack(row.series)
+    times, estimate = curves["time_s"], curves["estimate_s"]
+    step_s = times[1] - times[0] if len(times) > 1 else row.run.subinterval_s
+    series = []
+    if curves["high_s"] is not None:
+        level = percent((row.result or {}).get("level", 0.9))
+        series.append(Series("band", f"{level} interval", low=curves["low_s"], high=curves["high_s"]))
+    series.append(Series("estimate", "Estimate", y=estimate))
+    against = f" against an objective of {seconds(row.bound_s)}" if row.bound_s else ""
+    return Chart(
+        id="latency",
+        finding=f"Latency over the estimated stretch: at most {seconds(max(estimate, default=0.0))}{against}.",
+        unit="s",
+        x=elapsed_axis(step_s),
+        series=series,
+        objective_s=row.bound_s or None,
+        marks=_build_up(row),
+    )
+
+
+def _build_up(row: QueryEstimate) -> list[Mark]:
+    """Where the bottleneck's excess begins to build up and where it is largest."""
+    found = (row.result or {}).get("bottleneck") or {}
+    if not found.get("excess_s"):
+        return []
+    width_s = row.run.subinterval_s
+    begin_s, end_s = (found["from_p"] - 1) * width_s, found["to_p"] * width_s
+    near = end_s - begin_s < _LABELS_APART * row.run.slices * row.run.slice_s
+    first = "builds up to here" if near else "builds up from here"
+    return [Mark(begin_s, "" if near else first), Mark(end_s, first if near else "to here")]
+
+
+def history_chart(points: Sequence[HistoryPoint], bound_s: float | None) -> Chart | None:
+    """Estimates of the past runs over real time."""
+    if len(points) < 2:
+        return None
+    start = points[0].at
+    x = [(point.at - start).total_seconds() for point in points]
+    span_s = max(x[-1], 1.0)
+    return Chart(
+        id="history",
+        finding=f"{len(points)} estimates, the newest {seconds(points[-1].estimate_s)}.",
+        unit="s",
+        x=time_axis(start, span_s, 1),
+        series=[
+            Series("alt", "Worst case", y=[point.worst_s for point in points], x=x),
+            Series("estimate", "Estimate of the objective's statistic", y=[point.estimate_s for point in points], x=x),
+        ],
+        objective_s=bound_s or None,
+        height=220,
+        steps=True,
+    )

@@ -1,0 +1,246 @@
+"""A query's plan as a picture, and where the time of its worst slice goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from apps.pages.query_detail import QueryDetail
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement
+from apps.ui.dag import DagEdge, DagNode, dag_picture
+from apps.ui.numbers import Quantity, rate, seconds, significant
+
+__all__ = ["PlanPicture", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stop on the worst path."""
+
+    name: str
+    server: str
+    wait: Quantity
+    tone: str
+
+
+class PlanPicture:
+    """The operators of a query's current version with what its newest estimate says of each."""
+
+    def __init__(self, detail: QueryDetail) -> None:
+        self.detail = detail
+        self.operators: list[Operator] = list(detail.version.operators.all())
+
+    @cached_property
+    def placements(self) -> dict[int, list[Placement]]:
+        """Replicas by operator."""
+        found: dict[int, list[Placement]] = {}
+        rows = Placement.objects.filter(operator__version=self.detail.version).select_related("node").order_by("pk")
+        for row in rows:
+            found.setdefault(row.operator_id, []).append(row)
+        return found
+
+    @cached_property
+    def hops(self) -> list[dict[str, Any]]:
+        """Waits along the worst slice's path; operators by their names within the query."""
+        prefix = f"{self.detail.query.name}/"
+        return [
+            {**hop, "operator": str(hop["operator"]).removeprefix(prefix)} for hop in self.detail.result.get("hops", [])
+        ]
+
+    @cached_property
+    def waits_s(self) -> dict[str, float]:
+        waits: dict[str, float] = {}
+        for hop in self.hops:
+            waits[hop["operator"]] = waits.get(hop["operator"], 0.0) + hop["wait_s"]
+        return waits
+
+    @cached_property
+    def source_rates(self) -> dict[str, float]:
+        """Mean events/s that the query reads of each source."""
+        read = {entry.source_id for row in self.operators for entry in row.inputs.all() if entry.source_id}
+        rows = ArrivalSeries.objects.filter(cluster=self.detail.cluster, source_id__in=read).defer("data")
+        return {row.source_id: row.mean_eps * self.detail.query.rate_share for row in rows}
+
+    @property
+    def facts(self) -> str:
+        nodes = {row.node_id for rows in self.placements.values() for row in rows}
+        placed = f" on {_counted(len(nodes), 'node')}" if nodes else ", not placed"
+        return f"Version {self.detail.version.number}, {_counted(len(self.operators), 'operator')}{placed}"
+
+    @cached_property
+    def svg(self) -> SafeString:
+        return dag_picture([*self._sources(), *map(self._node, self.operators)], self._edges(), self._label())
+
+    def _label(self) -> str:
+        text = f"Operators of {self.detail.query.name}, from its sources to its results."
+        if self.hops:
+            text += f" The worst path takes {seconds(self.detail.result.get('worst_s'))}."
+        if self.detail.bottleneck_operator:
+            text += f" {self.detail.bottleneck_operator} is the bottleneck."
+        return text
+
+    def _sources(self) -> list[DagNode]:
+        names = dict.fromkeys(
+            entry.source_id for row in self.operators for entry in row.inputs.all() if entry.source_id
+        )
+        on_path = self._first_on_path
+        return [
+            DagNode(_source_key(name), name, detail=self._source_detail(name), on_path=name in on_path)
+            for name in names
+        ]
+
+    def _source_detail(self, name: str) -> str:
+        known = self.source_rates.get(name)
+        return "no arrivals yet" if known is None else f"source, {rate(known)}"
+
+    @cached_property
+    def _first_on_path(self) -> set[str]:
+        """Sources read by the first operator of the worst path."""
+        first = self.hops[0]["operator"] if self.hops else ""
+        rows = [row for row in self.operators if row.name == first]
+        return {entry.source_id for row in rows for entry in row.inputs.all() if entry.source_id}
+
+    def _node(self, row: Operator) -> DagNode:
+        facts = self.detail.result.get("operators", {}).get(row.name)
+        return DagNode(
+            id=row.name,
+            title=row.name,
+            place=self._place(row),
+            detail=_detail(row),
+            load=self._load(row, facts),
+            wait_s=self.waits_s.get(row.name),
+            on_path=row.name in self.waits_s,
+            bottleneck=row.name == self.detail.bottleneck_operator,
+        )
+
+    def _place(self, row: Operator) -> str:
+        names = list(dict.fromkeys(one.node.name for one in self.placements.get(row.pk, ())))
+        return names[0] if len(names) == 1 else f"{len(names)} nodes" if names else ""
+
+    def _load(self, row: Operator, facts: Mapping[str, float] | None) -> float | None:
+        """The operator's own highest load as a share of one core, on the core that has most of it."""
+        placed = self.placements.get(row.pk)
+        if facts is None or not placed:
+            return None
+        return max(facts["load_peak_cps"] * one.fraction / one.node.capacity_cps for one in placed)
+
+    def _edges(self) -> list[DagEdge]:
+        path = [hop["operator"] for hop in self.hops]
+        pairs = set(pairwise(path))
+        edges = []
+        for row in self.operators:
+            for entry in row.inputs.all():
+                tail = entry.upstream.name if entry.upstream else _source_key(entry.source_id)
+                first = bool(path) and row.name == path[0] and not entry.upstream
+                edges.append(DagEdge(tail, row.name, self._rate(entry), first or (tail, row.name) in pairs))
+        return edges
+
+    def _rate(self, entry: OperatorInput) -> float | None:
+        if entry.upstream is None:
+            return self.source_rates.get(entry.source_id)
+        found = self.detail.result.get("operators", {}).get(entry.upstream.name)
+        return found["output_mean_eps"] if found else None
+
+    # -- where the time goes
+    @cached_property
+    def steps(self) -> list[Step]:
+        busiest = self.detail.bottleneck.get("server")
+        return [
+            Step(hop["operator"], hop["server"], seconds(hop["wait_s"]), _fill(index, hop["server"] == busiest))
+            for index, hop in enumerate(self.hops)
+        ]
+
+    @property
+    def worst(self) -> Quantity:
+        return seconds(self.detail.result.get("worst_s"))
+
+    @property
+    def worst_at(self) -> str:
+        """When the worst slice arrives, as time since the beginning of the stretch."""
+        estimate = self.detail.estimate
+        if estimate is None or not self.hops:
+            return ""
+        at_s = (self.detail.result["worst_p"] - 1) * estimate.run.subinterval_s
+        return str(seconds(at_s))
+
+    @cached_property
+    def bound_s(self) -> float | None:
+        """The objective, where it is about the worst case: only then do the bar and it compare."""
+        row = self.detail.estimate
+        return row.bound_s if row is not None and row.statistic == "worst" else None
+
+    @cached_property
+    def objective_at(self) -> str:
+        """Where the objective stands on the bar, in percent of its width."""
+        return f"{100 * self.bound_s / self._scale_s:.2f}" if self.bound_s else ""
+
+    @property
+    def _scale_s(self) -> float:
+        return max((self.bound_s or 0.0) * 1.2, sum(self.waits_s.values()) * 1.02, 1e-9)
+
+    @cached_property
+    def bar(self) -> SafeString:
+        """The worst slice's waits one after the other, on the objective's scale."""
+        parts, x = [], 0.0
+        for hop, step in zip(self.hops, self.steps, strict=True):
+            width = 1000 * hop["wait_s"] / self._scale_s
+            parts.append(f'<rect x="{x:.2f}" y="6" width="{width:.2f}" height="18" fill="var(--{step.tone})"/>')
+            x += width
+        if self.bound_s:
+            at = 10 * float(self.objective_at)
+            parts.append(
+                f'<path d="M{at:.1f} 0v30" stroke="var(--c-objective)" stroke-width="2"'
+                ' vector-effect="non-scaling-stroke"/>'
+            )
+        label = "; ".join(f"{step.name} {step.wait}" for step in self.steps)
+        return format_html(
+            '<svg class="wherebar" viewBox="0 0 1000 30" preserveAspectRatio="none" role="img" aria-label="{}">'
+            '<rect y="6" width="1000" height="18" fill="var(--sunken)"/>{}</svg>',
+            label,
+            mark_safe("".join(parts)),  # numbers and names of colours only
+        )
+
+    @property
+    def bar_key(self) -> SafeString:
+        return format_html_join(
+            "",
+            '<span><svg class="sq" viewBox="0 0 12 10" aria-hidden="true"><rect width="12" height="10" rx="2" '
+            'fill="var(--{})"/></svg>{} <b>{}</b></span>',
+            ((step.tone, step.name, step.wait) for step in self.steps),
+        )
+
+
+def _source_key(source_id: str) -> str:
+    # an operator's name has no NUL, so a source of the same name stays another block
+    return f"source\0{source_id}"
+
+
+def _fill(index: int, is_bottleneck: bool) -> str:
+    if is_bottleneck:
+        return "watch"
+    return "c-estimate" if index % 2 == 0 else "c-fill"
+
+
+def _detail(row: Operator) -> str:
+    """window 30 s; filter, selectivity 0.35."""
+    window = row.extra.get("window") if isinstance(row.extra, Mapping) else None
+    if window:
+        size = (
+            seconds(window.get("size"))
+            if window.get("policy") == "time"
+            else f"{significant(window.get('size'))} events"
+        )
+        return f"{row.kind}, {size}"
+    entries: Sequence[OperatorInput] = list(row.inputs.all())
+    told = f"selectivity {significant(entries[0].selectivity)}" if len(entries) == 1 else f"{len(entries)} inputs"
+    return f"{row.kind}, {told}" if row.kind != "other" else told
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
