@@ -146,6 +146,8 @@ def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: s
 @transaction.atomic
 def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
     """Take a request back. One that is being estimated is cancelled."""
+    # The job before the request, as the end of a job takes them: the other way round the two would block each other.
+    Job.objects.select_for_update().filter(pk=request.job_id).first()
     request = _locked(request)
     _require_state(request, OPEN, "withdrawn")
     job = request.job

@@ -1,0 +1,55 @@
+"""Every job has its task, every schedule too; the engine is warm before work comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from apps.estimates.models import EstimateRun
+from apps.estimates.services import estimate_request
+from apps.jobs.choices import JobKind, JobState
+from apps.jobs.models import Job
+from console.celery import app
+from tests.apps.little import little_cluster, make_query, start_query
+from workers.lifecycle import warm_up
+
+
+@pytest.fixture(autouse=True)
+def _tasks() -> None:
+    app.loader.import_default_modules()
+
+
+@pytest.mark.parametrize("kind", JobKind.values)
+def test_every_kind_of_job_has_a_task(kind: str) -> None:
+    assert kind in app.tasks
+
+
+def test_every_schedule_has_a_task_and_lets_none_pile_up() -> None:
+    for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
+        assert entry["task"] in app.tasks, name
+        assert entry["options"]["expires"] <= entry["schedule"], name
+
+
+def test_the_engine_warms_up() -> None:
+    warm_up()
+    assert warm_up() < 1.0
+
+
+@pytest.mark.django_db
+def test_tasks_do_the_work_of_jobs() -> None:
+    cluster = little_cluster()
+    start_query(cluster, "q", 0.5, "a")
+    job = estimate_request(cluster=cluster)
+    app.tasks[job.kind].apply(args=[str(job.pk)], throw=True)
+    assert EstimateRun.objects.get().job == job
+    assert Job.objects.get(pk=job.pk).state == JobState.SUCCEEDED
+
+
+@pytest.mark.django_db
+def test_schedules_run_on_an_idle_installation() -> None:
+    make_query(little_cluster(), "draft", 0.5)
+    for entry in settings.CELERY_BEAT_SCHEDULE.values():
+        done: Any = app.tasks[entry["task"]].apply(throw=True)
+        assert done.result == 0
