@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from engine.admission.margins import BoolArray, Margins
+from engine.admission.margins import Margins
 from engine.admission.scenario import Question, Scenario
 from engine.deployment import Constraints, Deployment
 from engine.estimation import Alarm, estimate
 from engine.mace import Mace, mace
-from engine.reports import Bottleneck
+from engine.reports import Bottleneck, QueryEstimate
 
 __all__ = ["Evaluation", "Evaluator", "Outcome", "related_queries", "restricted"]
 
@@ -55,13 +55,12 @@ class Outcome:
 class Evaluation:
     """Outcomes of all queries of a deployment, and the load of its servers.
 
-    `mace` is that of the whole deployment at Mace's width; `decisive` are its subintervals that decide the estimates.
+    `mace` is that of the whole deployment at Mace's width.
     """
 
     outcomes: Mapping[str, Outcome]
     mace: Mace
     alarm: Alarm
-    decisive: BoolArray
 
     @cached_property
     def peaks(self) -> dict[str, float]:
@@ -97,38 +96,50 @@ class Evaluator:
         """What runs now."""
         return self._evaluate(self.question.running, self.question.running.queries, {})
 
-    def full(self, scenario: Scenario) -> Evaluation:
-        """A scenario in full, with intervals."""
+    def full(self, scenario: Scenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
+        """A scenario in full, with intervals; without them if `goes_on` says no to the estimates alone."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
-        return self._evaluate(scenario.deployment, related, self.before.outcomes)
+        return self._evaluate(scenario.deployment, related, self.before.outcomes, goes_on)
 
     def _evaluate(
-        self, deployment: Deployment, queries: Collection[str], known: Mapping[str, Outcome]
+        self,
+        deployment: Deployment,
+        queries: Collection[str],
+        known: Mapping[str, Outcome],
+        goes_on: Callable[[Evaluation], bool] | None = None,
     ) -> Evaluation:
         every = self.question.mace_every
-        part = restricted(deployment, queries)
-        estimated = estimate(part, mace_every=every, intervals=False)
+        estimated = estimate(restricted(deployment, queries), mace_every=every, intervals=False)
+        outcomes = {**known, **{query: _outcome(query, report) for query, report in estimated.queries.items()}}
+        ordered = {query: outcomes[query] for query in deployment.queries}
+        found = Evaluation(ordered, mace(deployment.coarsened(every)), estimated.alarm)
+        if goes_on is not None and not goes_on(found):
+            return found
         margins = Margins(estimated)
-        outcomes = dict(known)
-        for query, report in estimated.queries.items():
-            margin = margins.of(query)
-            width = None if margin is None else margin + part.subinterval_s
-            outcomes[query] = Outcome(
-                query=query,
-                statistic=report.statistic,
-                bound_s=report.bound_s,
-                estimate_s=report.estimate_s,
-                low_s=None if width is None else max(0.0, report.estimate_s - width),
-                high_s=None if width is None else report.estimate_s + width,
-                resolution_s=report.resolution_s,
-                bottleneck=report.bottleneck,
-            )
-        return Evaluation(
-            {query: outcomes[query] for query in deployment.queries},
-            mace(deployment.coarsened(every)),
-            estimated.alarm,
-            margins.decisive,
-        )
+        for query in estimated.queries:
+            ordered[query] = _widened(ordered[query], margins.of(query), deployment.subinterval_s)
+        return replace(found, outcomes=ordered)
+
+
+def _outcome(query: str, report: QueryEstimate) -> Outcome:
+    return Outcome(
+        query=query,
+        statistic=report.statistic,
+        bound_s=report.bound_s,
+        estimate_s=report.estimate_s,
+        low_s=None,
+        high_s=None,
+        resolution_s=report.resolution_s,
+        bottleneck=report.bottleneck,
+    )
+
+
+def _widened(outcome: Outcome, margin_s: float | None, slice_s: float) -> Outcome:
+    """The outcome with its interval: three standard errors and the width of a slice to both sides."""
+    if margin_s is None:
+        return outcome
+    half_s = margin_s + slice_s
+    return replace(outcome, low_s=max(0.0, outcome.estimate_s - half_s), high_s=outcome.estimate_s + half_s)
 
 
 def related_queries(after: Deployment, before: Deployment, touched: Collection[str]) -> tuple[str, ...]:

@@ -31,17 +31,14 @@ _OF_MEAN = 0.99  # share of all lateness that the stretches of a mean must hold
 
 
 class Margins:
-    """Three standard errors of each query's estimate, in seconds.
-
-    `decisive` are the subintervals (at Mace's width) that decide the estimates.
-    """
+    """Three standard errors of each query's estimate, in seconds."""
 
     def __init__(self, estimated: Estimate) -> None:
         deployment = estimated.deployment
         weights = sink_events(deployment)
-        self.decisive = _few_stretches(estimated, weights)
+        decisive = _few_stretches(estimated, weights)
         factor = round(estimated.coarse.subinterval_s / deployment.subinterval_s)
-        kept = np.repeat(self.decisive, factor)[: deployment.subintervals]
+        kept = np.repeat(decisive, factor)[: deployment.subintervals]
         runs = jackknife(only_in(deployment, kept), slices=1).flows
         covered = {op.query for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)}
         self._margins = {

@@ -35,7 +35,7 @@ def least_capacity(search: Search) -> Settled | None:
     if search.mace_passes(one(0)) or search.flow_passes(one(0)):
         guess = largest(0, _PARTS - 1, lambda spared: search.mace_passes(one(spared))) or 0
         found = gallop(guess, 0, _PARTS - 1, lambda spared: search.flow_passes(one(spared)), search.budget + 2)
-        settled = search.first_settled(one(spared) for spared in _less(found or 0))
+        settled = None if found is None else search.first_settled(one(spared) for spared in _less(found))
         if settled:
             return settled
     several = (

@@ -26,7 +26,7 @@ def largest_share(search: Search) -> Settled | None:
         return None
     guess = largest(1, most, lambda part: search.mace_passes(change(part))) or most // 2 + 1
     found = gallop(guess, 1, most, lambda part: search.flow_passes(change(part)), search.budget + 2)
-    return search.first_settled(change(part) for part in _down(guess if found is None else found))
+    return None if found is None else search.first_settled(change(part) for part in _down(found))
 
 
 def _down(part: int) -> Iterator[int]:

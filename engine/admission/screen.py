@@ -1,4 +1,4 @@
-"""Cheap answers to "would this scenario pass?", for searches: by Mace, and by Flow at Mace's width in busy stretches.
+"""Cheap answers to "would this scenario pass?", for searches: by Mace, and by Flow at Mace's width.
 
 Both are calibrated on the scenario the search starts from, where the full estimate with its interval is known: what the
 screen says of a query is scaled to the upper end it had there. A search trusts neither; it confirms in full.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.admission.evaluation import Evaluation, Outcome, related_queries, restricted
-from engine.admission.margins import only_in, sink_events
+from engine.admission.margins import sink_events
 from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import Question, Scenario
 from engine.deployment import Deployment
@@ -54,7 +54,6 @@ class Screen:
     def __init__(self, question: Question, before: Evaluation, base: Scenario, after: Evaluation) -> None:
         self._question, self._before, self._after = question, before, after
         self._every = question.mace_every
-        self._decisive = before.decisive | after.decisive
         self._width_s = question.running.subinterval_s * self._every
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
         coarse, running = (whole.coarsened(self._every) for whole in (base.deployment, question.running))
@@ -126,7 +125,7 @@ class Screen:
     def _flow_values(self, deployment: Deployment, touched: Collection[str]) -> dict[str, float]:
         related = set(related_queries(deployment, self._question.running, touched))
         coarse = restricted(deployment, related).coarsened(self._every)
-        run = flow(only_in(coarse, self._decisive))
+        run = flow(coarse, by_input=True)
         weights = sink_events(coarse)
         values = {}
         for query in self._judged:

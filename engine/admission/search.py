@@ -75,8 +75,12 @@ class Search:
         scenario = self.scenario(more)
         if scenario is None:
             return None
-        evaluation = self.evaluator.full(scenario)
-        reasons = reasons_of(self.question, scenario, self.evaluator.before, evaluation)
+
+        def reasons_for(evaluation: Evaluation) -> tuple[Reason, ...]:
+            return reasons_of(self.question, scenario, self.evaluator.before, evaluation)
+
+        evaluation = self.evaluator.full(scenario, lambda found: passes(reasons_for(found)))
+        reasons = reasons_for(evaluation)
         return Settled(scenario, evaluation, reasons) if passes(reasons) else None
 
     def first_settled(self, candidates: Iterable[Sequence[Change]]) -> Settled | None:
