@@ -21,7 +21,7 @@ from apps.admission.models import AdmissionRequest
 from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.fleet.models import Cluster, Node
-from apps.jobs.choices import JobState
+from apps.jobs.choices import FINISHED, JobState
 from apps.jobs.models import Job
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -30,6 +30,7 @@ __all__ = ["Frame", "NavItem", "clusters_with_counts", "frame", "url_of"]
 
 _REMEMBERED = "cluster"
 _MENU_JOBS = 5
+_COUNTED_JOBS = 100
 
 
 def url_of(name: str, *args: Any) -> str:
@@ -127,17 +128,21 @@ class Frame:
 
     @cached_property
     def running_jobs(self) -> list[Job]:
+        """What runs, then what waits: the newest hundred, of which the menu shows a few."""
         if self.user is None:
             return []
-        rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING])[: _MENU_JOBS + 1]
-        jobs = list(rows)
+        unfinished = Job.objects.exclude(state__in=FINISHED).defer("params", "result")[:_COUNTED_JOBS]
+        jobs = sorted(unfinished, key=lambda job: job.state != JobState.RUNNING)
         for job in jobs:
             job.url = url_of("pages:job", job.pk)
         return jobs
 
     @property
+    def menu_jobs(self) -> list[Job]:
+        return self.running_jobs[:_MENU_JOBS]
+
+    @property
     def running_count(self) -> int:
-        """Up to six: the menu shows five, and its mark need not know more."""
         return len(self.running_jobs)
 
     @cached_property

@@ -202,14 +202,15 @@ class Findings:
     # -- nodes
     @cached_property
     def node_lines(self) -> list[NodeLine]:
-        return [self._line(one) for one in self.servers]
+        """Every node; a link only where work waits for it."""
+        return [self._line(one) for one in self.servers if one.node_name or one.excess_s > 0]
 
     def _line(self, one: ServerLoad) -> NodeLine:
         url = url_of("pages:node", self.cluster.slug, one.node_name) if one.node_name else ""
         peak = seconds(one.excess_s)
         strip = heat_strip(one.excess, f"{one.name}: highest excess {peak}")
         tone = "watch" if one.excess_s >= _CAP_FROM_S else ""
-        return NodeLine(one.name, url, strip, peak, tone, ratio(one.mean_load))
+        return NodeLine(one.name.replace("->", " → "), url, strip, peak, tone, ratio(one.mean_load))
 
     # -- needs a hand
     @cached_property

@@ -108,7 +108,7 @@ def _interval(row: QueryEstimate) -> Any:
 
 def _spark(findings: Findings, row: QueryEstimate) -> SafeString:
     label = f"{row.query.name}, last estimates, now {_estimate(row)}"
-    return sparkline(findings.history.get(row.query_id, []), label, row.bound_s, 56)
+    return sparkline(findings.history.get(row.query_id, []), label, row.bound_s, 44)
 
 
 def _columns(findings: Findings) -> list[Column]:

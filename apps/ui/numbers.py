@@ -145,7 +145,9 @@ def percent(share: Any) -> Quantity:
 def ratio(value: Any) -> str:
     """A load as a share of capacity: two digits after the point, 0.93."""
     number = as_float(value)
-    return MISSING if number is None else _fixed(number, 2) if number < 0.995 else f"{number:.2f}"
+    if number is None:
+        return MISSING
+    return f"{number:.2f}" if abs(number) >= 0.005 else "0"
 
 
 def factor(value: Any) -> Quantity:

@@ -141,3 +141,10 @@ def test_pages_cost_what_is_recorded(browser: Client, cluster: Cluster) -> None:
         QUERY_COUNTS.write_text(json.dumps(counted, indent=2) + "\n")
         recorded = counted
     assert counted == recorded
+
+
+def test_a_part_that_refreshes_does_not_swallow_a_toast(browser: Client, cluster: Cluster) -> None:
+    browser.post("/c/little/fleet/nodes/a/state/", {"change": "drain"})
+    part = {"HX-Request": "true"}
+    assert "a is draining." not in body(browser.get("/c/little/", headers=part)).split('class="toasts"')[1]
+    assert "a is draining." in body(browser.get("/c/little/fleet/nodes/a/")).split('class="toasts"')[1]

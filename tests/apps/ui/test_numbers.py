@@ -73,6 +73,8 @@ def test_large_numbers_and_shares() -> None:
     assert str(numbers.percent(0.042)) == "4.2%"
     assert numbers.ratio(0.934) == "0.93"
     assert numbers.ratio(1.2149) == "1.21"
+    assert numbers.ratio(0.7) == "0.70"
+    assert numbers.ratio(0.001) == "0"
     assert numbers.count(9_999) == "9,999"
     assert str(numbers.factor(1.31)) == "1.3\u00a0×"
 
