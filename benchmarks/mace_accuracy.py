@@ -4,6 +4,7 @@ Each system sees 75,000 On-Off events (high to low rate 100, periods 10 s and 30
 0.75 on its busiest node; w is 1 s. One node holds 14 to 70 operators, 4 to 13 nodes hold 42. Estimators get every
 source's arrivals and either the true statistics, or those learned from the first 8 % of each source's events. Errors
 are those of the worst-case latency, |estimate / simulated - 1|. The interval is the 90 % one of `engine.estimation`.
+What is reported is Flow by input; with fewer than 50 systems per class its figures are not held against the targets.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.by_input import by_input
 from benchmarks.machine import machine
 from benchmarks.section8 import build, learned, run
 from engine.deployment import Deployment
@@ -32,10 +32,11 @@ SEVERAL_NODES = [(3, nodes) for nodes in range(4, 14)]
 CLASSES = {"one node": ONE_NODE, "4..13 nodes": SEVERAL_NODES}
 ESTIMATORS = ("Mace", "Flow, w", "Flow, w/4", "Flow, w/4, by input")
 STATISTICS = ("exact", "8 %")
-REPORTED = "Flow, w/4"
+REPORTED = "Flow, w/4, by input"
 TARGETS = {"exact": (1.5, 5.0), "8 %": (2.5, 5.0)}  # median and 90 % quantile of the error of what is reported, in %
 COVERAGE = 88.0
 DEFAULT_RUNS, QUICK_RUNS = 100, 20
+JUDGED_FROM = 50  # systems per class: the 90 % quantile of fewer hangs on a handful of them
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,23 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print the figures; returns 1 if a target is missed."""
+    """Print the figures; returns 1 if there are enough systems to judge and a target is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks mace-accuracy", description=__doc__)
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help=f"systems per class ({DEFAULT_RUNS})")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} systems per class, under a minute")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} systems per class, quick, not judged")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first system (0)")
     options, _ = parser.parse_known_args(list(arguments))
     runs = QUICK_RUNS if options.quick else max(1, options.runs)
     print(f"Machine: {machine()}")
     print(f"{runs} systems per class, seeds from {options.seed}; error of the worst case, median / 90 % / max in %")
     outcomes = _outcomes(runs, options.seed)
-    met = [_print_class(name, rows) for name, rows in outcomes.items()]
-    met.append(_print_coverage(outcomes))
+    judged = runs >= JUDGED_FROM
+    met = [_print_class(name, rows, judged) for name, rows in outcomes.items()]
+    met.append(_print_coverage(outcomes, judged))
     _print_cost([row for rows in outcomes.values() for row in rows])
-    return 0 if all(met) else 1
+    if not judged:
+        print(f"Targets are judged with {JUDGED_FROM} systems per class or more.")
+    return 1 if judged and not all(met) else 0
 
 
 def _outcomes(runs: int, seed: int) -> dict[str, list[Outcome]]:
@@ -87,7 +91,7 @@ def _outcome(queries: int, nodes: int, seed: int) -> Outcome:
     simulation = run(system)
     simulation_s = time.perf_counter() - begin
     begin = time.perf_counter()
-    flow(system.deployment)
+    flow(system.deployment, by_input=True)
     flow_s = time.perf_counter() - begin
     trained = learned(system.deployment, simulation.sampled)
     estimates_s = {
@@ -103,7 +107,7 @@ def _outcome(queries: int, nodes: int, seed: int) -> Outcome:
 
 def _worst_cases(deployment: Deployment) -> tuple[float, float, float, float]:
     coarse = deployment.coarsened(4)
-    return mace(coarse).worst, flow(coarse).wc, flow(deployment).wc, flow(by_input(deployment)).wc
+    return mace(coarse).worst, flow(coarse).wc, flow(deployment).wc, flow(deployment, by_input=True).wc
 
 
 def _interval(deployment: Deployment) -> tuple[float, float]:
@@ -113,14 +117,14 @@ def _interval(deployment: Deployment) -> tuple[float, float]:
     return report["low_s"], report["high_s"]
 
 
-def _print_class(name: str, rows: list[Outcome]) -> bool:
+def _print_class(name: str, rows: list[Outcome], judged: bool) -> bool:
     width = max(map(len, ESTIMATORS))
     print(f"\n{name} (worst case {np.median([row.worst_s for row in rows]):.1f} s in the median)")
     print(f"  {'':{width}}  {'exact statistics':>20}  {'8 % per source':>20}")
     for estimator in ESTIMATORS:
         columns = [_three([row.error(statistics, estimator) for row in rows]) for statistics in STATISTICS]
         print(f"  {estimator:{width}}  {columns[0]:>20}  {columns[1]:>20}")
-    checks = [_check(name, statistics, rows) for statistics in STATISTICS]
+    checks = [_check(statistics, rows, judged) for statistics in STATISTICS]
     return all(checks)
 
 
@@ -128,17 +132,23 @@ def _three(errors: list[float]) -> str:
     return " / ".join(f"{value:.1f}" for value in (np.median(errors), np.quantile(errors, 0.9), max(errors)))
 
 
-def _check(name: str, statistics: str, rows: list[Outcome]) -> bool:
+def _check(statistics: str, rows: list[Outcome], judged: bool) -> bool:
     errors = [row.error(statistics, REPORTED) for row in rows]
     found = (float(np.median(errors)), float(np.quantile(errors, 0.9)))
     met = all(value <= target for value, target in zip(found, TARGETS[statistics], strict=True))
-    verdict = "met" if met else "MISSED"
     median, tail = TARGETS[statistics]
-    print(f"  {REPORTED}, {statistics}: {found[0]:.1f} / {found[1]:.1f} against {median} / {tail}: {verdict}")
+    figures = f"{found[0]:.1f} / {found[1]:.1f} against {median} / {tail}"
+    print(f"  {REPORTED}, {statistics}: {figures}: {_verdict(met, judged)}")
     return met
 
 
-def _print_coverage(outcomes: dict[str, list[Outcome]]) -> bool:
+def _verdict(met: bool, judged: bool) -> str:
+    if not judged:
+        return "too few systems to judge"
+    return "met" if met else "MISSED"
+
+
+def _print_coverage(outcomes: dict[str, list[Outcome]], judged: bool) -> bool:
     print("\n90 % interval (statistics of 8 %), share of systems whose worst case it holds")
     for name, rows in outcomes.items():
         half = [(row.interval_s[1] - row.interval_s[0]) / 2 / row.worst_s for row in rows]
@@ -149,7 +159,7 @@ def _print_coverage(outcomes: dict[str, list[Outcome]]) -> bool:
         )
     found = _covered([row for rows in outcomes.values() for row in rows])
     met = found >= COVERAGE
-    print(f"  together {found:.0f} % against {COVERAGE:.0f} %: {'met' if met else 'MISSED'}")
+    print(f"  together {found:.0f} % against {COVERAGE:.0f} %: {_verdict(met, judged)}")
     return met
 
 
@@ -160,4 +170,4 @@ def _covered(rows: list[Outcome]) -> float:
 def _print_cost(rows: list[Outcome]) -> None:
     ratio = np.median([row.simulation_s / row.flow_s for row in rows])
     seconds = np.median([row.simulation_s for row in rows])
-    print(f"\nA simulation takes {ratio:.0f} times as long as Flow at w/4 ({seconds:.2f} s in the median).")
+    print(f"\nA simulation takes {ratio:.0f} times as long as Flow by input at w/4 ({seconds:.2f} s in the median).")

@@ -7,16 +7,16 @@ node held the events back is not counted as used. It holds where the paper's the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from engine.compiled import compiled
 from engine.deployment import Deployment
 from engine.elements import FloatArray, IntArray
-from engine.freelist import Pool, Rates, ensure_room, new_pool, take
+from engine.flow_kernel import Memory, Plan, run
+from engine.freelist import Rates
 from engine.loads import loads_of
-from engine.topology import Graph, closures_of
+from engine.topology import Graph, Layout, closures_of
 
 __all__ = ["Flow", "Hop", "flow"]
 
@@ -57,7 +57,14 @@ class Flow:
         return float(self.latency_s.max())
 
 
-def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, graph: Graph | None = None) -> Flow:
+def flow(
+    deployment: Deployment,
+    *,
+    slices: int = 1,
+    by_input: bool = False,
+    trace: bool = False,
+    graph: Graph | None = None,
+) -> Flow:
     """Mace-Flow of a deployment.
 
     Parameters
@@ -66,6 +73,9 @@ def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, graph:
         n servers, m operators, d subintervals.
     slices : int
         Slices K per subinterval. Accuracy comes from narrow subintervals, not from K.
+    by_input : bool
+        Start the work for each input, and for each replica that it comes from, when that arrives. The plain definition
+        starts all work of an operator with the first arrival, which is too early where another is held up elsewhere.
     trace : bool
         Also keep the hops of every query's worst slice.
     graph : Graph, optional
@@ -88,67 +98,63 @@ def flow(deployment: Deployment, *, slices: int = 1, trace: bool = False, graph:
     if slices < 1:
         raise ValueError(f"slices is {slices}; allowed: a whole number of at least 1")
     graph = graph or deployment.graph
-    plan = _plan(deployment, graph)
+    plan = _plan(deployment, graph, by_input)
     factors = _work_factors(deployment, graph)
     queries = len(deployment.queries)
     kept = closures_of(deployment) if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    latency, by_query, memory = _run(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept)
+    latency, by_query, memory = run(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept)
     rows = {query: by_query[i] for i, query in enumerate(deployment.queries)}
     hops = {query: _path(deployment, i, memory, *kept) for i, query in enumerate(deployment.queries)} if trace else {}
     return Flow(latency, rows, slices, hops)
 
 
-class Plan(NamedTuple):
-    """Graph and layout as the compiled loop takes them."""
-
-    order: IntArray
-    in_start: IntArray
-    in_stream: IntArray
-    output: FloatArray
-    cycles: FloatArray
-    sink: IntArray
-    query: IntArray  # (m,) query whose sink the operator is, -1 for none
-    rep_start: IntArray
-    rep_server: IntArray
-    rep_fraction: FloatArray
-    hop_start: IntArray
-    hop_input: IntArray
-    hop_origin: IntArray
-    hop_server: IntArray
-    hop_delay: FloatArray
-    hop_bytes: FloatArray
-
-
-class Memory(NamedTuple):
-    """The worst slice of every query: its sink, and finish, last arrival and last hop of the replicas above it."""
-
-    worst: FloatArray  # (queries,)
-    sink: IntArray  # (queries,)
-    finish: FloatArray
-    last: FloatArray
-    hop: IntArray
-
-
-def _plan(deployment: Deployment, graph: Graph) -> Plan:
+def _plan(deployment: Deployment, graph: Graph, by_input: bool) -> Plan:
     layout = deployment.layout
+    pieces = _hop_pieces(graph, layout) if by_input else _replica_pieces(graph, layout)
     return Plan(
-        graph.order,
-        graph.in_start,
-        graph.in_stream,
-        graph.output,
-        graph.cycles,
-        graph.sink.astype(np.int64),
-        np.where(graph.query_sink, graph.query, -1),
-        layout.rep_start,
-        layout.rep_server,
-        layout.rep_fraction,
-        layout.hop_start,
-        layout.hop_input,
-        layout.hop_origin,
-        layout.hop_server,
-        layout.hop_delay_s,
-        layout.hop_bytes,
+        order=graph.order,
+        in_start=graph.in_start,
+        in_stream=graph.in_stream,
+        output=graph.output,
+        cycles=graph.cycles,
+        sink=graph.sink.astype(np.int64),
+        query=np.where(graph.query_sink, graph.query, -1),
+        rep_start=layout.rep_start,
+        rep_server=layout.rep_server,
+        hop_input=layout.hop_input,
+        hop_origin=layout.hop_origin,
+        hop_server=layout.hop_server,
+        hop_delay=layout.hop_delay_s,
+        hop_bytes=layout.hop_bytes,
+        **pieces,
     )
+
+
+def _replica_pieces(graph: Graph, layout: Layout) -> dict[str, Any]:
+    """All work of a replica is one piece."""
+    return {
+        "in_portion": np.repeat(np.arange(len(graph.order)), np.diff(graph.in_start)),
+        "portions": len(graph.order),
+        "piece_start": np.arange(len(layout.rep_server) + 1),
+        "piece_portion": layout.rep_operator,
+        "piece_share": layout.rep_fraction,
+        "hop_start": layout.hop_start,
+    }
+
+
+def _hop_pieces(graph: Graph, layout: Layout) -> dict[str, Any]:
+    """What comes to a replica by one input, from one replica of the operator above, is a piece."""
+    hops = len(layout.hop_input)
+    reader = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))
+    sent = np.where(layout.hop_origin < 0, 1.0, layout.rep_fraction[layout.hop_origin])
+    return {
+        "in_portion": np.arange(len(graph.in_stream)),
+        "portions": len(graph.in_stream),
+        "piece_start": layout.hop_start,
+        "piece_portion": layout.hop_input,
+        "piece_share": layout.rep_fraction[reader] * sent,
+        "hop_start": np.arange(hops + 1),
+    }
 
 
 def _rates(deployment: Deployment) -> Rates:
@@ -204,162 +210,3 @@ def _path(deployment: Deployment, query: int, memory: Memory, keep_start: IntArr
 def _link_name(deployment: Deployment, origin: int, replica: int) -> str:
     ends = (deployment.servers[deployment.layout.rep_server[r]].node for r in (origin, replica))
     return "->".join(deployment.nodes[node].id for node in ends if node is not None)
-
-
-@compiled
-def _streams(plan: Plan, arrivals: FloatArray, p: int, events: FloatArray, work: FloatArray) -> None:
-    """Events of every stream and cycles of every operator in subinterval p."""
-    sources = arrivals.shape[0]
-    for s in range(sources):
-        events[s] = arrivals[s, p]
-    for j in plan.order:
-        made = spent = 0.0
-        for k in range(plan.in_start[j], plan.in_start[j + 1]):
-            x = events[plan.in_stream[k]]
-            if x > 0.0:
-                made += max(0.0, plan.output[k, 0] + x * (plan.output[k, 1] + x * plan.output[k, 2]))
-                spent += max(0.0, plan.cycles[k, 0] + x * (plan.cycles[k, 1] + x * plan.cycles[k, 2]))
-        events[sources + j] = made
-        work[j] = spent
-
-
-class Progress(NamedTuple):
-    """Where every replica and hop stands after the slices so far; times in seconds from the beginning."""
-
-    start: FloatArray  # (r,)
-    finish: FloatArray  # (r,)
-    last: FloatArray  # (r,) last arrival
-    last_hop: IntArray  # (r,) the hop it came by
-    finger: IntArray  # (r,) where in the free list
-    passed: FloatArray  # (h,) end of the transfer
-    hop_finger: IntArray  # (h,)
-    worst_replica: IntArray  # (queries,) the sink that was last in this slice
-
-
-@compiled
-def _progress(replicas: int, hops: int, queries: int) -> Progress:
-    return Progress(
-        np.zeros(replicas),
-        np.zeros(replicas),
-        np.zeros(replicas),
-        np.zeros(replicas, dtype=np.int64),
-        np.zeros(replicas, dtype=np.int64),
-        np.zeros(hops),
-        np.zeros(hops, dtype=np.int64),
-        np.zeros(queries, dtype=np.int64),
-    )
-
-
-@compiled
-def _run(
-    plan: Plan,
-    rates: Rates,
-    arrivals: FloatArray,
-    factors: FloatArray,
-    slices: int,
-    queries: int,
-    keep_start: IntArray,
-    keep: IntArray,
-) -> tuple[FloatArray, FloatArray, Memory]:
-    """The pass over slices and operators; see docs/models/mace.md for the rules it follows."""
-    d, sources, m = arrivals.shape[1], arrivals.shape[0], len(plan.order)
-    replicas, hops, width = len(plan.rep_server), len(plan.hop_server), rates.width_s / slices
-    latency, by_query = np.zeros(d), np.zeros((queries, d * slices))
-    memory = Memory(
-        np.full(queries, -1.0),
-        np.full(queries, -1),
-        np.zeros(len(keep)),
-        np.zeros(len(keep)),
-        np.zeros(len(keep), dtype=np.int64),
-    )
-    events, work, worst = np.zeros(sources + m), np.zeros(m), np.zeros(queries)
-    state = _progress(replicas, hops, queries)
-    pool = new_pool(len(rates.constant))
-    for p in range(d):
-        _streams(plan, arrivals, p, events, work)
-        events /= slices
-        work /= slices
-        for part in range(slices):
-            pool = ensure_room(pool, replicas + hops)
-            t0 = p * rates.width_s + part * width
-            worst[:] = 0.0
-            factor = factors[p if factors.shape[0] > 1 else 0]
-            slowest = _slice(plan, rates, pool, state, events, work, factor, t0, t0 + width, worst)
-            latency[p] = max(latency[p], slowest)
-            by_query[:, p * slices + part] = worst
-            if len(keep):
-                _remember(memory, worst, state, keep_start, keep)
-    return latency, by_query, memory
-
-
-@compiled
-def _slice(
-    plan: Plan,
-    rates: Rates,
-    pool: Pool,
-    state: Progress,
-    events: FloatArray,
-    work: FloatArray,
-    factor: FloatArray,
-    t0: float,
-    t1: float,
-    worst: FloatArray,
-) -> float:
-    """Send one slice through all operators; returns its latency and fills that of every query."""
-    sources = len(events) - len(work)
-    start, finish = state.start, state.finish
-    slowest = 0.0
-    for j in plan.order:
-        emits = events[sources + j] > 0.0
-        for r in range(plan.rep_start[j], plan.rep_start[j + 1]):
-            first, latest = np.inf, -np.inf
-            for h in range(plan.hop_start[r], plan.hop_start[r + 1]):
-                x = events[plan.in_stream[plan.hop_input[h]]]
-                if x <= 0.0:
-                    continue
-                begin, end = t0, t1
-                a = plan.hop_origin[h]
-                if a >= 0:
-                    begin, end = start[a], finish[a]
-                    link = plan.hop_server[h]
-                    if link >= 0:
-                        size = plan.hop_bytes[h] * x
-                        begin, through, state.hop_finger[h] = take(
-                            pool, rates, link, t0, begin, size, state.hop_finger[h]
-                        )
-                        end = max(through, end, state.passed[h])
-                        state.passed[h] = end
-                    begin += plan.hop_delay[h]
-                    end += plan.hop_delay[h]
-                first = min(first, begin)
-                if end > latest:
-                    latest = end
-                    state.last_hop[r] = h
-            if latest < 0.0:
-                continue
-            i = plan.rep_server[r]
-            cycles = plan.rep_fraction[r] * work[j] * factor[i]
-            start[r], end, state.finger[r] = take(pool, rates, i, t0, first, cycles, state.finger[r])
-            finish[r] = max(end, latest, finish[r])
-            state.last[r] = latest
-            if emits:
-                if plan.sink[j]:
-                    slowest = max(slowest, finish[r] - t1)
-                query = plan.query[j]
-                if query >= 0 and finish[r] - t1 >= worst[query]:
-                    worst[query] = finish[r] - t1
-                    state.worst_replica[query] = r
-    return slowest
-
-
-@compiled
-def _remember(memory: Memory, latency: FloatArray, state: Progress, keep_start: IntArray, keep: IntArray) -> None:
-    """Keep the state of the replicas above each query whose latency is the largest so far."""
-    for q in range(len(latency)):
-        if latency[q] > memory.worst[q] and latency[q] > 0.0:
-            memory.worst[q] = latency[q]
-            memory.sink[q] = state.worst_replica[q]
-            for at in range(keep_start[q], keep_start[q + 1]):
-                memory.finish[at] = state.finish[keep[at]]
-                memory.last[at] = state.last[keep[at]]
-                memory.hop[at] = state.last_hop[keep[at]]

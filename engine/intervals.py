@@ -40,7 +40,7 @@ def covered_inputs(deployment: Deployment) -> npt.NDArray[np.bool_]:
 
 
 def jackknife(deployment: Deployment, *, slices: int, step: Callable[[int, int], None] | None = None) -> Jackknife:
-    """Run Flow once per group of batches.
+    """Run Flow (by input) once per group of batches.
 
     `step` is told how many runs are done, and of how many.
     """
@@ -48,7 +48,7 @@ def jackknife(deployment: Deployment, *, slices: int, step: Callable[[int, int],
     groups = _groups(deployment)
     flows = []
     for g in range(groups):
-        flows.append(flow(deployment, slices=slices, graph=_without_group(deployment, g)))
+        flows.append(flow(deployment, slices=slices, graph=_without_group(deployment, g), by_input=True))
         if step:
             step(g + 1, groups)
     return Jackknife(tuple(flows), covered)

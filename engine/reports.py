@@ -39,7 +39,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, eq=False)
 class QueryEstimate:
-    """Latency of one query; `estimate_s` is Flow's value of the objective's statistic. Times in seconds."""
+    """Latency of one query; `estimate_s` is the objective's statistic of Flow by input. Times in seconds."""
 
     statistic: str
     bound_s: float | None

@@ -84,6 +84,24 @@ def test_quarter_subintervals() -> None:
     assert len(found.queries["q"].to_dict()["series"]["estimate"]) == 2
 
 
+def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> None:
+    held_up = deployment(
+        sources=[{"id": "u", "arrivals": [300, 0, 0, 0]}, {"id": "s", "arrivals": [0, 100, 0, 0]}],
+        operators=[
+            operator("h", "A", entry("u"), query="r"),
+            operator("f", "A", entry("s"), query="q"),
+            operator("g", "B", entry("s", 1.0, 0.1), entry("f", 1.0, 2.0), query="q"),
+        ],
+    )
+    found = estimate(Deployment.parse(held_up)).to_dict()
+    assert found["flow"] == pytest.approx([2, 2, 0, 0])
+    assert found["flow_by_input"] == pytest.approx([2, 3, 0, 0])
+    assert (found["flow_wc"], found["flow_by_input_wc"]) == (pytest.approx(2), pytest.approx(3))
+    report = found["queries"]["q"]
+    assert report["estimate_s"] == report["worst_s"] == pytest.approx(3)
+    assert sum(hop["wait_s"] for hop in report["hops"]) == pytest.approx(3)
+
+
 def test_an_estimate_below_the_resolution_says_so() -> None:
     quiet = document() | {"sources": [{"id": name, "arrivals": [10] * 8} for name in "st"]}
     report = estimate(Deployment.parse(quiet)).queries["q"]

@@ -101,6 +101,57 @@ def test_listing_order_of_independent_queries_is_irrelevant(
         np.testing.assert_allclose(mixed.by_query[query], base.by_query[query], rtol=1e-9, atol=1e-9)
 
 
+def held_up(selectivity: float) -> Deployment:
+    """In the second second s goes to f, behind h on A until 3 s, and to g on B, which also reads f."""
+    operators = [
+        operator("h", "A", entry("u"), query="r"),
+        operator("f", "A", entry("s"), query="q"),
+        operator("g", "B", entry("s", 1.0, 0.1), entry("f", selectivity, 2.0), query="q"),
+    ]
+    sources = [{"id": "u", "arrivals": [300, 0, 0, 0]}, {"id": "s", "arrivals": [0, 100, 0, 0]}]
+    return Deployment.parse(deployment(operators=operators, sources=sources))
+
+
+def test_by_input_work_begins_when_it_arrives() -> None:
+    # f is done from 3 s to 4 s; g's work for it takes 2 s. Plain Flow begins with it at 1 s, when s arrives.
+    plain, found = flow(held_up(1.0)), flow(held_up(1.0), by_input=True, trace=True)
+    assert plain.by_query["q"].tolist() == pytest.approx([0, 2, 0, 0])
+    assert found.by_query["q"].tolist() == pytest.approx([0, 3, 0, 0])
+    assert [(hop.operator, hop.wait_s) for hop in found.hops["q"]] == [("f", pytest.approx(2)), ("g", pytest.approx(1))]
+
+
+def test_by_input_an_input_that_makes_nothing_holds_nothing_up() -> None:
+    assert flow(held_up(0.0)).by_query["q"].tolist() == pytest.approx([0, 2, 0, 0])
+    assert flow(held_up(0.0), by_input=True).by_query["q"].tolist() == pytest.approx([0, 0, 0, 0])
+
+
+def test_by_input_the_parts_of_a_split_upstream_are_taken_as_they_come() -> None:
+    split = [{"node": "A", "fraction": 0.5}, {"node": "C", "fraction": 0.5}]
+    operators = [
+        operator("h", "A", entry("u")),
+        {"id": "f", "split": split, "inputs": [entry("s", 1.0, 1e-9)]},
+        operator("g", "B", entry("f", 1.0, 2.0)),
+    ]
+    document = deployment(
+        operators=operators,
+        sources=[{"id": "u", "arrivals": [300, 0, 0, 0]}, {"id": "s", "arrivals": [0, 100, 0, 0]}],
+        nodes=[{"id": name, "capacity_cps": 100.0} for name in "ABC"],
+    )
+    # Half of f's output comes from A at 3 s and then takes g a second.
+    assert flow(Deployment.parse(document)).latency_s[1] == pytest.approx(1)
+    assert flow(Deployment.parse(document), by_input=True).latency_s[1] == pytest.approx(2)
+
+
+@pytest.mark.parametrize("combine", [{"kind": "sum"}, {"kind": "max"}, {"kind": "interference", "alpha": 0.3}])
+def test_by_input_inputs_that_arrive_together_make_no_difference(combine: dict[str, object]) -> None:
+    rng = np.random.default_rng(3)
+    sources = [{"id": name, "arrivals": rng.poisson(60, 20).astype(float)} for name in "st"]
+    operators = [operator("f", "A", entry("s"), entry("t", 0.5, 0.7)), operator("g", "A", entry("t", 1.0, 0.2))]
+    built = Deployment.parse(deployment(sources=sources, operators=operators, combine=combine))
+    assert flow(built).wc > 0
+    np.testing.assert_allclose(flow(built, by_input=True).latency_s, flow(built).latency_s, atol=1e-9)
+
+
 def test_slices_must_be_positive() -> None:
     with pytest.raises(ValueError, match="slices is 0"):
         flow(Deployment.parse(deployment()), slices=0)

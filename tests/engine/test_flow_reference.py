@@ -12,13 +12,14 @@ from engine.flow import flow
 from tests.engine.samples import entry
 
 
-def plain_flow(deployment: Deployment, slices: int) -> list[float]:
+def plain_flow(deployment: Deployment, slices: int, by_input: bool) -> list[float]:
     """Latency of every subinterval; constant capacities only."""
     width = deployment.subinterval_s / slices
     free: dict[str, list[tuple[float, float]]] = {}
     capacity = {node.id: node.capacity_cps or 0.0 for node in deployment.nodes}
     links = {(link.source, link.target): link for link in deployment.links}
-    placed: dict[tuple[str, int], tuple[float, float]] = {}  # start and finish of the latest slice
+    placed: dict[tuple[str, int], tuple[float, float]] = {}  # start and finish of the latest slice that put out events
+    done: dict[tuple[object, ...], float] = {}
     passed: dict[tuple[object, ...], float] = {}
     read = {item.source for operator in deployment.operators for item in operator.inputs}
 
@@ -48,40 +49,53 @@ def plain_flow(deployment: Deployment, slices: int) -> list[float]:
             for j in deployment.order:
                 operator = deployment.operators[j]
                 events[operator.id] = sum(item.selectivity * events[item.source] for item in operator.inputs)
-                cycles = sum(item.cycles_per_event * events[item.source] for item in operator.inputs)
                 for b, replica in enumerate(operator.replicas):
-                    arrived = []
+                    arrived = []  # piece of work, first and last arrival, cycles, events put out
                     for k, item in enumerate(operator.inputs):
-                        if events[item.source] <= 0:
+                        x = events[item.source]
+                        if x <= 0:
                             continue
+                        amount = x * item.cycles_per_event * replica.fraction, x * item.selectivity
                         if item.source not in deployment.operator_index:
-                            arrived.append((t0, t0 + width))
+                            arrived.append(((k, 0), t0, t0 + width, *amount))
                             continue
                         producer = deployment.operators[deployment.operator_index[item.source]]
                         for a, origin in enumerate(producer.replicas):
                             begin, end = placed[producer.id, a]
                             link = links.get((origin.node, replica.node))
                             if link and link.bandwidth_bytes_s:
-                                size = (
-                                    producer.bytes_per_event * events[item.source] * origin.fraction * replica.fraction
-                                )
+                                size = producer.bytes_per_event * x * origin.fraction * replica.fraction
                                 name = f"{link.source}->{link.target}"
                                 begin, through = take(name, begin, size / link.bandwidth_bytes_s)
                                 key = (operator.id, b, k, a)
                                 end = passed[key] = max(through, end, passed.get(key, 0.0))
                             delay = link.delay_s if link else 0.0
-                            arrived.append((begin + delay, end + delay))
-                    if not arrived:
-                        continue
-                    work = cycles * replica.fraction / capacity[replica.node]
-                    start, end = take(f"{replica.node}#{replica.core}", min(a for a, _ in arrived), work)
-                    before = placed.get((operator.id, b), (0.0, 0.0))[1]
-                    finish = max(end, before, max(z for _, z in arrived))
-                    placed[operator.id, b] = (start, finish)
-                    if operator.id not in read and events[operator.id] > 0:
-                        worst = max(worst, finish - t0 - width)
+                            parts = (origin.fraction * value for value in amount)
+                            arrived.append(((k, a), begin + delay, end + delay, *parts))
+                    if not by_input:
+                        arrived = joined(arrived)
+                    outputs = []
+                    for piece, first, last, work, output in arrived:
+                        server, key = f"{replica.node}#{replica.core}", (operator.id, b, piece)
+                        start, end = take(server, first, work / capacity[replica.node])
+                        done[key] = max(end, last, done.get(key, 0.0))
+                        if output > 0:
+                            outputs.append((start, done[key]))
+                    if outputs:
+                        start, finish = min(z for z, _ in outputs), max(z for _, z in outputs)
+                        placed[operator.id, b] = (start, finish)
+                        if operator.id not in read:
+                            worst = max(worst, finish - t0 - width)
         result.append(worst)
     return result
+
+
+def joined(pieces: list[tuple[object, float, float, float, float]]) -> list[tuple[object, float, float, float, float]]:
+    """All pieces as one, which arrives with the first and is complete with the last."""
+    if not pieces:
+        return []
+    _, first, last, work, output = zip(*pieces, strict=True)
+    return [((), min(first), max(last), sum(work), sum(output))]
 
 
 def random_document(rng: np.random.Generator) -> dict[str, object]:
@@ -96,13 +110,13 @@ def random_document(rng: np.random.Generator) -> dict[str, object]:
     for i in range(int(rng.integers(3, 12))):
         above = [f"s{k}" for k in range(2)] + [f"o{k}" for k in range(i)]
         inputs = [
-            entry(str(rng.choice(above)), float(rng.uniform(0, 1.2)), float(rng.choice([0.0, 0.5, 1.0])))
-            for _ in range(int(rng.integers(1, 3)))
+            entry(str(rng.choice(above)), max(0.0, float(rng.uniform(-0.2, 1.2))), float(rng.choice([0.0, 0.5, 1.0])))
+            for _ in range(int(rng.integers(1, 4)))
         ]
         parts: dict[str, object] = {"node": f"n{rng.integers(3)}"}
         if rng.random() < 0.3:
             parts = {"split": [{"node": "n0", "fraction": 0.25}, {"node": "n2", "fraction": 0.75}]}
-        operators.append({"id": f"o{i}", "bytes_per_event": 5, "inputs": inputs, **parts})
+        operators.append({"id": f"o{i}", "query": "q", "bytes_per_event": 5, "inputs": inputs, **parts})
     links = [
         {"from": "n0", "to": "n1", "bandwidth_bytes_s": 120.0, "delay_s": 0.1},
         {"from": "n1", "to": "n2", "delay_s": 0.3},
@@ -111,9 +125,21 @@ def random_document(rng: np.random.Generator) -> dict[str, object]:
     return {"subinterval_s": 1.0, "sources": sources, "nodes": nodes, "operators": operators, "links": links}
 
 
+@pytest.mark.parametrize("by_input", [False, True], ids=["plain", "by input"])
 @pytest.mark.parametrize("seed", range(25))
-def test_flow_is_its_definition(seed: int) -> None:
+def test_flow_is_its_definition(seed: int, by_input: bool) -> None:
     rng = np.random.default_rng(seed)
     deployment = Deployment.parse(random_document(rng))
     slices = int(rng.integers(1, 4))
-    np.testing.assert_allclose(flow(deployment, slices=slices).latency_s, plain_flow(deployment, slices), atol=1e-9)
+    found = flow(deployment, slices=slices, by_input=by_input)
+    np.testing.assert_allclose(found.latency_s, plain_flow(deployment, slices, by_input), atol=1e-9)
+
+
+@pytest.mark.parametrize("by_input", [False, True], ids=["plain", "by input"])
+@pytest.mark.parametrize("seed", range(10))
+def test_hops_add_up_to_the_worst_latency(seed: int, by_input: bool) -> None:
+    deployment = Deployment.parse(random_document(np.random.default_rng(seed)))
+    found = flow(deployment, by_input=by_input, trace=True)
+    assert found.by_query["q"].max() == pytest.approx(found.wc)
+    assert sum(hop.wait_s for hop in found.hops["q"]) == pytest.approx(found.wc)
+    assert all(hop.wait_s >= 0 for hop in found.hops["q"])
