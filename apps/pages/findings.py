@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom, run_latest
-from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.servers import ServerLoad, servers_by_node
 from apps.queries.choices import QueryState
-from apps.queries.models import OperatorInput, Query
+from apps.queries.models import Query
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
 from apps.ui.pictures import heat_strip
 from apps.ui.times import ago
 
-__all__ = ["Findings", "Hand", "NodeLine", "Stat", "headroom_of"]
+__all__ = ["Findings", "NodeLine", "Stat", "headroom_of"]
 
 _HISTORY_RUNS = 24
 _DECISIONS = 5
-_HANDS = 8
 _CAP_FROM_S = 4.0
 
 
@@ -43,18 +39,6 @@ class Stat:
     value: Quantity
     note: str
     tone: str = ""
-
-
-@dataclass(frozen=True)
-class Hand:
-    """Something a person should look at."""
-
-    drawing: str
-    tone: str
-    title: str
-    text: str
-    url: str
-    action: str = ""
 
 
 @dataclass(frozen=True)
@@ -212,70 +196,6 @@ class Findings:
         tone = "watch" if one.excess_s >= _CAP_FROM_S else ""
         return NodeLine(one.name.replace("->", " → "), url, strip, peak, tone, ratio(one.mean_load))
 
-    # -- needs a hand
-    @cached_property
-    def hands(self) -> list[Hand]:
-        found = [
-            *self._over(),
-            *self._risky(),
-            *self._waiting(),
-            *self._alarm(),
-            *self._unestimated(),
-            *self._assumed(),
-        ]
-        return found[:_HANDS]
-
-    def _query_url(self, name: str) -> str:
-        return url_of("pages:query", self.cluster.slug, name)
-
-    def _over(self) -> list[Hand]:
-        hands = []
-        for row in self.with_state(ObjectiveState.BREACHED):
-            gap, _ = headroom_of(row)
-            title = f"{row.query.name} is {seconds(abs(gap or 0))} over"
-            hands.append(Hand("bad", "bad", title, _cause(row), self._query_url(row.query.name), "Open query"))
-        return hands
-
-    def _risky(self) -> list[Hand]:
-        return [self._at_risk(row) for row in self.with_state(ObjectiveState.AT_RISK)]
-
-    def _at_risk(self, row: QueryEstimate) -> Hand:
-        title = f"{row.query.name} may be over its objective"
-        upper = f"The upper estimate is {seconds(row.high_s, apart_from=row.bound_s)} of {seconds(row.bound_s)}."
-        return Hand("watch", "watch", title, f"{upper} {_cause(row)}", self._query_url(row.query.name), "Open query")
-
-    def _waiting(self) -> list[Hand]:
-        rows = AdmissionRequest.objects.filter(cluster=self.cluster, state=AdmissionState.AWAITING)
-        waiting = list(rows.select_related("version__query").defer("result", "snapshot_parts").order_by("created_at"))
-        if not waiting:
-            return []
-        first = waiting[0]
-        title = "1 request waits for review" if len(waiting) == 1 else f"{len(waiting)} requests wait for review"
-        url = url_of("pages:admission", self.cluster.slug, first.pk)
-        return [Hand("review", "review", title, f"{first.version}, {ago(first.created_at)}.", url, "Open request")]
-
-    def _alarm(self) -> list[Hand]:
-        alarm = (self.run.result or {}).get("alarm") if self.run is not None else None
-        if not alarm or not alarm.get("untrusted"):
-            return []
-        return [Hand("watch", "watch", "The estimate is less certain here", alarm.get("message", ""), "")]
-
-    def _unestimated(self) -> list[Hand]:
-        if self.run is None or not self.unestimated:
-            return []
-        names = ", ".join(query.name for query in self.unestimated[:3])
-        return [Hand("unknown", "muted", f"{len(self.unestimated)} not in the newest estimate", f"{names}.", "")]
-
-    def _assumed(self) -> list[Hand]:
-        assumed = OperatorInput.objects.filter(operator__version=OuterRef("running_version"), evidence=Evidence.ASSUMED)
-        rows = Query.objects.filter(Exists(assumed), cluster=self.cluster, state=QueryState.RUNNING)
-        count = rows.count()
-        if not count:
-            return []
-        title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
-        text = "Measured statistics of their operators would say how wide their intervals are."
-        return [Hand("assumed", "muted", title, text, url_of("pages:queries", self.cluster.slug))]
-
     # -- decisions
     @cached_property
     def decisions(self) -> QuerySet[AdmissionRequest]:
@@ -290,15 +210,6 @@ class Findings:
     @property
     def rest_path(self) -> str:
         return f"{reverse('api-index')}estimates?cluster={self.cluster.slug}"
-
-
-def _cause(row: QueryEstimate) -> str:
-    """Which server makes it late, from the engine's answer."""
-    bottleneck: dict[str, Any] = (row.result or {}).get("bottleneck") or {}
-    if not bottleneck:
-        return ""
-    server = bottleneck.get("node") or bottleneck.get("server")
-    return f"{server} runs at {ratio(bottleneck.get('load_peak'))} of capacity at its peak."
 
 
 def _upper(rows: list[QueryEstimate]) -> str:

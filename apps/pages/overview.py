@@ -16,6 +16,7 @@ from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, Page
 from apps.pages.clusters import EXAMPLE
 from apps.pages.findings import Findings
+from apps.pages.hands import hands_needed
 from apps.pages.objectives import objectives_table
 from apps.ui.feedback import toast
 
@@ -45,7 +46,8 @@ class Overview(ClusterPage):
         table = objectives_table(request, findings)
         if table.wants_csv:
             return table.csv_response()
-        return self.page({"findings": findings, "table": table, "estimate_job": self.estimate_job})
+        hands = hands_needed(findings)
+        return self.page({"findings": findings, "hands": hands, "table": table, "estimate_job": self.estimate_job})
 
     @cached_property
     def estimate_job(self) -> Job | None:

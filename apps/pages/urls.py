@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from apps.pages import clusters, fleet, helppage, jobs, overview, people, search
+from apps.pages import clusters, fleet, fleet_rows, helppage, jobs, overview, people, search
 
 app_name = "pages"
 
@@ -19,19 +19,19 @@ urlpatterns = [
     # fleet
     path("c/<str:slug>/fleet/", fleet.FleetPage.as_view(), name="fleet"),
     path("c/<str:slug>/fleet/import/", fleet.FleetImport.as_view(), name="fleet-import"),
-    path("c/<str:slug>/fleet/new/node/", fleet.NodeNew.as_view(), name="node-new"),
+    path("c/<str:slug>/fleet/new/node/", fleet_rows.NodeNew.as_view(), name="node-new"),
     path("c/<str:slug>/fleet/nodes/<str:name>/", fleet.NodePage.as_view(), name="node"),
-    path("c/<str:slug>/fleet/nodes/<str:name>/edit/", fleet.NodeEdit.as_view(), name="node-edit"),
+    path("c/<str:slug>/fleet/nodes/<str:name>/edit/", fleet_rows.NodeEdit.as_view(), name="node-edit"),
     path("c/<str:slug>/fleet/nodes/<str:name>/state/", fleet.NodeState.as_view(), name="node-state"),
-    path("c/<str:slug>/fleet/nodes/<str:name>/delete/", fleet.NodeDelete.as_view(), name="node-delete"),
+    path("c/<str:slug>/fleet/nodes/<str:name>/delete/", fleet_rows.NodeDelete.as_view(), name="node-delete"),
     path("c/<str:slug>/fleet/pools/", fleet.PoolsPage.as_view(), name="pools"),
-    path("c/<str:slug>/fleet/new/pool/", fleet.PoolNew.as_view(), name="pool-new"),
-    path("c/<str:slug>/fleet/pools/<int:pk>/", fleet.PoolEdit.as_view(), name="pool-edit"),
-    path("c/<str:slug>/fleet/pools/<int:pk>/delete/", fleet.PoolDelete.as_view(), name="pool-delete"),
+    path("c/<str:slug>/fleet/new/pool/", fleet_rows.PoolNew.as_view(), name="pool-new"),
+    path("c/<str:slug>/fleet/pools/<int:pk>/", fleet_rows.PoolEdit.as_view(), name="pool-edit"),
+    path("c/<str:slug>/fleet/pools/<int:pk>/delete/", fleet_rows.PoolDelete.as_view(), name="pool-delete"),
     path("c/<str:slug>/fleet/links/", fleet.LinksPage.as_view(), name="links"),
-    path("c/<str:slug>/fleet/new/link/", fleet.LinkNew.as_view(), name="link-new"),
-    path("c/<str:slug>/fleet/links/<int:pk>/", fleet.LinkEdit.as_view(), name="link-edit"),
-    path("c/<str:slug>/fleet/links/<int:pk>/delete/", fleet.LinkDelete.as_view(), name="link-delete"),
+    path("c/<str:slug>/fleet/new/link/", fleet_rows.LinkNew.as_view(), name="link-new"),
+    path("c/<str:slug>/fleet/links/<int:pk>/", fleet_rows.LinkEdit.as_view(), name="link-edit"),
+    path("c/<str:slug>/fleet/links/<int:pk>/delete/", fleet_rows.LinkDelete.as_view(), name="link-delete"),
     path("", include("apps.pages.urls_queries")),
     # jobs
     path("jobs/", jobs.JobsPage.as_view(), name="jobs"),

@@ -1,0 +1,112 @@
+"""What of a cluster needs a hand: the list beside its objectives, the most urgent first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, OuterRef
+
+from apps.admission.choices import AdmissionState
+from apps.admission.models import AdmissionRequest
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import QueryEstimate
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.pages.context import url_of
+from apps.pages.findings import Findings, headroom_of
+from apps.queries.choices import QueryState
+from apps.queries.models import OperatorInput, Query
+from apps.ui.numbers import ratio, seconds
+from apps.ui.times import ago
+
+__all__ = ["Hand", "hands_needed"]
+
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class Hand:
+    """Something a person should look at."""
+
+    drawing: str
+    tone: str
+    title: str
+    text: str
+    url: str
+    action: str = ""
+
+
+def hands_needed(findings: Findings) -> list[Hand]:
+    """At most eight entries: over, at risk, waiting for review, and what makes the estimate less certain."""
+    cluster = findings.cluster
+    found = [
+        *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
+        *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
+        *_waiting(cluster),
+        *_alarm(findings),
+        *_unestimated(findings),
+        *_assumed(cluster),
+    ]
+    return found[:_MOST]
+
+
+def _query_url(cluster: Cluster, name: str) -> str:
+    return url_of("pages:query", cluster.slug, name)
+
+
+def _over(cluster: Cluster, row: QueryEstimate) -> Hand:
+    gap, _ = headroom_of(row)
+    title = f"{row.query.name} is {seconds(abs(gap or 0))} over"
+    return Hand("bad", "bad", title, _cause(row), _query_url(cluster, row.query.name), "Open query")
+
+
+def _at_risk(cluster: Cluster, row: QueryEstimate) -> Hand:
+    title = f"{row.query.name} may be over its objective"
+    upper = f"The upper estimate is {seconds(row.high_s, apart_from=row.bound_s)} of {seconds(row.bound_s)}."
+    text = f"{upper} {_cause(row)}"
+    return Hand("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query")
+
+
+def _cause(row: QueryEstimate) -> str:
+    """Which server makes it late, from the engine's answer."""
+    bottleneck: dict[str, Any] = (row.result or {}).get("bottleneck") or {}
+    if not bottleneck:
+        return ""
+    server = bottleneck.get("node") or bottleneck.get("server")
+    return f"{server} runs at {ratio(bottleneck.get('load_peak'))} of capacity at its peak."
+
+
+def _waiting(cluster: Cluster) -> list[Hand]:
+    rows = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.AWAITING)
+    waiting = list(rows.select_related("version__query").defer("result", "snapshot_parts").order_by("created_at"))
+    if not waiting:
+        return []
+    first = waiting[0]
+    title = "1 request waits for review" if len(waiting) == 1 else f"{len(waiting)} requests wait for review"
+    url = url_of("pages:admission", cluster.slug, first.pk)
+    return [Hand("review", "review", title, f"{first.version}, {ago(first.created_at)}.", url, "Open request")]
+
+
+def _alarm(findings: Findings) -> list[Hand]:
+    alarm = (findings.run.result or {}).get("alarm") if findings.run is not None else None
+    if not alarm or not alarm.get("untrusted"):
+        return []
+    return [Hand("watch", "watch", "The estimate is less certain here", alarm.get("message", ""), "")]
+
+
+def _unestimated(findings: Findings) -> list[Hand]:
+    if findings.run is None or not findings.unestimated:
+        return []
+    names = ", ".join(query.name for query in findings.unestimated[:3])
+    return [Hand("unknown", "muted", f"{len(findings.unestimated)} not in the newest estimate", f"{names}.", "")]
+
+
+def _assumed(cluster: Cluster) -> list[Hand]:
+    assumed = OperatorInput.objects.filter(operator__version=OuterRef("running_version"), evidence=Evidence.ASSUMED)
+    count = Query.objects.filter(Exists(assumed), cluster=cluster, state=QueryState.RUNNING).count()
+    if not count:
+        return []
+    title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
+    text = "Measured statistics of their operators would say how wide their intervals are."
+    return [Hand("assumed", "muted", title, text, url_of("pages:queries", cluster.slug))]
