@@ -40,12 +40,13 @@ class Margins:
         factor = round(estimated.coarse.subinterval_s / deployment.subinterval_s)
         kept = np.repeat(decisive, factor)[: deployment.subintervals]
         runs = jackknife(only_in(deployment, kept), slices=1).flows
-        covered = {op.query for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)}
+        sampled = {op.id for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)}
         self._margins = {
             name: Z
             * float(standard_error([statistic_of(run.by_query[name], weights[name], report.statistic) for run in runs]))
             for name, report in estimated.queries.items()
-            if name in covered
+            # Without a jackknife every input above the query's sinks is listed as left out of its interval.
+            if any(item["operator"] in sampled for item in report.uncovered)
         }
 
     def of(self, query: str) -> float | None:

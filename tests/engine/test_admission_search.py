@@ -135,3 +135,21 @@ def test_a_decision_is_quick() -> None:
     assert time.process_time() - began < 4.0
     assert decision.verdict == "reject"
     assert decision.choices
+
+
+def test_an_interval_covers_what_a_query_reads_from_another() -> None:
+    """The sample is that of the operator above, which belongs to another query; both have an interval."""
+    document = running(spread=0.1).to_document()
+    document["operators"].append(
+        {
+            "id": "r/op",
+            "query": "r",
+            "node": "n2",
+            "inputs": [{"from": "p/op", "selectivity": 1.0, "cycles_per_event": 1.0}],
+        }
+    )
+    deployment = Deployment.parse(document)
+    exact = estimate(deployment).queries["r"]
+    margin = Margins(estimate(deployment, intervals=False)).of("r")
+    assert exact.high_s is not None
+    assert margin == pytest.approx(exact.high_s - exact.estimate_s - deployment.subinterval_s)
