@@ -97,7 +97,8 @@ class _NewPage(ClusterPage):
     def preview(self, values: Any = None, starts_at: datetime | None = None, **context: Any) -> HttpResponse:
         """The part that shows what would be stored."""
         if values is not None:
-            context["chart"] = rate_chart(values, self.cluster.slice_s, starts_at, "the source")
+            chart = rate_chart(values, self.cluster.slice_s, starts_at, "the source")
+            context |= {"chart": chart, "starts_at": starts_at, "total": values.sum()}
         return render(self.request, "pages/arrivals/preview.html", {"cluster": self.cluster, **context})
 
 
@@ -166,10 +167,7 @@ class ColumnsPage(_NewPage):
             found = stretch_of_upload(cluster=self.cluster, **form.reading)
         except SluiceError as error:
             return self.preview(refusal=error)
-        starts_at = datetime.fromtimestamp(found.start_s, UTC)
-        return self.preview(
-            found.values, starts_at, starts_at=starts_at, reading=found.reading, total=found.values.sum()
-        )
+        return self.preview(found.values, datetime.fromtimestamp(found.start_s, UTC), reading=found.reading)
 
 
 class GeneratorPage(_NewPage):
@@ -196,7 +194,7 @@ class GeneratorPage(_NewPage):
             try:
                 if is_preview:
                     values = generated(form.spec, self.cluster)
-                    return self.preview(values, total=values.sum())
+                    return self.preview(values)
                 row = services.arrivals_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
             except (Malformed, Conflict) as error:
                 show_faults(form, error, {f"generator.{name}": name for name in form.fields})

@@ -169,7 +169,7 @@ class GeneratorForm(_SourceForm):
             "second_swing": 0,
             "peak_s": round(day_s * 14 / 24),
             "second_peak_s": round(day_s * 20 / 24),
-            "day_s": day_s,
+            "day_s": round(day_s),
             "noise": True,
         }
 

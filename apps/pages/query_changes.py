@@ -21,6 +21,7 @@ from apps.pages.query_forms import (
 )
 from apps.queries import services
 from apps.queries.bodies import body_of
+from apps.queries.choices import OperatorKind
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name, version_current
 from apps.ui.forms import show_faults
@@ -61,7 +62,9 @@ class QueryNew(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         form = QueryForm(initial={"statistic": "worst"})
         if self.by_form:
-            return self.show(form, lines=[OperatorLine(f"o{i}") for i in range(_FIRST_ROWS)])
+            return self.show(
+                form, lines=[OperatorLine(f"o{i}", {"kind": OperatorKind.MAP}) for i in range(_FIRST_ROWS)]
+            )
         return self.show(form, document=DocumentForm())
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
@@ -81,7 +84,7 @@ class QueryNew(ClusterPage):
         form, lines = QueryForm(request.POST), operator_lines(request.POST)
         if "add" in request.POST:
             key = _next_key([line.key for line in lines])
-            return self.show(form, lines=[*lines, OperatorLine(key)])
+            return self.show(form, lines=[*lines, OperatorLine(key, {"kind": OperatorKind.MAP})])
         faults: tuple[Fault, ...] = ()
         if form.is_valid():
             try:
@@ -144,7 +147,7 @@ class OperatorRow(ClusterPage):
     scope = "operate"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        line = OperatorLine(_next_key(request.GET.getlist("row")))
+        line = OperatorLine(_next_key(request.GET.getlist("row")), {"kind": OperatorKind.MAP})
         return render(request, "pages/queries/operator_row.html", {"line": line, "cluster": self.cluster})
 
 

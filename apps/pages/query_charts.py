@@ -48,8 +48,8 @@ def _build_up(row: QueryEstimate) -> list[Mark]:
     width_s = row.run.subinterval_s
     begin_s, end_s = (found["from_p"] - 1) * width_s, found["to_p"] * width_s
     near = end_s - begin_s < _LABELS_APART * row.run.slices * row.run.slice_s
-    first = "builds up to here" if near else "builds up from here"
-    return [Mark(begin_s, "" if near else first), Mark(end_s, first if near else "to here")]
+    where = found.get("node") or found.get("server")
+    return [Mark(begin_s, "" if near else "excess builds up"), Mark(end_s, f"excess of {where} peaks")]
 
 
 def history_chart(points: Sequence[HistoryPoint], bound_s: float | None) -> Chart | None:

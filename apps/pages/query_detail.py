@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from apps.admission.selectors import admissions_visible
 from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import QueryEstimate
 from apps.estimates.selectors import Staleness, query_estimate_latest, run_staleness
+from apps.fleet.choices import Evidence
 from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
 from apps.pages.context import url_of
@@ -21,7 +23,7 @@ from apps.pages.objectives import statistic_text
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
-from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range
 
 __all__ = ["QueryDetail", "statistic_words"]
 
@@ -33,6 +35,13 @@ def statistic_words(statistic: str) -> str:
     if statistic.startswith("q"):
         return f"{100 * float(statistic[1:]):g}th percentile"
     return _STATISTIC_WORDS.get(statistic, statistic)
+
+
+@dataclass(frozen=True)
+class _KnownStat(Stat):
+    """A value with how it is known."""
+
+    evidence: str = ""
 
 
 class QueryDetail:
@@ -162,9 +171,10 @@ class QueryDetail:
         if row is None:
             return Stat("Estimate", Quantity(MISSING), "None yet")
         if row.high_s is None:
-            return Stat("Estimate", self.estimate_quantity, "No interval: no input has a sample")
-        high = seconds(row.high_s, apart_from=row.bound_s)
-        return Stat("Estimate", self.estimate_quantity, f"{seconds(row.low_s).text} to {high}, 90% interval")
+            note = "No interval: no input has a sample"
+            return _KnownStat("Estimate", self.estimate_quantity, note, evidence=Evidence.PREDICTED)
+        interval = seconds_range(row.low_s, row.high_s, apart_from=row.bound_s)
+        return _KnownStat("Estimate", self.estimate_quantity, f"{interval}, 90% interval", evidence=Evidence.PREDICTED)
 
     def _mace(self) -> Stat:
         if self.estimate is None:

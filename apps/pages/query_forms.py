@@ -20,6 +20,7 @@ from apps.queries.models import Query
 __all__ = ["EXAMPLE", "DocumentForm", "OperatorLine", "QueryForm", "VersionForm", "example_document", "operator_lines"]
 
 _STATISTICS = ("worst", "q0.999", "q0.99", "q0.95", "q0.9", "q0.5", "mean")
+_NONE = "none"
 _FIELDS = ("id", "kind", "from", "selectivity", "cycles_per_event", "bytes_per_event", "stateless")
 
 EXAMPLE: list[dict[str, Any]] = [
@@ -67,7 +68,7 @@ class QueryForm(forms.Form):
     name = forms.CharField(max_length=64, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
     team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
-    bound_s = forms.FloatField(label="Objective", required=False, help_text="The latency may be at most this.")
+    bound_s = forms.FloatField(label="Objective", required=False, help_text="At most this; empty without an objective.")
     priority = forms.IntegerField(initial=0, help_text="Higher goes first where capacity is short.")
     description = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
@@ -77,12 +78,11 @@ class QueryForm(forms.Form):
         super().__init__(*args, **kwargs)
         statistics = dict.fromkeys([*_STATISTICS, *([query.objective_statistic] if query else [])])
         choices = [(one, statistic_words(one).capitalize()) for one in statistics if one]
-        self.fields["statistic"].choices = [*choices, ("", "No objective")]
-        self.fields["statistic"].required = False
+        self.fields["statistic"].choices = [*choices, (_NONE, "No objective")]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        if data.get("statistic") and data.get("bound_s") is None and "bound_s" not in self.errors:
+        if data.get("statistic", _NONE) != _NONE and data.get("bound_s") is None and "bound_s" not in self.errors:
             self.add_error("bound_s", "Enter a number of seconds above 0, or choose no objective.")
         return data
 
@@ -91,14 +91,14 @@ class QueryForm(forms.Form):
         """What the services take."""
         data = dict(self.cleaned_data)
         statistic, bound_s = data.pop("statistic"), data.pop("bound_s")
-        return {**data, "objective": {"statistic": statistic, "bound_s": bound_s} if statistic else None}
+        return {**data, "objective": {"statistic": statistic, "bound_s": bound_s} if statistic != _NONE else None}
 
 
 def _known(query: Query) -> dict[str, Any]:
     return {
         "name": query.name,
         "team": query.team,
-        "statistic": query.objective_statistic,
+        "statistic": query.objective_statistic or _NONE,
         "bound_s": query.objective_bound_s,
         "priority": query.priority,
         "description": query.description,

@@ -11,7 +11,7 @@ from apps.estimates.models import QueryEstimate
 from apps.pages.context import url_of
 from apps.queries.models import Query
 from apps.ui.marks import state_mark
-from apps.ui.numbers import MISSING, percent, seconds
+from apps.ui.numbers import MISSING, percent, seconds, seconds_range
 from apps.ui.tables import Column, Table
 from apps.ui.times import time_tag
 
@@ -39,7 +39,7 @@ def estimates_table(request: HttpRequest, query: Query) -> Table:
 def _interval(row: QueryEstimate) -> Any:
     if row.high_s is None:
         return MISSING
-    return format_html("{} to {}", seconds(row.low_s), seconds(row.high_s, apart_from=row.bound_s).html)
+    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
 
 
 def _when(row: QueryEstimate) -> Any:

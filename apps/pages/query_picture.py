@@ -166,8 +166,8 @@ class PlanPicture:
         estimate = self.detail.estimate
         if estimate is None or not self.hops:
             return ""
-        at_s = (self.detail.result["worst_p"] - 1) * estimate.run.subinterval_s
-        return str(seconds(at_s))
+        minutes, second = divmod(round((self.detail.result["worst_p"] - 1) * estimate.run.subinterval_s), 60)
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
 
     @cached_property
     def bound_s(self) -> float | None:
@@ -190,7 +190,10 @@ class PlanPicture:
         parts, x = [], 0.0
         for hop, step in zip(self.hops, self.steps, strict=True):
             width = 1000 * hop["wait_s"] / self._scale_s
-            parts.append(f'<rect x="{x:.2f}" y="6" width="{width:.2f}" height="18" fill="var(--{step.tone})"/>')
+            parts.append(
+                f'<rect x="{x:.2f}" y="6" width="{width:.2f}" height="18" fill="var(--{step.tone})"'
+                ' stroke="var(--surface)" vector-effect="non-scaling-stroke"/>'
+            )
             x += width
         if self.bound_s:
             at = 10 * float(self.objective_at)

@@ -19,8 +19,8 @@ from apps.pages.objectives import named, objective_text
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_listed
-from apps.ui.marks import STATES, state_mark
-from apps.ui.numbers import MISSING, percent, ratio, seconds
+from apps.ui.marks import STATES
+from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
 from apps.ui.pictures import headroom_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 
@@ -141,6 +141,11 @@ def _teams(lines: list[Line]) -> list[Filter]:
     ]
 
 
+def _state(line: Line) -> SafeString:
+    """The word; its shape stands before the name."""
+    return format_html('<span class="{}">{}</span>', _TONES.get(line.state, "sub"), STATES[line.state].label)
+
+
 def _bar(line: Line) -> Any:
     row = line.estimate
     if row is None or not row.bound_s:
@@ -158,7 +163,7 @@ def _interval(line: Line) -> Any:
     row = line.estimate
     if row is None or row.high_s is None:
         return MISSING
-    return format_html("{} to {}", seconds(row.low_s), seconds(row.high_s, apart_from=row.bound_s).html)
+    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
 
 
 def _bottleneck(slug: str, line: Line) -> Any:
@@ -181,7 +186,7 @@ def _columns(slug: str) -> list[Column]:
             sort=lambda line: line.query.name,
             csv=lambda line: line.query.name,
         ),
-        Column("state", "State", lambda line: state_mark(line.state), csv=lambda line: line.state),
+        Column("state", "State", _state, csv=lambda line: line.state),
         Column(
             "objective",
             "Objective",
@@ -223,6 +228,5 @@ def _columns(slug: str) -> list[Column]:
             lambda line: _bottleneck(slug, line),
             csv=lambda line: line.bottleneck.get("server"),
         ),
-        Column("operators", "Operators", lambda line: line.query.operator_count, num=True, hide=True),
         Column("team", "Team", lambda line: line.query.team or MISSING, sort=lambda line: line.query.team or None),
     ]

@@ -21,6 +21,7 @@ __all__ = [
     "ratio",
     "scaled",
     "seconds",
+    "seconds_range",
     "significant",
 ]
 
@@ -131,6 +132,15 @@ def seconds(value: Any, *, apart_from: Any = None, under: Any = None) -> Quantit
     if size >= 600:
         return Quantity(significant(number / 60), "min")
     return Quantity(significant(number, apart_from=apart_from), "s")
+
+
+def seconds_range(low: Any, high: Any, *, apart_from: Any = None) -> Quantity:
+    """7.1 to 10.4 s; each end with its own unit where they differ, as in 80 ms to 1.2 s."""
+    first, last = seconds(low), seconds(high, apart_from=apart_from)
+    if MISSING in {first.text, last.text}:
+        return Quantity(MISSING)
+    begin = first.text if first.unit == last.unit or first.text == "0" else str(first)
+    return Quantity(f"{begin} to {last.text}", last.unit)
 
 
 def percent(share: Any) -> Quantity:

@@ -137,6 +137,11 @@ class Table:
         return {param: value for param, value in given.items() if value in allowed[param]}
 
     @property
+    def is_searchable(self) -> bool:
+        """Asked by templates: they would call a `search` that is a function."""
+        return self.search is not None
+
+    @property
     def is_filtered(self) -> bool:
         return bool(self.query or self.chosen)
 
