@@ -32,7 +32,7 @@ class StrictFilterBackend(DjangoFilterBackend):
                 if name not in allowed and not (name.endswith(_RANGE_ENDS) and name.rpartition("_")[0] in allowed)
             ]
             if faults:
-                raise Malformed(f"{faults[0][0]}: {faults[0][1]}.", faults)
+                raise Malformed(f"{faults[0][0]}: {faults[0][1]}", faults)
         return super().filter_queryset(request, queryset, view)
 
     def _filters(self, queryset: QuerySet, view: Any) -> list[str]:

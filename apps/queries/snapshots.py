@@ -59,6 +59,7 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
     queries = list(running.select_related("cluster"))
     versions = _running_versions(queries)
     replicas = _replicas(versions.values(), names)
+    queries.sort(key=lambda query: _first_placed(versions[query.running_version_id], replicas))
     used = {entry.source_id for version in versions.values() for entry in inputs_of(version) if entry.source_id}
     arrivals = {row.source_id: row for row in arrival_rows(cluster, used)}
     parts = {
@@ -141,6 +142,16 @@ def _replicas(versions: Iterable[QueryVersion], names: Mapping[int, str]) -> dic
     for row in rows.filter(node__in=names):
         found.setdefault(row.operator_id, []).append(elements.Replica(names[row.node_id], row.core, row.fraction))
     return {operator: tuple(replicas) for operator, replicas in found.items()}
+
+
+def _first_placed(version: QueryVersion, replicas: Mapping[int, Any]) -> int:
+    """Where a version stands among those that run, by when it was placed.
+
+    Ties between operators on one server go by listing order, and admission lists the candidate last: listed here in
+    the order in which they were admitted, queries have the estimates that their previews showed.
+    """
+    order = {operator: place for place, operator in enumerate(replicas)}
+    return min((order.get(row.pk, len(order)) for row in version.operators.all()), default=len(order))
 
 
 def _sources_running(cluster: Cluster) -> set[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -171,3 +173,28 @@ def test_a_session_needs_its_csrf_token(user_of: Callable[..., User]) -> None:
     answer = client.post("/api/v1/tokens", {"name": "ci", "scopes": ["read"]}, format="json")
     assert answer.status_code == 403
     assert "CSRF" in answer.json()["message"]
+
+
+def test_the_command_prints_a_secret_that_works(user_of: Callable[..., User]) -> None:
+    user, out = user_of("operator"), StringIO()
+    call_command("create_token", username=user.username, scopes="read, operate", days=1.0, stdout=out)
+    assert bearer(out.getvalue().strip()).get("/api/v1/clusters").status_code == 200
+    token = Token.objects.get()
+    assert token.scopes == [Scope.READ, Scope.OPERATE]
+    assert token.expires_at is not None and token.expires_at <= timezone.now() + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"username": "nobody"}, "There is no active user 'nobody'"),
+        ({"scopes": "read,fly"}, "'fly' is not one of"),
+        ({"scopes": "admin"}, "A token cannot do more than its owner"),
+        ({"days": -1.0}, "has passed already"),
+        ({"days": 1e12}, "allowed is a number of days"),
+    ],
+)
+def test_the_command_says_what_is_wrong(user_of: Callable[..., User], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        call_command("create_token", **{"username": user_of("operator").username, **options})
+    assert not Token.objects.exists()

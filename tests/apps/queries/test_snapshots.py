@@ -46,6 +46,15 @@ def test_the_deployment_is_what_the_document_says(cluster: Cluster) -> None:
     assert document["links"] == [{"from": "n1", "to": "n2", "bandwidth_bytes_s": 1e6, "delay_s": 0.0}]
 
 
+def test_queries_are_listed_as_they_were_admitted(cluster: Cluster) -> None:
+    start(make_query(cluster, "basket"))
+    listed = cluster_snapshot(cluster).deployment
+    assert listed.queries == ("checkout", "basket")
+    assert [objective.query for objective in listed.objectives] == ["checkout", "basket"]
+    start(cluster.queries.get(name="checkout"))
+    assert cluster_snapshot(cluster).deployment.queries == ("basket", "checkout")
+
+
 def test_an_empty_cluster_has_a_snapshot() -> None:
     running = cluster_snapshot(make_cluster(nodes=0)).deployment
     assert (running.subintervals, running.nodes, running.queries) == (16, (), ())
