@@ -33,6 +33,7 @@ urlpatterns = [
     path("c/<str:slug>/fleet/links/<int:pk>/", fleet_rows.LinkEdit.as_view(), name="link-edit"),
     path("c/<str:slug>/fleet/links/<int:pk>/delete/", fleet_rows.LinkDelete.as_view(), name="link-delete"),
     path("", include("apps.pages.urls_queries")),
+    path("", include("apps.pages.urls_admission")),
     # jobs
     path("jobs/", jobs.JobsPage.as_view(), name="jobs"),
     path("jobs/menu/", jobs.JobsMenu.as_view(), name="jobs-menu"),
