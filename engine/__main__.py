@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import DocumentError, EngineError, Fault, OptionError
-from engine.fields import Anything, Choice, Field, Flag, Number, Table, Text, join, show
+from engine.fields import Anything, Choice, Field, Flag, Number, Table, Text
+from engine.wording import join, show
 
 __all__ = ["COMMANDS", "Command", "main"]
 

@@ -10,8 +10,9 @@ from engine.deployment import Deployment
 from engine.document import build_operators, build_source, whole
 from engine.elements import Objective, Operator, Source
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, join
+from engine.fields import BAD
 from engine.tables import CANDIDATE
+from engine.wording import join
 
 __all__ = ["Candidate", "parse_candidate"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from engine.elements import Constraints, Link, Node, Objective, Operator, Source
 from engine.errors import Fault
-from engine.fields import suggest
 from engine.topology import cycles_of, order_of
+from engine.wording import suggest
 
 __all__ = ["Parts", "check_parts", "check_replicas"]
 

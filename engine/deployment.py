@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.checks import Parts, check_parts, check_replicas
+from engine.coarsening import coarse_node, coarse_operator, grouped
 from engine.document import read_deployment
 from engine.elements import (
     Batch,
@@ -188,9 +189,9 @@ class Deployment:
             self,
             subinterval_s=self.subinterval_s * factor,
             subintervals=-(-self.subintervals // factor),
-            sources=tuple(replace(s, arrivals=_grouped(s.arrivals, factor)) for s in self.sources),
-            nodes=tuple(_coarse_node(node, factor) for node in self.nodes),
-            operators=tuple(_coarse_operator(operator, factor) for operator in self.operators),
+            sources=tuple(replace(s, arrivals=grouped(s.arrivals, factor)) for s in self.sources),
+            nodes=tuple(coarse_node(node, factor) for node in self.nodes),
+            operators=tuple(coarse_operator(operator, factor) for operator in self.operators),
         )
         return self._inherit(derived, "layout", *([] if self.graph.models else ["graph"]))
 
@@ -296,30 +297,3 @@ class Deployment:
 def _refuse(faults: list[Fault]) -> None:
     if faults:
         raise DocumentError(faults)
-
-
-def _grouped(values: FloatArray, factor: int) -> FloatArray:
-    padded = np.concatenate([values, np.zeros(-len(values) % factor)])
-    return frozen_array(padded.reshape(-1, factor).sum(axis=1))
-
-
-def _coarse_node(node: Node, factor: int) -> Node:
-    series = node.capacity_series_cps
-    if series is None:
-        return node
-    # The last capacity holds for ever, so it also fills an incomplete last subinterval.
-    padded = np.concatenate([series, np.full(-len(series) % factor, series[-1])])
-    return replace(node, capacity_series_cps=frozen_array(padded.reshape(-1, factor).mean(axis=1)))
-
-
-def _coarse_operator(operator: Operator, factor: int) -> Operator:
-    if all(entry.model is None for entry in operator.inputs):
-        return operator
-    return replace(operator, inputs=tuple(_coarse_input(entry, factor) for entry in operator.inputs))
-
-
-def _coarse_input(entry: Input, factor: int) -> Input:
-    if entry.model is None:
-        return entry
-    output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
-    return replace(entry, model=InputModel(output, cycles))

@@ -11,8 +11,9 @@ from typing import Any
 from engine.candidate import Candidate
 from engine.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Choice, Field, Number, Table, Text, show, suggest
+from engine.fields import BAD, Choice, Field, Number, Table, Text
 from engine.tables import COUNT, ID, INDEX, POSITIVE, STATISTIC
+from engine.wording import show, suggest
 
 __all__ = ["Change", "joined", "read_changes"]
 

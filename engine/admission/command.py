@@ -9,7 +9,7 @@ from engine.admission.decision import decide
 from engine.admission.policy import read_policy
 from engine.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.fields import show
+from engine.wording import show
 
 __all__ = ["command"]
 

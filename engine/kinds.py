@@ -1,0 +1,186 @@
+"""Kinds of single values and of series: what a field may hold, how it is read, and its JSON Schema."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from engine.elements import frozen_array
+from engine.errors import Fault
+from engine.wording import join, key_name, show, suggest
+
+__all__ = ["BAD", "Anything", "Choice", "Flag", "Kind", "Number", "Series", "Text"]
+
+BAD: Final[Any] = object()
+_LISTED_FAULTS = 10  # per series: a million wrong numbers are one mistake, not a million
+
+
+class Kind:
+    """What a field may hold."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        """The kept form of `value`, or `BAD` after adding to `faults`."""
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        """This kind as JSON Schema (draft 2020-12)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A finite number. `above` excludes its bound, `least` includes it."""
+
+    above: float | None = None
+    least: float | None = None
+    whole: bool = False
+
+    def allowed(self) -> str:
+        kind = "a whole number" if self.whole else "a finite number"
+        if self.above is not None:
+            return f"{kind} above {self.above:g}"
+        return kind if self.least is None else f"{kind} of at least {self.least:g}"
+
+    def fits(self, value: Any) -> bool:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+            return False
+        try:
+            number = float(value)
+        except OverflowError:
+            return False
+        return (
+            math.isfinite(number)
+            and (self.above is None or number > self.above)
+            and (self.least is None or number >= self.least)
+            and (not self.whole or number.is_integer())
+        )
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if not self.fits(value):
+            faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: {self.allowed()}"))
+            return BAD
+        return int(value) if self.whole else float(value)
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+        if self.above is not None:
+            schema["exclusiveMinimum"] = self.above
+        if self.least is not None:
+            schema["minimum"] = self.least
+        return schema
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    """A non-empty text, optionally of a pattern."""
+
+    pattern: str | None = None
+    example: str = ""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, str) and value and (self.pattern is None or re.fullmatch(self.pattern, value)):
+            return value
+        allowed = self.example or "a non-empty text"
+        faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: {allowed}"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and value in self.values:
+            return value
+        allowed = ", ".join(map(str, self.values))
+        near = suggest(value, [str(choice) for choice in self.values]) if isinstance(value, str) else ""
+        faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: {allowed}{near}"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.values)}
+
+
+class Flag(Kind):
+    """true or false."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, bool):
+            return value
+        faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: true or false"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+class Anything(Kind):
+    """Any JSON value, kept as it is; numbers must be finite."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        path = join(parent, key)
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                self.read(item, path, name, faults)
+        elif isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                self.read(item, path, i, faults)
+        elif isinstance(value, float) and not math.isfinite(value):
+            faults.append(Fault(path, f"{key_name(key)} is {show(value)}; allowed: a finite number"))
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Series(Kind):
+    """Numbers >= 0, one per subinterval; kept as a read-only float64 array of shape (d,)."""
+
+    item: Number = Number(least=0)
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and value.ndim != 1):
+            faults.append(Fault(join(parent, key), f"{key_name(key)} is {show(value)}; allowed: a list of numbers"))
+            return BAD
+        if not len(value):
+            faults.append(Fault(join(parent, key), f"{key_name(key)} is an empty list; allowed: at least one number"))
+            return BAD
+        array = self._array(value)
+        if array is not None and np.all(np.isfinite(array)) and array.min() >= 0:
+            return frozen_array(array)
+        self._explain(value, join(parent, key), faults)
+        return BAD
+
+    @staticmethod
+    def _array(value: Any) -> Any:
+        """`value` as float64, or None if something in it is no number."""
+        if isinstance(value, np.ndarray):
+            return value.astype(np.float64, copy=False) if value.dtype.kind in "iuf" else None
+        if not set(map(type, value)) <= {int, float, np.float64, np.float32, np.int64, np.int32}:
+            return None
+        try:
+            return np.array(value, dtype=np.float64)
+        except OverflowError:
+            return None
+
+    def _explain(self, value: Any, path: str, faults: list[Fault]) -> None:
+        wrong = [i for i, item in enumerate(value) if not self.item.fits(item)]
+        allowed = self.item.allowed()
+        listed = wrong[:_LISTED_FAULTS]
+        faults.extend(Fault(f"{path}[{i}]", f"item {i} is {show(value[i])}; allowed: {allowed}") for i in listed)
+        if len(wrong) > _LISTED_FAULTS:
+            faults.append(Fault(path, f"{len(wrong) - _LISTED_FAULTS} more items are wrong in the same way"))
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "minItems": 1, "items": self.item.schema()}
