@@ -11,7 +11,7 @@ CLUSTER: dict[str, Any] = {
     "name": "Europe 1",
     "environment": "prod",
     "time_zone": "Europe/Berlin",
-    "subinterval_s": 1.0,
+    "subinterval_s": 2.0,
     "horizon_s": 1800.0,
     "preview_valid_s": 6 * 3600,
 }

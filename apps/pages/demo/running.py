@@ -28,8 +28,8 @@ RUNNING = (
         ],
         ("worst", 10.0),
         3,
-        events=900_000,
-        spread=0.005,
+        events=1_400_000,
+        spread=0.0035,
     ),
     Plan(
         "checkout-funnel",
