@@ -15,7 +15,7 @@ from pathlib import Path
 from launcher.ports import free_port
 
 RUN_DIR_VARIABLE = "SLUICE_TEST_RUN_DIR"
-KEPT = ("SLUICE_TEST_", "SLUICE_CASES", "SLUICE_REQUIRE_ALL")
+KEPT = ("SLUICE_TEST_", "SLUICE_CASES", "SLUICE_DATA", "SLUICE_REQUIRE_ALL")
 
 
 def _run_dir() -> Path:

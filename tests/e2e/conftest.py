@@ -1,0 +1,50 @@
+"""One running console per process, and the trace that its arrivals come from."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.installation import ROOT, Api, Installation
+
+DATA = Path(os.environ.get("SLUICE_DATA") or ROOT.parent / "shared" / "data")
+
+
+@pytest.fixture(scope="session")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The console with everything it needs, ended with the test process."""
+    installation = Installation(tmp_path_factory.mktemp("console"))
+    try:
+        installation.start()
+        yield installation
+    finally:
+        installation.stop()
+
+
+@pytest.fixture(scope="session")
+def api(console: Installation) -> Api:
+    """REST with an administrator's token."""
+    return Api(console.url, console.token)
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Requests per minute: the World Cup 1998 trace where it is at hand, else one as busy as its busiest hour."""
+    real = DATA / "worldcup98_requests_per_minute.csv.gz"
+    if real.exists():
+        return real
+    made = tmp_path_factory.mktemp("trace") / "requests_per_minute.csv"
+    begin = datetime(1998, 6, 30, 20)
+    with made.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["period", "count"])
+        for minute in range(90):
+            rate_eps = 3200 + 390 * math.sin(2 * math.pi * minute / 75)
+            rows.writerow([f"{begin + timedelta(minutes=minute):%Y-%m-%d %H:%M:%S}", round(60 * rate_eps)])
+    return made

@@ -1,0 +1,128 @@
+"""A console with its real processes on free ports: Redis, pages and REST, and one worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from launcher.children import end_family, spawn
+from launcher.ports import free_port
+from launcher.processes import healthz
+from tests.servers import RedisServer, wait_until
+
+__all__ = ["PASSWORD", "Api", "Installation"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PASSWORD = "a long way downstream"
+_SET_UP = """
+import django
+django.setup()
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+call_command("collectstatic", interactive=False, verbosity=0)
+call_command("create_admin", password_from_env="E2E_PASSWORD")
+call_command("create_token", name="e2e", scopes="read,operate,admit")
+"""
+
+
+class Installation:
+    """A var directory, its database, and the processes that serve it."""
+
+    def __init__(self, var_dir: Path) -> None:
+        self.var_dir = var_dir
+        self.redis = RedisServer(var_dir / "redis")
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = os.environ | {
+            "SLUICE_VAR_DIR": str(var_dir),
+            "REDIS_URL": self.redis.url,
+            "DATABASE_URL": "",
+            "DJANGO_SETTINGS_MODULE": "console.settings",
+            "E2E_PASSWORD": PASSWORD,
+        }
+        self.token = ""
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Up to the worker being ready; about five seconds."""
+        self.redis.start()
+        self.token = self._set_up()
+        web = ["uvicorn", "console.asgi:application", "--lifespan", "off", "--host", "127.0.0.1"]
+        self._spawn("web", [*web, "--port", str(self.port)])
+        self._spawn("worker", ["celery", "-A", "console", "worker", "-l", "INFO", "-c", "1", "--without-mingle"])
+        wait_until(lambda: healthz(self.port), 60, f"health of the console, see {self.var_dir / 'web.log'}")
+        wait_until(lambda: " ready." in self.log("worker"), 180, "the worker")
+
+    def stop(self) -> None:
+        for process in self._processes:
+            end_family(process)
+        self.redis.stop()
+
+    def _set_up(self) -> str:
+        """Tables, styles, an administrator and a token of theirs; its secret. One process: each start takes seconds."""
+        command = [sys.executable, "-c", _SET_UP]
+        done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.split()[-1]
+
+    def log(self, name: str) -> str:
+        return (self.var_dir / f"{name}.log").read_text(errors="replace")
+
+    def _spawn(self, name: str, module: list[str]) -> None:
+        log: IO[bytes]
+        with (self.var_dir / f"{name}.log").open("wb") as log:
+            command = [sys.executable, "-P", "-m", *module]
+            self._processes.append(spawn(command, env=self.env, cwd=ROOT, output=log, tied=True))
+
+
+class Api:
+    """The REST API as a script would use it."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self.token = url, token
+
+    def get(self, path: str) -> Any:
+        return self._send("GET", path)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, wait_s: int = 0) -> Any:
+        """`wait_s` waits for the job behind the call and gives its result."""
+        headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
+        return self._send("POST", path, json.dumps(body or {}).encode(), "application/json", headers)
+
+    def upload(self, path: str, file: Path, fields: Mapping[str, str]) -> Any:
+        """A form with a file."""
+        boundary = uuid.uuid4().hex
+        parts = [
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in fields.items()
+        ]
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{file.name}"\r\n\r\n'
+        body = "".join([*parts, head]).encode() + file.read_bytes() + f"\r\n--{boundary}--\r\n".encode()
+        return self._send("POST", path, body, f"multipart/form-data; boundary={boundary}")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None = None,
+        kind: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        asked = Request(f"{self.url}/api/v1/{path}", data=data, method=method)
+        asked.add_header("Authorization", f"Bearer {self.token}")
+        if kind:
+            asked.add_header("Content-Type", kind)
+        for name, value in (headers or {}).items():
+            asked.add_header(name, value)
+        try:
+            with urlopen(asked, timeout=60) as answer:
+                return json.loads(answer.read() or "null")
+        except HTTPError as error:
+            raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
