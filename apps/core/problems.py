@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import redis.exceptions
@@ -23,6 +24,8 @@ from engine.errors import EngineError
 __all__ = ["as_sluice_error", "exception_handler"]
 
 _log = logging.getLogger(__name__)
+_NO_ROW = re.compile(r"No (\w+) matches the given query\.")
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 _BY_STATUS: dict[int, type[SluiceError]] = {
     kind.status: kind
@@ -65,7 +68,7 @@ def as_sluice_error(error: Exception) -> SluiceError | None:
         case SluiceError():
             return error
         case Http404():
-            return errors.Missing(str(error) or "There is nothing at this address.")
+            return errors.Missing(_missing_message(str(error)))
         case PermissionDenied():
             return errors.Forbidden(str(error) or "You may not do this.")
         case RequestDataTooBig():
@@ -83,6 +86,14 @@ def as_sluice_error(error: Exception) -> SluiceError | None:
         case EngineError():
             return errors.from_engine(error)
     return None
+
+
+def _missing_message(text: str) -> str:
+    """Django says "No NodePool matches the given query.", which here would be about another kind of query."""
+    model = _NO_ROW.fullmatch(text)
+    if model is None:
+        return text or "There is nothing at this address."
+    return f"There is no {_WORD.sub(r' ', model[1]).lower()} at this address."
 
 
 def _database(error: Exception) -> SluiceError | None:
@@ -118,6 +129,8 @@ def _invalid(faults: tuple[errors.Fault, ...]) -> SluiceError:
 def _from_rest(error: rest.APIException) -> SluiceError:
     if isinstance(error, rest.ValidationError):
         return _invalid(field_faults(error.detail))
+    if isinstance(error, rest.NotAuthenticated):
+        return errors.NotAuthenticated("Send a token as `Authorization: Bearer slu_…`. Settings, Tokens makes one.")
     if isinstance(error, rest.Throttled):
         return errors.TooMany("Too many requests. Slow down.", retry_after_s=error.wait or 1)
     kind = _BY_STATUS.get(error.status_code, errors.Malformed if error.status_code < 500 else errors.Unavailable)
