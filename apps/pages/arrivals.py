@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from apps.core.errors import Conflict, Malformed, Missing, SluiceError, TooLarge
+from apps.core.errors import Conflict, Fault, Malformed, Missing, SluiceError, TooLarge
 from apps.pages.arrivals_facts import SourceDetail
 from apps.pages.arrivals_forms import GENERATOR_KINDS, ColumnsForm, GeneratorForm, UploadForm
 from apps.pages.arrivals_table import arrivals_sentence, arrivals_table, rate_chart
@@ -141,7 +142,7 @@ class ColumnsPage(_NewPage):
         form = ColumnsForm(
             initial={**known, "time_column": found.time_column, "count_column": found.count_column}, inspection=found
         )
-        return self.show(form=form, inspection=found, file_name=name)
+        return self.show(form=form, **_told(name, found))
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         try:
@@ -158,16 +159,22 @@ class ColumnsPage(_NewPage):
                 show_faults(form, error, {"stretch": "start", "file": "leave_out_problems"})
             else:
                 return self.stored(row)
-        return self.show(422, form=form, inspection=found, file_name=name)
+        return self.show(422, form=form, **_told(name, found))
 
     def _preview(self, form: ColumnsForm) -> HttpResponse:
         if not form.is_valid():
-            return self.preview(form=form)
+            return self.preview(faults=_faults_of(form))
         try:
             found = stretch_of_upload(cluster=self.cluster, **form.reading)
         except SluiceError as error:
-            return self.preview(refusal=error)
+            return self.preview(faults=error.faults or [Fault("", error.message)])
         return self.preview(found.values, datetime.fromtimestamp(found.start_s, UTC), reading=found.reading)
+
+
+def _told(name: str, found: Inspection) -> dict[str, Any]:
+    """What the page says of the file itself."""
+    ends = {side: datetime.fromisoformat(text) for side in ("starts_at", "ends_at") if (text := getattr(found, side))}
+    return {"inspection": found, "file_name": name, **ends}
 
 
 class GeneratorPage(_NewPage):
@@ -197,7 +204,23 @@ class GeneratorPage(_NewPage):
                     return self.preview(values)
                 row = services.arrivals_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
             except (Malformed, Conflict) as error:
-                show_faults(form, error, {f"generator.{name}": name for name in form.fields})
+                show_faults(form, _at_fields(error))
             else:
                 return self.stored(row)
-        return self.preview(form=form) if is_preview else self.show(422, form=form)
+        return self.preview(faults=_faults_of(form)) if is_preview else self.show(422, form=form)
+
+
+def _at_fields(error: SluiceError) -> Malformed:
+    """Faults of the generator's parameters, at the form's fields of the same names."""
+    return Malformed(error.message, [Fault(one.path.removeprefix("generator."), one.message) for one in error.faults])
+
+
+def _faults_of(form: Form) -> list[Fault]:
+    """What is wrong with a form in the words of its labels: a preview says it without taking the focus away."""
+    named = [
+        (form.fields[name].label or name.replace("_", " ").capitalize(), form.errors[name])
+        for name in form.fields
+        if name in form.errors
+    ]
+    found = [Fault(label, message) for label, messages in named for message in messages]
+    return found + [Fault("", message) for message in form.non_field_errors()]

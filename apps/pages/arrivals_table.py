@@ -149,7 +149,7 @@ def rate_chart(values: FloatArray, slice_s: float, starts_at: datetime | None, n
     step_s = len(values) * slice_s / len(first)
     x = elapsed_axis(step_s) if starts_at is None else time_axis(starts_at, step_s, len(first))
     curves = [Series("load", "Mean rate", y=(mean / slice_s).tolist(), ink="c-estimate")]
-    if len(values) > len(first):
+    if (largest > 1.001 * mean).any():
         curves.append(Series("third", "Highest slice", y=(largest / slice_s).tolist()))
     numbers = f"{rate(values.mean() / slice_s)} on average, at most {rate(values.max() / slice_s)}"
     finding = f"Events of {name} over the stretch: {numbers}."

@@ -59,15 +59,16 @@ def history_chart(points: Sequence[HistoryPoint], bound_s: float | None) -> Char
     start = points[0].at
     x = [(point.at - start).total_seconds() for point in points]
     span_s = max(x[-1], 1.0)
+    estimates, worst = [point.estimate_s for point in points], [point.worst_s for point in points]
+    curves = [Series("estimate", "Estimate", y=estimates, x=x)]
+    if worst != estimates:  # the objective is about another statistic
+        curves.insert(0, Series("alt", "Worst case", y=worst, x=x))
     return Chart(
         id="history",
         finding=f"{len(points)} estimates, the newest {seconds(points[-1].estimate_s)}.",
         unit="s",
         x=time_axis(start, span_s, 1),
-        series=[
-            Series("alt", "Worst case", y=[point.worst_s for point in points], x=x),
-            Series("estimate", "Estimate of the objective's statistic", y=[point.estimate_s for point in points], x=x),
-        ],
+        series=curves,
         objective_s=bound_s or None,
         height=220,
         steps=True,

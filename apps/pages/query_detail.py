@@ -120,7 +120,7 @@ class QueryDetail:
         if self.query.state == QueryState.QUEUED:
             return format_html("Version {} waits for capacity and starts by itself once it passes.", self._number)
         if self.query.state == QueryState.STOPPED:
-            return format_html("Stopped: it reads nothing and takes no part in estimates.")
+            return SafeString("Stopped: it reads nothing and takes no part in estimates.")
         if self.estimate is None:
             return format_html("Version {} runs; it has not been estimated since it started.", self._number)
         return format_html("{}{}", self._finding(self.estimate), self._cause())

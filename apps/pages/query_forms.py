@@ -110,24 +110,26 @@ class DocumentForm(forms.Form):
 
     document = forms.CharField(
         label="Operators",
-        required=False,
         widget=forms.Textarea(attrs={"rows": 18, "spellcheck": "false"}),
         help_text='{"operators": [...]} as in the deployment document; a node is optional.',
+        error_messages={"required": "Paste the operators, or choose a file."},
     )
     file = forms.FileField(
         label="Or a file", required=False, help_text="A .json file with the same content. It goes before the text."
     )
 
+    # a file may stand for the text, which the browser cannot know
+    use_required_attribute = False
+
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         given = data.get("file")
         if given:
+            self.errors.pop("document", None)
             # the text stays in the form when the document is refused, so that it can be mended there
             data["document"] = given.read().decode("utf-8-sig", errors="replace")
             self.data = self.data.copy()
             self.data[self.add_prefix("document")] = data["document"]
-        if not data.get("document", "").strip():
-            self.add_error("document", "Paste the operators, or choose a file.")
         return data
 
     def body(self) -> Any:

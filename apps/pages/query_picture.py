@@ -57,6 +57,8 @@ class PlanPicture:
     def waits_s(self) -> dict[str, float]:
         waits: dict[str, float] = {}
         for hop in self.hops:
+            if _is_link(hop):
+                continue
             waits[hop["operator"]] = waits.get(hop["operator"], 0.0) + hop["wait_s"]
         return waits
 
@@ -152,7 +154,12 @@ class PlanPicture:
     def steps(self) -> list[Step]:
         busiest = self.detail.bottleneck.get("server")
         return [
-            Step(hop["operator"], hop["server"], seconds(hop["wait_s"]), _fill(index, hop["server"] == busiest))
+            Step(
+                _link_name(hop) if _is_link(hop) else hop["operator"],
+                hop["server"],
+                seconds(hop["wait_s"]),
+                _fill(index, hop["server"] == busiest),
+            )
             for index, hop in enumerate(self.hops)
         ]
 
@@ -182,7 +189,7 @@ class PlanPicture:
 
     @property
     def _scale_s(self) -> float:
-        return max((self.bound_s or 0.0) * 1.2, sum(self.waits_s.values()) * 1.02, 1e-9)
+        return max((self.bound_s or 0.0) * 1.2, sum(hop["wait_s"] for hop in self.hops) * 1.02, 1e-9)
 
     @cached_property
     def bar(self) -> SafeString:
@@ -215,8 +222,16 @@ class PlanPicture:
             "",
             '<span><svg class="sq" viewBox="0 0 12 10" aria-hidden="true"><rect width="12" height="10" rx="2" '
             'fill="var(--{})"/></svg>{} <b>{}</b></span>',
-            ((step.tone, step.name, step.wait) for step in self.steps),
+            ((step.tone, step.name, step.wait) for step in self.steps if step.wait.text != "0"),
         )
+
+
+def _is_link(hop: Mapping[str, Any]) -> bool:
+    return "->" in hop["server"]
+
+
+def _link_name(hop: Mapping[str, Any]) -> str:
+    return str(hop["server"]).replace("->", " → ")
 
 
 def _source_key(source_id: str) -> str:
