@@ -31,6 +31,11 @@
     count();
   });
 
+  // an open dialog stays as it is: what it asks for is checked again when it is sent
+  document.addEventListener("htmx:oobBeforeSwap", event => {
+    if (document.querySelector("#admission-dialogs dialog[open]")) event.detail.shouldSwap = false;
+  });
+
   count();
   setInterval(count, 1000);
 })();

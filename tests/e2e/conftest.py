@@ -6,7 +6,7 @@ import csv
 import math
 import os
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if real.exists():
         return real
     made = tmp_path_factory.mktemp("trace") / "requests_per_minute.csv"
-    begin = datetime(1998, 6, 30, 20)
+    begin = datetime(1998, 6, 30, 20, tzinfo=UTC)
     with made.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["period", "count"])

@@ -1,0 +1,162 @@
+"""The main path in headless Chromium: from signing in to a second query that is let in by one of the choices."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+
+from tests.e2e.installation import PASSWORD, Installation
+from tests.e2e.story import CAPACITY_CPS, FIRST, NODES, SECOND, example
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SLUG = "by-hand"
+_SERIOUS = {"serious", "critical"}
+_WAIT_MS = 20_000
+expect.set_options(timeout=_WAIT_MS)
+
+
+@pytest.fixture
+def page(browser: Browser, console: Installation) -> Iterator[Page]:
+    """Signed in as the administrator. The test fails if the browser's console had anything to complain about."""
+    context = browser.new_context(base_url=console.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(_WAIT_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        # leaving a page ends what it was still fetching; htmx calls that an error
+        is_abort = "htmx:sendAbort" in message.text or "htmx:afterRequest" in message.text
+        if message.type in {"error", "warning"} and not is_abort:
+            complaints.append(f"{page.url}: {message.text}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    page.goto("/login/")
+    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def field(page: Page, name: str) -> Any:
+    return page.locator(f"main [name={name}]:not([type=hidden])")
+
+
+def heading(page: Page) -> Any:
+    return page.locator("h1")
+
+
+def make_fleet(page: Page) -> None:
+    """A cluster, a pool, and nodes."""
+    page.goto("/clusters/new/")
+    for name, value in {"name": "By hand", "slug": SLUG, "subinterval_s": "1", "horizon_s": "3600"}.items():
+        field(page, name).fill(value)
+    page.get_by_role("button", name="Create cluster").click()
+    expect(heading(page)).to_have_text("Fleet")
+    page.goto(f"/c/{SLUG}/fleet/new/pool/")
+    for name, value in {"name": "std", "capacity_cps": f"{CAPACITY_CPS:.0f}", "cores": "1"}.items():
+        field(page, name).fill(value)
+    page.get_by_role("button", name="Save pool").click()
+    for node in NODES:
+        page.goto(f"/c/{SLUG}/fleet/new/node/")
+        field(page, "name").fill(node)
+        page.get_by_role("button", name="Save node").click()
+        expect(page.get_by_role("link", name=node, exact=True)).to_be_visible()
+
+
+def upload_trace(page: Page, trace: Path) -> None:
+    page.goto(f"/c/{SLUG}/arrivals/new/")
+    field(page, "file").set_input_files(trace)
+    page.get_by_role("button", name="Upload file").click()
+    expect(field(page, "time_column")).to_have_value("period")
+    expect(field(page, "count_column")).to_have_value("count")
+    expect(page.locator("#preview figure").first).to_be_visible()
+    field(page, "source_id").fill("requests")
+    page.get_by_role("button", name="Store arrivals").click()
+    expect(heading(page)).to_contain_text("requests")
+
+
+def describe(page: Page, name: str, bound_s: float) -> None:
+    """Register a query by its document."""
+    page.goto(f"/c/{SLUG}/queries/-/new/")
+    field(page, "document").fill(json.dumps({"operators": example(name)}))
+    field(page, "name").fill(name)
+    field(page, "statistic").select_option("worst")
+    field(page, "bound_s").fill(f"{bound_s:g}")
+    page.get_by_role("button", name="Create query").click()
+    expect(heading(page)).to_contain_text(name)
+
+
+def verdict(page: Page) -> Any:
+    """The banner; it appears by itself when the job is done."""
+    return page.locator(".verdict h2")
+
+
+def ask(page: Page, name: str) -> None:
+    page.goto(f"/c/{SLUG}/admission/new/?query={name}")
+    page.get_by_role("button", name="Preview admission").click()
+    expect(heading(page)).to_contain_text(f"Add {name} v1")
+
+
+def apply(page: Page, name: str) -> None:
+    page.get_by_role("button", name="Apply", exact=True).click()
+    page.locator("#act-dialog").get_by_role("button", name=f"Apply {name} v1").click()
+    expect(page.locator(".toast").first).to_contain_text(f"{name} v1 is applied and runs")
+
+
+def test_from_an_empty_console_to_two_queries(page: Page, trace: Path) -> None:
+    make_fleet(page)
+    upload_trace(page, trace)
+
+    describe(page, *FIRST)
+    ask(page, FIRST[0])
+    expect(verdict(page)).to_have_text("Admit: Every objective holds")
+    apply(page, FIRST[0])
+    page.get_by_role("link", name=f"Open {FIRST[0]}").click()
+    expect(page.get_by_role("heading", name="Latency over the stretch")).to_be_visible()
+    expect(page.locator("h1 .badge")).to_have_text("Holds")
+
+    describe(page, *SECOND)
+    ask(page, SECOND[0])
+    expect(verdict(page)).to_have_text(f"Reject: {FIRST[0]} would miss its objective")
+    expect(page.get_by_role("button", name="Apply", exact=True)).to_have_attribute("aria-disabled", "true")
+    expect(page.locator("#why")).to_contain_text("Apply is off while the verdict is reject")
+    expect(page.locator(".choice")).not_to_have_count(0)
+    page.locator(".choice").filter(has_text="of its rate").locator("input").check()
+    expect(page.locator("[data-chosen]")).to_contain_text("of its rate")
+    page.get_by_role("button", name="Preview this choice").click()
+    expect(verdict(page)).to_have_text(re.compile("Admit with changes: Every objective holds"))
+    apply(page, SECOND[0])
+
+    page.goto(f"/c/{SLUG}/queries/")
+    for name in (FIRST[0], SECOND[0]):
+        expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+    look_at_every_page(page)
+
+
+def look_at_every_page(page: Page) -> None:
+    """No serious finding of axe, and no page that scrolls sideways on a phone."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    axe = Axe()
+    root = f"/c/{SLUG}/"
+    parts = ["", "fleet/", "arrivals/", "queries/", f"queries/{FIRST[0]}/", "admission/", "admission/new/"]
+    requests = page.request.get(f"/api/v1/admissions?cluster={SLUG}").json()["results"]
+    addresses = [f"{root}{part}" for part in parts] + [f"{root}admission/{one['id']}/" for one in requests]
+    for address in [*addresses, "/jobs/", "/settings/", "/help/"]:
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(address)
+        found = axe.run(page).response["violations"]
+        assert [one["id"] for one in found if one["impact"] in _SERIOUS] == [], address
+        page.set_viewport_size({"width": 390, "height": 844})
+        over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert over <= 0, f"{address} is {over} px too wide on a phone"
