@@ -43,7 +43,10 @@ def estimate_document(report: Reporter) -> Outcome:
 
     def store(job: Job) -> Outcome:
         document_estimate_store(row=row, answer=answer)
-        facts = {"digest": deployment.digest, "mace_wc": answer["mace_wc"], "flow_wc": answer["flow_wc"]}
+        facts = {
+            "digest": deployment.digest,
+            **{key: answer[key] for key in ("mace_wc", "flow_wc", "flow_by_input_wc")},
+        }
         return Outcome(facts, "", f"/api/v1/estimates/documents/{row.pk}")
 
     return Outcome(store=store)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.mace_accuracy import main
 from benchmarks.section8 import BATCHES, build, learned, run
 from engine.flow import flow
 from engine.mace import mace
@@ -48,3 +49,10 @@ def test_by_input_mends_what_flow_loses_where_an_input_is_held_up():
     worst_s = run(late).worst_s
     assert flow(late.deployment).wc < 0.85 * worst_s
     assert flow(late.deployment, by_input=True).wc == pytest.approx(worst_s, rel=0.03)
+
+
+def test_too_few_systems_are_printed_but_not_judged(capsys):
+    assert main(["--runs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("too few systems to judge") == 5
+    assert "MISSED" not in printed
