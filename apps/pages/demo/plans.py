@@ -10,6 +10,7 @@ from typing import Any
 __all__ = ["Plan", "Step", "operators_of"]
 
 BATCHES = 8
+SAMPLE_AGE_S = 1200.0  # how long ago the demo's samples were taken
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def _operator(plan: Plan, step: Step, draw: random.Random) -> dict[str, Any]:
         "kind": step.kind,
         "stateless": step.kind in {"source", "filter", "map", "sink"},
         "bytes_per_event": step.size_bytes,
-        "evidence": {"kind": kind, "events": 0 if is_assumed else plan.events},
+        "evidence": {"kind": kind} if is_assumed else {"kind": kind, "events": plan.events, "age_s": SAMPLE_AGE_S},
         "inputs": [
             _input(name, selectivity, cost * 1e3, 0.0 if is_assumed else plan.spread, plan.events, draw)
             for name, (selectivity, cost) in step.reads.items()
