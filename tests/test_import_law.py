@@ -14,3 +14,10 @@ def test_no_import_goes_against_the_law() -> None:
     # in a process of its own: import-linter caches what it has imported
     found = subprocess.run([sys.executable, "-c", LINT], cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_only_workers_load_the_compiler() -> None:
+    """numba takes a second and 50 MB; pages and REST read documents and results, they compute nothing."""
+    asked = "import sys, console.asgi, console.urls; print(sorted({'numba', 'scipy', 'pandas'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.stdout == "[]\n", found.stderr

@@ -18,7 +18,8 @@ from apps.core.errors import SluiceError
 from apps.estimates.work import SLICES_PER_SUBINTERVAL
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
-from engine.admission import Decision, Policy, decide
+from engine.admission.decision import Decision, decide
+from engine.admission.policy import Policy
 
 __all__ = ["admission_decide", "admission_store"]
 

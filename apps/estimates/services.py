@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 from django.db import transaction
@@ -22,7 +22,9 @@ from apps.jobs.services import job_submit
 from apps.queries.snapshots import Snapshot
 from engine.deployment import Deployment
 from engine.errors import EngineError
-from engine.estimation import Estimate
+
+if TYPE_CHECKING:  # it loads numba, which only workers need
+    from engine.estimation import Estimate
 
 __all__ = [
     "KEEP_RUNS",

@@ -1,9 +1,4 @@
-"""Admission: may a query join what runs? Verdict, reasons, effect on every neighbour, and what would admit it."""
+"""Admission: may a query join what runs? Verdict, reasons, effect on every neighbour, and what would admit it.
 
-from engine.admission.candidate import Candidate, read_candidate
-from engine.admission.choices import Choice
-from engine.admission.decision import Decision, decide
-from engine.admission.policy import Policy, read_policy
-from engine.admission.reasons import Reason
-
-__all__ = ["Candidate", "Choice", "Decision", "Policy", "Reason", "decide", "read_candidate", "read_policy"]
+`decision.decide` answers. Nothing is imported here: processes that only read candidates need no compiler loaded.
+"""

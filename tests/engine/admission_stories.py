@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.admission import Decision, decide
+from engine.admission.decision import Decision, decide
 from engine.deployment import Deployment
 
 ARRIVALS = [10.0, 40.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.admission import Policy, decide
+from engine.admission.decision import decide
+from engine.admission.policy import Policy
 from engine.deployment import Deployment
 from engine.estimation import estimate
 from tests.engine.admission_stories import (

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
-from engine.admission import Policy, decide, read_policy
+from engine.admission.decision import decide
+from engine.admission.policy import Policy, read_policy
 from engine.errors import DocumentError
 from tests.engine.admission_stories import ARRIVALS, candidate, operator, running
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.admission import Policy, decide
 from engine.admission.candidate import read_candidate
+from engine.admission.decision import decide
 from engine.admission.evaluation import related_queries, restricted
+from engine.admission.policy import Policy
 from engine.admission.scenario import Question, Scenario, scenario_of
 from engine.deployment import Deployment
 from engine.estimation import estimate

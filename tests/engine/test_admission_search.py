@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.admission import decide
 from engine.admission.candidate import read_candidate
+from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.margins import Margins
 from engine.admission.policy import Policy
