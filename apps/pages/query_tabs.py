@@ -6,8 +6,10 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
 
 from apps.admission.selectors import admissions_visible
+from apps.core.errors import Missing
 from apps.estimates.selectors import query_history
 from apps.pages.base import ClusterPage
 from apps.pages.query_charts import history_chart, latency_chart
@@ -43,6 +45,15 @@ class QueryTab(ClusterPage):
     """A page about one query."""
 
     tab = "plan"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """An open page whose query was deleted meanwhile goes on to the list instead of complaining."""
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except Missing:
+            if not getattr(request, "htmx", False):
+                raise
+            return HttpResponseClientRedirect(reverse("pages:queries", args=[self.slug]))
 
     def detail(self, name: str) -> QueryDetail:
         return QueryDetail(query_by_name(self.cluster, name))

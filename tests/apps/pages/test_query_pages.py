@@ -257,3 +257,8 @@ def test_a_viewer_is_offered_no_change_of_queries(browser_of: Callable[..., Clie
         assert "Preview admission" not in html
     assert "-/new/" not in body(viewer.get("/c/little/queries/"))
     assert viewer.get(NEW).status_code == 403
+
+
+def test_an_open_page_of_a_deleted_query_goes_on_to_the_list(browser: Client, cluster: Cluster) -> None:
+    response = browser.get("/c/little/queries/gone/", headers={"HX-Request": "true"})
+    assert response["HX-Redirect"] == "/c/little/queries/"
