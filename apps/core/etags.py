@@ -39,8 +39,7 @@ class EtagMixin:
     def get_object(self) -> Any:
         found = super().get_object()  # type: ignore[misc]
         if self._is_guarded(self.request):
-            type(found)._base_manager.select_for_update().filter(pk=found.pk).first()
-            found.refresh_from_db()
+            found.refresh_from_db(from_queryset=type(found)._base_manager.select_for_update(no_key=True))
             given = parse_etags(self.request.headers["If-Match"])
             if given != ["*"] and self._current_etag(found) not in given:
                 raise PreconditionFailed("It has been changed since you read it. Read it again and repeat the change.")

@@ -100,7 +100,7 @@ def _database(error: Exception) -> SluiceError | None:
     text = str(error).lower()
     if "no such" in text or "syntax error" in text:
         return None  # a fault of ours (a migration not applied), which waiting does not mend
-    if "locked" in text:
+    if "locked" in text or "deadlock" in text:
         return errors.Unavailable("The database is busy. Try again in a moment.", retry_after_s=2)
     return errors.Unavailable("The database does not answer. Try again later.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ __all__ = [
     "cluster_announce",
     "cluster_create",
     "cluster_delete",
+    "cluster_locked",
     "cluster_update",
     "link_create",
     "link_delete",
@@ -37,6 +38,14 @@ __all__ = [
 
 Row = TypeVar("Row", bound=models.Model)
 _GRID = ("subinterval_s", "horizon_s")
+
+
+def cluster_locked(cluster: Cluster) -> models.QuerySet[Cluster]:
+    """The cluster's row; reading it holds off admissions and other changes until the transaction ends.
+
+    Its key stays free: a row that refers to the cluster can still be written meanwhile.
+    """
+    return Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk)
 
 
 def cluster_announce(cluster: Cluster) -> None:
@@ -66,6 +75,7 @@ def cluster_create(*, slug: str, name: str, **fields: Any) -> Cluster:
 @transaction.atomic
 def cluster_update(*, cluster: Cluster, **fields: Any) -> Cluster:
     """Change fields of a cluster. Its grid is fixed as long as it has arrivals, which are kept at that grid."""
+    cluster.refresh_from_db(from_queryset=cluster_locked(cluster))
     moved = [name for name in _GRID if name in fields and fields[name] != getattr(cluster, name)]
     count = cluster.arrivals.count()
     _assign(cluster, fields)
@@ -84,6 +94,7 @@ def cluster_update(*, cluster: Cluster, **fields: Any) -> Cluster:
 @transaction.atomic
 def cluster_delete(*, cluster: Cluster) -> None:
     """Delete a cluster with everything in it, unless queries run there."""
+    cluster_locked(cluster).get()
     running = queries_running(cluster)
     if running:
         raise Conflict(f"Cluster {cluster.slug!r} runs {_listed(running)}. Stop them first.")
@@ -107,13 +118,13 @@ def pool_create(*, cluster: Cluster, name: str, capacity_cps: float, **fields: A
 @transaction.atomic
 def pool_update(*, pool: NodePool, **fields: Any) -> NodePool:
     """Change a pool. Nodes that exist keep their own capacity and cores."""
-    return _store_pool(_assign(pool, fields))
+    return _store_pool(_assign(pool, fields), fields)
 
 
-def _store_pool(pool: NodePool) -> NodePool:
+def _store_pool(pool: NodePool, changed: Iterable[str] | None = None) -> NodePool:
     check_row(pool, label_faults(pool.labels))
     check_free(pool.cluster.pools.all(), pool, name=pool.name)
-    pool.save()
+    _save(pool, changed)
     cluster_announce(pool.cluster)
     return pool
 
@@ -149,22 +160,23 @@ def node_update(*, node: Node, **fields: Any) -> Node:
     """Change a node. A capacity entered by hand is assumed; one that says it was measured keeps the time."""
     if "capacity_cps" in fields and fields["capacity_cps"] != node.capacity_cps and "evidence" not in fields:
         fields |= {"evidence": Evidence.ASSUMED, "calibrated_at": None}
-    return _store_node(_assign(node, fields))
+    return _store_node(_assign(node, fields), fields)
 
 
-def _store_node(node: Node) -> Node:
+def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
     faults = label_faults(node.labels)
     if node.pool.cluster_id != node.cluster_id:
         faults.append(Fault("pool", f"pool {node.pool.name!r} belongs to another cluster"))
     check_row(node, faults)
     check_free(node.cluster.nodes.all(), node, name=node.name)
+    cluster_locked(node.cluster).get()  # nothing is placed on the node between the checks and the change
     if node.pk and node.state == NodeState.OFFLINE:
         _refuse_used(node, "be taken offline")
     used = cores_in_use(node) if node.pk else 0
     if used > node.cores:
         message = f"operators use {used} cores of node {node.name!r} ({_listed(operators_on(node))}); move them first"
         raise Conflict(f"cores: {message}.", [("cores", message)])
-    node.save()
+    _save(node, changed)
     cluster_announce(node.cluster)
     return node
 
@@ -172,27 +184,26 @@ def _store_node(node: Node) -> Node:
 @transaction.atomic
 def node_calibrate(*, node: Node, capacity_cps: float, cores: int, measured_at: datetime) -> Node:
     """Store a measured capacity."""
-    _assign(node, {"capacity_cps": capacity_cps, "cores": cores})
-    _assign(node, {"evidence": Evidence.MEASURED, "calibrated_at": measured_at})
-    return _store_node(node)
+    measured = {"evidence": Evidence.MEASURED, "calibrated_at": measured_at}
+    return node_update(node=node, capacity_cps=capacity_cps, cores=cores, **measured)
 
 
 @transaction.atomic
 def node_drain(*, node: Node) -> Node:
     """Let a node take nothing new; what it has goes on running there."""
-    return _store_node(_assign(node, {"state": NodeState.DRAINING}))
+    return node_update(node=node, state=NodeState.DRAINING)
 
 
 @transaction.atomic
 def node_activate(*, node: Node) -> Node:
     """Let a node take operators again."""
-    return _store_node(_assign(node, {"state": NodeState.ACTIVE}))
+    return node_update(node=node, state=NodeState.ACTIVE)
 
 
 @transaction.atomic
 def node_take_offline(*, node: Node) -> Node:
     """Take an empty node out of the cluster's capacity."""
-    return _store_node(_assign(node, {"state": NodeState.OFFLINE}))
+    return node_update(node=node, state=NodeState.OFFLINE)
 
 
 @transaction.atomic
@@ -225,10 +236,10 @@ def link_create(*, source: Node, target: Node, bandwidth_bytes_s: float | None =
 @transaction.atomic
 def link_update(*, link: Link, **fields: Any) -> Link:
     """Change a link's bandwidth or delay."""
-    return _store_link(_assign(link, fields))
+    return _store_link(_assign(link, fields), fields)
 
 
-def _store_link(link: Link) -> Link:
+def _store_link(link: Link, changed: Iterable[str] | None = None) -> Link:
     faults = []
     if link.source_id == link.target_id:
         faults.append(Fault("to", f"to is {link.target.name!r}, where the link starts; allowed: another node"))
@@ -240,7 +251,7 @@ def _store_link(link: Link) -> Link:
     check_row(link, faults)
     if Link.objects.filter(source=link.source, target=link.target).exclude(pk=link.pk).exists():
         raise Conflict(f"There is a link {link} already.", [("to", f"{link} exists")])
-    link.save()
+    _save(link, changed)
     cluster_announce(link.cluster)
     return link
 
@@ -256,6 +267,11 @@ def _assign(row: Row, fields: Mapping[str, Any]) -> Row:
     for name, value in fields.items():
         setattr(row, name, value)
     return row
+
+
+def _save(row: models.Model, changed: Iterable[str] | None) -> None:
+    """Write a new row, or of a known one what was changed: another's change to other fields stays."""
+    row.save(update_fields=None if changed is None else [*changed, "updated_at"])
 
 
 def _listed(names: list[str], most: int = 8) -> str:

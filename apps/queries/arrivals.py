@@ -15,6 +15,7 @@ from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_locked
 from apps.queries import series
 from apps.queries.arrival_checks import (
     check_free,
@@ -208,9 +209,12 @@ def arrivals_replace(
     Malformed
         Another number of values than the cluster has slices, a value that is negative, NaN or infinite.
     """
+    present = cluster_locked(cluster).get()  # its grid stays as it is until this is stored
     faults = source_faults(source_id) + count_faults(values)
-    if len(values) != cluster.slices:
-        allowed = f"{cluster.slices}, the slices of the cluster's horizon"
+    if present.subinterval_s != cluster.subinterval_s:
+        raise Conflict("The cluster's subinterval was changed meanwhile. Store the arrivals again.")
+    if len(values) != present.slices:
+        allowed = f"{present.slices}, the slices of the cluster's horizon"
         faults.append(Fault("counts", f"there are {len(values)} values; allowed: {allowed}"))
     if len(description) > 200:
         faults.append(Fault("description", f"description has {len(description)} characters; allowed: 200"))
@@ -229,6 +233,7 @@ def arrivals_replace(
 @transaction.atomic
 def arrivals_delete(*, arrivals: ArrivalSeries) -> None:
     """Delete a source's arrivals, unless a query reads them that is not stopped."""
+    cluster_locked(arrivals.cluster).get()  # no query that reads them is started meanwhile
     names = queries_reading(arrivals)
     if names:
         raise Conflict(

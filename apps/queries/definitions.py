@@ -106,6 +106,7 @@ def query_version_create(
 @transaction.atomic
 def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
     """Change name, team, description, priority or objective (None: no objective). A running query keeps its name."""
+    _refresh_locked(query)
     if fields.get("name", query.name) != query.name and query.state in {QueryState.RUNNING, QueryState.QUEUED}:
         message = f"query {query.name!r} is {query.state}; allowed: to rename it when it is stopped"
         raise Conflict(f"name: {message}.", [("name", message)])
@@ -126,12 +127,18 @@ def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
 @transaction.atomic
 def query_delete(*, query: Query) -> None:
     """Delete a query that neither runs nor waits, with its versions and history."""
+    _refresh_locked(query)
     if query.state in {QueryState.RUNNING, QueryState.QUEUED}:
         raise Conflict(f"Query {query.name!r} is {query.state}. Stop it first.")
     query_announce(query)
     query.running_version = None
     query.save()
     query.delete()
+
+
+def _refresh_locked(query: Query) -> None:
+    """As it is now, and held: it may have been admitted or stopped since it was read, and a save writes all of it."""
+    query.refresh_from_db(from_queryset=Query.objects.select_for_update())
 
 
 def _store_version(

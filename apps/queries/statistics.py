@@ -13,7 +13,7 @@ from apps.core.errors import Fault, Malformed
 from apps.fleet.choices import Evidence
 from apps.queries.bodies import MOST_EVENTS
 from apps.queries.definitions import query_announce
-from apps.queries.models import OperatorInput, QueryVersion
+from apps.queries.models import OperatorInput, Query, QueryVersion
 from engine.errors import Fault as EngineFault
 from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
 from engine.tables import BATCH, ID, NOT_NEGATIVE
@@ -70,6 +70,7 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
     """
     if not isinstance(statistics, Sequence) or isinstance(statistics, (str, bytes)) or not statistics:
         raise Malformed("statistics: allowed is a list of objects.", [("statistics", "allowed: a list of objects")])
+    Query.objects.select_for_update().get(pk=version.query_id)  # two refinements at once: one after the other
     entries = list(_inputs(version))
     faults: list[EngineFault] = []
     changed: dict[int, OperatorInput] = {}

@@ -56,6 +56,35 @@ def test_the_grid_is_fixed_while_there_are_arrivals() -> None:
     assert services.cluster_update(cluster=cluster, subinterval_s=2.0).slices == 8
 
 
+def test_what_another_changed_meanwhile_stays() -> None:
+    cluster = make_cluster()
+    node, link = (
+        node_named(cluster, "n1"),
+        services.link_create(source=node_named(cluster, "n1"), target=node_named(cluster, "n2"), delay_s=0.5),
+    )
+    seen = Link.objects.get(pk=link.pk)
+    services.node_drain(node=node_named(cluster, "n1"))
+    services.link_update(link=link, delay_s=0.7)
+    services.pool_update(pool=cluster.pools.get(), cores=4)
+    services.node_update(node=node, labels={"rack": "r7"})
+    services.link_update(link=seen, bandwidth_bytes_s=1e6)
+    services.pool_update(pool=node.pool, labels={"kind": "small"})
+    node, link, pool = node_named(cluster, "n1"), Link.objects.get(pk=link.pk), cluster.pools.get()
+    assert (node.state, node.labels) == ("draining", {"rack": "r7"})
+    assert (link.delay_s, link.bandwidth_bytes_s) == (0.7, 1e6)
+    assert (pool.cores, pool.labels) == (4, {"kind": "small"})
+
+
+def test_a_cluster_is_judged_as_it_is_now() -> None:
+    cluster = make_cluster()
+    seen = Cluster.objects.get(pk=cluster.pk)
+    services.cluster_update(cluster=cluster, subinterval_s=4.0, horizon_s=8.0, environment="prod")
+    with pytest.raises(Malformed, match="whole number of subintervals"):
+        services.cluster_update(cluster=seen, horizon_s=6.0)
+    services.cluster_update(cluster=Cluster.objects.get(), name="Other")
+    assert Cluster.objects.get().environment == "prod"
+
+
 def test_a_slug_is_taken_once() -> None:
     make_cluster("a")
     with pytest.raises(Conflict, match="'a' is taken"):

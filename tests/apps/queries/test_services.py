@@ -12,7 +12,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, TooLarge
-from apps.fleet.services import node_drain
+from apps.fleet.services import cluster_update, node_drain
 from apps.queries import series, services
 from apps.queries.bodies import body_of
 from apps.queries.models import ArrivalSeries, Placement, Query
@@ -436,3 +436,35 @@ def gzip_of(text: str) -> bytes:
     with gzip.open(out, "wb") as packed:
         packed.write(text.encode())
     return out.getvalue()
+
+
+# -- at the same time
+
+
+def test_a_query_admitted_meanwhile_goes_on_running() -> None:
+    query = make_query(make_cluster())
+    seen = Query.objects.get(pk=query.pk)
+    start(query)
+    services.query_update(query=seen, description="reads clicks")
+    now = Query.objects.get(pk=query.pk)
+    assert (now.state, now.running_version.number, now.description) == ("running", 1, "reads clicks")
+
+
+def test_a_query_admitted_meanwhile_is_neither_renamed_nor_deleted() -> None:
+    query = make_query(make_cluster())
+    seen, also = Query.objects.get(pk=query.pk), Query.objects.get(pk=query.pk)
+    start(query)
+    with pytest.raises(Conflict, match="rename it when it is stopped"):
+        services.query_update(query=also, name="other")
+    with pytest.raises(Conflict, match="Stop it first"):
+        services.query_delete(query=seen)
+    assert Placement.objects.count() == 2
+
+
+def test_arrivals_read_for_another_grid_are_not_stored() -> None:
+    cluster = make_cluster()
+    seen = type(cluster).objects.get(pk=cluster.pk)
+    cluster_update(cluster=cluster, subinterval_s=2.0, horizon_s=8.0)
+    with pytest.raises(Conflict, match="subinterval was changed"):
+        make_arrivals(seen)
+    assert not ArrivalSeries.objects.exists()
