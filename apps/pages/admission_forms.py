@@ -23,6 +23,7 @@ FAULT_FIELDS = {
     "objective": "bound_s",
     "may_wait_s": "may_wait_min",
     "document.query": "name",
+    "document.name": "name",
 }
 
 

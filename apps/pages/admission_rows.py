@@ -261,6 +261,6 @@ def _server(part: Mapping[str, Any]) -> str:
     return f"{part['node']}#{part['core']}{share}"
 
 
-def _few(names: Sequence[str], most: int = 2) -> str:
-    shown = ", ".join(names[:most])
-    return f"{shown} +{len(names) - most}" if len(names) > most else shown or "none"
+def _few(names: Sequence[str]) -> str:
+    """One or two names whole, of more the first and how many follow: the column is narrow."""
+    return f"{names[0]} +{len(names) - 1}" if len(names) > 2 else ", ".join(names) or "none"

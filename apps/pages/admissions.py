@@ -155,7 +155,7 @@ def _asked(row: AdmissionRequest) -> SafeString:
 def _state(row: AdmissionRequest) -> SafeString:
     by = f"by {row.decided_by}" if row.decided_by else ""
     word = "Applied, overridden" if row.overridden else ""
-    return format_html('{} <span class="muted sm">{}</span>', state_mark(row.state, word), by)
+    return format_html('{} <span class="muted sm by">{}</span>', state_mark(row.state, word), by)
 
 
 def _columns(slug: str) -> list[Column]:

@@ -17,7 +17,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
-from apps.jobs.services import job_fail
+from apps.jobs.services import job_fail, job_start
 from apps.pages.admission_rows import change_words, split_sentence
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -209,7 +209,7 @@ def test_a_failed_preview_shows_what_the_job_says(admitter: Client, cluster: Clu
     answer = admitter.post(NEW, {"query": "third"})
     request = AdmissionRequest.objects.select_related("job").get()
     assert f'id="job-{request.job_id}"' in admitter.get(answer["Location"]).content.decode()
-    job_fail(request.job, {"code": "malformed", "message": "It cannot be read.", "faults": []})
+    job_fail(job_start(request.job_id), {"code": "malformed", "message": "It cannot be read.", "faults": []})
     told = text(admitter.get(answer["Location"]))
     assert "It cannot be read." in told
     assert "Preview again" in told
@@ -225,13 +225,13 @@ def test_a_document_is_registered_with_its_preview(admitter: Client, cluster: Cl
 
 
 def test_every_fault_of_a_document_is_told_and_the_text_kept(admitter: Client, cluster: Cluster) -> None:
-    inputs = [{"from": "nowhere", "selectivity": -1, "cycles_per_event": 10}]
+    inputs = [{"from": "nowhere", "selectivity": -1, "cycles_per_event": "many"}]
     document = json.dumps({"query": "third", "operators": [{"id": "work", "inputs": inputs}], "colour": "red"})
     answer = admitter.post(f"{NEW}?way=document", {"document": document})
     told = answer.content.decode()
     assert answer.status_code == 422
     for path in (
-        "document.operators[0].inputs[0].from",
+        "document.operators[0].inputs[0].cycles_per_event",
         "document.operators[0].inputs[0].selectivity",
         "document.colour",
     ):
