@@ -28,7 +28,7 @@ class ScopePermission(BasePermission):
         needed = needed_scope(request.method, view)
         if needed not in scopes_of(request.user, request.auth):
             who = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
-            raise Forbidden(f"{who} does not have the scope {needed!r}. {role_hint(needed)}", code="scope_missing")
+            raise Forbidden(f"{who} does not have the scope {str(needed)!r}. {role_hint(needed)}", code="scope_missing")
         return True
 
 

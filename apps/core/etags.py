@@ -28,7 +28,12 @@ class EtagMixin:
 
     GET answers 304 to a matching `If-None-Match`. PUT, PATCH and DELETE honour `If-Match` where it is sent (412 when
     the resource has moved); the comparison and the change are one transaction with the row locked.
+
+    A view with another address that shows something and changes it adds those actions to `etag_actions` and says in
+    `shown_for_etag` what a GET there shows.
     """
+
+    etag_actions = frozenset({"retrieve", "update", "partial_update"})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
@@ -41,26 +46,27 @@ class EtagMixin:
         if self._is_guarded(self.request):
             found.refresh_from_db(from_queryset=type(found)._base_manager.select_for_update(no_key=True))
             given = parse_etags(self.request.headers["If-Match"])
-            if given != ["*"] and self._current_etag(found) not in given:
+            if given != ["*"] and etag_of(self.shown_for_etag(found)) not in given:
                 raise PreconditionFailed("It has been changed since you read it. Read it again and repeat the change.")
         return found
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         response = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]
-        action = getattr(self, "action", None)
-        if response.status_code == 200 and action in {"retrieve", "update", "partial_update"}:
+        if response.status_code == 200 and getattr(self, "action", None) in self.etag_actions:
             response["ETag"] = etag_of(response.data)
-            if action == "retrieve" and response["ETag"] in parse_etags(request.headers.get("If-None-Match", "")):
+            if request.method in {"GET", "HEAD"} and response["ETag"] in parse_etags(
+                request.headers.get("If-None-Match", "")
+            ):
                 response.status_code, response.data = 304, None
         return response
 
     def _is_guarded(self, request: Request) -> bool:
         return request.method in _UNSAFE and "If-Match" in request.headers
 
-    def _current_etag(self, found: Any) -> str:
-        """Of the representation that a GET would show, whichever serializer this action itself uses."""
+    def shown_for_etag(self, found: Any) -> Any:
+        """What a GET of this address would show, whichever serializer the action itself uses."""
         action, self.action = self.action, "retrieve"
         try:
-            return etag_of(self.get_serializer(found).data)  # type: ignore[attr-defined]
+            return self.get_serializer(found).data  # type: ignore[attr-defined]
         finally:
             self.action = action

@@ -12,6 +12,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 
 from apps.core.errors import Malformed
+from apps.core.parameters import whole_number
 
 __all__ = ["CursorPagination"]
 
@@ -29,10 +30,7 @@ class CursorPagination(pagination.CursorPagination):
         text = request.query_params.get(self.page_size_query_param)
         if text is None:
             return self.page_size
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= self.max_page_size):
-            message = f"{text!r} is not a whole number from 1 to {self.max_page_size}"
-            raise Malformed(f"page_size: {message}.", [("page_size", message)])
-        return int(text)
+        return whole_number(text, self.page_size_query_param, 1, self.max_page_size)
 
     def paginate_queryset(self, queryset: QuerySet, request: Request, view: Any = None) -> list[Any] | None:
         try:

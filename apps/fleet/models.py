@@ -10,6 +10,7 @@ from apps.fleet.choices import Evidence, NodeState
 
 __all__ = ["SLUG", "Cluster", "Link", "Node", "NodePool"]
 
+MAX_CORES = 1024  # each is a server of the models
 SLUG = RegexValidator(
     r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z",
     "Use 1 to 64 of a-z, 0-9, dot, dash and underscore; begin and end with a letter or digit.",
@@ -66,7 +67,7 @@ class NodePool(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pools")
     name = models.CharField(max_length=64, validators=[SLUG])
     capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
-    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
     memory_bytes = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     price_per_hour = models.DecimalField(
         max_digits=10, decimal_places=4, null=True, blank=True, validators=[MinValueValidator(0)]
@@ -89,7 +90,7 @@ class Node(models.Model):
     pool = models.ForeignKey(NodePool, on_delete=models.PROTECT, related_name="nodes")
     name = models.CharField(max_length=64, validators=[SLUG])
     capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
-    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
     state = models.CharField(max_length=10, choices=NodeState.choices, default=NodeState.ACTIVE)
     evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
     calibrated_at = models.DateTimeField(null=True, blank=True)

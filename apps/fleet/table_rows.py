@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -147,8 +146,8 @@ class Cells:
         value = self.given.get(name)
         if isinstance(value, str):
             try:
-                value = json.loads(value)
-            except ValueError:
+                value = strict_json(value.encode())
+            except Malformed:
                 value = value or None
         if value is not None and not isinstance(value, Mapping):
             self._fault(name, 'an object of texts such as {"rack": "r7"}')

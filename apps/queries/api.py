@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Model
@@ -15,6 +16,7 @@ from rest_framework.views import APIView
 
 from apps.core.api import ApiMixin
 from apps.core.errors import Malformed
+from apps.core.parameters import whole_number
 from apps.fleet.api import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.queries import services
@@ -43,6 +45,7 @@ from apps.queries.serializers import (
 
 __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
 
+_MOST_VERSIONS = 10**9 - 1
 _VERSION = OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest.")
 _POINTS = OpenApiParameter("points", int, description="At most so many points, 1 to 5000.", default=500)
 
@@ -57,9 +60,16 @@ class QueryViewSet(ServiceViewSet):
     service_update = staticmethod(services.query_update)
     service_delete = staticmethod(services.query_delete)
     scopes = {"put_statistics": "ingest"}
+    etag_actions = ApiMixin.etag_actions | {"statistics", "put_statistics"}
 
     def get_queryset(self) -> Any:
         return queries_listed()
+
+    def shown_for_etag(self, found: Any) -> Any:
+        if self.action != "put_statistics":
+            return super().shown_for_etag(found)
+        data = self.request.data
+        return _statistics(_version(found, data.get("version") if isinstance(data, Mapping) else None))
 
     def get_serializer_class(self) -> type:
         return QuerySerializer if self.action == "list" else QueryDetailSerializer
@@ -164,11 +174,8 @@ class ArrivalViewSet(
     @action(detail=True, methods=["get"])
     def series(self, request: Request, pk: str | None = None) -> Response:
         """The rate over time, downsampled: mean and highest events/s of each part."""
-        text = request.query_params.get("points", "500")
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 5000):
-            message = f"points is {text!r}; allowed: a whole number from 1 to 5000"
-            raise Malformed(f"{message}.", [("points", message)])
-        return Response(arrivals_chart(self.get_object(), int(text)))
+        points = whole_number(request.query_params.get("points", "500"), "points", 1, 5000)
+        return Response(arrivals_chart(self.get_object(), points))
 
 
 class ClusterDocumentView(ApiMixin, APIView):
@@ -192,9 +199,7 @@ class ClusterDocumentView(ApiMixin, APIView):
 def _version(query: Query, number: Any) -> QueryVersion:
     if number is None:
         return version_current(query)
-    if not str(number).isdigit():
-        raise Malformed(f"version is {number!r}; allowed: a whole number.", [("version", "allowed: a whole number")])
-    return version_numbered(query, int(number))
+    return version_numbered(query, whole_number(str(number), "version", 1, _MOST_VERSIONS))
 
 
 def _statistics(version: QueryVersion) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from engine.export import operator_document
 __all__ = ["body_of", "body_parse", "evidence_of", "latest_version", "operators_store", "with_operators"]
 
 MOST_EVENTS = 10**15
+_MOST_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _NAME_LENGTH = 120
 _KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "expression")
 
@@ -89,6 +90,9 @@ def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
     if operator.evidence and operator.evidence.events > MOST_EVENTS:
         message = f"events is {operator.evidence.events:g}; allowed: at most {MOST_EVENTS:g}"
         faults.append(Fault(f"{path}.evidence.events", message))
+    if operator.evidence and (operator.evidence.age_s or 0) > _MOST_AGE_S:
+        message = f"age_s is {operator.evidence.age_s:g}; allowed: at most {_MOST_AGE_S:g}"
+        faults.append(Fault(f"{path}.evidence.age_s", message))
     if operator.query not in (None, query):
         faults.append(Fault(f"{path}.query", f"query is {operator.query!r}; allowed: {query!r} or nothing"))
     return faults

@@ -153,7 +153,7 @@ def read_trace(
         message = f"the values of column {time_column!r} are not times of one known format"
         raise Malformed(f"time_column: {message}.", [("time_column", message)])
     times, bad = _parsed(cells[0], parser_of(time_format, zone_of(time_zone)))
-    found.add(lines, bad, time_column, cells[0], f"is not a time ({time_format})")
+    found.add(lines, bad, time_column, cells[0], f"is not a time ({time_format}) of the years 1900 to 5137")
     counts = None
     if count_column is not None:
         counts, bad_counts = _parsed(cells[1], _count)

@@ -22,6 +22,7 @@ from engine.tables import POSITIVE, STATISTIC
 
 __all__ = ["query_announce", "query_create", "query_delete", "query_update", "query_version_create"]
 
+_DESCRIPTION_LENGTH = 10_000  # lists show it, two hundred at a time
 _STATISTICS = ("selectivity", "cycles_per_event", "model", "evidence", "events", "measured_at", "batches")
 
 
@@ -68,7 +69,7 @@ def query_create(
     faults: list[Fault] = []
     operators = _collected(faults, lambda: body_parse(cluster, body, query=name, path=path))
     _collected(faults, lambda: _set_objective(query, objective))
-    _collected(faults, lambda: check_row(query))
+    _collected(faults, lambda: check_row(query, _long(query)))
     if faults or operators is None:
         raise _malformed(faults)
     check_free(cluster.queries.all(), query, name=name)
@@ -115,7 +116,7 @@ def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
         setattr(query, name, value)
     if objective is not ...:
         _collected(faults, lambda: _set_objective(query, objective))
-    _collected(faults, lambda: check_row(query))
+    _collected(faults, lambda: check_row(query, _long(query)))
     if faults:
         raise _malformed(faults)
     check_free(query.cluster.queries.all(), query, name=query.name)
@@ -149,6 +150,12 @@ def _store_version(
     version.save()
     operators_store(version, operators)
     return version
+
+
+def _long(query: Query) -> list[Fault]:
+    length = len(query.description)
+    message = f"description has {length} characters; allowed: {_DESCRIPTION_LENGTH}"
+    return [Fault("description", message)] if length > _DESCRIPTION_LENGTH else []
 
 
 def _carry(old: QueryVersion, new: QueryVersion) -> None:

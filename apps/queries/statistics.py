@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
@@ -20,6 +21,7 @@ from engine.tables import BATCH, ID, NOT_NEGATIVE
 
 __all__ = ["statistics_of", "statistics_update"]
 
+_FIRST_MEASURED = datetime(1970, 1, 1, tzinfo=UTC)
 _ENTRY = Table(
     "a statistic",
     Field("operator", ID, required=True),
@@ -135,11 +137,13 @@ def _assign(
     batches = record.get("batches")
     if batches is not None:
         entry.batches = list(batches)
-        events = sum(batch["events"] for batch in batches)
+        events, outputs, cycles = (sum(batch[name] for batch in batches) for name in ("events", "outputs", "cycles"))
+        if not math.isfinite(events + outputs + cycles):
+            faults.append(EngineFault(f"{path}.batches", "the batches add up to more than a number can hold"))
+            return
         entry.events = round(events)
         if events > 0:
-            entry.selectivity = sum(batch["outputs"] for batch in batches) / events
-            entry.cycles_per_event = sum(batch["cycles"] for batch in batches) / events
+            entry.selectivity, entry.cycles_per_event = outputs / events, cycles / events
     for name in ("selectivity", "cycles_per_event", "events"):
         if name in record:
             setattr(entry, name, record[name])
@@ -156,8 +160,8 @@ def _moment(text: str | None, path: str, faults: list[EngineFault], now: datetim
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None or moment > now:
-        allowed = "a past ISO 8601 time with its zone, such as 2026-03-01T09:30:00Z"
+    if moment is None or moment.tzinfo is None or not _FIRST_MEASURED < moment <= now:
+        allowed = "a past ISO 8601 time with its zone, from 1970 on, such as 2026-03-01T09:30:00Z"
         faults.append(EngineFault(f"{path}.measured_at", f"measured_at is {text!r}; allowed: {allowed}"))
         return now
     return moment

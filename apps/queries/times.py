@@ -22,7 +22,8 @@ TIME_FORMATS: dict[str, str] = {
 NUMBER_FORMATS = frozenset(_PER_SECOND)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - for the difference of two times without a zone, which is fast
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-_END_S = 253_402_300_800.0  # the year 10000
+# Beyond these years sums of two times leave the calendar; what is later is rather a number of milliseconds.
+_FIRST_S, _END_S = -2_208_988_800.0, 1e11  # 1900 and 5138
 _DIGITS = re.compile(r"\s*\d+(\.\d*)?\s*\Z")
 
 
@@ -75,11 +76,14 @@ def parser_of(time_format: str, zone: tzinfo) -> Callable[[str], float]:
 
     def parse(cell: str) -> float:
         moment = datetime.fromisoformat(cell.strip())
-        if moment.tzinfo is not None:
-            return (moment - _EPOCH_UTC).total_seconds()
-        if utc:
-            return (moment - _EPOCH).total_seconds()
-        return (moment.replace(tzinfo=zone) - _EPOCH_UTC).total_seconds()
+        if moment.tzinfo is None and utc:
+            seconds = (moment - _EPOCH).total_seconds()
+        else:
+            zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+            seconds = (zoned - _EPOCH_UTC).total_seconds()
+        if not _FIRST_S <= seconds < _END_S:
+            raise ValueError(cell)
+        return seconds
 
     return parse
 

@@ -56,6 +56,20 @@ def test_the_grid_is_fixed_while_there_are_arrivals() -> None:
     assert services.cluster_update(cluster=cluster, subinterval_s=2.0).slices == 8
 
 
+@pytest.mark.parametrize("labels", [r'{""a"": ""\u0000""}', "[" * 50_000, '{""a"": NaN}'])
+def test_labels_that_cannot_be_kept_are_a_fault_of_their_cell(labels: str) -> None:
+    cluster = make_cluster()
+    with pytest.raises(Malformed) as error:
+        tables.nodes_import(cluster=cluster, table=f'name,pool,labels\nn9,std,"{labels}"\n')
+    assert paths(error) == ["rows[0].labels"] and cluster.nodes.count() == 2
+
+
+def test_a_node_has_a_bounded_number_of_cores() -> None:
+    cluster = make_cluster()
+    with pytest.raises(Malformed, match="1024"):
+        services.node_update(node=node_named(cluster, "n1"), cores=1025)
+
+
 def test_what_another_changed_meanwhile_stays() -> None:
     cluster = make_cluster()
     node, link = (

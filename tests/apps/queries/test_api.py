@@ -106,6 +106,26 @@ def test_statistics_over_rest(api: APIClient, api_of: Any) -> None:
     assert api_of("operator", scopes=["read", "ingest"]).put(url, told, format="json").status_code == 200
 
 
+def test_statistics_that_another_refined_meanwhile_are_not_overwritten(api: APIClient) -> None:
+    url = f"/api/v1/queries/{make_query(make_cluster()).pk}/statistics"
+    told = {"statistics": [{"operator": "parse", "selectivity": 0.7}]}
+    seen = api.get(url)["ETag"]
+    assert api.get(url, headers={"If-None-Match": seen}).status_code == 304
+    first = api.put(url, told, format="json", headers={"If-Match": seen})
+    assert first.status_code == 200 and first["ETag"] == api.get(url)["ETag"] != seen
+    again = {"version": 1, "statistics": [{"operator": "parse", "selectivity": 0.1}]}
+    assert api.put(url, again, format="json", headers={"If-Match": seen}).status_code == 412
+    assert api.get(url).json() == first.json()
+    assert api.put(url, again, format="json", headers={"If-Match": first["ETag"]}).status_code == 200
+    assert api.put(url, [], format="json", headers={"If-Match": seen}).status_code == 412
+
+
+@pytest.mark.parametrize("version", ["²", "-1", "0", "٣", "1" * 5000, ""])
+def test_a_version_is_a_number(api: APIClient, version: str) -> None:
+    found = api.get(f"/api/v1/queries/{make_query(make_cluster()).pk}/statistics", {"version": version})
+    assert found.status_code == 400 and paths(found) == {"version"}
+
+
 def test_a_query_is_stopped_over_rest(api: APIClient) -> None:
     query = start(make_query(make_cluster()))
     url = f"/api/v1/queries/{query.pk}"

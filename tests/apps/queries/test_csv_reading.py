@@ -101,6 +101,16 @@ def test_formats_of_times(cell: str, time_format: str, seconds: float) -> None:
     assert reading.trace.times_s[0] == pytest.approx(seconds, abs=2e-6)
 
 
+@pytest.mark.parametrize(
+    "cell", ["0001-01-01T00:00:00+14:00", "9999-12-31 23:59:59", "5138-11-17", "1899-12-31T23:59:59Z"]
+)
+def test_times_at_the_edges_of_the_calendar_are_lines_in_error(cell: str) -> None:
+    reading = read(f"t,n\n1900-01-01,1\n5137-12-31,1\n{cell},1\n", time_column="t", count_column="n", time_format="iso")
+    assert [(problem.line, problem.column) for problem in reading.problems] == [(4, "t")]
+    found = look("t,n\n1900-01-01,1\n5137-12-31,1\n")
+    assert found.ends_at is not None and found.starts_at == "1900-01-01T00:00:00Z"
+
+
 def test_times_without_a_zone_are_read_in_the_given_one() -> None:
     text = "t\n2026-01-15 12:00:00\n2026-07-15 12:00:00\n2026-07-15 12:00:00Z\n"
     reading = read(text, time_column="t", time_zone="Europe/Berlin")

@@ -438,6 +438,35 @@ def gzip_of(text: str) -> bytes:
     return out.getvalue()
 
 
+# -- numbers beyond what can be stored
+
+
+def test_batches_that_add_up_beyond_numbers_are_refused() -> None:
+    query = make_query(make_cluster())
+    huge = {"events": 1e308, "outputs": 1.0, "cycles": 1.0}
+    told = [{"operator": "parse", "batches": [huge, huge], "measured_at": "0001-01-01T00:00:00+14:00"}]
+    with pytest.raises(Malformed) as error:
+        services.statistics_update(version=query.versions.get(), statistics=told)
+    assert paths(error) == {"statistics[0].batches"}
+    told[0].pop("batches")
+    with pytest.raises(Malformed, match="from 1970 on"):
+        services.statistics_update(version=query.versions.get(), statistics=told)
+
+
+def test_evidence_from_before_the_calendar_is_refused() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    with pytest.raises(Malformed) as error:
+        make_query(cluster, body=body_with(evidence={"kind": "measured", "events": 5, "age_s": 1e300}))
+    assert paths(error) == {"operators[0].evidence.age_s"}
+
+
+def test_a_description_has_a_bounded_length() -> None:
+    query = make_query(make_cluster())
+    with pytest.raises(Malformed, match="10000"):
+        services.query_update(query=query, description="x" * 10_001)
+
+
 # -- at the same time
 
 
