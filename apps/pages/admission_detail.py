@@ -11,16 +11,15 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.accounts.choices import Scope
 from apps.accounts.models import User
-from apps.accounts.permissions import role_hint
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.queueing import patience_ends_at
-from apps.admission.selectors import Standing, admission_standing, admissions_visible, queue_of
+from apps.admission.selectors import admissions_visible, queue_of
 from apps.core.errors import Missing, SluiceError
 from apps.fleet.models import Cluster
 from apps.pages import admission_rows as rows
+from apps.pages.admission_powers import Powers
 from apps.pages.base import ClusterPage
 from apps.pages.query_detail import statistic_words
 from apps.queries.choices import QueryState
@@ -63,7 +62,7 @@ class AdmissionPage(RequestPage):
         return self.shown(self.found(pk))
 
 
-class AdmissionDetail:
+class AdmissionDetail(Powers):
     """What the page shows; every property is computed when the template asks for it."""
 
     def __init__(self, request: AdmissionRequest, user: User, cluster: Cluster) -> None:
@@ -71,10 +70,6 @@ class AdmissionDetail:
         self.user = user
         self.cluster = cluster
         self.decision: Mapping[str, Any] = request.result or {}
-
-    @cached_property
-    def standing(self) -> Standing:
-        return admission_standing(self.request)
 
     @property
     def topic(self) -> str:
@@ -239,62 +234,7 @@ class AdmissionDetail:
     def gives_up_at(self) -> SafeString:
         return time_tag(patience_ends_at(self.request), relative=False)
 
-    # -- what can be done
-
-    @property
-    def can_preview(self) -> bool:
-        return Scope.OPERATE in self.user.scopes
-
-    @property
-    def can_decide(self) -> bool:
-        return Scope.ADMIT in self.user.scopes
-
-    @property
-    def is_undecided(self) -> bool:
-        """A preview or a review that somebody has to act on."""
-        return self.request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING}
-
-    @property
-    def is_open(self) -> bool:
-        return self.is_undecided or self.request.state in {AdmissionState.QUEUED, AdmissionState.ESTIMATING}
-
-    @property
-    def can_act(self) -> bool:
-        """Whether the main button works: Apply, Queue or Approve."""
-        return self.can_decide and (self.standing.can_apply or self.standing.can_approve)
-
-    @property
-    def can_override(self) -> bool:
-        return self.can_decide and self.standing.can_override
-
-    @property
-    def can_ask_again(self) -> bool:
-        closed = {AdmissionState.ESTIMATING, AdmissionState.APPLIED, AdmissionState.QUEUED}
-        return self.can_preview and self.request.state not in closed
-
-    @property
-    def can_ask_review(self) -> bool:
-        needed = self.request.verdict in {Verdict.REVIEW, Verdict.REJECT}
-        return self.can_preview and needed and self.request.state == AdmissionState.PREVIEW
-
-    @property
-    def verb(self) -> str:
-        """What the main button does."""
-        return {Verdict.QUEUE: "Queue", Verdict.REVIEW: "Approve"}.get(Verdict(self.request.verdict), "Apply")
-
-    @property
-    def why_off(self) -> str:
-        """Why the main button is off, in a sentence that stands on the page; empty if it is on."""
-        if not self.is_undecided or self.can_act:
-            return ""
-        if self.standing.is_stale or self.standing.is_expired:
-            return f"{self.verb} is off: the preview no longer speaks of the cluster as it is. Preview it again."
-        if self.request.verdict == Verdict.REJECT:
-            pick = "Pick a choice below and preview it" if self.choices else "No choice would pass: change the query"
-            review = ", or ask for a review" if self.request.state == AdmissionState.PREVIEW else ""
-            return f"Apply is off while the verdict is reject. {pick}{review}."
-        role = self.user.get_role_display()
-        return f"{self.verb} is off: your role ({role}) may not decide. {role_hint(Scope.ADMIT)}"
+    # -- the calls behind the page
 
     @property
     def rest_body(self) -> dict[str, Any]:
