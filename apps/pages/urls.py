@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from apps.pages import clusters, fleet, fleet_rows, helppage, jobs, overview, people, search
+from apps.pages import clusters, fleet, fleet_rows, guides, helppage, jobs, overview, people, search
 
 app_name = "pages"
 
@@ -44,5 +44,6 @@ urlpatterns = [
     path("settings/people/", people.PeoplePage.as_view(), name="people"),
     path("settings/people/<int:pk>/", people.PersonChange.as_view(), name="person-change"),
     path("help/", helppage.HelpPage.as_view(), name="help"),
+    path("help/docs/<path:path>", guides.GuidePage.as_view(), name="guide"),
     path("help/api/", helppage.ApiPage.as_view(), name="api"),
 ]
