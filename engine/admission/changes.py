@@ -5,7 +5,7 @@ Every change is a small JSON object, so that a page, a REST client or a job can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from engine.candidate import Candidate
@@ -71,9 +71,14 @@ def _identity(change: Change) -> tuple[Any, ...]:
 
 
 def read_changes(
-    items: Any, running: Deployment, candidate: Candidate, *, may_move_neighbours: bool = True
+    items: Any,
+    running: Deployment,
+    candidate: Candidate,
+    *,
+    may_move_neighbours: bool = True,
+    closed_nodes: Collection[str] = (),
 ) -> tuple[Change, ...]:
-    """Check changes against what they refer to.
+    """Check changes against what they refer to; nothing moves to `closed_nodes`, which take nothing new.
 
     Raises
     ------
@@ -84,7 +89,7 @@ def read_changes(
     if not isinstance(items, (list, tuple)):
         raise DocumentError([Fault("changes", f"changes is {show(items)}; allowed: a list")], "list of changes")
     read = [_read(item, f"changes[{i}]", i, faults) for i, item in enumerate(items)]
-    checker = _Checker(running, candidate, may_move_neighbours, faults)
+    checker = _Checker(running, candidate, may_move_neighbours, closed_nodes, faults)
     for i, change in enumerate(read):
         if change is not None and change["kind"] == "add_node":
             checker.node(change, f"changes[{i}]")
@@ -111,8 +116,16 @@ def _read(item: Any, path: str, index: int, faults: list[Fault]) -> Change | Non
 class _Checker:
     """Rules that reach across a change: names, ranges, and nothing said twice."""
 
-    def __init__(self, running: Deployment, candidate: Candidate, may_move: bool, faults: list[Fault]) -> None:
-        self.running, self.candidate, self.may_move, self.faults = running, candidate, may_move, faults
+    def __init__(
+        self,
+        running: Deployment,
+        candidate: Candidate,
+        may_move: bool,
+        closed: Collection[str],
+        faults: list[Fault],
+    ) -> None:
+        self.running, self.candidate, self.faults = running, candidate, faults
+        self.may_move, self.closed = may_move, closed
         self.cores = {node.id: node.cores for node in running.nodes}
         self.own = {operator.id for operator in candidate.operators}
         self.seen: set[tuple[Any, ...]] = set()
@@ -167,9 +180,21 @@ class _Checker:
             self.fault(f"{path}.operator", f"operator is {name!r}; the policy leaves running queries where they are")
         if node not in self.cores:
             self.unknown(f"{path}.node", node, "node", list(self.cores))
+        elif why := self._closed_to(name, node):
+            self.fault(f"{path}.node", f"node is {node!r}; {why}")
         elif change["core"] >= self.cores[node]:
             allowed = f"a number from 0 to {self.cores[node] - 1} on node {node!r}"
             self.fault(f"{path}.core", f"core is {change['core']}; allowed: {allowed}")
+
+    def _closed_to(self, operator: str, node: str) -> str:
+        """Why an operator may not go to a node; empty if it may."""
+        limits = self.running.constraints
+        pin = limits.pin.get(operator, node)
+        if node in self.closed:
+            return "it takes nothing new"
+        if pin != node:
+            return f"operator {operator!r} is pinned to {pin!r}"
+        return f"it is forbidden to operator {operator!r}" if node in limits.forbid.get(operator, ()) else ""
 
     def _start_at(self, change: Change, path: str) -> None:
         if change["p"] > self.running.subintervals:

@@ -17,6 +17,7 @@ from engine.admission.reasons import Reason, reasons_of
 from engine.admission.scenario import Question, Scenario, node_capacity_cps, scenario_of
 from engine.admission.search import Search, Settled, passes
 from engine.admission.words import against, counted, load, percent, seconds, seconds_of, statistic_words
+from engine.deployment import Deployment, Replica
 
 __all__ = ["Choice", "choices_of", "next_objective", "verdict_of"]
 
@@ -131,18 +132,21 @@ def _own(question: Question, settled: Settled) -> str:
 def _move_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
     move = new[0]
     running = question.running
-    was = None
-    if move["operator"] in running.operator_index:
-        operator = running.operators[running.operator_index[move["operator"]]]
-        was = operator.replicas[0].node if operator.replicas else None
-        state = operator.state_bytes
-    else:
-        state = None
-    peak = settled.evaluation.node_peaks()[move["node"]]
-    name, node = move["operator"], move["node"]
-    title = f"Move {name} from {was} to {node}" if was else f"Place {name} on {node}"
+    name, deployment = move["operator"], settled.scenario.deployment
+    core = _core(deployment, Replica(move["node"], move["core"]))
+    title, state = f"Place {name} on {core}", None
+    if name in running.operator_index:
+        operator = running.operators[running.operator_index[name]]
+        title, state = f"Move {name} from {_core(deployment, operator.replicas[0])} to {core}", operator.state_bytes
+    peak = settled.evaluation.peaks[core]
     moving = f" It moves {state / 1e6:.3g}\u00a0MB of state." if state else ""
-    return title, f"{move['node']} goes to {load(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
+    return title, f"{core} goes to {load(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
+
+
+def _core(deployment: Deployment, place: Replica) -> str:
+    """The name of the server that a replica is on."""
+    node = deployment.node_index[place.node]
+    return next(s.name for s in deployment.servers if s.node == node and s.core == place.core)
 
 
 def _place_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from engine.admission.scenario import Question, Scenario, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import Search, Settled, passes
 from engine.admission.starts import first_start
-from engine.admission.words import against, statistic_words
+from engine.admission.words import against, listed, statistic_words
 from engine.deployment import Deployment
 from engine.errors import InfeasibleError
 
@@ -94,7 +94,9 @@ def decide(
     """
     rules = policy or Policy()
     read = candidate if isinstance(candidate, Candidate) else read_candidate(candidate, running)
-    applied = read_changes(changes, running, read, may_move_neighbours=rules.may_move_neighbours)
+    applied = read_changes(
+        changes, running, read, may_move_neighbours=rules.may_move_neighbours, closed_nodes=rules.closed_nodes
+    )
     question = Question(running, read, rules, mace_every)
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
@@ -223,11 +225,15 @@ def _headline(
         rank = {"neighbour_breached": 0, "objective_breached": 1}
         bad = sorted((reason for reason in reasons if reason.severity == "bad"), key=lambda r: rank.get(r.code, 2))
         first = bad[0]
-        more = sum(reason.code in rank for reason in bad) - 1
-        others = f" ({more} more would miss theirs)" if more > 0 else ""
-        return first.message + others
+        others = [reason.id for reason in bad[1:] if reason.code in rank]
+        theirs = "its own" if len(others) == 1 else "theirs"
+        return first.message + (f"; {listed(others)} would miss {theirs} too" if others else "")
     if verdict == "review":
         return next(reason.message for reason in reasons if reason.review)
+    over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
+    if over:
+        late = f"{listed(over)} {'misses its' if len(over) == 1 else 'miss their'} objective with or without it"
+        return f"{name} may run: its {statistic_words(own.statistic)} would be {against(own)}; {late}"
     if own.bound_s is None:
         return f"Every objective holds with {name}: its {statistic_words(own.statistic)} would be {against(own)}"
     changed = " with the changes" if verdict == "admit_with_changes" else ""

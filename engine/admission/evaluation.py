@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from engine.admission.margins import Margins
-from engine.admission.scenario import Question, Scenario
+from engine.admission.scenario import Question, Scenario, party_of
 from engine.deployment import Constraints, Deployment
 from engine.estimation import Alarm, estimate
 from engine.mace import Mace, mace
@@ -85,6 +85,12 @@ class Evaluation:
         return found
 
 
+# What runs is the same for all who ask one after the other, and for the choices of a decision that are looked at next.
+# A process keeps the evaluations of the last few, by their digest.
+_KEPT = 4
+_before: dict[tuple[str, int], Evaluation] = {}
+
+
 class Evaluator:
     """Runs the models for one question, and remembers what runs now."""
 
@@ -94,7 +100,13 @@ class Evaluator:
     @cached_property
     def before(self) -> Evaluation:
         """What runs now."""
-        return self._evaluate(self.question.running, self.question.running.queries, {})
+        running = self.question.running
+        key = (running.digest, self.question.mace_every)
+        found = _before.pop(key, None) or self._evaluate(running, running.queries, {})
+        _before[key] = found  # the newest last
+        for old in list(_before)[:-_KEPT]:
+            _before.pop(old, None)
+        return found
 
     def full(self, scenario: Scenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """A scenario in full, with intervals; without them if `goes_on` says no to the estimates alone."""
@@ -154,14 +166,13 @@ def related_queries(after: Deployment, before: Deployment, touched: Collection[s
             if link.bandwidth_bytes_s is not None:
                 groups.join(("node", link.source), ("node", link.target))
         for operator in deployment.operators:
-            own = ("query", operator.query or f"\0{operator.id}")
+            own = ("query", party_of(operator))
             for replica in operator.replicas:
                 groups.join(own, ("node", replica.node))
             for entry in operator.inputs:
                 i = deployment.operator_index.get(entry.source)
                 if i is not None:
-                    upstream = deployment.operators[i]
-                    groups.join(own, ("query", upstream.query or f"\0{upstream.id}"))
+                    groups.join(own, ("query", party_of(deployment.operators[i])))
     roots = {groups.root(("query", query)) for query in touched}
     return tuple(query for query in after.queries if groups.root(("query", query)) in roots)
 
@@ -195,4 +206,3 @@ def restricted(deployment: Deployment, queries: Collection[str]) -> Deployment:
         constraints=Constraints(),
         plans={},
     )
-

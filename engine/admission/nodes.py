@@ -1,4 +1,4 @@
-"""Search: the least capacity of new nodes with which the candidate passes, placed again."""
+"""Search: the least capacity of new nodes with which the candidate passes, placed again and using all of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from engine.admission.changes import Change, joined
 from engine.admission.scenario import core_capacity_cps, largest_node, scenario_of
@@ -28,20 +29,35 @@ def least_capacity(search: Search) -> Settled | None:
     full = core_capacity_cps(like)
     names = _new_names(search)
 
+    @cache
     def one(spared: int) -> list[Change]:
         # Counted in parts that are spared, so that more of it is harder, as in the other searches.
         return _with_moves(search, [_node(names[0], like, full * (_PARTS - spared) / _PARTS)])
 
-    if search.mace_passes(one(0)) or search.flow_passes(one(0)):
-        guess = largest(0, _PARTS - 1, lambda spared: search.mace_passes(one(spared))) or 0
-        found = gallop(guess, 0, _PARTS - 1, lambda spared: search.flow_passes(one(spared)), search.budget + 2)
-        settled = None if found is None else search.first_settled(one(spared) for spared in _less(found))
+    def by_mace(spared: int) -> bool:
+        return _is_used(search, one(spared)) and search.mace_passes(one(spared))
+
+    def by_flow(spared: int) -> bool:
+        return _is_used(search, one(spared)) and search.flow_passes(one(spared))
+
+    if by_mace(0) or by_flow(0):
+        guess = largest(0, _PARTS - 1, by_mace) or 0
+        found = gallop(guess, 0, _PARTS - 1, by_flow, search.budget + 2)
+        capacities = () if found is None else (one(spared) for spared in _less(found))
+        settled = search.first_settled(more for more in capacities if _is_used(search, more))
         if settled:
             return settled
     several = (
         _with_moves(search, [_node(name, like, full) for name in names[:count]]) for count in range(2, _MOST_NODES + 1)
     )
-    return search.first_settled(more for more in several if search.flow_passes(more))
+    return search.first_settled(more for more in several if _is_used(search, more) and search.flow_passes(more))
+
+
+def _is_used(search: Search, more: Sequence[Change]) -> bool:
+    """Whether the candidate would be on every new node: one that stays empty would cure nothing."""
+    scenario = search.scenario(more)
+    added = {change["id"] for change in more if change["kind"] == "add_node"}
+    return scenario is not None and added <= set(scenario.nodes_of(search.question.candidate.query))
 
 
 def _less(spared: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from engine.admission.search import Search, Settled, gallop, largest
 __all__ = ["largest_share"]
 
 _PARTS = 100  # shares are reported in hundredths
+_LEAST = 10  # below that the query would hardly run: no choice
 
 
 def largest_share(search: Search) -> Settled | None:
@@ -22,16 +23,16 @@ def largest_share(search: Search) -> Settled | None:
     def change(part: int) -> list[Change]:
         return [{"kind": "scale_rate", "query": query, "share": part / _PARTS}]
 
-    if most < 1:
+    if most < _LEAST:
         return None
-    guess = largest(1, most, lambda part: search.mace_passes(change(part))) or most // 2 + 1
-    found = gallop(guess, 1, most, lambda part: search.flow_passes(change(part)), search.budget + 2)
+    guess = largest(_LEAST, most, lambda part: search.mace_passes(change(part))) or (_LEAST + most) // 2
+    found = gallop(guess, _LEAST, most, lambda part: search.flow_passes(change(part)), search.budget + 2)
     return None if found is None else search.first_settled(change(part) for part in _down(found))
 
 
 def _down(part: int) -> Iterator[int]:
     """`part`, and less of it in steps that double."""
     step = 1
-    while part >= 1:
+    while part >= _LEAST:
         yield part
         part, step = part - step, step * 2

@@ -90,6 +90,9 @@ def _objectives(question: Question, scenario: Scenario, before: Evaluation, afte
     elif own.state == "at_risk":
         message = f"{name} may miss its objective: {_up_to(own)}"
         yield _about("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
+    elif own.bound_s < own.resolution_s:
+        message = f"The objective of {name} is finer than an estimate can tell: it would be {against(own)}"
+        yield _about("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
         if reason:
@@ -111,7 +114,7 @@ def _neighbour(question: Question, scenario: Scenario, was: Outcome, after: Eval
         message = f"{was.query} misses its objective already ({against(was)}) and {change}"
         return _about("neighbour_already_over", "info", now, message, question)
     if now.state == "at_risk":
-        news = was.state != "at_risk" or now.upper_s - was.upper_s > tolerance_s(now)
+        news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
         message = f"{was.query} {'may miss its objective' if news else 'is at risk already'}: {_up_to(now)}"
         review = news and question.policy.review_at_risk
         return _about("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
@@ -179,11 +182,12 @@ def _overloads(question: Question, scenario: Scenario, before: Evaluation, after
         if server.node is not None:
             kind, subject = "node", scenario.deployment.nodes[server.node].id
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
-            message = f"{name} would be overloaded: its mean load would go from {load(mean_was)[0]} to {load(mean)[0]}"
-            message += f" of its capacity, against {load(most)[0]}"
+            was, now, bound = load(mean_was, mean, most)
+            message = f"{name} would be overloaded: its mean load would go from {was} to {now} of its capacity"
+            message += f", against {bound}"
             yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
-            was, now = load(peak_was, peak)
+            was, now, _ = load(peak_was, peak, 1.0)
             message = f"{name} would be over its capacity at peak: its load would go from {was} to {now}"
             severity = "bad" if name in late else "info"
             yield Reason("node_overloaded", severity, kind, subject, message, 1.0, peak, "share", name)

@@ -14,7 +14,7 @@ from engine.deployment import Deployment, Link, Node, Objective, Operator, Repli
 from engine.elements import FloatArray, frozen_array
 from engine.placement.greedy import place
 
-__all__ = ["Question", "Scenario", "largest_node", "scenario_of"]
+__all__ = ["Question", "Scenario", "largest_node", "party_of", "scenario_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Scenario:
     altered : mapping
         Nodes asked for that could not be had, by operator of the candidate.
     touched : frozenset of str
-        Queries whose operators differ from what runs; always with the candidate.
+        Queries whose operators differ from what runs, as `party_of` names them; always with the candidate.
     start_p : int
         First subinterval (from 1) in which the candidate reads.
     """
@@ -99,9 +99,14 @@ def scenario_of(question: Question, changes: Sequence[Change] = ()) -> Scenario:
     whole = whole.with_placement(moves) if moves else whole
     placed = place(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
     whole = whole.with_placement(placed) if placed else whole
-    touched = {candidate.query} | {op.query for op in deployment.operators if op.id in moves and op.query}
+    touched = {candidate.query} | {party_of(op) for op in deployment.operators if op.id in moves}
     altered = {name: node for name, node in altered.items() if name not in moves}
     return Scenario(whole, tuple(changes), altered, frozenset(touched), start_p)
+
+
+def party_of(operator: Operator) -> str:
+    """The operator's query; an operator without one stands for itself, under a name that no query can have."""
+    return operator.query or f"\0{operator.id}"
 
 
 def largest_node(deployment: Deployment) -> Node | None:

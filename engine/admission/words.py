@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from engine.admission.evaluation import Outcome
 
@@ -23,11 +23,16 @@ def seconds(*values: float) -> tuple[str, ...]:
     >>> [text.replace("\u00a0", " ") for text in seconds(10.004, 10.0)]
     ['10.004 s', '10 s']
     """
+    return tuple(f"{text}{_UNBROKEN}s" for text in _told_apart(values, _plain))
+
+
+def _told_apart(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:
+    """`values` as `written` with as many extra digits as it takes for different ones to look different."""
     for extra in range(_MOST_DIGITS):
-        texts = tuple(_plain(value, extra) for value in values)
+        texts = tuple(written(value, extra) for value in values)
         if len(set(texts)) == len(set(values)):
             break
-    return tuple(f"{text}{_UNBROKEN}s" for text in texts)
+    return texts
 
 
 def _plain(value: float, extra: int) -> str:
@@ -63,8 +68,14 @@ def statistic_words(statistic: str) -> str:
 
 
 def load(*values: float) -> tuple[str, ...]:
-    """Shares of capacity with two decimals."""
-    return tuple(f"{value:.2f}" for value in values)
+    """Shares of capacity with two decimals, or as many as it takes to tell different values apart.
+
+    Examples
+    --------
+    >>> load(0.8, 1.1), load(0.9991, 1.0012), load(0.0, 1250.0)
+    (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
+    """
+    return _told_apart(values, lambda value, extra: f"{value:,.{2 + extra}f}")
 
 
 def percent(share: float) -> str:
