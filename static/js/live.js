@@ -39,7 +39,8 @@
     socket.addEventListener("open", () => {
       wait = FIRST_WAIT_MS;
       up();
-      if (connectedBefore) announce("*");
+      // work that ended between the page being made and the socket being open was announced to nobody
+      if (connectedBefore || document.querySelector("main progress")) announce("*");
       connectedBefore = true;
     });
     socket.addEventListener("message", event => {
