@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 from importlib.util import find_spec
 from pathlib import Path
 
 import dj_database_url
 
 from console.env import BASE_DIR, ENV
+from console.secret_key import kept_secret
 
 VAR_DIR = ENV.var_dir
-VAR_DIR.mkdir(parents=True, exist_ok=True)
+VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds sessions and what people uploaded
 
-
-def _local_secret() -> str:
-    """A key kept in the var directory, so that sessions outlive a restart of a single-machine installation."""
-    path = ENV.var_dir / "secret_key"
-    if not path.exists():
-        path.write_text(secrets.token_urlsafe(64))
-        path.chmod(0o600)
-    return path.read_text().strip()
-
-
-SECRET_KEY = ENV.secret_key or _local_secret()
+SECRET_KEY = ENV.secret_key or kept_secret(VAR_DIR / "secret_key")
 DEBUG = ENV.debug
 ALLOWED_HOSTS = ENV.allowed_hosts
 CSRF_TRUSTED_ORIGINS = ENV.trusted_origins
@@ -46,7 +36,6 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
-    "django.contrib.humanize",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "channels",
@@ -62,7 +51,7 @@ MIDDLEWARE = [
     "apps.core.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "apps.ui.middleware.ContentSecurityPolicyMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "apps.core.static.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -92,7 +81,8 @@ TEMPLATES = [
 
 # -- database: SQLite needs WAL, IMMEDIATE transactions and a time-out together to serve several writers
 if ENV.database_url:
-    DATABASES = {"default": dj_database_url.parse(ENV.database_url, conn_max_age=60, conn_health_checks=True)}
+    # closed after each request: under ASGI every request has a thread of its own, whose connection none would use again
+    DATABASES = {"default": dj_database_url.parse(ENV.database_url, conn_max_age=0)}
 else:
     DATABASES = {
         "default": {
@@ -157,6 +147,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "apps.core.problems.exception_handler",
     "DEFAULT_THROTTLE_CLASSES": ["apps.core.throttling.TokenRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"token": "1200/min"},
+    "NUM_PROXIES": 0,  # uvicorn has settled the address already, from proxies it trusts
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice API",
@@ -225,7 +216,12 @@ STATIC_ROOT.mkdir(exist_ok=True)
 # plotly.min.js comes from the wheel; found without importing the package, which takes half a second
 _PLOTLY = Path(find_spec("plotly").submodule_search_locations[0]) / "package_data"
 STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", _PLOTLY)]
-WHITENOISE_USE_FINDERS = True
+# what is collected is compressed as well, to a third; where nothing is (in tests, say) files come from their folders
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = DEBUG or not any(STATIC_ROOT.iterdir())
 
 LOGGING = {
     "version": 1,
