@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 
 from django.core.cache import cache
 
@@ -41,5 +42,7 @@ def attempts_clear(username: str, address: str) -> None:
 
 
 def _keys(username: str, address: str) -> tuple[str, str]:
-    name = hashlib.sha256(f"{username.lower()}\n{address}".encode()).hexdigest()[:32]
+    # as the login form reads it: blanks around a name or full-width letters must not buy further attempts
+    told = unicodedata.normalize("NFKC", username).strip().casefold()
+    name = hashlib.sha256(f"{told}\n{address}".encode()).hexdigest()[:32]
     return f"signin:{name}", f"signin-from:{hashlib.sha256(address.encode()).hexdigest()[:32]}"

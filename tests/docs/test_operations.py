@@ -101,6 +101,14 @@ def test_compose_knows_only_variables_that_exist_and_no_secret() -> None:
         assert "${POSTGRES_PASSWORD:?" in environment["DATABASE_URL"]
 
 
+def test_web_believes_addresses_from_its_own_network_alone() -> None:
+    trusted = next(word for word in _compose()["web"]["command"] if word.startswith("--forwarded-allow-ips="))
+    whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    (pool,) = whole["networks"]["default"]["ipam"]["config"]
+    assert trusted.removeprefix("--forwarded-allow-ips=") == pool["subnet"] and "*" not in trusted
+    assert "SLUICE_SUBNET" in pool["subnet"] and re.search(r":-([\d./]+)", pool["subnet"])[1] in PAGE
+
+
 def test_files_and_messages_that_the_page_names_exist() -> None:
     sources = "".join(path.read_text() for path in [ROOT / "sluice", *(ROOT / "launcher").glob("*.py")])
     for message in re.findall(r"^\| `(?:… )?([^`…]+?)\s?…?` \|", _section("Troubleshooting"), re.MULTILINE):

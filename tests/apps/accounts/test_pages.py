@@ -57,6 +57,13 @@ def test_failed_sign_ins_are_slowed_down(client: Client, user_of: Callable[..., 
     assert sign_in(client, REMOTE_ADDR="10.0.0.9").status_code == 302
 
 
+def test_a_name_written_otherwise_has_no_further_attempts(client: Client) -> None:
+    names = ["a-operator", " a-operator", "a-operator  ", "A-Operator", "\uff41-operator"]
+    assert len(names) == ALLOWED
+    assert [sign_in(client, username=name, password="wrong").status_code for name in names] == [422] * ALLOWED
+    assert sign_in(client).status_code == 429
+
+
 def test_one_address_cannot_try_many_names(client: Client) -> None:
     answers = [sign_in(client, username=f"user{number}").status_code for number in range(51)]
     assert answers == [422] * 50 + [429]

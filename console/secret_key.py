@@ -1,0 +1,29 @@
+"""The key of an installation that is given none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+__all__ = ["kept_secret"]
+
+
+def kept_secret(path: Path) -> str:
+    """The key in a file, made when missing, so that sessions outlive a restart.
+
+    It is written under another name, readable by its owner alone from the first moment, and appears whole: processes
+    that start together all read the key of the first one.
+    """
+    if not path.exists():
+        handle, made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_urlsafe(64))
+            with contextlib.suppress(FileExistsError):
+                os.link(made, path)
+        finally:
+            Path(made).unlink()
+    return path.read_text().strip()
