@@ -39,8 +39,10 @@
     socket.addEventListener("open", () => {
       wait = FIRST_WAIT_MS;
       up();
-      // work that ended between the page being made and the socket being open was announced to nobody
-      if (connectedBefore || document.querySelector("main progress")) announce("*");
+      // Work that was going on when the page was made may have ended, announced to nobody, before the socket was open.
+      // The navigation is made first: what it counts no more, the rest of the page has seen the end of.
+      const atWork = document.querySelector('.nav [data-go="j"] .n, main progress');
+      if (connectedBefore || atWork) announce("*");
       connectedBefore = true;
     });
     socket.addEventListener("message", event => {
