@@ -230,11 +230,11 @@ def _headline(
         return first.message + (f"; {listed(others)} would miss {theirs} too" if others else "")
     if verdict == "review":
         return next(reason.message for reason in reasons if reason.review)
+    changed = " with the changes" if verdict == "admit_with_changes" else ""
     over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
     if over:
         late = f"{listed(over)} {'misses its' if len(over) == 1 else 'miss their'} objective with or without it"
-        return f"{name} may run: its {statistic_words(own.statistic)} would be {against(own)}; {late}"
+        return f"{name} may run{changed}: its {statistic_words(own.statistic)} would be {against(own)}; {late}"
     if own.bound_s is None:
         return f"Every objective holds with {name}: its {statistic_words(own.statistic)} would be {against(own)}"
-    changed = " with the changes" if verdict == "admit_with_changes" else ""
     return f"Every objective holds{changed}: the {statistic_words(own.statistic)} of {name} would be {against(own)}"

@@ -26,6 +26,9 @@ def least_capacity(search: Search) -> Settled | None:
     like = largest_node(search.question.running)
     if like is None:
         return None
+    moves = replaced(search)
+    if moves and search.flow_passes(moves) and search.settle(moves):
+        return None  # placed again it passes on the nodes there are
     full = core_capacity_cps(like)
     names = _new_names(search)
 

@@ -28,7 +28,7 @@ class Policy:
     max_mean_load : float
         Share of its capacity that a server may be given on average over the horizon.
     start_horizon_share : float
-        A later start must leave at least this share of the horizon, and of the candidate's events, to be judged on.
+        A later start must leave at least this share of the horizon, and of the candidate's mean rate, to be judged on.
     full_evaluations : int
         Runs of Flow that each search may spend.
     closed_nodes : tuple of str

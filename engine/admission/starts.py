@@ -15,12 +15,12 @@ _GRID = 32  # starts that are compared; between two of them the first is found b
 def first_start(search: Search) -> Settled | None:
     """The first start on a grid over the horizon that passes, then the first between it and the one before.
 
-    Enough must be left to judge on: ``start_horizon_share`` of the horizon, and of the events that the candidate reads.
+    Enough must be left to judge on: ``start_horizon_share`` of the horizon, and of the candidate's mean rate.
     """
     search.tell("Searching a later start")
     every, d = search.question.mace_every, search.question.running.subintervals
     share = search.question.policy.start_horizon_share
-    last = min(int(d * (1.0 - share)), _last_with_events(search, share)) // every
+    last = min(int(d * (1.0 - share)), _last_with_rate(search, share)) // every
     begun = next((change["p"] for change in search.changes if change["kind"] == "start_at"), 1)
     first = (begun - 1) // every + 1
     if last < first:
@@ -39,14 +39,14 @@ def first_start(search: Search) -> Settled | None:
     return None
 
 
-def _last_with_events(search: Search, share: float) -> int:
-    """The last subinterval (from 0) from which on that share of the candidate's events is still to come."""
+def _last_with_rate(search: Search, share: float) -> int:
+    """The last subinterval (from 0) from which on the candidate still reads at that share of its mean rate."""
     sources = (*search.question.running.sources, *search.question.candidate.sources)
     read = {entry.source for operator in search.question.candidate.operators for entry in operator.inputs}
-    arrivals = sum((source.arrivals for source in sources if source.id in read), np.zeros(1))
-    left = np.cumsum(arrivals[::-1])[::-1]
-    enough = np.flatnonzero(left >= share * left[0])
-    return int(enough[-1]) if left[0] > 0.0 else search.question.running.subintervals
+    d = search.question.running.subintervals
+    arrivals = sum((source.arrivals for source in sources if source.id in read), np.zeros(d))
+    rate = np.cumsum(arrivals[::-1])[::-1] / np.arange(d, 0, -1)
+    return int(np.flatnonzero(rate >= share * rate[0])[-1])
 
 
 def _between(search: Search, early: int, late: int) -> Settled | None:

@@ -33,6 +33,13 @@ class TestChoicesThatCureSomething:
         assert "move-1" in choices(decision)
         assert "add_node-1" not in choices(decision)
 
+    def test_no_new_node_where_placing_again_is_enough(self) -> None:
+        # of its two operators the second alone has to leave n1; it would go to a sliver of a node as well
+        asked = candidate() | {"operators": [operator("c/a", 0.1, node="n1"), operator("c/b", 2.0, "c/a", node="n1")]}
+        found = {choice.kind for choice in decide(running(bound_s=1.0), asked).choices}
+        assert "move" in found
+        assert "add_node" not in found
+
     def test_a_new_node_that_is_offered_is_used(self) -> None:
         full = running(bound_s=1.0, nodes=("n1",))
         decision = decide(full, candidate())
@@ -84,6 +91,7 @@ class TestWords:
     def test_a_query_that_is_late_anyway_does_not_hold(self) -> None:
         decision = decide(running(bound_s=0.5), candidate(node="n2"))
         assert decision.verdict == "admit"
+        assert decision.headline.startswith("c may run: ")
         assert decision.headline.endswith("; p misses its objective with or without it")
         assert "all_hold" not in codes(decision)
 
