@@ -10,7 +10,7 @@ import numpy as np
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.core.errors import Conflict, Fault, Malformed, Missing, join_path
+from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, join_path
 from apps.fleet.models import Cluster
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
@@ -79,8 +79,7 @@ def draft_from_document(
     version = _collected(written, "document", store)
     faults += [fault for fault in written if not (is_sourceless and fault.path.endswith(".from"))]
     if faults:
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise Malformed(f"The document has {count}; first: {faults[0].path}: {faults[0].message}", faults)
+        raise Malformed(f"The document has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
     return version, dict(document.get("objective") or {}) if query is not None else {}
 
 

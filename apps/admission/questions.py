@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.admission.models import AdmissionRequest
-from apps.core.errors import Fault, Malformed, from_engine
+from apps.core.errors import Fault, Malformed, fault_count, from_engine
 from apps.fleet.choices import NodeState
 from apps.queries.snapshots import candidate_document, cluster_snapshot, snapshot_changes
 from engine.admission.candidate import read_candidate
@@ -62,8 +62,7 @@ def question_check(request: AdmissionRequest, *, path: str) -> None:
         faults += from_engine(error).faults
     if faults:
         faults = list({(fault.path, fault.message): fault for fault in faults}.values())
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise Malformed(f"The request has {count}; first: {faults[0].path}: {faults[0].message}", faults)
+        raise Malformed(f"The request has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
 def _placement_faults(request: AdmissionRequest) -> list[Fault]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -23,6 +23,7 @@ __all__ = [
     "TooLarge",
     "TooMany",
     "Unavailable",
+    "fault_count",
     "field_faults",
     "from_engine",
     "join_path",
@@ -157,6 +158,11 @@ def field_faults(errors: Any, prefix: str = "") -> tuple[Fault, ...]:
             for fault in field_faults(value, f"{prefix}[{index}]" if isinstance(value, (Mapping, list)) else prefix)
         )
     return (Fault(prefix, str(errors)),)
+
+
+def fault_count(faults: Sized) -> str:
+    """`1 fault` or `7 faults`."""
+    return "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
 
 
 def _under(prefix: str, key: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.core.errors import Fault, Malformed, TooLarge
+from apps.core.errors import Fault, Malformed, TooLarge, fault_count
 from apps.core.parsers import strict_json
 
 __all__ = ["MAX_ROWS", "Cells", "Row", "refuse", "rows_of_table"]
@@ -89,8 +89,7 @@ def refuse(faults: Iterable[Fault]) -> None:
     """Raise Malformed if there are faults."""
     listed = list(faults)
     if listed:
-        count = "1 fault" if len(listed) == 1 else f"{len(listed)} faults"
-        raise Malformed(f"The table has {count}, nothing was stored; first: {listed[0].message}", listed)
+        raise Malformed(f"The table has {fault_count(listed)}, nothing was stored; first: {listed[0].message}", listed)
 
 
 class Cells:

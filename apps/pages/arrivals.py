@@ -17,8 +17,8 @@ from apps.pages.arrivals_forms import GENERATOR_KINDS, ColumnsForm, GeneratorFor
 from apps.pages.arrivals_table import arrivals_sentence, arrivals_table, rate_chart
 from apps.pages.base import ClusterPage, done
 from apps.queries import services
-from apps.queries.csv_reading import Inspection
 from apps.queries.generating import generated
+from apps.queries.inspecting import Inspection
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import readers_by_source
 from apps.queries.stretches import stretch_of_upload, upload_inspection

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from apps.fleet.models import Cluster
-from apps.queries.csv_reading import Inspection
+from apps.queries.inspecting import Inspection
 from apps.queries.times import TIME_FORMATS
 
 __all__ = ["GENERATOR_KINDS", "ColumnsForm", "GeneratorForm", "UploadForm"]

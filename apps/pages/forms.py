@@ -88,7 +88,8 @@ class PoolForm(_RowForm):
         }
         help_texts = {
             "name": "Lower-case letters, digits and hyphens.",
-            "capacity_cps": "Cycles per second; 3e9 is read as well.",
+            "capacity_cps": "Cycles per second; 3e9 is read as well. Nodes that exist keep theirs.",
+            "cores": "Nodes that exist keep theirs.",
         }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from apps.core.errors import Conflict, Fault, Malformed
+from apps.core.errors import Conflict, Fault, Malformed, fault_count
 from apps.fleet.models import Cluster
 from apps.queries.csv_reading import MOST_PER_COUNT
 from apps.queries.models import ArrivalSeries
@@ -53,8 +53,7 @@ def check_free(cluster: Cluster, source_id: str, replace: bool) -> None:
 
 def malformed(faults: Sequence[Fault]) -> Malformed:
     """The refusal that carries `faults`."""
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return Malformed(f"The arrivals have {count}; first: {faults[0].path}: {faults[0].message}", faults)
+    return Malformed(f"The arrivals have {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
 def refuse(faults: Sequence[Fault]) -> None:

@@ -26,8 +26,8 @@ from apps.queries.arrival_checks import (
     source_faults,
 )
 from apps.queries.choices import ArrivalOrigin
-from apps.queries.csv_reading import Inspection, inspect
 from apps.queries.generating import generated
+from apps.queries.inspecting import Inspection, inspect
 from apps.queries.models import ArrivalSeries
 from apps.queries.resampling import Counts, resample
 from apps.queries.selectors import queries_reading

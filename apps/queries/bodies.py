@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from apps.core.errors import Fault, Malformed, from_engine, join_path
+from apps.core.errors import Fault, Malformed, fault_count, from_engine, join_path
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
@@ -67,8 +67,7 @@ def body_parse(cluster: Cluster, body: Any, *, query: str, path: str = "") -> tu
 
 
 def _refusal(faults: Sequence[Fault]) -> Malformed:
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return Malformed(f"The query has {count}; first: {faults[0].path}: {faults[0].message}", faults)
+    return Malformed(f"The query has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
 def _surroundings(cluster: Cluster) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""Arrivals from uploaded tables: which columns look like times and counts, and what is wrong line by line."""
+"""Arrivals from uploaded tables with chosen columns, and what is wrong line by line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,9 +12,9 @@ import numpy.typing as npt
 from apps.core.errors import Malformed, TooLarge
 from apps.queries.resampling import Counts, Stamps, Trace
 from apps.queries.text_files import Layout, find_layout, open_text, rows_of
-from apps.queries.times import NUMBER_FORMATS, format_of, iso_utc, parser_of, zone_of
+from apps.queries.times import format_of, iso_utc, parser_of, zone_of
 
-__all__ = ["Column", "Inspection", "Problem", "Reading", "inspect", "read_trace"]
+__all__ = ["MOST_PER_COUNT", "SAMPLE_ROWS", "Problem", "Reading", "count_of", "numbers_of", "read_trace"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,12 +22,7 @@ MAX_ROWS = 2_000_000
 # So that the sum of a horizon stays far from where floats lose whole events.
 MOST_PER_COUNT = 1e12
 SHOWN_PROBLEMS = 20
-PREVIEW_ROWS = 10
-_SAMPLE_ROWS = 1000
-_TIME_NAMES = re.compile(r"time|date|stamp|period|when|^ts$|^t$", re.IGNORECASE)
-_COUNT_NAMES = re.compile(
-    r"count|value|events|requests|hits|total|volume|records|messages|number|^n$|^qty$", re.IGNORECASE
-)
+SAMPLE_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -46,15 +39,6 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of an uploaded table: `kind` is time, number or text."""
-
-    name: str
-    kind: str
-    time_format: str | None = None
-
-
-@dataclass(frozen=True)
 class Reading:
     """What a table says. With problems, `trace` holds the good lines only and must not be stored as if complete."""
 
@@ -64,66 +48,6 @@ class Reading:
     problems: tuple[Problem, ...]
     problems_total: int
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """An uploaded table before anything of it is stored: its columns, a proposal, and what reading it so would give."""
-
-    columns: tuple[Column, ...]
-    preview: tuple[tuple[str, ...], ...]
-    delimiter: str
-    has_header: bool
-    time_column: str | None
-    time_format: str | None
-    count_column: str | None
-    rows: int = 0
-    starts_at: str | None = None
-    ends_at: str | None = None
-    span_s: float | None = None
-    step_s: float | None = None
-    events: float | None = None
-    problems: tuple[Problem, ...] = ()
-    problems_total: int = 0
-    notes: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """As REST shows it."""
-        return asdict(self)
-
-
-def inspect(file: BinaryIO, *, limit_bytes: int, time_zone: str = "UTC") -> Inspection:
-    """Look at a table: propose a time column and a count column, and read it whole with them.
-
-    A count column is proposed where a column is named like one or the times keep a regular step; otherwise every line
-    is one event.
-    """
-    text = open_text(file, limit_bytes=limit_bytes)
-    layout = find_layout(text)
-    sample = [row for _, row in islice(rows_of(open_text(file, limit_bytes=limit_bytes), layout), _SAMPLE_ROWS)]
-    columns = tuple(_column(name, [row[i] for row in sample if i < len(row)]) for i, name in enumerate(layout.columns))
-    time = _propose_time(columns)
-    count = _propose_count(columns, time, sample) if time else None
-    known = Inspection(
-        columns=columns,
-        preview=tuple(tuple(row) for row in sample[:PREVIEW_ROWS]),
-        delimiter=layout.delimiter,
-        has_header=layout.has_header,
-        time_column=time.name if time else None,
-        time_format=time.time_format if time else None,
-        count_column=count.name if count else None,
-        rows=len(sample),
-    )
-    if time is None:
-        return replace(known, notes=("No column looks like a time. Choose one and its format.",))
-    count_column = count.name if count else None
-    try:
-        reading = read_trace(
-            file, limit_bytes=limit_bytes, time_column=time.name, count_column=count_column, time_zone=time_zone
-        )
-    except Malformed as error:  # the proposal does not work; another choice of columns may
-        return replace(known, notes=(error.message,))
-    return _with_reading(known, reading)
 
 
 def read_trace(
@@ -148,15 +72,15 @@ def read_trace(
     places = _places(layout, time_column, count_column)
     found = _Problems()
     lines, cells = _cells(rows_of(open_text(file, limit_bytes=limit_bytes), layout), layout, places, found)
-    time_format = time_format or format_of(cells[0][:_SAMPLE_ROWS])
+    time_format = time_format or format_of(cells[0][:SAMPLE_ROWS])
     if time_format is None:
         message = f"the values of column {time_column!r} are not times of one known format"
         raise Malformed(f"time_column: {message}.", [("time_column", message)])
-    times, bad = _parsed(cells[0], parser_of(time_format, zone_of(time_zone)))
+    times, bad = numbers_of(cells[0], parser_of(time_format, zone_of(time_zone)))
     found.add(lines, bad, time_column, cells[0], f"is not a time ({time_format}) of the years 1900 to 5137")
     counts = None
     if count_column is not None:
-        counts, bad_counts = _parsed(cells[1], _count)
+        counts, bad_counts = numbers_of(cells[1], count_of)
         found.add(lines, bad_counts, count_column, cells[1], "is not a count; allowed is a number from 0 to 1e12")
         bad |= bad_counts
         counts = counts[~bad]
@@ -207,7 +131,7 @@ def _cells(rows: Any, layout: Layout, places: list[int], found: _Problems) -> tu
     return lines, cells
 
 
-def _parsed(cells: list[str], parse: Callable[[str], float]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+def numbers_of(cells: list[str], parse: Callable[[str], float]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """Every cell as a number, and which cells could not be read (their number is 0)."""
     bad = np.zeros(len(cells), dtype=bool)
     try:
@@ -222,7 +146,8 @@ def _parsed(cells: list[str], parse: Callable[[str], float]) -> tuple[FloatArray
         return values, bad
 
 
-def _count(cell: str) -> float:
+def count_of(cell: str) -> float:
+    """A cell as a number of events, 0 to `MOST_PER_COUNT`; ValueError for anything else."""
     value = float(cell)
     # The comparison is also false for NaN; float() takes underscores, people do not write them in tables.
     if not 0 <= value <= MOST_PER_COUNT or "_" in cell:
@@ -268,56 +193,3 @@ def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tu
         notes.append(f"The times keep no regular step; each count is spread over at most {step_s:g} s, their median.")
     widths = np.append(np.minimum(gaps, step_s), step_s)
     return Counts(unique, widths, np.bincount(where, weights=counts)), step_s
-
-
-def _column(name: str, cells: list[str]) -> Column:
-    cells = [cell for cell in cells if cell.strip()]
-    time_format = format_of(cells)
-    if time_format:
-        return Column(name, "time", time_format)
-    _, bad = _parsed(cells, _count)
-    return Column(name, "number" if len(cells) and bad.mean() <= 0.1 else "text")
-
-
-def _propose_time(columns: Sequence[Column]) -> Column | None:
-    """ISO before numbers (large counts look like unix times), a telling name before another, then the first."""
-    times = [column for column in columns if column.kind == "time"]
-    return max(
-        times, key=lambda column: (column.time_format == "iso", bool(_TIME_NAMES.search(column.name))), default=None
-    )
-
-
-def _propose_count(columns: Sequence[Column], time: Column, sample: list[list[str]]) -> Column | None:
-    others = [column for column in columns if column is not time]
-    numbers = [column for column in others if column.kind == "number" or column.time_format in NUMBER_FORMATS]
-    named = [column for column in numbers if _COUNT_NAMES.search(column.name)]
-    if named or not numbers:
-        return named[0] if named else None
-    place = columns.index(time)
-    times, bad = _parsed(
-        [row[place] for row in sample if place < len(row)], parser_of(time.time_format or "iso", zone_of("UTC"))
-    )
-    gaps = np.diff(times[~bad])
-    regular = len(gaps) > 2 and (np.abs(gaps - np.median(gaps)) <= 0.01 * abs(np.median(gaps))).mean() > 0.8
-    return numbers[0] if regular and np.median(gaps) > 0 else None
-
-
-def _with_reading(known: Inspection, reading: Reading) -> Inspection:
-    trace = reading.trace
-    span = {}
-    if trace is not None:
-        span = {
-            "starts_at": iso_utc(trace.start_s),
-            "ends_at": iso_utc(trace.end_s),
-            "span_s": trace.end_s - trace.start_s,
-            "events": trace.total,
-        }
-    return replace(
-        known,
-        rows=reading.rows,
-        step_s=reading.step_s,
-        problems=reading.problems,
-        problems_total=reading.problems_total,
-        notes=reading.notes,
-        **span,
-    )

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.core.errors import Conflict, Fault, Malformed
+from apps.core.errors import Conflict, Fault, Malformed, fault_count
 from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
@@ -209,5 +209,4 @@ def _collected(faults: list[Fault], check: Callable[[], Any]) -> Any:
 
 
 def _malformed(faults: list[Fault]) -> Malformed:
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return Malformed(f"The query has {count}; first: {faults[0].path}: {faults[0].message}", faults)
+    return Malformed(f"The query has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)

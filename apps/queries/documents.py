@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.core.errors import Fault, Malformed, SluiceError, from_engine, join_path
+from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create, link_update, node_create, node_update, pool_create
 from apps.queries.arrivals import arrivals_create_from_counts
@@ -137,10 +137,8 @@ def _unkept(deployment: Deployment) -> list[Fault]:
 
 def _malformed(faults: Sequence[Fault], path: str) -> Malformed:
     placed = [Fault(join_path(path, fault.path), fault.message) for fault in faults]
-    count = "1 fault" if len(placed) == 1 else f"{len(placed)} faults"
-    return Malformed(
-        f"The document has {count}, nothing was stored; first: {placed[0].path}: {placed[0].message}", placed
-    )
+    first = f"first: {placed[0].path}: {placed[0].message}"
+    return Malformed(f"The document has {fault_count(placed)}, nothing was stored; {first}", placed)
 
 
 class _Import:

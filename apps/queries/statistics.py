@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from apps.core.errors import Fault, Malformed
+from apps.core.errors import Fault, Malformed, fault_count
 from apps.fleet.choices import Evidence
 from apps.queries.bodies import MOST_EVENTS
 from apps.queries.definitions import query_announce
@@ -92,9 +92,8 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
         _assign(entry, record, path, faults, now or timezone.now())
         changed[entry.pk] = entry
     if faults:
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         listed = [Fault(fault.path, fault.message) for fault in faults]
-        raise Malformed(f"The statistics have {count}; first: {faults[0]}", listed)
+        raise Malformed(f"The statistics have {fault_count(faults)}; first: {faults[0]}", listed)
     for entry in changed.values():
         entry.save()
     query_announce(version.query)

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 from apps.core.errors import Fault, Malformed
 from apps.fleet.models import Cluster
 from apps.queries.arrival_checks import check_length, fill_faults, malformed, refuse
-from apps.queries.csv_reading import Inspection, Reading, inspect, read_trace
+from apps.queries.csv_reading import Reading, read_trace
+from apps.queries.inspecting import Inspection, inspect
 from apps.queries.resampling import Trace, busiest_start, resample
 from apps.queries.times import iso_utc, parser_of, zone_of
 from apps.queries.uploads import text_limit_bytes, upload_open

@@ -15,7 +15,8 @@ import pytest
 import zstandard
 
 from apps.core.errors import Malformed, TooLarge
-from apps.queries.csv_reading import inspect, read_trace
+from apps.queries.csv_reading import read_trace
+from apps.queries.inspecting import inspect
 from apps.queries.resampling import Counts, Stamps, busiest_start, resample
 
 LIMIT = 50_000_000
