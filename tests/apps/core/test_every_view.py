@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from apps.core.api import ApiMixin
 from apps.core.health import healthz
+from tests.apps.domain import make_cluster
 
 
 def _views() -> Iterator[tuple[str, Any]]:
@@ -53,6 +56,38 @@ def test_strangers_read_nothing_of_the_api(db: None, client: Any) -> None:
                 assert answer.json()["code"] == "not_authenticated"
                 checked += 1
     assert checked >= 3
+
+
+def _page_addresses() -> list[str]:
+    """Every page with something in the place of each name: who may not see it must not learn whether it exists."""
+    filled = {"uuid": "00000000-0000-0000-0000-000000000000", "int": "1", "path": "x.md"}
+    found = []
+    for path, view in _views():
+        if not path.startswith(("api/", "healthz", "login/", "logout/")) and hasattr(view, "view_class"):
+            found.append("/" + re.sub(r"<(?:(\w+):)?\w+>", lambda kind: filled.get(kind[1] or "", "x"), path))
+    assert len(found) > 20
+    return found
+
+
+def test_strangers_see_no_page_and_change_nothing(db: None, client: Any) -> None:
+    for path in _page_addresses():
+        for answer in (client.get(path), client.post(path)):
+            assert (answer.status_code, answer.headers.get("Location", "")[:13]) == (302, "/login/?next="), path
+
+
+def test_a_viewer_changes_nothing_but_her_own_settings(db: None, client: Any, user_of: Any) -> None:
+    client.force_login(user_of("viewer"))
+    make_cluster("x")
+    for path in _page_addresses():
+        if not path.startswith("/settings/") or "people" in path:
+            assert client.post(path).status_code in {403, 405}, path
+
+
+def test_a_form_from_another_site_is_refused(db: None, user_of: Any) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(user_of("admin"))
+    for path in [*_page_addresses(), "/login/", "/logout/", "/api/v1/clusters", "/api/v1/tokens"]:
+        assert client.post(path).status_code == 403, path
 
 
 def test_the_description_is_complete(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
