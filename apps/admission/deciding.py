@@ -16,7 +16,6 @@ from apps.admission.queueing import change_to_start, is_over
 from apps.admission.services import admission_announce, admission_submit, release_queued_query
 from apps.core.errors import SluiceError
 from apps.estimates.work import SLICES_PER_SUBINTERVAL
-from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from engine.admission.decision import Decision, decide
 from engine.admission.policy import Policy
@@ -35,7 +34,7 @@ def admission_decide(
     decision = decide(
         question.running,
         question.candidate,
-        policy=_policy(request.cluster),
+        policy=_policy(request.cluster, question),
         changes=changes,
         mace_every=SLICES_PER_SUBINTERVAL,
         progress=progress,
@@ -48,8 +47,9 @@ def admission_store(
 ) -> AdmissionRequest:
     """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
     Cluster.objects.select_for_update().get(pk=request.cluster_id)
-    rows = AdmissionRequest.objects.select_related("cluster", "query", "version__query__cluster")
-    request = rows.get(pk=request.pk)
+    # Locked, so that an answer does not overwrite what a person has decided in the same moment.
+    rows = AdmissionRequest.objects.select_for_update(of=("self",))
+    request = rows.select_related("cluster", "query", "version__query__cluster").get(pk=request.pk)
     if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
         return request  # withdrawn meanwhile: the answer comes too late
     now = timezone.now()
@@ -115,9 +115,10 @@ def _refused_in_queue(request: AdmissionRequest) -> None:
     release_queued_query(request)
 
 
-def _policy(cluster: Cluster) -> Policy:
-    """The cluster's rules; nodes that are being drained take nothing new."""
-    draining = cluster.nodes.filter(state=NodeState.DRAINING).values_list("name", flat=True)
+def _policy(cluster: Cluster, question: Question) -> Policy:
+    """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
     return Policy(
-        review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed, closed_nodes=tuple(draining)
+        review_at_risk=cluster.review_at_risk,
+        review_assumed=cluster.review_assumed,
+        closed_nodes=question.closed_nodes,
     )

@@ -27,13 +27,14 @@ class Question:
     """What the engine is asked: what runs, what wants to join, and a digest of both.
 
     `parts` are the snapshot's parts and the candidate's own, so that a change of the candidate's statistics or of the
-    arrivals only it reads makes a preview stale as well.
+    arrivals only it reads makes a preview stale as well. `closed_nodes` take nothing new.
     """
 
     running: Deployment
     candidate: dict[str, Any]
     parts: dict[str, str]
     digest: str
+    closed_nodes: tuple[str, ...]
 
 
 def question_of(request: AdmissionRequest) -> Question:
@@ -48,7 +49,7 @@ def question_of(request: AdmissionRequest) -> Question:
         candidate["objective"] = dict(request.objective)
     candidate["may_wait_s"] = request.may_wait_s
     parts = {**snapshot.parts, f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
-    return Question(running, candidate, parts, fingerprint(parts))
+    return Question(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
 
 
 def question_check(request: AdmissionRequest, *, path: str) -> None:
@@ -57,7 +58,7 @@ def question_check(request: AdmissionRequest, *, path: str) -> None:
     try:
         question = question_of(request)
         candidate = read_candidate(question.candidate, question.running, path=path)
-        read_changes(request.changes, question.running, candidate)
+        read_changes(request.changes, question.running, candidate, closed_nodes=question.closed_nodes)
     except EngineError as error:
         faults += from_engine(error).faults
     if faults:

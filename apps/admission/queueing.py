@@ -6,6 +6,7 @@ does the end of its patience.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,25 +16,40 @@ from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes, question_of
 from apps.admission.services import admission_submit, admission_withdraw
+from apps.core.errors import SluiceError
 from apps.queries.choices import QueryState
+from engine.errors import EngineError
 
 __all__ = ["change_to_start", "is_due", "is_over", "patience_ends_at", "queue_review"]
+
+_log = logging.getLogger(__name__)
 
 
 def queue_review() -> int:
     """Ask again about every queued request that is due, whose cluster has changed or whose patience has ended.
 
-    Returns how many were sent to the engine; they are applied by the worker if they are admitted.
+    Returns how many were sent to the engine; they are applied by the worker if they are admitted. One that cannot be
+    looked at now does not keep the others waiting: its turn comes with the next review.
     """
     queued = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED).order_by("decided_at")
     sent = 0
     for request in queued.select_related("cluster", "query", "version__query", "job"):
-        if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
-            admission_withdraw(request=request, user=None, reason="Its query was stopped")
-        elif (request.job is None or request.job.is_finished) and _is_to_be_asked(request):
-            admission_submit(request=request, user=request.requested_by, purpose="queue")
-            sent += 1
+        try:
+            sent += _reviewed(request)
+        except (SluiceError, EngineError) as error:
+            _log.warning("queued request %s is not reviewed now: %s", request.pk, error)
     return sent
+
+
+def _reviewed(request: AdmissionRequest) -> bool:
+    """Look after one queued request; whether it was sent to the engine."""
+    if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
+        admission_withdraw(request=request, user=None, reason="Its query was stopped")
+        return False
+    if (request.job is not None and not request.job.is_finished) or not _is_to_be_asked(request):
+        return False
+    admission_submit(request=request, user=request.requested_by, purpose="queue")
+    return True
 
 
 def _is_to_be_asked(request: AdmissionRequest) -> bool:

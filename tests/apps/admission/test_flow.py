@@ -282,6 +282,9 @@ def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
     assert request.verdict == Verdict.REJECT
     with pytest.raises(Malformed, match="not an active node"):
         admission_preview(cluster=cluster, user=admitter, query="third", placement={"work": "b"})
+    move = {"kind": "move", "operator": "third/work", "node": "b"}
+    with pytest.raises(Malformed, match="takes nothing new"):
+        admission_preview(cluster=cluster, user=admitter, query="third", changes=[move])
 
 
 def test_every_fault_of_a_question_is_told_at_once(cluster: Any, admitter: Any) -> None:

@@ -156,6 +156,27 @@ def test_a_queued_request_that_cannot_be_read_any_more_has_failed(
     assert (queue_review(), state_of("waiting")) == (0, QueryState.DRAFT)
 
 
+def test_a_review_that_cannot_send_does_the_rest(
+    cluster: Any, request_queued: AdmissionRequest, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    query_create(
+        cluster=cluster, name="other", body=body(0.9, "batch"), objective={"statistic": "worst", "bound_s": 2.0}
+    )
+    stopped, _ = admission_preview(
+        cluster=cluster, user=request_queued.requested_by, query="other", apply_when_admitted=True, may_wait_s=40.0
+    )
+    run_jobs()
+    Query.objects.filter(name="other").update(state=QueryState.STOPPED)
+    pass_time(request_queued, 60.0)
+    reachable, settings.REDIS_URL = settings.REDIS_URL, "redis://127.0.0.1:1/0"
+    assert queue_review() == 0
+    assert f"{request_queued.pk} is not reviewed now" in caplog.text
+    stopped.refresh_from_db()
+    assert stopped.state == AdmissionState.WITHDRAWN
+    settings.REDIS_URL = reachable
+    assert queue_review() == 1
+
+
 def test_a_preview_goes_to_the_queue_when_applied(cluster: Any) -> None:
     asker = user(Role.OPERATOR)
     request, _ = admission_preview(cluster=cluster, user=asker, query="waiting", may_wait_s=40.0)
