@@ -34,16 +34,19 @@ class Kind:
 
 @dataclass(frozen=True)
 class Number(Kind):
-    """A finite number. `above` excludes its bound, `least` includes it."""
+    """A finite number. `above` excludes its bound, `least` and `most` (where there is a `least`) include theirs."""
 
     above: float | None = None
     least: float | None = None
+    most: float | None = None
     whole: bool = False
 
     def allowed(self) -> str:
         kind = "a whole number" if self.whole else "a finite number"
         if self.above is not None:
             return f"{kind} above {self.above:g}"
+        if self.most is not None:
+            return f"{kind} from {self.least:g} to {self.most:.15g}"
         return kind if self.least is None else f"{kind} of at least {self.least:g}"
 
     def fits(self, value: Any) -> bool:
@@ -57,6 +60,7 @@ class Number(Kind):
             math.isfinite(number)
             and (self.above is None or number > self.above)
             and (self.least is None or number >= self.least)
+            and (self.most is None or number <= self.most)
             and (not self.whole or number.is_integer())
         )
 
@@ -72,6 +76,8 @@ class Number(Kind):
             schema["exclusiveMinimum"] = self.above
         if self.least is not None:
             schema["minimum"] = self.least
+        if self.most is not None:
+            schema["maximum"] = self.most
         return schema
 
 

@@ -15,7 +15,9 @@ ID = Text()
 NOT_NEGATIVE = Number(least=0)
 POSITIVE = Number(above=0)
 INDEX = Number(least=0, whole=True)
-COUNT = Number(least=1, whole=True)
+# A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
+CORES = Number(least=1, most=1024, whole=True)
+SUBINTERVALS = Number(least=1, most=10_000_000, whole=True)
 STATISTIC = Text(
     r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
 )
@@ -33,7 +35,7 @@ NODE = Table(
     Field(
         "capacity_series_cps", Series(), help="cycles/s of one core, per subinterval; the last also holds afterwards"
     ),
-    Field("cores", COUNT),
+    Field("cores", CORES),
     Field("pool", ID, nullable=True),
     Field("price_per_hour", NOT_NEGATIVE, nullable=True),
     Field("memory_bytes", NOT_NEGATIVE, nullable=True),
@@ -128,7 +130,7 @@ DEPLOYMENT = Table(
     Field("format", Choice((FORMAT,))),
     Field("version", Choice((VERSION,))),
     Field("subinterval_s", POSITIVE, required=True),
-    Field("subintervals", COUNT, help="needed only without sources"),
+    Field("subintervals", SUBINTERVALS, help="needed only without sources"),
     Field("sources", Listed(SOURCE)),
     Field("nodes", Listed(NODE)),
     Field("operators", Listed(OPERATOR)),

@@ -12,7 +12,7 @@ from engine.candidate import Candidate
 from engine.deployment import Deployment
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Choice, Field, Number, Table, Text
-from engine.tables import COUNT, ID, INDEX, POSITIVE, STATISTIC
+from engine.tables import CORES, ID, INDEX, POSITIVE, STATISTIC
 from engine.wording import show, suggest
 
 __all__ = ["Change", "joined", "read_changes"]
@@ -32,7 +32,7 @@ _TABLES = {
         Field("id", ID, required=True),
         Field("like", ID, required=True),
         Field("capacity_cps", POSITIVE, required=True),
-        Field("cores", COUNT),
+        Field("cores", CORES),
     ),
     "objective": Table(
         "a change of objective",

@@ -230,3 +230,16 @@ def test_ten_thousand_operators_parse_well_within_a_second() -> None:
     start = time.process_time()
     Deployment.parse(document)
     assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ({"nodes": [{"id": "n", "capacity_cps": 1.0, "cores": 10**9}], "subintervals": 1}, "nodes[0].cores"),
+        ({"nodes": [{"id": "n", "capacity_cps": 1.0}], "subintervals": 10**11}, "subintervals"),
+    ],
+)
+def test_a_few_bytes_cannot_ask_for_a_terabyte(document: dict[str, Any], path: str) -> None:
+    with pytest.raises(DocumentError) as error:
+        Deployment.parse({"subinterval_s": 1.0, "operators": [], **document})
+    assert path in [fault.path for fault in error.value.faults]

@@ -181,3 +181,10 @@ def test_a_refresh_never_fails_the_change(cluster: Any, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert estimate_refresh(cluster) is None
     assert waiting() == 0
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_moments_outside_the_calendar_are_refused(api: Any, moment: str) -> None:
+    for name in ("since", "until"):
+        answer = api.get("/api/v1/estimates", {name: moment})
+        assert answer.status_code == 400 and [fault["path"] for fault in answer.json()["faults"]] == [name]
