@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from apps.fleet.models import Link, Node
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from apps.ui.numbers import Quantity, bytes_size, cps, percent, seconds
 from engine.elements import Replica
 
 __all__ = ["content", "link_content", "node_content", "query_content", "snapshot_changes"]
@@ -26,9 +28,20 @@ _WORDS = {
     "review_assumed": "review of what rests on assumed statistics",
 }
 
+_UNITS: Mapping[str, Callable[[Any], Quantity]] = {
+    "capacity_cps": cps,
+    "bandwidth_bytes_s": partial(bytes_size, per="/s"),
+    "delay_s": seconds,
+    "rate_share": percent,
+    "start_s": seconds,
+    "subinterval_s": seconds,
+    "horizon_s": seconds,
+}
+_VALUES = {"None": "no limit", "True": "on", "False": "off"}
+
 
 def snapshot_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
-    """What differs between two snapshots, in words, such as "node n07: capacity changed from 2e9 to 3e9"."""
+    """What differs between two snapshots, in words: "node n07: capacity changed from 2 Gcycles/s to 3 Gcycles/s"."""
     changes = []
     for part in sorted(old_parts.keys() | new_parts.keys()):
         title = part.replace(":", " ", 1)
@@ -91,8 +104,27 @@ def _difference(old: str, new: str) -> str:
         if after[name].startswith("#") or name not in before:
             words.append(f"{told} changed")
         else:
-            words.append(f"{told} changed from {before[name]} to {after[name]}")
+            words.append(f"{told} changed from {' to '.join(_both(name, before[name], after[name]))}")
     return ", ".join(words) or "changed"
+
+
+def _both(name: str, before: str, after: str) -> tuple[str, str]:
+    """Two values as the pages write them, in full where a few digits do not tell them apart."""
+    told = _told(name, before), _told(name, after)
+    return told if told[0] != told[1] else (before, after)
+
+
+def _told(name: str, text: str) -> str:
+    if text in _VALUES:
+        return _VALUES[text]
+    if name == "objective":
+        statistic, _, bound = text.removesuffix("s").partition("<=")
+        return f"{statistic} ≤ {_plain(seconds(bound))}" if bound else text
+    return _plain(_UNITS[name](text)) if name in _UNITS else text
+
+
+def _plain(quantity: Quantity) -> str:
+    return str(quantity).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _aspects(content: str) -> dict[str, str]:

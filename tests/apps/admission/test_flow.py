@@ -137,7 +137,7 @@ def test_a_moved_cluster_refuses_and_says_what_moved(cluster: Any, admitter: Any
     with pytest.raises(Stale) as refusal:
         admission_apply(request=request, user=admitter)
     assert refusal.value.status == 409
-    assert refusal.value.data["changed"][0].startswith("node a: capacity changed from 1000")
+    assert refusal.value.data["changed"][0].startswith("node a: capacity changed from 1 kcycles/s")
     standing = admission_standing(request)
     assert standing.is_stale
     assert not standing.can_apply

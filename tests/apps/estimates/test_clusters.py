@@ -110,7 +110,7 @@ def test_a_run_says_what_has_moved_since(cluster: Any) -> None:
     staleness = run_staleness(run)
     assert staleness.is_stale
     (change,) = staleness.changes
-    assert change.startswith("node a: capacity changed from 1000")
+    assert change.startswith("node a: capacity changed from 1 kcycles/s")
 
 
 def test_history_follows_the_runs(cluster: Any) -> None:

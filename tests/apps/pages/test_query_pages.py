@@ -94,7 +94,7 @@ def test_an_estimate_that_is_overtaken_says_by_what(browser: Client, cluster: Cl
     assert "Since this estimate" not in body(browser.get("/c/little/queries/late/"))
     cluster.nodes.filter(name="b").update(capacity_cps=2000)
     html = body(browser.get("/c/little/queries/late/"))
-    assert "Since this estimate node b: capacity changed from 1000.0 to 2000.0" in html
+    assert "Since this estimate node b: capacity changed from 1 kcycles/s to 2 kcycles/s" in html
 
 
 def test_a_draft_leads_to_its_preview(browser: Client, cluster: Cluster) -> None:

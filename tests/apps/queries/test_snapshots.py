@@ -88,11 +88,11 @@ def _change_link(cluster: Cluster) -> None:
 CHANGES: dict[str, tuple[Callable[[Cluster], Any], str]] = {
     "capacity": (
         lambda c: fleet.node_update(node=node_named(c, "n2"), capacity_cps=3e9),
-        "node n2: capacity changed from 100000000.0 to 3000000000.0",
+        "node n2: capacity changed from 100 Mcycles/s to 3 Gcycles/s",
     ),
     "drain": (lambda c: fleet.node_drain(node=node_named(c, "n1")), "node n1: state changed from active to draining"),
     "node": (lambda c: fleet.node_create(pool=c.pools.get(), name="n3"), "node n3 was added"),
-    "link": (_change_link, "link n1->n2: delay changed from 0.0 to 0.002"),
+    "link": (_change_link, "link n1->n2: delay changed from 0 s to 2 ms"),
     "unlink": (lambda c: fleet.link_delete(link=c.links.get()), "link n1->n2 was removed"),
     "arrivals": (_replace_arrivals, "source clicks: arrivals changed"),
     "statistics": (_statistics, "query checkout: statistics changed"),
@@ -105,7 +105,7 @@ CHANGES: dict[str, tuple[Callable[[Cluster], Any], str]] = {
         lambda c: services.query_update(
             query=c.queries.get(name="checkout"), objective={"statistic": "mean", "bound_s": 1}
         ),
-        "query checkout: objective changed from worst<=2.0s to mean<=1.0s",
+        "query checkout: objective changed from worst ≤ 2 s to mean ≤ 1 s",
     ),
     "priority": (
         lambda c: services.query_update(query=c.queries.get(name="checkout"), priority=9),
@@ -113,7 +113,7 @@ CHANGES: dict[str, tuple[Callable[[Cluster], Any], str]] = {
     ),
     "policy": (
         lambda c: fleet.cluster_update(cluster=c, review_assumed=True),
-        "policy: review of what rests on assumed statistics changed from False to True",
+        "policy: review of what rests on assumed statistics changed from off to on",
     ),
 }
 
