@@ -16,7 +16,7 @@ from apps.ui.numbers import rate, ratio, seconds
 __all__ = ["DagEdge", "DagNode", "dag_picture"]
 
 _WIDTH, _HEIGHT = 154, 66
-_GAP_X, _GAP_Y = 56, 30
+_GAP_X, _GAP_Y = 56, 36
 _MARGIN_X, _MARGIN_Y = 10, 34
 
 
@@ -153,7 +153,8 @@ def _block(node: DagNode, centre: tuple[float, float]) -> str:
     parts.append(_load(node, x, y))
     if node.wait_s is not None:
         parts.append(_text(x + _WIDTH - 10, y + 54, str(seconds(node.wait_s)), "tb", end=True))
-    return f"<g>{''.join(parts)}</g>"
+    flag = ' data-flagged=""' if node.bottleneck else ""  # ui.js scrolls it into view
+    return f"<g{flag}>{''.join(parts)}</g>"
 
 
 def _load(node: DagNode, x: float, y: float) -> str:
@@ -191,14 +192,22 @@ def _stream(edge: DagEdge, layout: _Layout, most_eps: float) -> str:
     )
     if edge.rate_eps is None:
         return path
-    (xa, ya), (xb, yb) = points[0], points[1]
-    x_label, y_label = (min(xa + _GAP_X, xb) + xa) / 2 if len(points) > 2 else (xa + xb) / 2, (ya + yb) / 2
-    if abs(yb - ya) < 8:
-        y_label -= 9
-    return path + (
-        f'<text class="t2 halo" x="{x_label:g}" y="{y_label:g}" text-anchor="middle">'
-        f"{escape(str(rate(edge.rate_eps)))}</text>"
-    )
+    return path + _rate_label(points[0], points[1], str(rate(edge.rate_eps)))
+
+
+def _rate_label(begin: tuple[float, float], end: tuple[float, float], text: str) -> str:
+    """Above a level stream; in the hollow of a curve, in the gap between the block it leaves and the next one."""
+    (x0, y0), (x1, y1) = begin, end
+    middle, rise = (x0 + min(x1, x0 + _GAP_X - 7)) / 2, y1 - y0
+    x, edge = middle - (5 if abs(rise) < _HEIGHT + _GAP_Y + 8 else 9), y0 + _HEIGHT / 2
+    if abs(rise) < 8:
+        x, y, anchor = middle, y0 - 9, "middle"
+    elif rise > 0:
+        y, anchor = min(max(y0 + rise / 2 + 10, edge + 16), edge + _GAP_Y - 8), "end"
+    else:
+        edge -= _HEIGHT
+        y, anchor = max(min(y0 + rise / 2 - 3, edge - 8), edge - _GAP_Y + 17), "end"
+    return f'<text class="t2 halo" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _marker(name: str, colour: str) -> str:

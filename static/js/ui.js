@@ -138,15 +138,35 @@
   };
   document.addEventListener("toast", event => toast(event.detail.text ?? event.detail.value, event.detail.kind));
 
+  // a wide picture opens where its finding is
+  const showFlagged = figure => {
+    const flagged = figure.querySelector("[data-flagged]");
+    if (!flagged || figure.scrollWidth <= figure.clientWidth) return;
+    const [block, frame] = [flagged.getBoundingClientRect(), figure.getBoundingClientRect()];
+    if (block.left >= frame.left && block.right <= frame.right) return;
+    figure.scrollLeft += block.left + block.width / 2 - frame.left - frame.width / 2;
+  };
+
   const settle = (inside = document) => {
+    all(".figw", inside).forEach(showFlagged);
     all('input[type="range"]', inside).forEach(paint);
     inside.querySelector?.("[data-focus]")?.focus();
     age();
   };
   document.addEventListener("htmx:afterSwap", event => settle(event.detail.target));
+
+  // -- what is hard to undo is asked about; the button of the question says again what it does
   document.addEventListener("submit", event => {
-    const question = event.target.dataset.confirm ?? event.submitter?.dataset.confirm;
-    if (question && !confirm(question)) event.preventDefault();
+    const { target: form, submitter } = event;
+    const question = form.dataset.confirm ?? submitter?.dataset.confirm;
+    const dialog = document.getElementById("confirm-dialog");
+    if (!question || !submitter || !dialog || form.dataset.confirmed) return;
+    event.preventDefault();
+    dialog.querySelector("[data-question]").textContent = question;
+    const go = dialog.querySelector("[data-go-on]");
+    go.textContent = dialog.querySelector("[data-title]").textContent = submitter.textContent.trim();
+    go.onclick = () => { dialog.close(); form.dataset.confirmed = "yes"; form.requestSubmit(submitter); };
+    dialog.showModal();
   });
   // -- on paper what is folded away is unfolded
   let unfolded = [];
