@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from apps.estimates.curves import curves_unpack
 from apps.estimates.models import QueryEstimate
@@ -47,9 +48,19 @@ def _build_up(row: QueryEstimate) -> list[Mark]:
         return []
     width_s = row.run.subinterval_s
     begin_s, end_s = (found["from_p"] - 1) * width_s, found["to_p"] * width_s
-    near = end_s - begin_s < _LABELS_APART * row.run.slices * row.run.slice_s
+    room_s = _LABELS_APART * row.run.slices * row.run.slice_s
     where = found.get("node") or found.get("server")
-    return [Mark(begin_s, "" if near else "excess builds up"), Mark(end_s, f"excess of {where} peaks")]
+    peak = Mark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.slices * row.run.slice_s, room_s))
+    if end_s - begin_s >= room_s:
+        return [Mark(begin_s, "excess builds up", side=_side(begin_s, end_s, room_s)), peak]
+    if begin_s < room_s or peak.side == "left":
+        return [peak]  # no place for a second label, and a line without one says nothing
+    return [Mark(begin_s, "excess builds up", side="left"), replace(peak, side="right")]
+
+
+def _side(at_s: float, span_s: float, room_s: float) -> str:
+    """On which side of its line a label has room inside a picture of this span."""
+    return "right" if at_s < room_s / 2 else "left" if span_s - at_s < room_s / 2 else "center"
 
 
 def history_chart(points: Sequence[HistoryPoint], bound_s: float | None) -> Chart | None:

@@ -7,7 +7,7 @@ and marker. The same numbers are offered as a table below the picture.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -65,11 +65,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line at `x` (seconds from the axis' start, or its unit): dotted, or solid for "now"."""
+    """A vertical line at `x` (seconds from the axis' start, or its unit): dotted, or solid for "now".
+
+    `side` is where its label stands: "center", or "left" or "right" of the line where two labels would overlap.
+    """
 
     x: float
     label: str
     solid: bool = False
+    side: str = "center"
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Chart:
             "x": self.x,
             "series": [one.to_dict() for one in self.series],
             "objective": self._objective,
-            "marks": [{"x": mark.x, "label": mark.label, "solid": mark.solid} for mark in self.marks],
+            "marks": [asdict(mark) for mark in self.marks],
             "top": self._top * 1.08,
             "height": self.height,
             "steps": self.steps,

@@ -33,7 +33,7 @@
 
   function traces(spec) {
     const list = [];
-    const hover = `%{y:${spec.format}} ${spec.unit}`;
+    const hover = `%{y:${spec.format}}\u00a0${spec.unit}`;
     for (const series of spec.series) {
       const x = xs(spec, series);
       const common = { x, name: series.name, hovertemplate: `${hover}<extra>${series.name}</extra>`, showlegend: false };
@@ -72,7 +72,8 @@
       const mark = line({ yref: "paper", y0: 0, y1: 1, x0: x, x1: x }, at.solid ? "ink" : "ink-3", 1);
       if (!at.solid) mark.line.dash = "dot";
       shapes.push(mark);
-      annotations.push({ x, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text: at.label, font: text });
+      annotations.push({ x, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text: at.label, font: text,
+        xanchor: { left: "right", right: "left" }[at.side] ?? "center" });
     }
     const top = Math.max(spec.top ?? 0, (spec.objective?.value ?? 0) * 1.12);
     const dated = spec.x.kind !== "number";
@@ -93,16 +94,25 @@
       },
       yaxis: {
         range: [0, top || 1], fixedrange: true, gridcolor: colour("c-grid"), zeroline: false, nticks: 6,
-        tickformat: spec.format, ticksuffix: spec.unit === "%" ? "%" : ` ${spec.unit}`, showticksuffix: "last",
+        tickformat: spec.format, ticksuffix: spec.unit === "%" ? "%" : `\u00a0${spec.unit}`, showticksuffix: "last",
       },
     };
+  }
+
+  // 1.5 k/s, not 1.5k /s: large numbers are drawn in thousands, millions or billions of their unit
+  function inPrefix(spec) {
+    const [size, prefix] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => spec.top >= least) ?? [1, ""];
+    if (!spec.format.endsWith("s")) return spec;
+    const less = values => values?.map(value => value === null ? null : value / size);
+    const series = spec.series.map(one => ({ ...one, y: less(one.y), low: less(one.low), high: less(one.high) }));
+    return { ...spec, unit: `${prefix}${spec.unit}`, format: ".3~g", top: spec.top / size, series };
   }
 
   const drawn = new Map();
   async function draw(figure) {
     const block = document.getElementById(figure.dataset.chart);
     if (!block) return;
-    const spec = JSON.parse(block.textContent);
+    const spec = inPrefix(JSON.parse(block.textContent));
     const plot = figure.querySelector("[data-plot]");
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset", showTips: false };
     await Plotly.react(plot, traces(spec), layout(spec), config);
