@@ -31,7 +31,7 @@ def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
         return JsonResponse(body, status=error.status, headers=error.headers)
     context = {
         "status": error.status,
-        "title": HTTPStatus(error.status).phrase,
+        "title": HTTPStatus(error.status).phrase.capitalize(),
         "message": error.message,
         "faults": error.faults,
         "request_id": request_id,

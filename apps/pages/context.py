@@ -184,6 +184,8 @@ class Frame:
 
     def _is_current(self, url: str, name: str) -> bool:
         path = self.request.path
+        if name == "pages:help" and path.startswith(url_of("pages:api")):
+            return False  # it has an entry of its own
         return path == url if name == "pages:overview" else path.startswith(url)
 
     @property

@@ -15,7 +15,7 @@ from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.pages.servers import ServerLoad
 from apps.ui.icons import icon
-from apps.ui.marks import STATES, evidence_mark, state_mark
+from apps.ui.marks import STATES, evidence_mark
 from apps.ui.numbers import MISSING, bytes_size, cps, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -102,7 +102,7 @@ def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[C
     return [
         Column("name", "Node", lambda node: _node_name(cluster, node), sort="name", csv=lambda node: node.name),
         Column("pool", "Pool", lambda node: node.pool.name, sort="pool__name"),
-        Column("state", "State", lambda node: state_mark(node.state), sort="state", csv=lambda node: node.state),
+        Column("state", "State", lambda node: STATES[node.state].label, sort="state", csv=lambda node: node.state),
         Column("cores", "Cores", lambda node: node.cores, sort="cores", num=True, high_first=True),
         Column(
             "capacity",

@@ -108,5 +108,6 @@ def _assumed(cluster: Cluster) -> list[Hand]:
     if not count:
         return []
     title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
-    text = "Measured statistics of their operators would say how wide their intervals are."
+    whose, noun = ("its", "interval is") if count == 1 else ("their", "intervals are")
+    text = f"Measured statistics of {whose} operators would say how wide {whose} {noun}."
     return [Hand("assumed", "muted", title, text, url_of("pages:queries", cluster.slug))]

@@ -19,7 +19,7 @@ from apps.jobs.services import job_cancel
 from apps.pages.base import Page
 from apps.pages.context import url_of
 from apps.ui.feedback import refresh
-from apps.ui.marks import STATES, state_mark
+from apps.ui.marks import STATES, VERDICTS, state_mark
 from apps.ui.numbers import percent, seconds
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
@@ -34,7 +34,9 @@ class JobsPage(Page):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         table = jobs_table(request)
-        return table.csv_response() if table.wants_csv else self.page({"table": table, "counts": _counts()})
+        return (
+            table.csv_response() if table.wants_csv else self.page({"table": table, "sentence": _sentence(_counts())})
+        )
 
 
 class JobPage(Page):
@@ -81,6 +83,15 @@ def _job(pk: UUID) -> Job:
 def _counts() -> dict[str, int]:
     rows = Job.objects.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n")
     return dict(rows)
+
+
+def _sentence(counts: dict[str, int]) -> str:
+    """9 jobs are kept: 1 running, 2 waiting for a worker."""
+    words = {JobState.RUNNING: "running", JobState.QUEUED: "waiting for a worker", JobState.FAILED: "failed"}
+    parts = [f"{counts[state]} {text}" for state, text in words.items() if counts.get(state)]
+    if parts:
+        return f"{sum(counts.values())} jobs are kept: {', '.join(parts)}."
+    return f"No job runs or waits, and none of the {sum(counts.values())} kept failed." if counts else "No jobs yet."
 
 
 def jobs_table(request: HttpRequest) -> Table:
@@ -170,4 +181,9 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
 
 def _plain(result: dict[str, Any]) -> list[tuple[str, Any]]:
     """The scalar facts of an outcome; what is nested is on its own page."""
-    return [(key, value) for key, value in result.items() if isinstance(value, (str, int, float)) and value != ""]
+    known = {**STATES, **VERDICTS}
+    return [
+        (key, known[value].label if value in known else value)
+        for key, value in result.items()
+        if isinstance(value, (str, int, float)) and value != ""
+    ]

@@ -15,7 +15,7 @@ from apps.pages.context import url_of
 from apps.pages.findings import Findings, headroom_of
 from apps.ui.icons import icon
 from apps.ui.marks import STATES
-from apps.ui.numbers import Quantity, percent, seconds
+from apps.ui.numbers import Quantity, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 
@@ -103,7 +103,7 @@ def _bar(row: QueryEstimate) -> SafeString:
 def _interval(row: QueryEstimate) -> Any:
     if row.high_s is None:
         return format_html('<span class="muted">{}</span>', "none yet")
-    return format_html("{} to {}", seconds(row.low_s).text, seconds(row.high_s, apart_from=row.bound_s).html)
+    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
 
 
 def _spark(findings: Findings, row: QueryEstimate) -> SafeString:

@@ -70,7 +70,8 @@ def statistics_sentence(lines: list[InputLine]) -> str:
     """2 of 7 inputs are assumed; the interval leaves out 3."""
     assumed = sum(line.evidence == Evidence.ASSUMED for line in lines)
     left_out = sum(line.is_left_out for line in lines)
-    first = f"{assumed} of {len(lines)} inputs rest on assumed statistics." if assumed else "Every input is known."
+    how_many = f"{assumed} of {len(lines)} inputs rest" if assumed else "No input rests"
+    first = f"{how_many} on assumed statistics."
     if left_out == len(lines):
         return f"{first} No input has a sample in batches, so the estimate has no interval."
     return f"{first} The interval leaves out {left_out} without a sample." if left_out else first

@@ -70,7 +70,14 @@ def _nodes(cluster: Cluster, text: str) -> list[Hit]:
 def _sources(cluster: Cluster, text: str) -> list[Hit]:
     rows = cluster.arrivals.filter(Q(source_id__icontains=text) | Q(description__icontains=text)).defer("data")[:_MOST]
     return [
-        Hit("Source", "arrivals", "muted", row.source_id, row.description, url_of("pages:arrivals", cluster.slug))
+        Hit(
+            "Source",
+            "arrivals",
+            "muted",
+            row.source_id,
+            row.description,
+            url_of("pages:arrivals-detail", cluster.slug, row.pk),
+        )
         for row in rows
     ]
 
