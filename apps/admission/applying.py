@@ -129,6 +129,9 @@ def _require_applicable(request: AdmissionRequest) -> None:
     if request.state not in _APPLICABLE:
         state = request.get_state_display().lower()
         raise Conflict(f"The request is {state}; only a preview can be applied.", code="wrong_state")
+    query = request.query
+    if query.state == QueryState.RUNNING and query.running_version_id == request.version_id:
+        raise Conflict(f"{request.version} runs already; another request has started it.", code="running")
     if request.valid_until is not None and timezone.now() > request.valid_until:
         message = f"The preview was valid until {request.valid_until:%Y-%m-%d %H:%M:%S} UTC. Preview it again."
         raise Stale(message, code="expired")

@@ -105,6 +105,10 @@ def admission_create(
     return request
 
 
+#: States in which the same question, asked again, takes a request's place.
+_REPLACED = frozenset({AdmissionState.FAILED, AdmissionState.PREVIEW, AdmissionState.AWAITING})
+
+
 @transaction.atomic
 def admission_preview_again(*, request: AdmissionRequest, user: User | None) -> tuple[AdmissionRequest, Job]:
     """The same question asked of the cluster as it is now: a new request that takes the old one's place."""
@@ -159,11 +163,11 @@ def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: 
 
 @transaction.atomic
 def admission_request_review(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
-    """Ask a person to decide."""
+    """Ask a person to decide. They may take their time: the request no longer expires, it only must not become stale."""
     request = _locked(request)
     _require_state(request, {AdmissionState.PREVIEW}, "sent for review")
-    request.state, request.decision_reason = AdmissionState.AWAITING, reason[:300]
-    request.save(update_fields=["state", "decision_reason", "updated_at"])
+    request.state, request.decision_reason, request.valid_until = AdmissionState.AWAITING, reason[:300], None
+    request.save(update_fields=["state", "decision_reason", "valid_until", "updated_at"])
     admission_announce(request)
     return request
 
@@ -218,7 +222,7 @@ def admission_follow(
         may_wait_s=request.may_wait_s,
     )
     question_check(follower, path="query")
-    if request.state in {AdmissionState.FAILED, AdmissionState.PREVIEW} and asked == request.changes:
+    if request.state in _REPLACED and asked == request.changes:
         _close(request, AdmissionState.SUPERSEDED, None, "")
     return follower
 

@@ -42,6 +42,7 @@ __all__ = [
 KEEP_DOCUMENTS = timedelta(days=7)
 KEEP_SERIES = 200  # runs of a cluster that keep their curves
 KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
+MOST_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
 
 
 def estimate_request(*, cluster: Cluster, user: User | None = None) -> Job:
@@ -104,13 +105,14 @@ def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1,
     if unplaced:
         faults = [("document.operators", f"{name} is on no node") for name in unplaced]
         raise Impossible("An estimate needs every operator on a node.", faults, code="unplaced")
+    _check_size(deployment, flow_slices)
     with transaction.atomic():
         row = DocumentEstimate.objects.create(
             requested_by=user, digest=deployment.digest, flow_slices=flow_slices, document=_packed(document)
         )
         job = job_submit(
             kind=JobKind.ESTIMATE_DOCUMENT,
-            title=f"Estimate a document of {len(deployment.operators)} operators",
+            title=_title(deployment),
             params={"document_estimate": str(row.pk)},
             cluster=None,
             user=user,
@@ -118,6 +120,21 @@ def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1,
         row.job = job
         row.save(update_fields=["job"])
     return job
+
+
+def _title(deployment: Deployment) -> str:
+    count = len(deployment.operators)
+    return f"Estimate a document of {count} operator{'' if count == 1 else 's'}"
+
+
+def _check_size(deployment: Deployment, flow_slices: int) -> None:
+    """A worker holds a few series for every core and operator: refuse what it has no memory for."""
+    series = sum(node.cores for node in deployment.nodes) + len(deployment.operators)
+    cells = series * deployment.subintervals * flow_slices
+    if cells > MOST_CELLS:
+        message = f"{series} cores and operators x {deployment.subintervals} subintervals x {flow_slices} slices"
+        fault = ("document.subintervals", f"{message} is {cells:.2g} numbers; allowed: at most {MOST_CELLS:.0e}")
+        raise Impossible("The document is too large for one estimate.", [fault], code="impossible")
 
 
 def document_estimate_store(*, row: DocumentEstimate, answer: dict[str, Any]) -> None:

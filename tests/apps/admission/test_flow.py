@@ -218,6 +218,30 @@ def test_a_review_is_asked_for_and_decided(cluster: Any, admitter: Any) -> None:
         admission_approve(request=other, user=admitter)
 
 
+def test_a_review_does_not_expire_and_a_new_preview_takes_its_place(cluster: Any, admitter: Any) -> None:
+    cluster_update(cluster=cluster, review_assumed=True)
+    make_query(cluster, "third", 0.3)
+    request = previewed(cluster, admitter, "third")
+    waiting = admission_request_review(request=request, user=admitter)
+    assert waiting.valid_until is None
+    admission_preview_again(request=waiting, user=admitter)
+    request.refresh_from_db()
+    assert request.state == AdmissionState.SUPERSEDED
+
+
+def test_a_version_is_not_started_twice(cluster: Any, admitter: Any) -> None:
+    """A request still being estimated while another one of the same version is applied."""
+    make_query(cluster, "third", 0.3)
+    first = previewed(cluster, admitter, "third")
+    second, _ = admission_preview(cluster=cluster, user=admitter, query="third", reason="asked again")
+    admission_apply(request=first, user=admitter)
+    run_jobs()
+    second.refresh_from_db()
+    assert second.state in {AdmissionState.PREVIEW, AdmissionState.FAILED}
+    with pytest.raises(Conflict):
+        admission_apply(request=second, user=admitter)
+
+
 def test_a_request_is_taken_back(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     request, job = admission_preview(cluster=cluster, user=admitter, query="third")

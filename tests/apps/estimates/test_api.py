@@ -54,6 +54,17 @@ def test_a_query_shows_its_newest_estimate(api: Any, cluster: Any) -> None:
     assert len(with_series["series"]["time_s"]) == len(with_series["series"]["estimate_s"]) == 60
 
 
+def test_a_document_too_large_for_a_worker_is_refused(api: Any, db: None) -> None:
+    nodes = [{"id": f"n{index}", "capacity_cps": 1000, "cores": 1024} for index in range(50)]
+    operators = [{**DOCUMENT["operators"][0], "node": "n0"}]
+    document = {**DOCUMENT, "nodes": nodes, "operators": operators}
+    document["sources"] = [{"id": "s", "arrivals": [1] * 1000}]
+    answer = api.post("/api/v1/estimates", {"document": document}, format="json")
+    assert answer.status_code == 422
+    assert answer.json()["faults"][0]["path"] == "document.subintervals"
+    assert "at most 5e+07" in answer.json()["faults"][0]["message"]
+
+
 def test_a_document_is_estimated_as_on_the_command_line(api: Any, db: None) -> None:
     answer = api.post("/api/v1/estimates", {"document": DOCUMENT, "flow_slices": 4}, format="json")
     assert answer.status_code == 202
