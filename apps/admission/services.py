@@ -163,7 +163,7 @@ def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: 
 
 @transaction.atomic
 def admission_request_review(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
-    """Ask a person to decide. They may take their time: the request no longer expires, it only must not become stale."""
+    """Ask a person to decide. They may take their time: the request no longer expires, but it may still go stale."""
     request = _locked(request)
     _require_state(request, {AdmissionState.PREVIEW}, "sent for review")
     request.state, request.decision_reason, request.valid_until = AdmissionState.AWAITING, reason[:300], None
