@@ -59,9 +59,9 @@ class _Counts:
         """2 wait for a decision, 1 is queued, 5 were applied."""
         if not self.total:
             return "None yet. A preview says what a query would do to the objectives of the others; nothing runs by it."
-        waiting = sum(self.states.get(state, 0) for state in _WAITING)
+        waiting = sum(self.states.get(str(state), 0) for state in _WAITING)
         parts = [f"{waiting} wait{'s' if waiting == 1 else ''} for somebody to act"]
-        queued, applied = (self.states.get(state, 0) for state in (AdmissionState.QUEUED, AdmissionState.APPLIED))
+        queued, applied = (self.states.get(str(state), 0) for state in (AdmissionState.QUEUED, AdmissionState.APPLIED))
         parts += [f"{queued} queued"] if queued else []
         parts += [f"{applied} applied"] if applied else []
         return f"{', '.join(parts)}, of {self.total} request{'s' if self.total > 1 else ''}."

@@ -88,7 +88,7 @@ def _counts() -> dict[str, int]:
 def _sentence(counts: dict[str, int]) -> str:
     """9 jobs are kept: 1 running, 2 waiting for a worker."""
     words = {JobState.RUNNING: "running", JobState.QUEUED: "waiting for a worker", JobState.FAILED: "failed"}
-    parts = [f"{counts[state]} {text}" for state, text in words.items() if counts.get(state)]
+    parts = [f"{counts[str(state)]} {text}" for state, text in words.items() if counts.get(str(state))]
     if parts:
         return f"{sum(counts.values())} jobs are kept: {', '.join(parts)}."
     return f"No job runs or waits, and none of the {sum(counts.values())} kept failed." if counts else "No jobs yet."
