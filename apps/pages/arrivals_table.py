@@ -130,6 +130,7 @@ def _columns(slug: str, readers: Mapping[str, Sequence[str]]) -> list[Column]:
             "Read by",
             lambda row: reader_links(slug, readers.get(row.source_id, ())),
             csv=lambda row: " ".join(readers.get(row.source_id, ())),
+            css=lambda row: "long",
         ),
         Column(
             "updated",

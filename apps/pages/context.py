@@ -168,7 +168,7 @@ class Frame:
 
     def _of_all(self) -> list[NavItem]:
         return self._existing(
-            ("Jobs", "pages:jobs", "jobs", "j", self.running_count or None, False, "at work"),
+            ("Jobs", "pages:jobs", "jobs", "j", None, False, ""),
             ("Settings", "accounts:settings", "settings", "s", None, False, ""),
             ("API", "pages:api", "code", "", None, False, ""),
             ("Help", "pages:help", "help", "h", None, False, ""),

@@ -18,6 +18,8 @@ from apps.ui.numbers import Quantity, rate, seconds, significant
 
 __all__ = ["PlanPicture", "Step"]
 
+_DETAIL_ROOM = 24  # letters of a block's second line
+
 
 @dataclass(frozen=True)
 class Step:
@@ -257,7 +259,7 @@ def _detail(row: Operator) -> str:
         return f"{row.kind}, {size}"
     entries: Sequence[OperatorInput] = list(row.inputs.all())
     told = f"selectivity {significant(entries[0].selectivity)}" if len(entries) == 1 else f"{len(entries)} inputs"
-    return f"{row.kind}, {told}" if row.kind != "other" else told
+    return told if row.kind == "other" or len(row.kind) + len(told) > _DETAIL_ROOM else f"{row.kind}, {told}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -35,7 +35,7 @@ def show_faults(form: forms.BaseForm, error: Any, names: dict[str, str] | None =
         if name is None:
             form.add_error(None, f"{fault.path}: {fault.message}" if fault.path else fault.message)
         else:
-            rest = "" if fault.path == name else f"{fault.path}: "
+            rest = "" if fault.path == name or fault.path in (names or {}) else f"{fault.path}: "
             form.add_error(name, f"{rest}{fault.message}")
 
 

@@ -149,7 +149,7 @@ def load_bar(load: Any, peak: Any = None) -> SafeString:
         return format_html('<span class="muted">{}</span>', "none yet")
     tone = "over" if share > 1 else "watch" if share > 0.9 else ""
     highest = as_float(peak)
-    mark = "" if highest is None else format_html('<b style="left:{}%"></b>', f"{min(highest, 1) * 99:.0f}")
+    mark = "" if highest is None else format_html('<b style="left:{}%"></b>', f"{min(highest, 1) * 97:.0f}")
     return format_html(
         '<span class="loadbar"><span class="mini"><i class="{}" style="width:{}%"></i>{}</span><span>{}</span></span>',
         tone,
