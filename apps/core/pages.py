@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from apps.core.errors import Forbidden, Malformed, Missing, SluiceError
 
@@ -23,7 +24,7 @@ def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
     """The answer to a refused request in the form its sender reads.
 
     Below /api/ it is the JSON of every REST error. Otherwise the template `ui/error.html`, or for htmx requests
-    `ui/error_fragment.html`, with the context status, title, message, faults, request_id, retry_after_s.
+    `ui/error_fragment.html`, with the context status, title, message, faults, request_id, retry_after_s, back.
     """
     request_id = getattr(request, "request_id", "")
     if request.path.startswith("/api/"):
@@ -36,9 +37,17 @@ def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
         "faults": error.faults,
         "request_id": request_id,
         "retry_after_s": error.retry_after_s,
+        "back": _back(request),
     }
     fragment = bool(getattr(request, "htmx", False))
     return HttpResponse(_render(request, context, fragment), status=error.status, headers=error.headers)
+
+
+def _back(request: HttpRequest) -> str:
+    """The page whose form was refused, if it is one of ours."""
+    came_from = request.META.get("HTTP_REFERER", "")
+    ours = url_has_allowed_host_and_scheme(came_from, {request.META.get("HTTP_HOST", "")})
+    return came_from if ours and request.method == "POST" else ""
 
 
 def _render(request: HttpRequest, context: dict[str, object], fragment: bool) -> str:

@@ -67,10 +67,10 @@ class JobCancelView(Page):
 
 
 class JobsMenu(Page):
-    """What the top bar shows of running jobs."""
+    """What the top bar and the navigation show of running jobs."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return render(request, "ui/top_jobs.html", {})
+        return render(request, "pages/jobs/menu.html", {})
 
 
 def _job(pk: UUID) -> Job:

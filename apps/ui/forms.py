@@ -36,7 +36,13 @@ def show_faults(form: forms.BaseForm, error: Any, names: dict[str, str] | None =
             form.add_error(None, f"{fault.path}: {fault.message}" if fault.path else fault.message)
         else:
             rest = "" if fault.path == name or fault.path in (names or {}) else f"{fault.path}: "
-            form.add_error(name, f"{rest}{fault.message}")
+            form.add_error(name, f"{rest}{fault.message}" if rest else _at_its_field(fault))
+
+
+def _at_its_field(fault: _Fault) -> str:
+    """The field is named by its label: "It is -3.0; allowed: …", not "bound_s is …"."""
+    said = f"{fault.path.rpartition('.')[2]} is "
+    return f"It is {fault.message.removeprefix(said)}" if fault.message.startswith(said) else fault.message
 
 
 def _field(form: forms.BaseForm, path: str, names: dict[str, str]) -> str | None:

@@ -114,6 +114,7 @@
     if (!block) return;
     const spec = inPrefix(JSON.parse(block.textContent));
     const plot = figure.querySelector("[data-plot]");
+    plot.style.minHeight = `${spec.height}px`; // a redraw for paper may collapse it
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset", showTips: false };
     await Plotly.react(plot, traces(spec), layout(spec), config);
     if (drawn.has(figure)) return;

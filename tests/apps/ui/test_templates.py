@@ -102,3 +102,29 @@ def test_no_page_has_inline_scripts(client: Client) -> None:
     for part in html.split("<script")[1:]:
         assert "src=" in part.split(">")[0] or "application/json" in part.split(">")[0]
     assert "onclick" not in html
+
+
+class _Asked(forms.Form):
+    bound_s = forms.FloatField(initial=1.0)
+
+
+def test_a_fault_at_its_field_does_not_repeat_the_fields_name() -> None:
+    form = _Asked({"bound_s": "-3"})
+    fault = ("objective.bound_s", "bound_s is -3.0; allowed: a finite number above 0")
+    show_faults(form, Malformed("No.", [fault]), {"objective.bound_s": "bound_s"})
+    assert form.errors["bound_s"] == ["It is -3.0; allowed: a finite number above 0"]
+
+
+def test_whole_numbers_of_a_form_have_no_fraction() -> None:
+    for given, shown in ((60.0, "60"), (0.5, "0.5")):
+        html = render("{% field form.bound_s %}", form=_Asked(initial={"bound_s": given}))
+        assert f'value="{shown}"' in html
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("came_from", "leads_back"), [("http://testserver/login/", True), ("http://evil.test/", False)]
+)
+def test_a_refused_form_leads_back_to_its_page_only(client: Client, came_from: str, leads_back: bool) -> None:
+    html = client.post("/nothing/", headers={"referer": came_from, "host": "testserver"}).content.decode()
+    assert (f'href="{came_from}">Go back' in html) is leads_back
