@@ -166,6 +166,19 @@ class PlanPicture:
         ]
 
     @property
+    def hidden_wait(self) -> str:
+        """Why the bottleneck is not where the longest wait is seen: its own excess passes meanwhile."""
+        found = self.detail.bottleneck
+        longest = max(self.hops, key=lambda hop: hop["wait_s"], default=None)
+        if longest is None or not found.get("excess_s") or longest["server"] == found["server"]:
+            return ""
+        return (
+            f"{found['server']} is the bottleneck although less of the time is spent there: it has "
+            f"{seconds(found['excess_s'])} of work waiting at its peak, so a shorter wait on {longest['server']} "
+            "would only become a longer one on it."
+        )
+
+    @property
     def worst(self) -> Quantity:
         return seconds(self.detail.result.get("worst_s"))
 
