@@ -21,7 +21,6 @@ from apps.admission.work import preview_admission
 from apps.estimates.refresh import refresh_paused
 from apps.estimates.selectors import run_latest
 from apps.estimates.work import estimate_cluster
-from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, link_create, node_create, pool_create
 from apps.jobs.choices import JobKind
@@ -98,7 +97,7 @@ def _nodes(cluster: Cluster, pools: list[tuple[str, float, int, int, str, list[s
             memory_bytes=memory_bytes,
             price_per_hour=price,
         )
-        nodes |= {member: node_create(pool=pool, name=member, evidence=Evidence.MEASURED) for member in members}
+        nodes |= {member: node_create(pool=pool, name=member) for member in members}
     return nodes
 
 
