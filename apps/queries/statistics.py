@@ -63,7 +63,8 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
     statistics : list of mappings
         `operator`, `input`, then any of `selectivity`, `cycles_per_event`, `events`, `batches`
         (`[{events, outputs, cycles}]`), `evidence` (measured unless given), `measured_at` (ISO 8601, now unless given).
-        From batches, events, selectivity and cycles per event follow where they are not given.
+        From batches, events, selectivity and cycles per event follow where they are not given. Another selectivity or
+        cost without batches drops those of before: an interval of the old sample would not be one of the new number.
 
     Raises
     ------
@@ -143,6 +144,8 @@ def _assign(
         entry.events = round(events)
         if events > 0:
             entry.selectivity, entry.cycles_per_event = outputs / events, cycles / events
+    elif any(name in record and record[name] != getattr(entry, name) for name in ("selectivity", "cycles_per_event")):
+        entry.batches = []
     for name in ("selectivity", "cycles_per_event", "events"):
         if name in record:
             setattr(entry, name, record[name])

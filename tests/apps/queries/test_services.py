@@ -441,6 +441,20 @@ def gzip_of(text: str) -> bytes:
 # -- numbers beyond what can be stored
 
 
+def test_another_number_drops_the_sample_it_was_not_taken_from() -> None:
+    version = make_query(make_cluster()).versions.get()
+    batches = [{"events": 100, "outputs": 40, "cycles": 1e6}, {"events": 300, "outputs": 60, "cycles": 2e6}]
+    services.statistics_update(version=version, statistics=[{"operator": "parse", "batches": batches}])
+    entry = version.operators.get(name="parse").inputs.get()
+    same = {"operator": "parse", "selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
+    services.statistics_update(version=version, statistics=[same])
+    entry.refresh_from_db()
+    assert len(entry.batches) == 2
+    services.statistics_update(version=version, statistics=[{"operator": "parse", "selectivity": 0.9}])
+    entry.refresh_from_db()
+    assert (entry.selectivity, entry.batches) == (0.9, [])
+
+
 def test_batches_that_add_up_beyond_numbers_are_refused() -> None:
     query = make_query(make_cluster())
     huge = {"events": 1e308, "outputs": 1.0, "cycles": 1.0}
