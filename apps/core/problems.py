@@ -19,6 +19,7 @@ from rest_framework.views import set_rollback
 from apps.core import errors
 from apps.core.errors import SluiceError, field_faults
 from apps.core.idempotency import Replay
+from apps.core.wording import reworded, value_at
 from engine.errors import EngineError
 
 __all__ = ["as_sluice_error", "exception_handler"]
@@ -50,7 +51,8 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
         return error.response
     set_rollback()
     request_id = getattr(context["request"], "request_id", "") if context.get("request") else ""
-    known = _from_rest(error) if isinstance(error, rest.APIException) else as_sluice_error(error)
+    is_rest = isinstance(error, rest.APIException)
+    known = _from_rest(error, context.get("request")) if is_rest else as_sluice_error(error)
     if known is None:
         _log.exception("unexpected error in the API")
         body: dict[str, Any] = {"code": "internal", "message": "Something went wrong inside Sluice.", "faults": []}
@@ -58,7 +60,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     headers = dict(known.headers)
     if known.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="sluice"'
-    status = error.status_code if isinstance(error, rest.APIException) else known.status
+    status = error.status_code if is_rest else known.status
     return Response({**known.as_dict(), "request_id": request_id}, status=status, headers=headers)
 
 
@@ -126,9 +128,10 @@ def _invalid(faults: tuple[errors.Fault, ...]) -> SluiceError:
     return errors.Malformed(f"{len(faults)} fields are not right.", faults)
 
 
-def _from_rest(error: rest.APIException) -> SluiceError:
+def _from_rest(error: rest.APIException, request: Any) -> SluiceError:
     if isinstance(error, rest.ValidationError):
-        return _invalid(field_faults(error.detail))
+        data = getattr(request, "data", None)
+        return _invalid(tuple(reworded(fault, value_at(data, fault.path)) for fault in field_faults(error.detail)))
     if isinstance(error, rest.NotAuthenticated):
         return errors.NotAuthenticated("Send a token as `Authorization: Bearer slu_…`. Settings, Tokens makes one.")
     if isinstance(error, rest.Throttled):
