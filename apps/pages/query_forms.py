@@ -69,7 +69,9 @@ class QueryForm(forms.Form):
     team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
     bound_s = forms.FloatField(label="Objective", required=False, help_text="At most this; empty without an objective.")
-    priority = forms.IntegerField(initial=0, help_text="A whole number kept with the query and in its document. No decision uses it yet.")
+    priority = forms.IntegerField(
+        initial=0, help_text="A whole number kept with the query and in its document. No decision uses it yet."
+    )
     description = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
     def __init__(self, *args: Any, query: Query | None = None, **kwargs: Any) -> None:
