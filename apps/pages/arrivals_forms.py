@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 
 from apps.fleet.models import Cluster
 from apps.queries.inspecting import Inspection
@@ -24,6 +25,12 @@ class UploadForm(forms.Form):
 
     file = forms.FileField(help_text="CSV or another delimited text, also gzip, xz or zstd; time stamps or counts.")
     time_zone = forms.CharField(help_text="Of times that name none, such as Europe/Berlin.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        most = settings.UPLOAD_MAX_BYTES
+        self.fields["file"].help_text += f" At most {most / 1e6:g} MB."
+        self.fields["file"].widget.attrs["data-max-bytes"] = str(most)
 
 
 class _SourceForm(forms.Form):
@@ -82,7 +89,7 @@ class ColumnsForm(_SourceForm):
         self.fields["time_column"].choices = names
         self.fields["count_column"].choices = [("", "None: each line is one event"), *names]
         self.fields["source_id"].required = not self._is_preview
-        if not inspection.problems_total:
+        if inspection.time_column and not inspection.problems_total:
             self.fields["leave_out_problems"].help_text = "Every line of this file can be read as proposed."
 
     @property

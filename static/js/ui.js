@@ -168,6 +168,23 @@
     go.onclick = () => { dialog.close(); form.dataset.confirmed = "yes"; form.requestSubmit(submitter); };
     dialog.showModal();
   });
+  // -- a form is sent once, however often its button is pressed; the way back makes it new
+  document.addEventListener("submit", event => {
+    const form = event.target;
+    if (event.defaultPrevented || form.method !== "post") return;
+    if (form.dataset.sent) { event.preventDefault(); return; }
+    form.dataset.sent = "yes";
+    setTimeout(() => { delete form.dataset.sent; }, 10000);
+  });
+  addEventListener("pageshow", () => all("form[data-sent]").forEach(form => { delete form.dataset.sent; }));
+  // -- a file that would be refused for its size is not sent
+  document.addEventListener("change", event => {
+    const field = event.target, most = Number(field.dataset.maxBytes);
+    if (!most) return;
+    const bytes = field.files[0]?.size ?? 0, mega = n => +(n / 1e6).toFixed(1);
+    field.setCustomValidity(bytes > most ? `The file has ${mega(bytes)} MB; at most ${mega(most)} MB are taken.` : "");
+    field.reportValidity();
+  });
   // -- on paper what is folded away is unfolded
   let unfolded = [];
   addEventListener("beforeprint", () => {
