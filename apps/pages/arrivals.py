@@ -156,7 +156,7 @@ class ColumnsPage(_NewPage):
             try:
                 row = services.arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
             except (Malformed, Conflict) as error:
-                show_faults(form, error, {"stretch": "start", "file": "leave_out_problems"})
+                show_faults(form, _lines_as_one(error), {"stretch": "start", "file": "leave_out_problems"})
             else:
                 return self.stored(row)
         return self.show(422, form=form, **_told(name, found))
@@ -167,8 +167,22 @@ class ColumnsPage(_NewPage):
         try:
             found = stretch_of_upload(cluster=self.cluster, **form.reading)
         except SluiceError as error:
-            return self.preview(faults=error.faults or [Fault("", error.message)])
+            return self.preview(faults=_labelled(form, _lines_as_one(error)))
         return self.preview(found.values, datetime.fromtimestamp(found.start_s, UTC), reading=found.reading)
+
+
+def _lines_as_one(error: SluiceError) -> SluiceError:
+    """The page lists the lines that cannot be read; a refusal counts them and names the first."""
+    if any(fault.path.startswith("file.line") for fault in error.faults):
+        return Malformed(error.message, [Fault("leave_out_problems", error.message)])
+    return error
+
+
+def _labelled(form: Form, error: SluiceError) -> list[Fault]:
+    """The faults of a refusal, at the labels of the form's fields."""
+    names = {name: field.label or name.replace("_", " ").capitalize() for name, field in form.fields.items()}
+    faults = error.faults or [Fault("", error.message)]
+    return [Fault(names.get(fault.path, fault.path), fault.message) for fault in faults]
 
 
 def _told(name: str, found: Inspection) -> dict[str, Any]:

@@ -172,6 +172,10 @@ def _reading(
     return Reading(trace, rows, step_s, found.first(), found.total, tuple(notes))
 
 
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tuple[Counts, float]:
     unique, where = np.unique(times, return_inverse=True)
     if len(unique) < len(times):
@@ -184,9 +188,10 @@ def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tu
     long = gaps > 1.5 * step_s
     if long.any():
         missing = int(np.round(gaps[long] / step_s - 1).sum())
-        first = iso_utc(float(unique[:-1][long][0] + step_s))
+        first = iso_utc(float(unique[:-1][long][0] + step_s)).replace("T", " ").replace("Z", " UTC")
+        gaps_text, steps_text = _counted(int(long.sum()), "gap"), _counted(missing, "step")
         notes.append(
-            f"{int(long.sum())} gaps: {missing} steps of {step_s:g} s have no count and are taken as 0 events; "
+            f"{gaps_text}: {steps_text} of {step_s:g} s without a count, taken as 0 events; "
             f"the first gap begins at {first}, the longest lasts {float(gaps.max()) - step_s:g} s."
         )
     if (np.abs(gaps / step_s - np.round(gaps / step_s)) > 0.01).mean() > 0.1:

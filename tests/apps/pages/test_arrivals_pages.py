@@ -96,7 +96,9 @@ def test_lines_that_cannot_be_read_are_listed(browser: Client, cluster: Cluster)
     form = columns(browser, address)
     refused = browser.post(f"{ROOT}new/columns/", form)
     assert refused.status_code == 422
-    assert "line 3, column count" in body(refused)
+    assert "1 line cannot be read; first: line 3, column count" in body(refused)
+    assert "file.line" not in body(refused)
+    assert "file.line" not in body(browser.post(f"{ROOT}new/columns/", {**form, "preview": "1"}))
     assert browser.post(f"{ROOT}new/columns/", {**form, "leave_out_problems": "on"}).status_code == 302
 
 

@@ -152,7 +152,7 @@ def test_unsorted_and_repeated_times_are_sorted_and_noted() -> None:
 def test_gaps_are_noted_and_stay_empty() -> None:
     text = "t,n\n" + "".join(f"2026-03-01 00:{i:02d}:00,6\n" for i in (0, 1, 2, 7, 8))
     reading = read(text, time_column="t", count_column="n")
-    assert "1 gaps: 4 steps of 60 s" in reading.notes[0] and "2026-03-01T00:03:00Z" in reading.notes[0]
+    assert "1 gap: 4 steps of 60 s" in reading.notes[0] and "2026-03-01 00:03:00 UTC" in reading.notes[0]
     got = resample(reading.trace, start_s=reading.trace.start_s, slice_s=60.0, slices=9)
     assert got.tolist() == [6, 6, 6, 0, 0, 0, 0, 6, 6]
 
