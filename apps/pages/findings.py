@@ -115,13 +115,17 @@ class Findings:
         """Those with an objective."""
         return [row for row in self.rows if row.bound_s]
 
+    @property
+    def held(self) -> int:
+        """Objectives that hold with their whole interval; one at risk is not among them."""
+        return len(self.with_state(ObjectiveState.HOLDS))
+
     # -- the sentence
     @cached_property
     def sentence(self) -> SafeString:
         if not self.judged:
             return self._nothing_judged()
-        held = len(self.judged) - len(self.with_state(ObjectiveState.BREACHED))
-        start = f"{held} of {len(self.judged)} objectives hold." if len(self.judged) > 1 else ""
+        start = f"{self.held} of {len(self.judged)} objectives hold." if len(self.judged) > 1 else ""
         breached, risky = self.with_state(ObjectiveState.BREACHED), self.with_state(ObjectiveState.AT_RISK)
         parts = [*_named(breached, "is over its objective", "are over their objectives")]
         parts += _named(risky, f"may go over, up to {_upper(risky)}", "may go over within their intervals")
@@ -155,8 +159,7 @@ class Findings:
     def _holding(self) -> Stat:
         breached, risky = len(self.with_state(ObjectiveState.BREACHED)), len(self.with_state(ObjectiveState.AT_RISK))
         note = f"{breached} breached, {risky} at risk" if breached or risky else "None at risk"
-        held = len(self.judged) - breached
-        return Stat("Objectives that hold", Quantity(str(held), f"of {len(self.judged)}"), note)
+        return Stat("Objectives that hold", Quantity(str(self.held), f"of {len(self.judged)}"), note)
 
     def _least(self) -> Stat:
         if not self.judged:

@@ -31,7 +31,8 @@ def fleet_sentence(cluster: Cluster) -> str:
     if not nodes:
         return "No nodes yet. Queries need at least one to run on."
     up = [row for state, row in by_state.items() if state != NodeState.OFFLINE]
-    text = f"{nodes} node{'s' if nodes != 1 else ''} with {sum(row['cores'] for row in up)} cores at work"
+    cores = sum(row["cores"] for row in up)
+    text = f"{nodes} node{'s' if nodes != 1 else ''} with {cores} core{'s' if cores != 1 else ''} at work"
     for state in (NodeState.DRAINING, NodeState.OFFLINE):
         if state in by_state:
             text += f", {by_state[state]['n']} {state.label.lower()}"
