@@ -103,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="engine", allow_abbrev=False, description="Sluice's models on JSON documents; one JSON line per file."
+        prog="sluice engine",
+        allow_abbrev=False,
+        description="Sluice's models on JSON documents; one JSON line per file.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
