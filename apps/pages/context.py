@@ -194,9 +194,9 @@ class Frame:
 
     @property
     def bottom(self) -> list[NavItem]:
-        """Five places for the bar on phones."""
+        """Five places for the bar on phones; jobs are in the menu of the user, too."""
         items = [item for group in self.groups for item in group]
-        wanted = ("Overview", "Queries", "Admission", "Fleet", "Jobs", "Settings", "Help")
+        wanted = ("Overview", "Queries", "Admission", "Arrivals", "Fleet", "Jobs", "Settings", "Help")
         by_label = {item.label: item for item in items}
         return [by_label[label] for label in wanted if label in by_label][:5]
 
