@@ -68,7 +68,7 @@ class QueryForm(forms.Form):
     name = forms.CharField(max_length=64, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
     team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
-    bound_s = forms.FloatField(label="Objective", required=False, help_text="At most this; empty only with no objective.")
+    bound_s = forms.FloatField(label="Objective", required=False, help_text="At most this; empty if there is none.")
     priority = forms.IntegerField(
         initial=0, help_text="A whole number kept with the query and in its document. No decision uses it yet."
     )
