@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from apps.pages.query_detail import QueryDetail
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement
 from apps.ui.dag import DagEdge, DagNode, dag_picture
-from apps.ui.numbers import Quantity, rate, seconds, significant
+from apps.ui.numbers import Quantity, counted, rate, seconds, significant
 
 __all__ = ["PlanPicture", "Step"]
 
@@ -74,8 +74,8 @@ class PlanPicture:
     @property
     def facts(self) -> str:
         nodes = {row.node_id for rows in self.placements.values() for row in rows}
-        placed = f" on {_counted(len(nodes), 'node')}" if nodes else ", not placed"
-        return f"Version {self.detail.version.number}, {_counted(len(self.operators), 'operator')}{placed}"
+        placed = f" on {counted(len(nodes), 'node')}" if nodes else ", not placed"
+        return f"Version {self.detail.version.number}, {counted(len(self.operators), 'operator')}{placed}"
 
     @cached_property
     def svg(self) -> SafeString:
@@ -273,7 +273,3 @@ def _detail(row: Operator) -> str:
     entries: Sequence[OperatorInput] = list(row.inputs.all())
     told = f"selectivity {significant(entries[0].selectivity)}" if len(entries) == 1 else f"{len(entries)} inputs"
     return told if row.kind == "other" or len(row.kind) + len(told) > _DETAIL_ROOM else f"{row.kind}, {told}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

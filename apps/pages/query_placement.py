@@ -13,7 +13,7 @@ from apps.estimates.selectors import node_estimates
 from apps.pages.findings import NodeLine
 from apps.pages.query_detail import QueryDetail
 from apps.queries.models import Operator, Placement
-from apps.ui.numbers import percent, ratio, seconds
+from apps.ui.numbers import counted, percent, ratio, seconds
 from apps.ui.pictures import heat_strip
 
 __all__ = ["PlaceLine", "PlacementLines"]
@@ -112,7 +112,7 @@ class PlacementLines:
         nodes = {row.node_id for row in self.placements}
         cores = {(row.node_id, row.core) for row in self.placements}
         shared = sorted({name for names in self.neighbours.values() for name in names})
-        text = f"On {_counted(len(nodes), 'node')} and {_counted(len(cores), 'core')}"
+        text = f"On {counted(len(nodes), 'node')} and {counted(len(cores), 'core')}"
         return f"{text}, shared with {', '.join(shared)}." if shared else f"{text}, shared with no other query."
 
 
@@ -126,7 +126,3 @@ def _asked(row: Operator) -> str:
         return place if replica.get("fraction", 1.0) >= 1 else f"{percent(replica['fraction'])} on {place}"
 
     return ", ".join(told(replica) for replica in row.requested) or "anywhere"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -13,6 +13,7 @@ from apps.core.errors import Malformed, TooLarge
 from apps.queries.resampling import Counts, Stamps, Trace
 from apps.queries.text_files import Layout, find_layout, open_text, rows_of
 from apps.queries.times import format_of, iso_utc, parser_of, zone_of
+from apps.ui.numbers import counted
 
 __all__ = ["MOST_PER_COUNT", "SAMPLE_ROWS", "Problem", "Reading", "count_of", "numbers_of", "read_trace"]
 
@@ -172,10 +173,6 @@ def _reading(
     return Reading(trace, rows, step_s, found.first(), found.total, tuple(notes))
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tuple[Counts, float]:
     unique, where = np.unique(times, return_inverse=True)
     if len(unique) < len(times):
@@ -189,7 +186,7 @@ def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tu
     if long.any():
         missing = int(np.round(gaps[long] / step_s - 1).sum())
         first = iso_utc(float(unique[:-1][long][0] + step_s)).replace("T", " ").replace("Z", " UTC")
-        gaps_text, steps_text = _counted(int(long.sum()), "gap"), _counted(missing, "step")
+        gaps_text, steps_text = counted(int(long.sum()), "gap"), counted(missing, "step")
         notes.append(
             f"{gaps_text}: {steps_text} of {step_s:g} s without a count, taken as 0 events; "
             f"the first gap begins at {first}, the longest lasts {float(gaps.max()) - step_s:g} s."

@@ -14,6 +14,7 @@ __all__ = [
     "as_float",
     "bytes_size",
     "count",
+    "counted",
     "cps",
     "factor",
     "percent",
@@ -186,4 +187,9 @@ def count(value: Any) -> str:
     number = as_float(value)
     if number is None:
         return MISSING
-    return _fixed(number, 0) if abs(number) < 10_000 else str(scaled(number)).replace(_NBSP, _NBSP)
+    return _fixed(number, 0) if abs(number) < 10_000 else str(scaled(number))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 gap`, `2 gaps`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
