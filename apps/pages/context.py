@@ -161,8 +161,11 @@ class Frame:
             ("Overview", "pages:overview", "overview", "o", breached or None, bool(breached), note),
             ("Queries", "pages:queries", "queries", "q", one.query_count, False, ""),
             ("Admission", "pages:admissions", "admission", "a", one.waiting_count or None, False, "waiting"),
+            ("Placement", "pages:placement", "placement", "p", None, False, ""),
+            ("Provisioning", "pages:provisioning", "tune", "w", None, False, ""),
             ("Arrivals", "pages:arrivals", "arrivals", "r", None, False, ""),
             ("Fleet", "pages:fleet", "nodes", "f", one.node_count, False, ""),
+            ("Reports", "pages:reports", "log", "e", None, False, ""),
             arguments=(one.slug,),
         )
 
@@ -196,7 +199,7 @@ class Frame:
     def bottom(self) -> list[NavItem]:
         """Five places for the bar on phones; jobs are in the menu of the user, too."""
         items = [item for group in self.groups for item in group]
-        wanted = ("Overview", "Queries", "Admission", "Arrivals", "Fleet", "Jobs", "Settings", "Help")
+        wanted = ("Overview", "Queries", "Admission", "Placement", "Provisioning")
         by_label = {item.label: item for item in items}
         return [by_label[label] for label in wanted if label in by_label][:5]
 

@@ -34,6 +34,12 @@ urlpatterns = [
     path("c/<str:slug>/fleet/links/<int:pk>/delete/", fleet_rows.LinkDelete.as_view(), name="link-delete"),
     path("", include("apps.pages.urls_queries")),
     path("", include("apps.pages.urls_admission")),
+    path("", include("apps.pages.urls_placement")),
+    path("", include("apps.pages.urls_plans")),
+    path("", include("apps.pages.urls_forecasts")),
+    path("", include("apps.pages.urls_provisioning")),
+    path("", include("apps.pages.urls_reports")),
+    path("", include("apps.pages.urls_imports")),
     # jobs
     path("jobs/", jobs.JobsPage.as_view(), name="jobs"),
     path("jobs/menu/", jobs.JobsMenu.as_view(), name="jobs-menu"),

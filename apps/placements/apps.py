@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class PlacementsConfig(AppConfig):
+    """Placement searches, the moves they propose, and applying them."""
+
+    name = "apps.placements"

@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class PlanningConfig(AppConfig):
+    """What-ifs: fleets, loads and objectives that are not there yet."""
+
+    name = "apps.planning"

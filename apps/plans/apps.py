@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class PlansConfig(AppConfig):
+    """Alternative plans of a query, compared by estimate."""
+
+    name = "apps.plans"

@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class ReportsConfig(AppConfig):
+    """Reports: defined once, written by schedule, kept and sent."""
+
+    name = "apps.reports"
