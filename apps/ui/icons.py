@@ -38,7 +38,8 @@ ICONS: dict[str, str] = {
     "arrivals": '<path d="M1.5 13.5h13"/><path d="M3 13.5V9M6 13.5V5M9 13.5V8M12 13.5V2.5"/>',
     "nodes": '<rect x="2" y="2.5" width="12" height="4.5" rx="1"/><rect x="2" y="9" width="12" height="4.5" rx="1"/>'
     '<path d="M4.5 4.75h.01M4.5 11.25h.01M8 4.75h3.5M8 11.25h3.5"/>',
-    "placement": '<path d="M1.5 2H7v12H1.5zM9 2h5.5v12H9z"/><path d="M3.3 11.5h2M3.3 9h2M10.8 11.5h2M3.3 5.2h5.2M7 3.7l1.7 1.5L7 6.7"/>',
+    "placement": '<path d="M1.5 2H7v12H1.5zM9 2h5.5v12H9z"/>'
+    '<path d="M3.3 11.5h2M3.3 9h2M10.8 11.5h2M3.3 5.2h5.2M7 3.7l1.7 1.5L7 6.7"/>',
     "jobs": '<path d="M13.5 8A5.5 5.5 0 1 1 11.7 3.9"/><path d="M13.5 2v3h-3"/><path d="M8 5v3.2l2 1.3"/>',
     "log": '<path d="M3 2.5h10v11H3zM5.5 5.5h5M5.5 8h5M5.5 10.5h3"/>',
     "settings": '<circle cx="8" cy="8" r="2"/><path d="M8 1.5v2.2M8 12.3v2.2M1.5 8h2.2M12.3 8h2.2M3.4 3.4 5 5'
