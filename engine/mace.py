@@ -17,7 +17,7 @@ from engine.elements import FloatArray
 from engine.loads import Loads, OperatorSeries, loads_of
 from engine.propagation import delays_through
 
-__all__ = ["Mace", "mace"]
+__all__ = ["Mace", "drain_times", "mace"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Mace:
     @cached_property
     def mace_s(self) -> FloatArray:
         """Seconds to work off the excess with the capacities that follow, shape (n, d)."""
-        return _seconds(self.ce.T, self.deployment.capacities, self.deployment.subinterval_s).T
+        return drain_times(self.ce.T, self.deployment.capacities, self.deployment.subinterval_s).T
 
     @property
     def worst(self) -> float:
@@ -169,7 +169,7 @@ def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray |
     ce = loads.excess_room
     worst, total = _excess(loads.by_time, rows, deployment.subinterval_s, ce)
     if len(rows) > 1:
-        seconds = _seconds(ce, rows, deployment.subinterval_s)
+        seconds = drain_times(ce, rows, deployment.subinterval_s)
         worst, total = seconds.max(axis=0), seconds.max(axis=1)
     series = loads.operators(out) if materialise else None
     return Mace(deployment, loads, loads.by_time.T, ce.T, worst, total, series)
@@ -202,7 +202,7 @@ def _excess(load: FloatArray, capacity: FloatArray, w: float, ce: FloatArray) ->
     return worst, total
 
 
-def _seconds(ce: FloatArray, rows: FloatArray, w: float) -> FloatArray:
+def drain_times(ce: FloatArray, rows: FloatArray, w: float) -> FloatArray:
     """Seconds to work off an excess (d, n) with the capacities that follow, (d, n)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = ce / rows[0]
