@@ -9,6 +9,7 @@ from apps.estimates.refresh import estimate_refresh_all
 from apps.estimates.services import document_estimates_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
+from apps.queries.importing import imports_purge
 from apps.queries.uploads import uploads_purge
 
 __all__ = ["purge", "refresh_estimates", "sweep_jobs"]
@@ -31,5 +32,5 @@ def refresh_estimates() -> int:
 
 @shared_task(name="workers.purge")
 def purge() -> int:
-    """Forget answers to repeated requests, documents and uploads that nobody came back for."""
-    return idempotency_purge() + document_estimates_purge() + uploads_purge()
+    """Forget answers to repeated requests, documents, imports and uploads that nobody came back for."""
+    return idempotency_purge() + document_estimates_purge() + imports_purge() + uploads_purge()

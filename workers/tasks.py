@@ -4,10 +4,12 @@ from workers import lifecycle
 from workers.admissions import preview_admission, review_queue
 from workers.estimates import estimate_cluster, estimate_document
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
+from workers.imports import import_deployment
 
 __all__ = [
     "estimate_cluster",
     "estimate_document",
+    "import_deployment",
     "lifecycle",
     "preview_admission",
     "purge",

@@ -14,13 +14,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.core.api import ApiMixin
-from apps.core.errors import Malformed
+from apps.accounts.choices import Scope
+from apps.accounts.permissions import role_hint, scopes_of
+from apps.core.api import ApiMixin, job_response
+from apps.core.errors import Forbidden, Malformed
 from apps.core.parameters import whole_number
 from apps.fleet.api import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.queries import services
 from apps.queries.filters import ArrivalFilter, QueryFilter
+from apps.queries.importing import import_request
+from apps.queries.importing import result_of as import_result
 from apps.queries.models import ArrivalSeries, Query, QueryVersion
 from apps.queries.selectors import (
     arrivals_chart,
@@ -46,6 +50,7 @@ from apps.queries.serializers import (
 __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
 
 _MOST_VERSIONS = 10**9 - 1
+_MOST_AT_ONCE = 300  # operators of a document that are stored within about a second
 _VERSION = OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest.")
 _POINTS = OpenApiParameter("points", int, description="At most so many points, 1 to 5000.", default=500)
 
@@ -188,12 +193,29 @@ class ClusterDocumentView(ApiMixin, APIView):
 
     @extend_schema(request=DocumentSerializer, responses=DocumentImportSerializer)
     def post(self, request: Request, slug: str) -> Response:
-        """Import nodes, links, arrivals and queries (as drafts) from a document; all of it or, with any fault, none."""
+        """Import nodes, links, arrivals and queries (as drafts) from a document; all of it or, with any fault, none.
+
+        A document of more than 300 operators is imported by a job: 202 with its `Location`, or `Prefer: wait=30`.
+        With `start`, which only administrators may say, queries run where the document places them, past admission.
+        """
         cluster = cluster_by_slug(slug)
         wanted = DocumentSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        done = services.document_import(cluster=cluster, user=request.user, path="document", **wanted.validated_data)
+        asked: dict[str, Any] = wanted.validated_data
+        if asked["start"] and Scope.ADMIN not in scopes_of(request.user, request.auth):
+            raise Forbidden(
+                f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]
+            )
+        if _operator_count(asked["document"]) > _MOST_AT_ONCE:
+            run = import_request(cluster=cluster, user=request.user, **asked)
+            return job_response(request, run.job, import_result)
+        done = services.document_import(cluster=cluster, user=request.user, path="document", **asked)
         return Response(done.as_dict())
+
+
+def _operator_count(document: Any) -> int:
+    operators = document.get("operators") if isinstance(document, Mapping) else None
+    return len(operators) if isinstance(operators, list) else 0
 
 
 def _version(query: Query, number: Any) -> QueryVersion:

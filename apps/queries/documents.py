@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
@@ -11,7 +12,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
 from apps.fleet.models import Cluster
-from apps.fleet.services import link_create, link_update, node_create, node_update, pool_create
+from apps.fleet.services import cluster_locked, link_create, link_update, node_create, node_update, pool_create
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.running import query_start
@@ -153,6 +154,7 @@ class _Import:
         self.names = {source.id: _source_name(source.id) for source in deployment.sources}
 
     def run(self, start: bool) -> None:
+        cluster_locked(self.cluster).get()  # nothing is admitted, moved or taken away meanwhile
         for i, node in enumerate(self.deployment.nodes):
             self._attempt(f"nodes[{i}]", lambda node=node: self._node(node))
         self._refuse()
@@ -195,7 +197,8 @@ class _Import:
         pool = self.cluster.pools.filter(name=name).first()
         if pool is None:
             memory = None if node.memory_bytes is None else round(node.memory_bytes)
-            fields = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": node.price_per_hour}
+            price = None if node.price_per_hour is None else Decimal(str(node.price_per_hour))
+            fields = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
             pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)
             self.done.created.append(f"pool {name}")
         pool.cluster = self.cluster

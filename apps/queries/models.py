@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -9,9 +11,10 @@ from django.utils import timezone
 
 from apps.fleet.choices import Evidence
 from apps.fleet.models import SLUG, Cluster, Node
+from apps.jobs.models import Job
 from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
 
-__all__ = ["ArrivalSeries", "Operator", "OperatorInput", "Placement", "Query", "QueryVersion"]
+__all__ = ["ArrivalSeries", "ImportRun", "Operator", "OperatorInput", "Placement", "Query", "QueryVersion"]
 
 
 class ArrivalSeries(models.Model):
@@ -170,3 +173,20 @@ class Placement(models.Model):
                 condition=models.Q(fraction__gt=0) & models.Q(fraction__lte=1), name="fraction_in_0_1"
             ),
         ]
+
+
+class ImportRun(models.Model):
+    """A deployment document that was to be imported into a cluster, and what came of it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="imports")
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="import_run")
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    document = models.BinaryField(help_text="The document, JSON compressed with zstd.")
+    options = models.JSONField(default=dict, help_text="dry_run, fill, query, start.")
+    counts = models.JSONField(default=dict, help_text="Nodes, queries and operators of the document.")
+    result = models.JSONField(null=True, help_text="What was, or would be, created, updated and left as it is.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["-created_at"]

@@ -122,7 +122,8 @@ def _check_sources(version: QueryVersion) -> None:
 def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, Any]) -> list[Placement]:
     """Rows of a placement, checked whole before anything is stored."""
     by_name = {operator_id(query.name, operator.name): operator for operator in operators}
-    nodes = {node.name: node for node in query.cluster.nodes.all()}
+    named = {str(replica.get("node", "")) for where in placement.values() for replica in _replicas(where)}
+    nodes = {node.name: node for node in query.cluster.nodes.filter(name__in=named)}
     held = set(Placement.objects.filter(operator__version__query=query).values_list("operator__name", "node_id"))
     faults: list[Fault] = []
     closed: list[Fault] = []

@@ -223,6 +223,7 @@ class DocumentSerializer(StrictSerializer):
     dry_run = serializers.BooleanField(default=False)
     fill = serializers.ChoiceField(["", "zero", "repeat"], default="", help_text="After the document's arrivals end.")
     query = serializers.CharField(default="", allow_blank=True, help_text="Of operators that name no query.")
+    start = serializers.BooleanField(default=False, help_text="Run the queries where the document places them.")
 
 
 class DocumentImportSerializer(serializers.Serializer):

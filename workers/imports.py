@@ -1,0 +1,16 @@
+"""Task: import a deployment document."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.jobs.choices import JobKind
+from apps.jobs.running import run_job
+from apps.queries import importing
+
+__all__ = ["import_deployment"]
+
+
+@shared_task(name=JobKind.IMPORT.value)
+def import_deployment(job_id: str) -> None:
+    run_job(job_id, importing.import_deployment)
