@@ -15,9 +15,9 @@ from apps.admission.models import AdmissionRequest
 from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom, run_latest
+from apps.estimates.servers import ServerLoad, servers_by_node
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
-from apps.pages.servers import ServerLoad, servers_by_node
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds

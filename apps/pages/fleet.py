@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from apps.core.errors import Malformed, SluiceError
 from apps.estimates.selectors import node_estimates, run_latest
+from apps.estimates.servers import servers_by_node
 from apps.fleet import services
 from apps.fleet.models import Node
 from apps.fleet.selectors import links_listed, node_by_name, nodes_listed, pools_listed
@@ -18,7 +19,6 @@ from apps.pages.base import ClusterPage, done
 from apps.pages.fleet_tables import fleet_sentence, links_table, nodes_table, pools_table
 from apps.pages.forms import ImportForm
 from apps.pages.node_detail import NodeDetail
-from apps.pages.servers import servers_by_node
 
 __all__ = ["FleetImport", "FleetPage", "LinksPage", "NodePage", "NodeState", "PoolsPage"]
 

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.estimates.servers import ServerLoad
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
-from apps.pages.servers import ServerLoad
 from apps.ui.icons import icon
 from apps.ui.marks import STATES, evidence_mark
 from apps.ui.numbers import MISSING, bytes_size, cps, ratio, seconds
