@@ -15,6 +15,7 @@ SLUG = RegexValidator(
     r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z",
     "Use 1 to 64 of a-z, 0-9, dot, dash and underscore; begin and end with a letter or digit.",
 )
+CURRENCY = RegexValidator(r"^[A-Z]{3}\Z", "Use the three capital letters of ISO 4217, such as EUR or USD.")
 
 
 class Cluster(models.Model):
@@ -41,6 +42,9 @@ class Cluster(models.Model):
         default=False, help_text="A person decides when the verdict rests on assumed statistics."
     )
     preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
+    currency = models.CharField(
+        max_length=3, default="EUR", validators=[CURRENCY], help_text="Of the prices of its pools, such as EUR or USD."
+    )
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -51,6 +51,7 @@ class ClusterForm(_RowForm):
             "time_zone",
             "subinterval_s",
             "horizon_s",
+            "currency",
             "preview_valid_s",
             "review_at_risk",
             "review_assumed",
@@ -67,6 +68,7 @@ class ClusterForm(_RowForm):
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",
             "time_zone": "Such as Europe/Berlin.",
+            "currency": "Of the prices of its pools: EUR, USD, GBP…",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
