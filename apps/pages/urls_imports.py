@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from apps.pages import imports
+
+urlpatterns = [
+    path("c/<str:slug>/import/", imports.DocumentImportPage.as_view(), name="import-new"),
+    path("c/<str:slug>/import/<uuid:pk>/", imports.ImportRunPage.as_view(), name="import"),
+]
