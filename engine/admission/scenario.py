@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,9 +10,10 @@ import numpy as np
 from engine.admission.changes import Change
 from engine.admission.policy import Policy
 from engine.candidate import Candidate
-from engine.deployment import Deployment, Link, Node, Objective, Operator, Replica, Source
+from engine.deployment import Deployment, Node, Objective, Operator, Replica, Source
 from engine.elements import FloatArray, frozen_array
 from engine.placement.greedy import place
+from engine.variations import private_name, renamed, with_node_like
 
 __all__ = ["Question", "Scenario", "largest_node", "party_of", "scenario_of"]
 
@@ -149,13 +150,7 @@ def _with_node(deployment: Deployment, change: Change) -> Deployment:
     node = replace(
         like, id=name, capacity_cps=change["capacity_cps"], capacity_series_cps=None, cores=change["cores"], labels={}
     )
-    links = [replace(link, source=name) for link in deployment.links if link.source == like.id]
-    links += [replace(link, target=name) for link in deployment.links if link.target == like.id]
-    if links:
-        limits = [link.bandwidth_bytes_s for link in links if link.bandwidth_bytes_s is not None]
-        bandwidth, delay_s = min(limits, default=None), max(link.delay_s for link in links)
-        links += [Link(a, b, bandwidth, delay_s) for a, b in ((like.id, name), (name, like.id))]
-    return replace(deployment, nodes=(*deployment.nodes, node), links=(*deployment.links, *links))
+    return with_node_like(deployment, node, like.id)
 
 
 def _private_sources(
@@ -170,26 +165,12 @@ def _private_sources(
     read = dict.fromkeys(e.source for op in operators for e in op.inputs if e.source in sources)
     brought = {source.id for source in candidate.sources}
     taken = {*sources} - brought
-    names = {name: _private_name(name, candidate.query, brought, taken) for name in read}
+    names = {name: private_name(name, candidate.query, brought, taken) for name in read}
     copies = tuple(Source(names[name], _cut(sources[name], share, start_p)) for name in read)
-    return tuple(_renamed(operator, names.get) for operator in operators), copies
-
-
-def _private_name(name: str, query: str, brought: Collection[str], taken: Collection[str]) -> str:
-    """``source@query``, which a source that the candidate brings may be called already."""
-    suffix = f"@{query}"
-    private = name if name.endswith(suffix) and name in brought else name + suffix
-    while private in taken:
-        private += suffix
-    return private
+    return tuple(renamed(operator, names.get) for operator in operators), copies
 
 
 def _cut(source: Source, share: float, start_p: int) -> FloatArray:
     arrivals = np.array(source.arrivals) * share
     arrivals[: start_p - 1] = 0.0
     return frozen_array(arrivals)
-
-
-def _renamed(operator: Operator, name_of: Callable[[str], str | None]) -> Operator:
-    inputs = tuple(replace(entry, source=name_of(entry.source) or entry.source) for entry in operator.inputs)
-    return replace(operator, inputs=inputs)

@@ -1,0 +1,1 @@
+"""What-ifs: other nodes, loads, objectives and queries; the smallest and cheapest pool; survival and growth."""

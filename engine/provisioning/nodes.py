@@ -1,0 +1,113 @@
+"""Nodes that come, go and change size, and what becomes of the operators that were on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+from engine.deployment import Constraints, Deployment, Node, Operator, Replica
+from engine.elements import frozen_array
+from engine.variations import with_node_like
+
+__all__ = ["add", "cost_per_hour", "grow", "lose", "new_names", "resize", "resize_pool"]
+
+Step = tuple[Deployment, str]
+
+
+def add(deployment: Deployment, change: dict[str, Any]) -> Step:
+    """New nodes like an existing one, or bare ones with a capacity alone; each is named ``new-1``, ``new-2`` ..."""
+    count, like = change["add_nodes"], change.get("like")
+    model = Node("") if like is None else deployment.nodes[deployment.node_index[like]]
+    given = {name: change[name] for name in ("cores", "price_per_hour") if name in change}
+    if "capacity_cps" in change:
+        given |= {"capacity_cps": change["capacity_cps"], "capacity_series_cps": None}
+    grown = grow(deployment, replace(model, labels={}, **given), count, like)
+    return grown, f"{_nodes(count)} added{f' like {like}' if like else ''}"
+
+
+def grow(deployment: Deployment, model: Node, count: int, like: str | None) -> Deployment:
+    """`count` more nodes as `model` is, connected as `like` is."""
+    for name in itertools.islice(new_names(deployment), count):
+        node = replace(model, id=name)
+        if like is None:
+            deployment = replace(deployment, nodes=(*deployment.nodes, node))
+        else:
+            deployment = with_node_like(deployment, node, like)
+    return deployment
+
+
+def new_names(deployment: Deployment) -> Iterator[str]:
+    """Names that no node has."""
+    taken = {node.id for node in deployment.nodes}
+    return (name for k in itertools.count(1) if (name := f"new-{k}") not in taken)
+
+
+def lose(deployment: Deployment, names: Collection[str]) -> Deployment:
+    """The deployment without some nodes: what was on them has no place.
+
+    An operator of which a part is left elsewhere is carried by that part. Pins to a lost node stay, so that a placement
+    says what they make impossible.
+    """
+    gone = set(names)
+    limits = deployment.constraints
+    forbid = {name: tuple(node for node in nodes if node not in gone) for name, nodes in limits.forbid.items()}
+    return replace(
+        deployment,
+        nodes=tuple(node for node in deployment.nodes if node.id not in gone),
+        links=tuple(link for link in deployment.links if link.source not in gone and link.target not in gone),
+        operators=tuple(_without_nodes(operator, gone) for operator in deployment.operators),
+        constraints=_with_forbid(limits, forbid),
+    )
+
+
+def _with_forbid(limits: Constraints, forbid: dict[str, tuple[str, ...]]) -> Constraints:
+    return replace(limits, forbid={name: nodes for name, nodes in forbid.items() if nodes})
+
+
+def _without_nodes(operator: Operator, gone: set[str]) -> Operator:
+    left = [replica for replica in operator.replicas if replica.node not in gone]
+    if len(left) == len(operator.replicas):
+        return operator
+    total = sum(replica.fraction for replica in left)
+    return replace(operator, replicas=tuple(Replica(r.node, r.core, r.fraction / total) for r in left))
+
+
+def resize(deployment: Deployment, change: dict[str, Any]) -> Step:
+    """Another capacity for a node."""
+    name = change["capacity"]
+    nodes = list(deployment.nodes)
+    i = deployment.node_index[name]
+    if "by" in change:
+        nodes[i] = _scaled(nodes[i], change["by"])
+        words = f"node {name} at {change['by']:g} times its capacity"
+    else:
+        nodes[i] = replace(nodes[i], capacity_cps=change["capacity_cps"], capacity_series_cps=None)
+        words = f"node {name} at {change['capacity_cps']:g} cycles/s a core"
+    return replace(deployment, nodes=tuple(nodes)), words
+
+
+def _scaled(node: Node, by: float) -> Node:
+    if node.capacity_series_cps is not None:
+        return replace(node, capacity_series_cps=frozen_array(node.capacity_series_cps * by))
+    return replace(node, capacity_cps=(node.capacity_cps or 0.0) * by)
+
+
+def resize_pool(deployment: Deployment, pool: str, count: int) -> Step:
+    """A pool of `count` nodes: the last of its list go, or more come like the last one."""
+    members = [node for node in deployment.nodes if node.pool == pool]
+    words = f"pool {pool} from {len(members)} to {_nodes(count)}"
+    if count <= len(members):
+        return lose(deployment, {node.id for node in members[count:]}), words
+    return grow(deployment, replace(members[-1], labels={}), count - len(members), members[-1].id), words
+
+
+def cost_per_hour(nodes: Collection[Node]) -> float | None:
+    """Price of some nodes together; None where one has no price."""
+    prices = [node.price_per_hour for node in nodes]
+    return None if None in prices else float(sum(price or 0.0 for price in prices))
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
