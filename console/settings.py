@@ -182,6 +182,8 @@ SPECTACULAR_SETTINGS = {
         "NodeState": "apps.fleet.choices.NodeState",
         "ObjectiveState": "apps.estimates.choices.ObjectiveState",
         "OperatorKind": "apps.queries.choices.OperatorKind",
+        "PlacementMoveState": "apps.placements.choices.MoveState",
+        "PlacementState": "apps.placements.choices.RunState",
         "QueryState": "apps.queries.choices.QueryState",
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",

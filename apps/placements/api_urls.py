@@ -1,7 +1,11 @@
-"""Addresses of the API."""
+"""Addresses of the placements' REST resource, under /api/v1/."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from apps.core.api import Router
+from apps.placements.api import PlacementViewSet
 
-urlpatterns: list[URLPattern | URLResolver] = []
+router = Router()
+router.register("placements", PlacementViewSet, basename="placement")
+
+urlpatterns = router.urls

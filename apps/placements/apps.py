@@ -5,3 +5,8 @@ class PlacementsConfig(AppConfig):
     """Placement searches, the moves they propose, and applying them."""
 
     name = "apps.placements"
+
+    def ready(self) -> None:
+        from apps.placements.signals import connect
+
+        connect()

@@ -1,0 +1,63 @@
+"""A proposal as it is kept: whole and compressed, in a few numbers for lists, and move by move."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import zstandard
+
+from apps.placements.models import PlacementMove, PlacementRun
+
+__all__ = ["facts_of", "move_rows", "packed", "result_of"]
+
+
+def packed(answer: Mapping[str, Any]) -> bytes:
+    return zstandard.compress(json.dumps(answer, separators=(",", ":"), allow_nan=False).encode())
+
+
+def result_of(run: PlacementRun) -> dict[str, Any] | None:
+    """The engine's proposal, as its command line prints it; None while it is looked for."""
+    return None if run.result is None else json.loads(zstandard.decompress(bytes(run.result)))
+
+
+def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What lists say of a proposal."""
+    kept = ("mace_before_s", "mace_after_s", "flow_before_s", "flow_after_s", "bound_s", "bound_kind", "gap", "stopped")
+    facts = {name: answer.get(name) for name in kept}
+    facts["moves"] = len(answer["moves"])
+    facts["queries"] = len(answer["queries"])
+    facts["duration_s"] = sum(move["duration_s"] or 0.0 for move in answer["moves"])
+    for moment in ("before", "after"):
+        states = [query[f"{moment}_state"] for query in answer["queries"]]
+        facts[f"breached_{moment}"] = states.count("breached")
+    return facts
+
+
+def move_rows(run: PlacementRun, answer: Mapping[str, Any]) -> list[PlacementMove]:
+    """One unsaved row per move, in order."""
+    return [_row(run, number, move) for number, move in enumerate(answer["moves"], start=1)]
+
+
+def _row(run: PlacementRun, number: int, move: Mapping[str, Any]) -> PlacementMove:
+    return PlacementMove(
+        run=run,
+        number=number,
+        operator=move["operator"],
+        query=move["query"] or move["operator"].partition("/")[0],
+        before=_replicas(move["from"]),
+        after=_replicas(move["to"]),
+        kind=move["kind"],
+        why=str(move.get("why") or "")[:300],
+        state_bytes=move.get("state_bytes"),
+        duration_s=move.get("duration_s") or 0.0,
+        bump_s=move.get("bump_s") or 0.0,
+        bump_query=move.get("bump_query") or "",
+    )
+
+
+def _replicas(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"node": part["node"], "core": part.get("core", 0), "fraction": part.get("fraction", 1.0)} for part in parts
+    ]

@@ -1,0 +1,21 @@
+"""Tasks: search a placement, apply or undo its moves."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.jobs.choices import JobKind
+from apps.jobs.running import run_job
+from apps.placements import work
+
+__all__ = ["apply_moves", "search_placement"]
+
+
+@shared_task(name=JobKind.PLACEMENT.value)
+def search_placement(job_id: str) -> None:
+    run_job(job_id, work.search_placement)
+
+
+@shared_task(name=JobKind.MOVES.value)
+def apply_moves(job_id: str) -> None:
+    run_job(job_id, work.apply_moves)
