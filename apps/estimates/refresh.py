@@ -15,6 +15,7 @@ from apps.core.errors import SluiceError
 from apps.estimates.selectors import run_latest
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster, Link, Node
+from apps.jobs.choices import FINISHED, JobKind
 from apps.jobs.models import Job
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query
@@ -46,8 +47,13 @@ def estimate_refresh(cluster: Cluster) -> Job | None:
 
 
 def estimate_refresh_all() -> int:
-    """Bring every cluster's estimate up to date; returns how many estimates were asked for."""
-    return sum(estimate_refresh(cluster) is not None for cluster in Cluster.objects.all())
+    """Bring every cluster's estimate up to date; returns how many estimates were asked for.
+
+    A cluster that is being estimated is left until that has ended: a large one takes longer than the schedule's step.
+    """
+    busy = Job.objects.filter(kind=JobKind.ESTIMATE, cluster__isnull=False).exclude(state__in=FINISHED)
+    idle = Cluster.objects.exclude(pk__in=busy.values("cluster"))
+    return sum(estimate_refresh(cluster) is not None for cluster in idle)
 
 
 def connect() -> None:

@@ -172,6 +172,7 @@ def test_a_paused_refresh_is_caught_up_by_the_schedule(cluster: Any, django_capt
         start_query(cluster, "q", 0.5, "a")
     assert waiting() == 0
     assert estimate_refresh_all() == 1
+    assert estimate_refresh_all() == 0, "one that is not finished is not asked for again"
     run_jobs()
     assert estimate_refresh_all() == 0
 
