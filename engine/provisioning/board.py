@@ -1,0 +1,217 @@
+"""A deployment as items and cores, for many quick placements on the first n of its nodes.
+
+Nodes stand in an order such that a pool of n nodes is the first n of them: every placement on a smaller pool is one on
+a larger pool, which makes answers monotone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from engine.deployment import Combine, Deployment, Node, Replica
+from engine.elements import FloatArray, IntArray
+from engine.loads import loads_of
+from engine.placement.problem import BoolArray, Problem
+from engine.provisioning.kernels import fill, loads_on_cores
+
+__all__ = ["Board", "Placement", "board_of"]
+
+Placement = dict[str, tuple[Replica, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """Items (operators, or the parts of split ones) and cores.
+
+    Attributes
+    ----------
+    deployment : Deployment
+        At Mace's width, its nodes in the order of the pool sizes. Operators may lack a place.
+    operator, fraction : arrays, shape (items,)
+    load : array, shape (items, d)
+        Cycles per subinterval.
+    weight : array, shape (items,)
+        What a second on the item's core counts: one over the bound of its query in the search for objectives.
+    budget : array, shape (cores, d) or (cores, 1)
+        Cycles per subinterval.
+    node : array, shape (cores,)
+    allowed : array, shape (items, cores)
+    apart : array, shape (items, items) or (0, 0)
+    start : array, shape (items,)
+        Core at present; -1 for none.
+    """
+
+    deployment: Deployment
+    operator: IntArray
+    fraction: FloatArray
+    load: FloatArray
+    output: FloatArray
+    weight: FloatArray
+    budget: FloatArray
+    node: IntArray
+    allowed: BoolArray
+    apart: BoolArray
+    groups: tuple[tuple[int, ...], ...]
+    start: IntArray
+
+    @cached_property
+    def seconds(self) -> FloatArray:
+        """Seconds of one cycle at a core's mean capacity, shape (cores,)."""
+        return np.asarray(self.deployment.subinterval_s / self.budget.mean(axis=1))
+
+    @cached_property
+    def order(self) -> IntArray:
+        """Items in the order of placing: those with least choice first, then by peak load."""
+        peaks = self.load.max(axis=1, initial=0.0)
+        pinned = ~self.allowed.all(axis=1)
+        return np.lexsort((np.arange(len(peaks)), -peaks, ~pinned))
+
+    def cores_of(self, nodes: int) -> int:
+        """Number of cores of the first `nodes` nodes."""
+        return int(np.searchsorted(self.node, nodes))
+
+    def problem(self, nodes: int, start: IntArray | None = None) -> Problem:
+        """The placement problem on the first `nodes` nodes."""
+        cores = self.cores_of(nodes)
+        return Problem(
+            load=self.load,
+            budget=self.budget[:cores],
+            core_node=self.node[:cores],
+            allowed=self.allowed[:, :cores],
+            apart=self.groups,
+            start=start,
+            weight=None if (self.weight == 1.0).all() else self.weight,
+            width_s=self.deployment.subinterval_s,
+        )
+
+    def filled(self, nodes: int, start: IntArray) -> tuple[IntArray, int]:
+        """`start` with every item that lacks a place on the first `nodes` nodes put somewhere.
+
+        The second value is the first item that fits nowhere, -1 if all are placed.
+        """
+        cores = self.cores_of(nodes)
+        placed = np.where(start < cores, start, -1)
+        here = placed >= 0
+        total = loads_on_cores(self.load[here], placed[here], cores)
+        heaviest = np.zeros(cores)
+        np.maximum.at(heaviest, placed[here], self.weight[here])
+        missing = self.order[~here[self.order]]
+        stuck = fill(
+            missing,
+            self.load,
+            self.weight,
+            total,
+            heaviest,
+            self.budget[:cores],
+            self.seconds[:cores],
+            self.node[:cores],
+            self.allowed[:, :cores],
+            -1,
+            self.apart,
+            placed,
+        )
+        return placed, int(stuck)
+
+    def scaled(self, deployment: Deployment) -> Board:
+        """The same board with the loads of a deployment that differs in its arrivals only."""
+        load, output = _series(deployment)
+        return replace(self, deployment=deployment, load=load[self.operator] * self.fraction[:, None], output=output)
+
+    def placement(self, assignment: IntArray) -> Placement:
+        """Replicas of every operator where the items are."""
+        servers, nodes = self.deployment.servers, self.deployment.nodes
+        found: dict[str, list[Replica]] = {}
+        for i, core in enumerate(assignment.tolist()):
+            server = servers[core]
+            name = self.deployment.operators[self.operator[i]].id
+            part = Replica(nodes[server.node or 0].id, server.core, float(self.fraction[i]))
+            found.setdefault(name, []).append(part)
+        return {name: tuple(parts) for name, parts in found.items()}
+
+
+def board_of(deployment: Deployment, weights: Sequence[float] | None = None, closed: Sequence[str] = ()) -> Board:
+    """The board of a deployment at Mace's width; `weights` are those of its operators."""
+    cores = [(i, server) for i, server in enumerate(deployment.servers) if server.node is not None]
+    at = {(deployment.nodes[s.node].id, s.core): i for i, s in cores if s.node is not None}
+    parts = [
+        (j, part.fraction, at.get((part.node, part.core), -1))
+        for j, operator in enumerate(deployment.operators)
+        for part in operator.replicas or (Replica("", 0),)
+    ]
+    operator = np.array([j for j, _, _ in parts], dtype=np.int64)
+    fraction = np.array([share for _, share, _ in parts], dtype=np.float64)
+    node = np.array([server.node for _, server in cores], dtype=np.int64)
+    load, output = _series(deployment)
+    budget = deployment.capacities[:, : len(cores)].T * deployment.subinterval_s
+    allowed = _allowed(deployment, closed)[:, node][operator] if len(cores) else np.ones((len(parts), 0), dtype=bool)
+    start = np.array([core for _, _, core in parts], dtype=np.int64)
+    held = start >= 0
+    # What is on a closed node stays there.
+    allowed[held, start[held]] |= np.isin(node[start[held]], [deployment.node_index[name] for name in closed])
+    groups = _groups(deployment, operator)
+    return Board(
+        deployment=deployment,
+        operator=operator,
+        fraction=fraction,
+        load=load[operator] * fraction[:, None],
+        output=output,
+        weight=np.ones(len(parts)) if weights is None else np.asarray(weights, dtype=np.float64)[operator],
+        budget=np.ascontiguousarray(budget),
+        node=node,
+        allowed=np.ascontiguousarray(allowed),
+        apart=_apart(groups, len(parts)),
+        groups=groups,
+        start=start,
+    )
+
+
+def _series(deployment: Deployment) -> tuple[FloatArray, FloatArray]:
+    """Load and output of every operator. They do not depend on places, but a layout needs some: all on one node."""
+    node = Node("anywhere", 1.0)
+    operators = tuple(replace(operator, replicas=(Replica(node.id),)) for operator in deployment.operators)
+    together = replace(deployment, nodes=(node,), links=(), operators=operators, combine=Combine())
+    series = loads_of(together, graph=deployment.graph).operators()
+    return series.load, series.output
+
+
+def _allowed(deployment: Deployment, closed: Sequence[str]) -> BoolArray:
+    """Where operators may be by pins, forbidden and closed nodes, shape (operators, nodes)."""
+    index, nodes = deployment.operator_index, deployment.node_index
+    allowed = np.ones((len(index), len(nodes)), dtype=bool)
+    for name, node in deployment.constraints.pin.items():
+        allowed[index[name]] = [other == node for other in nodes]
+    for name, forbidden in deployment.constraints.forbid.items():
+        allowed[index[name], [nodes[node] for node in forbidden if node in nodes]] = False
+    allowed[:, [nodes[name] for name in closed]] = False
+    return allowed
+
+
+def _groups(deployment: Deployment, operator: IntArray) -> tuple[tuple[int, ...], ...]:
+    """Groups of items that must stay apart; parts of one operator may share a node."""
+    members: dict[int, list[int]] = {}
+    for i, j in enumerate(operator.tolist()):
+        members.setdefault(j, []).append(i)
+    index = deployment.operator_index
+    groups = []
+    for group in deployment.constraints.apart:
+        parts = [members[index[name]] for name in dict.fromkeys(group) if name in index]
+        if all(len(items) == 1 for items in parts):
+            groups.append(tuple(items[0] for items in parts))
+        else:
+            groups += [(a, b) for one, other in itertools.combinations(parts, 2) for a in one for b in other]
+    return tuple(groups)
+
+
+def _apart(groups: tuple[tuple[int, ...], ...], items: int) -> BoolArray:
+    if not groups:
+        return np.zeros((0, 0), dtype=bool)
+    apart = np.zeros((items, items), dtype=bool)
+    for group in groups:
+        apart[np.ix_(group, group)] = True
+    apart[np.arange(items), np.arange(items)] = False
+    return apart
