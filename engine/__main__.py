@@ -71,11 +71,43 @@ COMMANDS = {
             Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
         ),
     ),
+    "place": Command(
+        "engine.placement.command",
+        "where operators should go: placement, moves in order, before and after, distance from the best",
+        (
+            Field(
+                "algorithm",
+                Choice(("search", "mace-hc", "random", "baseline", "corr", "greedy")),
+                help="search, mace-hc, random, baseline, corr or greedy (search)",
+            ),
+            Field("budget_s", Number(above=0), help="seconds to search (5; without limit if rounds are given)"),
+            Field("rounds", _COUNT, help="rounds to search; with these alone the answer is always the same"),
+            Field("seed", Number(least=0, whole=True), help="seed of the random numbers (0)"),
+            Field("workers", Number(least=1, most=64, whole=True), help="processor cores to search on (1)"),
+            Field(
+                "objective", Choice(("worst", "objectives")), help="worst latency, or latency over objective (worst)"
+            ),
+            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
+            Field("rank_within", Number(least=0), help="share of the best within which Flow decides (0)"),
+            Field("flow", Flag(), help="false leaves out Flow and the latency bumps (true)"),
+        ),
+    ),
     "admit": Command(
         "engine.admission.command",
         "may a candidate run beside what runs: verdict, reasons, effects, choices",
         (
             Field("policy", Anything(), help="a JSON object with the policy's settings"),
+            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
+        ),
+    ),
+    "plans": Command(
+        "engine.plans.command",
+        "alternative plans of a query: entered, rewritten by rules, ranked with intervals",
+        (
+            Field("query", Text(), help="one query only"),
+            Field("capacity_cps", Number(above=0), help="judge on one node of this capacity, not where it would run"),
+            Field("hop_cycles", Number(least=0), help="cycles an event spends in a queue between two operators (0)"),
+            Field("places", Choice(("keep", "free")), help="operators that run stay, or all are placed anew (keep)"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
         ),
     ),

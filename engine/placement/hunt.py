@@ -1,0 +1,249 @@
+"""The hunt for a placement: search of the cores, climb on the network, splits of what is in the way by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.deployment import Deployment
+from engine.elements import IntArray
+from engine.errors import Fault, InfeasibleError
+from engine.placement.goal import Goal, Measured, measure
+from engine.placement.items import Items, Placement, items_of
+from engine.placement.limits import Limits
+from engine.placement.network import Board, has_network
+from engine.placement.search import Bound, Found, search
+from engine.placement.splitting import Alone, alone_in, parts_for
+
+__all__ = ["Candidate", "Hunt", "Settings"]
+
+Progress = Callable[[float, str, dict[str, Any]], None]
+
+_FINALISTS = 8
+_SEARCH_SHARE = 0.6  # of the time, where a climb on the network follows
+_SPLIT_SHARE = 0.5  # of the time, where a search with more parts may follow
+_TRIAL_ROUNDS = 4  # of the search that says what splitting would gain
+_CLIMBED = 4  # finalists the network climb starts from
+_TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how to search."""
+
+    algorithm: str = "search"
+    budget_s: float | None = 5.0
+    rounds: int | None = None
+    seed: int = 0
+    workers: int = 1
+    mace_every: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A placement that was found, with what the goal says of it."""
+
+    items: Items
+    assignment: IntArray
+    measured: Measured
+
+    @property
+    def placement(self) -> Placement:
+        return self.items.placement(self.assignment)
+
+
+@dataclass(eq=False)
+class Hunt:
+    """Looks for placements of one deployment; `best` is known at any time once the first was found.
+
+    `stop` ends it early; what was found by then is kept.
+    """
+
+    deployment: Deployment
+    limits: Limits
+    goal: Goal
+    settings: Settings
+    tell: Progress
+    stop: Callable[[], bool]
+    parts: dict[str, int] = field(default_factory=dict)
+    found: list[Candidate] = field(default_factory=list)
+    trace: list[list[float]] = field(default_factory=list)
+    bound: Bound = field(default_factory=lambda: Bound(0.0, "none"))
+    rounds: int = 0
+    stopped: str = "rounds"
+    alone: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+        self.start = self._start()
+        if self.start is not None:
+            self._note(self.start.measured.value)
+
+    def run(self) -> list[Candidate]:
+        """Placements, the best by the goal first; the one at the start is among them if it is allowed."""
+        while True:
+            items = items_of(self.deployment, self.settings.mace_every, self.parts)
+            self._search(items)
+            more = self._more_parts(items)
+            if not more or self._is_over():
+                break
+            self.parts |= more
+        candidates = self.found if self.start is None else [self.start, *self.found]
+        return sorted(candidates, key=lambda candidate: candidate.measured.value)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self._began
+
+    def _left_s(self) -> float | None:
+        budget_s = self.settings.budget_s
+        return None if budget_s is None else max(0.0, budget_s - self.elapsed_s)
+
+    def _is_over(self) -> bool:
+        if self.stop():
+            self.stopped = "stopped"
+            return True
+        left_s = self._left_s()
+        return left_s is not None and left_s <= 0.0
+
+    def _start(self) -> Candidate | None:
+        """What runs, if everything has a place that it may keep."""
+        if not self.deployment.operators:
+            return None
+        items = items_of(self.deployment, self.settings.mace_every, {})
+        if (items.start < 0).any() or self._breaks(items, items.start):
+            return None
+        return Candidate(items, items.start, measure(items.placed(items.start), self.goal))
+
+    def _breaks(self, items: Items, assignment: IntArray) -> bool:
+        """Whether an assignment is against the limits."""
+        allowed = items.allowed(self.limits)[np.arange(len(assignment)), assignment]
+        nodes = items.core_node[assignment]
+        crowded = any(len({int(nodes[i]) for i in group}) < len(group) for group in items.apart(self.limits))
+        return crowded or not bool(allowed.all())
+
+    def _note(self, value: float) -> None:
+        if not self.trace or value < self.trace[-1][1]:
+            self.trace.append([self.elapsed_s, value])
+
+    @property
+    def best_value(self) -> float | None:
+        return self.trace[-1][1] if self.trace else None
+
+    def _report(self, step: str) -> None:
+        budget_s = self.settings.budget_s
+        share = 0.0 if not budget_s else min(1.0, self.elapsed_s / budget_s)
+        detail = {"value_s": self.best_value, "bound_s": self.bound.value_s, "elapsed_s": self.elapsed_s}
+        self.tell(0.7 * share, step, detail)
+
+    def _search(self, items: Items) -> None:
+        """Search the cores, then climb on the network if there is one."""
+        board = Board(items, self.limits, self.goal)
+        network = has_network(items)
+        found = self._search_cores(items, network)
+        self.bound = found.bound
+        self.rounds += found.rounds
+        self.stopped = found.stopped
+        finalists = found.finalists or [found.assignment]
+        if network:
+            finalists = self._climb(items, board, finalists)
+        for assignment in finalists:
+            fewer = board.with_fewer_moves(assignment)
+            candidate = Candidate(items, fewer, measure(items.placed(fewer), self.goal))
+            self.found.append(candidate)
+            self._note(candidate.measured.value)
+
+    def _search_cores(self, items: Items, network: bool) -> Found:
+        left_s = self._left_s()
+        if left_s is not None:
+            left_s = max(0.01, left_s * (_SEARCH_SHARE if network else 1.0))
+            left_s *= _SPLIT_SHARE if self.limits.may_split - self.parts.keys() else 1.0
+
+        def heard(elapsed_s: float, value: float, bound: float, rounds: int) -> None:
+            self.bound = Bound(bound, self.bound.kind)
+            if not network:
+                self._note(value)
+            self._report("Searching")
+
+        problem = items.problem(self.limits, self.goal)
+        try:
+            return search(
+                problem,
+                algorithm=self.settings.algorithm,
+                seed=self.settings.seed,
+                budget_s=left_s,
+                rounds=self.settings.rounds,
+                workers=self.settings.workers,
+                finalists=_FINALISTS,
+                progress=heard,
+                stop=self.stop,
+            )
+        except InfeasibleError as error:
+            raise self._named(error, items) from None
+
+    def _named(self, error: InfeasibleError, items: Items) -> InfeasibleError:
+        """The search's refusal with the operators' names in the place of numbers."""
+        faults = []
+        for fault in error.faults:
+            kind, _, rest = fault.path.partition("[")
+            number = rest.rstrip("]")
+            if kind == "items" and number.isdigit():
+                j = int(items.operator[int(number)])
+                name = self.deployment.operators[j].id
+                message = f"no place was found for operator {name!r} beside those it must stay apart from"
+                faults.append(Fault(f"operators[{j}].node", message))
+            elif kind == "apart" and number.isdigit():
+                group = items.apart(self.limits)[int(number)]
+                names = ", ".join(dict.fromkeys(items.coarse.operators[items.operator[i]].id for i in group))
+                message = f"operators {names} must be on different nodes: {fault.message}"
+                faults.append(Fault("constraints.apart", message))
+            else:
+                faults.append(Fault(f"constraints.{fault.path}" if fault.path else "constraints", fault.message))
+        return InfeasibleError("No placement respects all constraints", faults or [Fault("constraints", error.message)])
+
+    def _climb(self, items: Items, board: Board, finalists: list[IntArray]) -> list[IntArray]:
+        """Climb on the full goal from the finalists and from the start."""
+        if board.is_small() and (best := board.best_of_all()) is not None:
+            return [best]
+        starts = finalists[:_CLIMBED]
+        if self.start is not None and not self.parts:
+            starts = [self.start.assignment, *starts]
+        least = [np.inf]
+
+        def goes_on(value: float) -> bool:
+            least[0] = min(least[0], value)
+            self._report("Climbing on the network")
+            return not self._is_over()
+
+        return [board.climb(assignment, goes_on) for assignment in starts]
+
+    def _more_parts(self, items: Items) -> dict[str, int]:
+        """Parts for operators that alone are in the way; of those that may not be split, what it would gain."""
+        best = min(self.found, key=lambda candidate: candidate.measured.value)
+        blocking = alone_in(items, self.limits, self.goal, best.measured.value)
+        splittable = [one for one in blocking if one.may_split]
+        if len(splittable) < len(blocking):
+            self._tell_gain(items, blocking)
+            return {}
+        more = parts_for(items, self.limits, self.goal, splittable, self.parts)
+        if blocking and not more:
+            self.alone = [one.to_dict(None, None) for one in blocking]
+        return more
+
+    def _tell_gain(self, items: Items, blocking: list[Alone]) -> None:
+        """What splitting the operators in the way would gain, where none of them has state."""
+        if any(one.operator.stateless is not True for one in blocking):
+            self.alone = [one.to_dict(None, None) for one in blocking]
+            return
+        parts = self.parts | parts_for(items, self.limits, self.goal, blocking, self.parts)
+        cut = items_of(self.deployment, self.settings.mace_every, parts)
+        try:
+            found = search(cut.problem(self.limits, self.goal), seed=self.settings.seed, rounds=_TRIAL_ROUNDS)
+        except InfeasibleError:
+            self.alone = [one.to_dict(None, None) for one in blocking]
+            return
+        self.alone = [one.to_dict(parts.get(one.operator.id), found.value_s) for one in blocking]

@@ -1,0 +1,147 @@
+"""From a deployment to the items a search places, and back: an item is an operator, or a replica of one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from engine.deployment import Deployment, Replica
+from engine.elements import FloatArray, IntArray
+from engine.loads import loads_of
+from engine.placement.goal import Goal
+from engine.placement.limits import Limits
+from engine.placement.problem import BoolArray, Problem
+
+__all__ = ["Items", "Placement", "items_of"]
+
+Placement = dict[str, tuple[Replica, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """What is to be placed, at Mace's width.
+
+    Attributes
+    ----------
+    deployment : Deployment
+        As given, at the width Flow runs on.
+    coarse : Deployment
+        At Mace's width, every item a replica: split as asked for, unplaced ones on a stand-in core.
+    load : array, shape (items, d)
+        Cycles per subinterval.
+    output : array, shape (m, d)
+        Events that operators put out.
+    start : array, shape (items,)
+        Core (its index among the servers) of every item now; -1 for none.
+    """
+
+    deployment: Deployment
+    coarse: Deployment
+    load: FloatArray
+    output: FloatArray
+    start: IntArray
+
+    @property
+    def operator(self) -> IntArray:
+        """Operator of every item."""
+        return self.coarse.layout.rep_operator
+
+    @cached_property
+    def cores(self) -> list[Replica]:
+        """The cores in the order of the servers, as whole replicas on them."""
+        nodes = self.coarse.nodes
+        return [Replica(nodes[s.node].id, s.core) for s in self.coarse.servers if s.node is not None]
+
+    @cached_property
+    def core_node(self) -> IntArray:
+        """Node of every core."""
+        return np.array([s.node for s in self.coarse.servers if s.node is not None], dtype=np.int64)
+
+    @cached_property
+    def budget(self) -> FloatArray:
+        """Cycles (cores) or bytes (links) that servers can do in a subinterval, (servers, d) or (servers, 1)."""
+        return np.ascontiguousarray(self.coarse.capacities.T * self.coarse.subinterval_s)
+
+    def placement(self, assignment: IntArray) -> Placement:
+        """Replicas by operator; those of one operator that share a core are merged into one."""
+        layout = self.coarse.layout
+        found: Placement = {}
+        for j, operator in enumerate(self.coarse.operators):
+            shares: dict[int, float] = {}
+            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+                core = int(assignment[r])
+                shares[core] = shares.get(core, 0.0) + float(layout.rep_fraction[r])
+            whole = len(shares) == 1
+            found[operator.id] = tuple(
+                replace(self.cores[core], fraction=1.0 if whole else shares[core]) for core in sorted(shares)
+            )
+        return found
+
+    def placed(self, assignment: IntArray) -> Deployment:
+        """The deployment at Mace's width with the items where `assignment` puts them, merged."""
+        return self.coarse.with_placement(self.placement(assignment))
+
+    def problem(self, limits: Limits, goal: Goal) -> Problem:
+        """The items as the search takes them: cores only, no links."""
+        cores = len(self.cores)
+        weight = None if goal.kind == "worst" else goal.weight[goal.party[self.operator]]
+        return Problem(
+            load=self.load,
+            budget=np.ascontiguousarray(self.budget[:cores]),
+            core_node=self.core_node,
+            allowed=self.allowed(limits),
+            apart=self.apart(limits),
+            start=self.start,
+            max_moves=limits.max_moves,
+            weight=weight,
+            width_s=self.coarse.subinterval_s,
+        )
+
+    def allowed(self, limits: Limits) -> BoolArray:
+        """Cores open to every item, (items, cores): what is fixed stays, what is on a closed node may stay."""
+        open_nodes = np.array([limits.open_nodes(operator.id) for operator in self.coarse.operators], dtype=bool)
+        open_nodes = open_nodes.reshape(len(self.coarse.operators), len(self.coarse.nodes))
+        allowed: BoolArray = open_nodes[self.operator][:, self.core_node]
+        for item in np.flatnonzero(self.start >= 0):
+            name, core = self.coarse.operators[self.operator[item]].id, self.start[item]
+            if name in limits.fixed:
+                allowed[item] = False
+            allowed[item, core] |= limits.may_stay(name, self.cores[core].node)
+        return allowed
+
+    def apart(self, limits: Limits) -> tuple[tuple[int, ...], ...]:
+        """Groups of items that must not share a node: one of each operator of a group, in all combinations."""
+        start = self.coarse.layout.rep_start
+        index = self.coarse.operator_index
+        groups: dict[tuple[int, ...], None] = {}
+        for names in limits.apart:
+            parts = [range(start[index[name]], start[index[name] + 1]) for name in names]
+            if all(len(part) == 1 for part in parts):
+                groups[tuple(part[0] for part in parts)] = None
+                continue
+            for a, b in itertools.combinations(parts, 2):
+                groups.update(dict.fromkeys(itertools.product(a, b)))
+        return tuple(groups)
+
+
+def items_of(deployment: Deployment, every: int, parts: Mapping[str, int]) -> Items:
+    """Items of a deployment; every replica of the operators named in `parts` is cut into so many equal ones."""
+    stand_in = (Replica(deployment.nodes[0].id),)
+    replicas: Placement = {}
+    has_place: list[bool] = []
+    for operator in deployment.operators:
+        count = parts.get(operator.id, 1)
+        whole = operator.replicas or stand_in
+        cut = tuple(replace(part, fraction=part.fraction / count) for part in whole for _ in range(count))
+        has_place += [bool(operator.replicas)] * len(cut)
+        if cut != operator.replicas:
+            replicas[operator.id] = cut
+    coarse = deployment.with_placement(replicas).coarsened(every) if replicas else deployment.coarsened(every)
+    series, layout = loads_of(coarse).operators(), coarse.layout
+    load = np.ascontiguousarray(series.load[layout.rep_operator] * layout.rep_fraction[:, None])
+    start = np.where(np.array(has_place, dtype=bool), layout.rep_server, -1)
+    return Items(deployment, coarse, load, series.output, start)

@@ -1,0 +1,211 @@
+"""What a placement must respect, and what of it can be seen to be impossible before any search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.deployment import Deployment, Operator
+from engine.errors import Fault, InfeasibleError, OptionError
+from engine.wording import suggest
+
+__all__ = ["Limits", "limits_of", "refuse_impossible"]
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Constraints of a deployment, with nodes that take nothing new and operators that stay where they are."""
+
+    deployment: Deployment
+    closed: frozenset[str]
+    fixed: frozenset[str]
+    apart: tuple[tuple[str, ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        groups = [tuple(dict.fromkeys(group)) for group in self.deployment.constraints.apart]
+        object.__setattr__(self, "apart", tuple(group for group in groups if len(group) > 1))
+
+    @property
+    def max_moves(self) -> int | None:
+        return self.deployment.constraints.max_moves
+
+    @property
+    def may_split(self) -> frozenset[str]:
+        """Operators that may be split; none where nothing is said."""
+        return frozenset(self.deployment.constraints.may_split or ())
+
+    def open_nodes(self, name: str) -> list[bool]:
+        """For every node whether an operator may come to it."""
+        return [not self.why_not(name, node.id) for node in self.deployment.nodes]
+
+    def may_stay(self, name: str, node: str) -> bool:
+        """Whether an operator that is on `node` may remain; closed nodes keep what they have."""
+        limits = self.deployment.constraints
+        return limits.pin.get(name, node) == node and node not in limits.forbid.get(name, ())
+
+    def why_not(self, name: str, node: str) -> str:
+        """Why an operator may not come to a node; empty if it may."""
+        limits = self.deployment.constraints
+        pin = limits.pin.get(name)
+        if pin is not None and pin != node:
+            return f"it is pinned to {pin}"
+        if node in limits.forbid.get(name, ()):
+            return f"{node} is forbidden to it"
+        return f"{node} takes nothing new" if node in self.closed else ""
+
+    def nodes_left(self, operator: Operator) -> list[str]:
+        """Nodes an operator may end on, as far as it alone decides."""
+        here = {replica.node for replica in operator.replicas}
+        if operator.id in self.fixed:
+            kept = [node.id for node in self.deployment.nodes if node.id in here]
+            return [name for name in kept if self.may_stay(operator.id, name)]
+        return [
+            node.id
+            for node in self.deployment.nodes
+            if not self.why_not(operator.id, node.id) or (node.id in here and self.may_stay(operator.id, node.id))
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The constraints as applied."""
+        limits = self.deployment.constraints
+        return {
+            "pin": dict(limits.pin),
+            "forbid": {name: list(nodes) for name, nodes in limits.forbid.items()},
+            "apart": [list(group) for group in limits.apart],
+            "max_moves": limits.max_moves,
+            "may_split": sorted(self.may_split),
+            "closed": sorted(self.closed),
+            "fixed": sorted(self.fixed),
+        }
+
+
+def limits_of(deployment: Deployment, closed: Collection[str], fixed: Collection[str]) -> Limits:
+    """The limits; raises `OptionError` for nodes and operators that do not exist, all at once."""
+    faults = [
+        Fault(f"{field}[{i}]", f"{field} names {name!r}, which is no {what}{suggest(name, list(known))}")
+        for field, names, known, what in (
+            ("closed", closed, deployment.node_index, "node"),
+            ("fixed", fixed, deployment.operator_index, "operator"),
+        )
+        for i, name in enumerate(names)
+        if name not in known
+    ]
+    if faults:
+        raise OptionError(f"The placement was asked for with {len(faults)} unknown names", faults)
+    return Limits(deployment, frozenset(closed), frozenset(fixed))
+
+
+def refuse_impossible(limits: Limits) -> None:
+    """Name everything that cannot be, at once, before any search.
+
+    Raises
+    ------
+    InfeasibleError
+        There is no node; an operator has no node left; operators apart have too few nodes; operators must move that
+        may not; an operator with state is to be split.
+    """
+    deployment = limits.deployment
+    if deployment.operators and not deployment.nodes:
+        raise InfeasibleError(
+            "There is no node to place operators on", [Fault("nodes", "nodes has no items; allowed: at least one node")]
+        )
+    faults = [*_homeless(limits), *_crowded(limits), *_stuck(limits), *_stateful(limits)]
+    if faults:
+        what = "1 constraint" if len(faults) == 1 else f"{len(faults)} constraints"
+        raise InfeasibleError(f"No placement respects {what}; first: {faults[0].message}", faults)
+
+
+def _homeless(limits: Limits) -> Iterator[Fault]:
+    """Operators without a node of their own accord."""
+    for i, operator in enumerate(limits.deployment.operators):
+        path, fixed = f"operators[{i}].node", operator.id in limits.fixed
+        if fixed and not operator.replicas:
+            yield Fault(path, f"operator {operator.id!r} must stay where it is, but has no place yet")
+        elif fixed and not all(limits.may_stay(operator.id, replica.node) for replica in operator.replicas):
+            yield Fault(path, f"operator {operator.id!r} must stay and must leave: {_why(limits, operator)}")
+        elif not limits.nodes_left(operator):
+            yield Fault(path, f"operator {operator.id!r} fits no node: {_why(limits, operator)}")
+
+
+def _why(limits: Limits, operator: Operator) -> str:
+    nodes = {replica.node for replica in operator.replicas} if operator.id in limits.fixed else None
+    names = [node.id for node in limits.deployment.nodes if nodes is None or node.id in nodes]
+    reasons = dict.fromkeys(why for name in names if (why := limits.why_not(operator.id, name)))
+    return "; ".join(list(reasons)[:5]) + (f"; and {len(reasons) - 5} more reasons" if len(reasons) > 5 else "")
+
+
+def _crowded(limits: Limits) -> Iterator[Fault]:
+    """Groups apart that cannot all have a node of their own: more operators than nodes between them."""
+    deployment = limits.deployment
+    for i, group in enumerate(limits.apart):
+        members = [deployment.operators[deployment.operator_index[name]] for name in group]
+        left = [limits.nodes_left(operator) for operator in members]
+        if not all(left):
+            continue  # said already
+        if not _each_has_one(left):
+            between = sorted({name for names in left for name in names})
+            where = f"only {', '.join(between[:5])}{' and more' if len(between) > 5 else ''} between them"
+            yield Fault(
+                f"constraints.apart[{i}]", f"operators {', '.join(group)} must be on different nodes, but have {where}"
+            )
+
+
+def _each_has_one(choices: list[list[str]]) -> bool:
+    """Whether everybody can have a node of their own among their choices (bipartite matching)."""
+    holder: dict[str, int] = {}
+
+    def seat(who: int, seen: set[str]) -> bool:
+        for name in choices[who]:
+            if name not in seen:
+                seen.add(name)
+                if name not in holder or seat(holder[name], seen):
+                    holder[name] = who
+                    return True
+        return False
+
+    return all(seat(who, set()) for who in range(len(choices)))
+
+
+def _stuck(limits: Limits) -> Iterator[Fault]:
+    """More operators that must move than may."""
+    if limits.max_moves is None:
+        return
+    deployment = limits.deployment
+    must = {
+        operator.id: sum(not limits.may_stay(operator.id, replica.node) for replica in operator.replicas)
+        for operator in deployment.operators
+    }
+    forced = Counter({name: count for name, count in must.items() if count})
+    # Groups can share the operator that moves, therefore only the one that needs most of them counts.
+    parting = [_must_part(deployment, group, forced) for group in limits.apart]
+    forced |= max(parting, key=len, default=Counter())
+    if forced.total() > limits.max_moves:
+        names = ", ".join(list(forced)[:5]) + (" and more" if len(forced) > 5 else "")
+        yield Fault(
+            "constraints.max_moves",
+            f"max_moves is {limits.max_moves}; the other constraints make at least {forced.total()} move: {names}",
+        )
+
+
+def _must_part(deployment: Deployment, group: tuple[str, ...], forced: Counter[str]) -> Counter[str]:
+    """One of two operators apart that share a node now, unless it has to move anyhow."""
+    held: dict[str, str] = {}
+    found: Counter[str] = Counter()
+    for name in group:
+        operator = deployment.operators[deployment.operator_index[name]]
+        if name in forced or len(operator.replicas) != 1:
+            continue
+        node = operator.replicas[0].node
+        if held.setdefault(node, name) != name:
+            found[name] = 1
+    return found
+
+
+def _stateful(limits: Limits) -> Iterator[Fault]:
+    for k, name in enumerate(limits.deployment.constraints.may_split or ()):
+        operator = limits.deployment.operators[limits.deployment.operator_index[name]]
+        if operator.stateless is False:
+            message = f"may_split names {name!r}, which has state; allowed: stateless operators"
+            yield Fault(f"constraints.may_split[{k}]", message)

@@ -1,0 +1,245 @@
+"""Placement on cores and links: the climb on the full goal from placements that a search of the cores alone found.
+
+Links with a bandwidth are servers of their own; delays are added along the paths of a query. Instances small enough are
+tried in full. See docs/models/placement.md, "Network".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine.elements import FloatArray, IntArray
+from engine.placement.goal import Goal
+from engine.placement.items import Items
+from engine.placement.limits import Limits
+from engine.placement.network_kernels import (
+    Net,
+    State,
+    best_place,
+    best_swap,
+    every_placement,
+    put,
+    valued,
+    worst_of,
+)
+
+__all__ = ["Board", "has_network"]
+
+_SMALL = 20_000  # placements that are tried one by one rather than searched
+_MOST_STEPS = 2000  # of a climb without a limit of time
+_SWAPS_ON = 64  # items of the bottleneck that are tried in exchanges
+
+
+def has_network(items: Items) -> bool:
+    """Whether any link has a bandwidth or a delay."""
+    return any(link.bandwidth_bytes_s is not None or link.delay_s > 0.0 for link in items.coarse.links)
+
+
+class Board:
+    """Items of a deployment on its servers; places, values and climbs. Loads are added up.
+
+    Parameters
+    ----------
+    items : Items
+    limits : Limits
+    goal : Goal
+    """
+
+    def __init__(self, items: Items, limits: Limits, goal: Goal) -> None:
+        self.items = items
+        self.net = _net(items, limits, goal)
+        most = 4 + 2 * int((np.diff(self.net.in_start) + np.diff(self.net.out_start)).max(initial=0))
+        d = items.load.shape[1]
+        self._room, self._other = (
+            (np.zeros(most, dtype=np.int64), np.zeros((most, d)), np.zeros(most)) for _ in range(2)
+        )
+
+    def state(self, assignment: IntArray) -> State:
+        """The board with the items in their places."""
+        net, servers, d = self.net, len(self.items.coarse.servers), self.items.load.shape[1]
+        state = State(
+            np.array(assignment, dtype=np.int64),
+            np.zeros((servers, d)),
+            np.zeros(servers),
+            np.zeros(len(net.load)),
+            np.zeros(len(net.weight)),
+        )
+        _fill(net, state)
+        return state
+
+    def value(self, assignment: IntArray) -> float:
+        """The goal of a placement."""
+        return float(valued(self.net, self.state(assignment))[0])
+
+    def is_small(self) -> bool:
+        """Whether all placements can be tried."""
+        free = int((self.net.allowed.sum(axis=1) > 1).sum())
+        return free * np.log(max(1, len(self.net.core_node))) <= np.log(_SMALL)
+
+    def best_of_all(self) -> IntArray | None:
+        """The best placement there is; None if none is allowed. For small instances."""
+        first = self.net.allowed.argmax(axis=1)
+        free = np.flatnonzero(self.net.allowed.sum(axis=1) > 1)
+        value, found = every_placement(self.net, self.state(first), free, self._room)
+        return found if np.isfinite(value) else None
+
+    def climb(self, assignment: IntArray, goes_on: Callable[[float], bool]) -> IntArray:
+        """Move and exchange items of the bottleneck while that makes the goal less.
+
+        `goes_on` is told the value after every step and ends the climb by False.
+        """
+        state = self.state(assignment)
+        value, spread = valued(self.net, state)
+        for _ in range(_MOST_STEPS):
+            if not goes_on(float(value)) or not self._step(state, value, spread):
+                break
+            value, spread = valued(self.net, state)
+        return state.at
+
+    def _step(self, state: State, value: float, spread: float) -> bool:
+        """One move, or else one exchange, that makes the goal less."""
+        moved = self.moved(state.at)
+        hot = self._hot_items(state)
+        for item in hot:
+            core, _, _ = best_place(self.net, state, item, moved, value, spread, self._room)
+            if core >= 0:
+                put(self.net, state, item, core, *self._room)
+                return True
+        return any(
+            best_swap(self.net, state, item, moved, value, spread, self._room, self._other) >= 0
+            for item in hot[:_SWAPS_ON]
+        )
+
+    def moved(self, at: IntArray) -> int:
+        """Items that are elsewhere than at the start."""
+        return int(((self.net.start >= 0) & (at != self.net.start)).sum())
+
+    def _hot_items(self, state: State) -> list[int]:
+        """Items on the slowest server of the worst party, at either end of it if it is a link, or on its delays."""
+        net = self.net
+        cost = np.zeros(len(net.weight))
+        node = net.core_node[state.at]
+        a, b = node[net.edge_from], node[net.edge_to]
+        server = np.where(a != b, net.link[a, b], -1)
+        used: list[set[int]] = [set() for _ in net.weight]
+        for item, core in enumerate(state.at):
+            used[net.party[item]].add(int(core))
+        for e in np.flatnonzero(server >= 0):
+            used[net.party[net.edge_to[e]]].add(int(server[e]))
+        longest = np.zeros(len(net.weight))
+        np.maximum.at(longest, net.party, state.reached_s)
+        for q, servers in enumerate(used):
+            cost[q] = net.weight[q] * (max((state.worst_s[s] for s in servers), default=0.0) + longest[q])
+        worst = int(cost.argmax())
+        slowest = max(used[worst], key=lambda s: state.worst_s[s])
+        hot: dict[int, None] = dict.fromkeys(np.flatnonzero(state.at == slowest).tolist())
+        for e in np.flatnonzero(server == slowest):
+            hot |= {int(net.edge_from[e]): None, int(net.edge_to[e]): None}
+        late = (a != b) & (net.delay_s[a, b] > 0.0) & (net.party[net.edge_to] == worst)
+        for e in np.flatnonzero(late):
+            hot |= {int(net.edge_from[e]): None, int(net.edge_to[e]): None}
+        return list(hot)
+
+    def with_fewer_moves(self, assignment: IntArray) -> IntArray:
+        """Items put back where they were, one after the other, as long as the goal does not get worse by it."""
+        state = self.state(assignment)
+        value, _ = valued(self.net, state)
+        limit = value * (1.0 + 1e-9) + 1e-12
+        again = True
+        while again:
+            again = False
+            for item in np.flatnonzero((self.net.start >= 0) & (state.at != self.net.start)):
+                again |= self._put_back(state, int(item), limit)
+        return state.at
+
+    def _put_back(self, state: State, item: int, limit: float) -> bool:
+        core, home = int(state.at[item]), int(self.net.start[item])
+        if not self._is_open(state, item, home):
+            return False
+        put(self.net, state, item, home, *self._room)
+        if valued(self.net, state)[0] <= limit:
+            return True
+        put(self.net, state, item, core, *self._room)
+        return False
+
+    def _is_open(self, state: State, item: int, core: int) -> bool:
+        near = self.net.apart[self.net.apart_start[item] : self.net.apart_start[item + 1]]
+        taken = self.net.core_node[state.at[near]]
+        return bool(self.net.allowed[item, core]) and self.net.core_node[core] not in taken
+
+
+def _fill(net: Net, state: State) -> None:
+    """Loads and Mace of all servers from nothing."""
+    np.add.at(state.load, state.at, net.load)
+    node = net.core_node[state.at]
+    a, b = node[net.edge_from], node[net.edge_to]
+    server = np.where(a != b, net.link[a, b], -1)
+    for e in np.flatnonzero(server >= 0):
+        state.load[server[e]] += net.edge_bytes[e] * net.output[net.edge_row[e]]
+    for s in range(len(state.load)):
+        state.worst_s[s] = worst_of(state.load[s], net.budget[s], net.width_s)
+
+
+def _net(items: Items, limits: Limits, goal: Goal) -> Net:
+    coarse, layout = items.coarse, items.coarse.layout
+    ranges = [np.arange(layout.rep_start[j], layout.rep_start[j + 1]) for j in coarse.graph.order]
+    into = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))
+    inner = layout.hop_origin >= 0
+    edge_from, edge_to = layout.hop_origin[inner], into[inner]
+    link, delay_s = _links(items)
+    apart_start, apart = _pairs(items.apart(limits), len(items.load))
+    outward = np.argsort(edge_from, kind="stable")
+    return Net(
+        load=items.load,
+        output=np.ascontiguousarray(items.output),
+        budget=items.budget,
+        width_s=coarse.subinterval_s,
+        core_node=items.core_node,
+        allowed=np.ascontiguousarray(items.allowed(limits)),
+        order=np.concatenate(ranges).astype(np.int64) if ranges else np.zeros(0, dtype=np.int64),
+        edge_from=edge_from,
+        edge_to=edge_to,
+        edge_row=layout.rep_operator[edge_from],
+        edge_bytes=layout.hop_bytes[inner],
+        in_start=_starts(np.bincount(edge_to, minlength=len(items.load))),
+        out_start=_starts(np.bincount(edge_from, minlength=len(items.load))),
+        out_edge=outward,
+        link=link,
+        delay_s=delay_s,
+        party=goal.party[layout.rep_operator],
+        weight=goal.weight,
+        apart_start=apart_start,
+        apart=apart,
+        start=items.start,
+        max_moves=-1 if limits.max_moves is None else limits.max_moves,
+    )
+
+
+def _starts(counts: IntArray) -> IntArray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _links(items: Items) -> tuple[IntArray, FloatArray]:
+    """Server and delay between any two nodes."""
+    coarse = items.coarse
+    size = len(coarse.nodes)
+    link, delay_s = np.full((size, size), -1, dtype=np.int64), np.zeros((size, size))
+    for entry in coarse.links:
+        delay_s[coarse.node_index[entry.source], coarse.node_index[entry.target]] = entry.delay_s
+    for i, server in enumerate(coarse.servers):
+        if server.link is not None:
+            entry = coarse.links[server.link]
+            link[coarse.node_index[entry.source], coarse.node_index[entry.target]] = i
+    return link, delay_s
+
+
+def _pairs(groups: Sequence[tuple[int, ...]], count: int) -> tuple[IntArray, IntArray]:
+    """For every item those it must not share a node with."""
+    near: list[set[int]] = [set() for _ in range(count)]
+    for group in groups:
+        for item in group:
+            near[item] |= set(group) - {item}
+    flat = [other for others in near for other in sorted(others)]
+    return _starts(np.array([len(others) for others in near], dtype=np.int64)), np.array(flat, dtype=np.int64)
