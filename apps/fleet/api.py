@@ -24,6 +24,7 @@ from apps.fleet.serializers import (
     ImportSerializer,
     LinkSerializer,
     NodeSerializer,
+    PlanSerializer,
     PoolSerializer,
     TableSerializer,
 )
@@ -121,6 +122,16 @@ class PoolViewSet(ServiceViewSet):
 
     def create_row(self, values: dict[str, Any]) -> Model:
         return services.pool_create(**values)
+
+    @extend_schema(request=PlanSerializer, responses=NodeSerializer(many=True), filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
+    def plan(self, request: Request, pk: str | None = None) -> Response:
+        """Note nodes that are wanted or ordered. They are no part of the capacity until they are activated."""
+        wanted = PlanSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        nodes = services.nodes_plan(pool=self.get_object(), count=wanted.validated_data["count"])
+        rows = nodes_listed().filter(pk__in=[node.pk for node in nodes])
+        return Response(NodeSerializer(rows, many=True, context=self.get_serializer_context()).data, status=201)
 
 
 class NodeViewSet(ServiceViewSet):

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["Evidence", "NodeState"]
+__all__ = ["ABSENT", "Evidence", "NodeState"]
 
 
 class NodeState(models.TextChoices):
@@ -11,6 +11,10 @@ class NodeState(models.TextChoices):
     ACTIVE = "active", "Active"  #: runs operators and takes new ones
     DRAINING = "draining", "Draining"  #: runs what it has, takes nothing new
     OFFLINE = "offline", "Offline"  #: not part of the cluster's capacity
+    PLANNED = "planned", "Planned"  #: wanted or ordered, not there yet; no part of the capacity until it is activated
+
+
+ABSENT = (NodeState.OFFLINE, NodeState.PLANNED)
 
 
 class Evidence(models.TextChoices):

@@ -9,7 +9,7 @@ from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from apps.core.errors import Missing
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import ABSENT
 from apps.fleet.models import Cluster, Link, Node, NodePool
 
 __all__ = [
@@ -43,8 +43,8 @@ def node_by_name(cluster: Cluster, name: str) -> Node:
 
 
 def clusters_with_counts() -> QuerySet[Cluster]:
-    """Clusters with `node_count`, `core_count` (of nodes that are not offline) and `running_count`."""
-    up = ~Q(nodes__state=NodeState.OFFLINE)
+    """Clusters with `node_count`, `core_count` (of nodes that are there) and `running_count`."""
+    up = ~Q(nodes__state__in=ABSENT)
     # Counted in subqueries: joining nodes and queries at once would multiply one by the other.
     running = Cluster.objects.filter(pk=OuterRef("pk")).annotate(n=Count("queries", filter=Q(queries__state="running")))
     return Cluster.objects.annotate(

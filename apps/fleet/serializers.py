@@ -9,6 +9,7 @@ from rest_framework import serializers
 from apps.core.api import StrictSerializer
 from apps.fleet.choices import Evidence, NodeState
 from apps.fleet.models import Cluster, Node
+from apps.fleet.services import MOST_PLANNED
 
 __all__ = [
     "ClusterField",
@@ -18,6 +19,7 @@ __all__ = [
     "LinkSerializer",
     "NodeSerializer",
     "NumberField",
+    "PlanSerializer",
     "PoolSerializer",
     "TableSerializer",
 ]
@@ -98,6 +100,12 @@ class PoolSerializer(InClusterSerializer):
     labels = serializers.JSONField(required=False)
     node_count = serializers.IntegerField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
+
+
+class PlanSerializer(StrictSerializer):
+    """How many nodes of a pool are planned."""
+
+    count = serializers.IntegerField(min_value=1, max_value=MOST_PLANNED)
 
 
 class NodeSerializer(InClusterSerializer):

@@ -13,7 +13,7 @@ from apps.fleet import services
 from apps.fleet.models import Link, NodePool
 from apps.fleet.selectors import links_listed, node_by_name
 from apps.pages.base import ClusterPage, done, try_service
-from apps.pages.forms import LinkForm, NodeForm, PoolForm
+from apps.pages.forms import LinkForm, NodeForm, PlanForm, PoolForm
 
 __all__ = [
     "LinkDelete",
@@ -25,6 +25,7 @@ __all__ = [
     "PoolDelete",
     "PoolEdit",
     "PoolNew",
+    "PoolPlan",
 ]
 
 
@@ -95,6 +96,32 @@ class PoolDelete(ClusterPage):
         pool = _row(self.cluster.pools.select_related("cluster"), pk, "pool")
         services.pool_delete(pool=pool)
         return done(request, f"Pool {pool.name} is deleted.", "pages:pools", slug)
+
+
+class PoolPlan(ClusterPage):
+    """`/c/<slug>/fleet/pools/<pk>/plan/`: note nodes that are wanted; `?count=` says how many."""
+
+    template_name = "pages/fleet/plan.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        count = request.GET.get("count", "")
+        return self.show(PlanForm(initial={"count": count if count.isdecimal() else 1}), self.row(pk))
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        pool, form = self.row(pk), PlanForm(request.POST)
+        if form.is_valid():
+            nodes, stored = try_service(form, lambda: services.nodes_plan(pool=pool, **form.cleaned_data))
+            if stored:
+                names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} to {nodes[-1].name}"
+                return done(request, f"Planned: {names}. Activate them when they are there.", "pages:fleet", slug)
+        return self.show(form, pool, 422)
+
+    def show(self, form: PlanForm, pool: NodePool, status: int = 200) -> HttpResponse:
+        return self.page({"form": form, "pool": pool, "pool_id": str(pool.pk), "rest_body": {"count": 1}}, status)
+
+    def row(self, pk: int) -> NodePool:
+        return _row(self.cluster.pools.select_related("cluster"), pk, "pool")
 
 
 class NodeNew(_RowPage):

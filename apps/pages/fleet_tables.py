@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.servers import ServerLoad
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.ui.icons import icon
 from apps.ui.marks import STATES, evidence_mark
@@ -30,10 +30,10 @@ def fleet_sentence(cluster: Cluster) -> str:
     nodes = sum(row["n"] for row in by_state.values())
     if not nodes:
         return "No nodes yet. Queries need at least one to run on."
-    up = [row for state, row in by_state.items() if state != NodeState.OFFLINE]
+    up = [row for state, row in by_state.items() if state not in ABSENT]
     cores = sum(row["cores"] for row in up)
     text = f"{nodes} node{'s' if nodes != 1 else ''} with {cores} core{'s' if cores != 1 else ''} at work"
-    for state in (NodeState.DRAINING, NodeState.OFFLINE):
+    for state in (NodeState.DRAINING, NodeState.PLANNED, NodeState.OFFLINE):
         if state in by_state:
             text += f", {by_state[state]['n']} {state.label.lower()}"
     return f"{text}."
@@ -150,6 +150,9 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
         url = reverse("pages:pool-edit", args=[cluster.slug, pool.pk])
         return format_html('<a class="name" href="{}">{}</a>', url, pool.name)
 
+    def plan(pool: NodePool) -> SafeString:
+        return format_html('<a href="{}">Plan nodes</a>', reverse("pages:pool-plan", args=[cluster.slug, pool.pk]))
+
     columns = [
         Column("name", "Pool", name, sort="name", csv=lambda pool: pool.name),
         Column("nodes", "Nodes", lambda pool: pool.node_count, sort="node_count", num=True, high_first=True),
@@ -176,6 +179,7 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
             csv=lambda pool: pool.price_per_hour,
             num=True,
         ),
+        Column("plan", "More of them", plan),
         Column(
             "labels",
             "Labels",

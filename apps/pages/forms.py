@@ -8,8 +8,9 @@ from django import forms
 
 from apps.accounts.choices import Role
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.services import MOST_PLANNED
 
-__all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PersonForm", "PoolForm"]
+__all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PersonForm", "PlanForm", "PoolForm"]
 
 
 class _Labels(forms.CharField):
@@ -111,6 +112,18 @@ class NodeForm(_RowForm):
         super().__init__(*args, **kwargs)
         self.fields["pool"].queryset = cluster.pools.all()
         self.fields["pool"].empty_label = None
+
+
+class PlanForm(forms.Form):
+    """How many nodes of a pool are wanted."""
+
+    count = forms.IntegerField(
+        label="Nodes",
+        min_value=1,
+        max_value=MOST_PLANNED,
+        initial=1,
+        help_text="They are named after the pool's last one.",
+    )
 
 
 class LinkForm(_RowForm):

@@ -72,6 +72,8 @@ class NodeDetail:
         where = f"{self.node.cores} core{'s' if self.node.cores != 1 else ''} of {cps(self.node.capacity_cps)}"
         if self.node.state == NodeState.OFFLINE:
             return f"{where}, offline: not part of the cluster's capacity."
+        if self.node.state == NodeState.PLANNED:
+            return f"{where}, planned: not part of the cluster's capacity until it is activated."
         if not self.operators:
             return f"{where}, empty: no operator is placed on it."
         shared = f"{len(self.queries)} quer{'ies share' if len(self.queries) > 1 else 'y uses'} it"

@@ -28,6 +28,7 @@ urlpatterns = [
     path("c/<str:slug>/fleet/new/pool/", fleet_rows.PoolNew.as_view(), name="pool-new"),
     path("c/<str:slug>/fleet/pools/<int:pk>/", fleet_rows.PoolEdit.as_view(), name="pool-edit"),
     path("c/<str:slug>/fleet/pools/<int:pk>/delete/", fleet_rows.PoolDelete.as_view(), name="pool-delete"),
+    path("c/<str:slug>/fleet/pools/<int:pk>/plan/", fleet_rows.PoolPlan.as_view(), name="pool-plan"),
     path("c/<str:slug>/fleet/links/", fleet.LinksPage.as_view(), name="links"),
     path("c/<str:slug>/fleet/new/link/", fleet_rows.LinkNew.as_view(), name="link-new"),
     path("c/<str:slug>/fleet/links/<int:pk>/", fleet_rows.LinkEdit.as_view(), name="link-edit"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Link
 from apps.queries.arrays import arrays_of, arrival_rows
 from apps.queries.bodies import with_operators
@@ -47,12 +47,12 @@ class Snapshot:
 
 
 def cluster_snapshot(cluster: Cluster) -> Snapshot:
-    """Running queries on the nodes that are not offline, at slice width, with the sources they read.
+    """Running queries on the nodes that are there, at slice width, with the sources they read.
 
     A query admitted with a share of its rate, or from a later moment on, reads private copies of its sources, named
     `source@query`.
     """
-    nodes = list(cluster.nodes.exclude(state=NodeState.OFFLINE).select_related("pool"))
+    nodes = list(cluster.nodes.exclude(state__in=ABSENT).select_related("pool"))
     names = {node.pk: node.name for node in nodes}
     links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
     running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)

@@ -43,6 +43,7 @@ STATES: dict[str, Mark] = {
     "active": Mark("ok", "ok", "Active"),
     "draining": Mark("watch", "watch", "Draining"),
     "offline": Mark("unknown", "", "Offline"),
+    "planned": Mark("assumed", "", "Planned"),
     # work in the background
     "running": Mark("jobs", "", "Running"),
     "succeeded": Mark("ok", "ok", "Succeeded"),
@@ -59,6 +60,14 @@ STATES: dict[str, Mark] = {
     "declined": Mark("reject", "bad", "Declined"),
     "withdrawn": Mark("undo", "", "Withdrawn"),
     "superseded": Mark("undo", "", "Superseded"),
+    # the life of a placement run
+    "searching": Mark("search", "", "Searching"),
+    "proposed": Mark("review", "", "Proposed"),
+    "applying": Mark("jobs", "", "Applying"),
+    "undoing": Mark("jobs", "", "Undoing"),
+    "undone": Mark("undo", "", "Undone"),
+    "aborted": Mark("pause", "watch", "Aborted"),
+    "stale": Mark("watch", "watch", "Stale"),
 }
 
 VERDICTS: dict[str, Mark] = {

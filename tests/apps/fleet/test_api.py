@@ -85,6 +85,14 @@ def test_a_node_over_rest(api: APIClient) -> None:
     assert api.delete(f"/api/v1/nodes/{node_named(cluster, 'n2').pk}").status_code == 204
 
 
+def test_nodes_are_planned_over_rest(api: APIClient) -> None:
+    pool = make_cluster().pools.get()
+    planned = api.post(f"/api/v1/node-pools/{pool.pk}/plan", {"count": 2}, format="json")
+    assert planned.status_code == 201
+    assert [(node["name"], node["state"]) for node in planned.json()] == [("n3", "planned"), ("n4", "planned")]
+    assert paths(api.post(f"/api/v1/node-pools/{pool.pk}/plan", {"count": 0}, format="json")) == {"count"}
+
+
 def test_pools_and_links_over_rest(api: APIClient) -> None:
     cluster = make_cluster()
     pool = api.post(

@@ -123,7 +123,7 @@ def test_import_is_checked_before_anything_is_stored(browser: Client, cluster: C
 
 def test_a_cluster_from_creation_to_deletion(browser: Client) -> None:
     form = {"name": "EU 1", "slug": "eu-1", "time_zone": "Europe/Berlin", "subinterval_s": "1", "horizon_s": "3600"}
-    form |= {"preview_valid_s": "900", "review_at_risk": "on", "environment": "prod"}
+    form |= {"preview_valid_s": "900", "review_at_risk": "on", "environment": "prod", "currency": "EUR"}
     assert browser.post("/clusters/new/", form)["Location"] == "/c/eu-1/fleet/"
     assert "another cluster" in body(browser.post("/clusters/new/", form))
     cluster = Cluster.objects.get()
@@ -170,3 +170,13 @@ def test_a_viewer_is_offered_nothing_she_may_not_do(browser_of: Callable[..., Cl
         assert [form for form in forms if "logout" not in form] == []
         assert "/new/" not in html
     assert viewer.get("/c/little/fleet/new/node/").status_code == 403
+
+
+def test_nodes_are_planned_from_their_pool(browser: Client, cluster: Cluster) -> None:
+    pool = cluster.pools.get()
+    page = f"/c/little/fleet/pools/{pool.pk}/plan/"
+    assert 'value="3"' in body(browser.get(f"{page}?count=3"))
+    assert browser.post(page, {"count": "0"}).status_code == 422
+    assert "Planned" in body(browser.post(page, {"count": "3"}, follow=True))
+    assert cluster.nodes.filter(state="planned").count() == 3
+    assert "3 planned" in body(browser.get("/c/little/fleet/"))
