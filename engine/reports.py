@@ -15,7 +15,7 @@ from engine.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.loads import loads_of
 from engine.mace import Mace
 from engine.quantiles import event_mean, event_quantile, statistic_of
-from engine.topology import closures_of
+from engine.topology import closures_of, servers_above
 
 __all__ = ["Bottleneck", "QueryEstimate", "QueryReporter"]
 
@@ -120,7 +120,7 @@ class QueryReporter:
         margin = self._margin(query, weights, statistic) if covered else None
         high = None if margin is None else estimate + margin
         worst_p = int(latency.argmax()) // self._group
-        servers = self._servers_of(replicas)
+        servers = servers_above(self._deployment.layout, replicas)
         return QueryEstimate(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
@@ -141,13 +141,6 @@ class QueryReporter:
             uncovered=uncovered,
             series=self._series(query, covered),
         )
-
-    def _servers_of(self, replicas: IntArray) -> IntArray:
-        """Servers that a query's replicas are on and the links into them."""
-        layout = self._deployment.layout
-        hops = [layout.hop_server[layout.hop_start[r] : layout.hop_start[r + 1]] for r in replicas]
-        links = np.concatenate(hops) if hops else np.zeros(0, dtype=np.int64)
-        return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))
 
     def _uncovered(self, replicas: IntArray) -> tuple[tuple[dict[str, Any], ...], bool]:
         """Inputs that the interval leaves out for lack of batches, and whether any input is covered."""

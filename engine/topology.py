@@ -24,6 +24,7 @@ __all__ = [
     "graph_of",
     "layout_of",
     "order_of",
+    "servers_above",
     "servers_of",
 ]
 
@@ -239,6 +240,13 @@ def closures_of(deployment: Deployment) -> tuple[IntArray, IntArray]:
         members += [r for j in sorted(seen) for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
         start.append(len(members))
     return np.array(start, dtype=np.int64), np.array(members, dtype=np.int64)
+
+
+def servers_above(layout: Layout, replicas: IntArray) -> IntArray:
+    """Servers that some replicas are on and the links into them."""
+    hops = [layout.hop_server[layout.hop_start[r] : layout.hop_start[r + 1]] for r in replicas]
+    links = np.concatenate(hops) if hops else np.zeros(0, dtype=np.int64)
+    return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))
 
 
 def capacities_of(deployment: Deployment) -> FloatArray:

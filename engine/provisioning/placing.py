@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from engine.deployment import Deployment
 from engine.errors import Fault, InfeasibleError
 from engine.placement.greedy import place
@@ -47,12 +45,11 @@ def placed(
     if how == "keep":
         _refuse(deployment, missing)
         return deployment
-    filled = deployment
-    if missing:
-        if not deployment.nodes:
-            raise InfeasibleError("there is no node", [_fault(deployment, name, "there is no node") for name in missing])
-        filled = deployment.with_placement(place(deployment, closed=closed, coarse=mace_every))
-    return _searched(filled, mace_every, seed, rounds, max_moves, closed) if how == "search" else filled
+    # The quick placement names what fits nowhere, and why, before anything is searched.
+    filled = deployment.with_placement(place(deployment, closed=closed, coarse=mace_every)) if missing else deployment
+    if how == "fill" or not deployment.operators:
+        return filled
+    return _searched(deployment, filled, mace_every, seed, rounds, max_moves, closed)
 
 
 def _refuse(deployment: Deployment, missing: Sequence[str]) -> None:
@@ -67,14 +64,18 @@ def _fault(deployment: Deployment, name: str, why: str) -> Fault:
 
 
 def _searched(
-    deployment: Deployment, every: int, seed: int, rounds: int, max_moves: int | None, closed: Sequence[str]
+    deployment: Deployment,
+    filled: Deployment,
+    every: int,
+    seed: int,
+    rounds: int,
+    max_moves: int | None,
+    closed: Sequence[str],
 ) -> Deployment:
-    if not deployment.operators:
-        return deployment
-    coarse = deployment.coarsened(every)
+    coarse, started = filled.coarsened(every), deployment.coarsened(every)
     board = board_of(coarse, operator_weights(coarse), closed)
     limit = deployment.constraints.max_moves if max_moves is None else max_moves
-    problem = replace(board.problem(len(coarse.nodes), board.start), max_moves=limit)
+    start = board_of(started, None, closed).start if unplaced(deployment) else board.start
+    problem = replace(board.problem(len(coarse.nodes), start), max_moves=limit)
     found = search(problem, rounds=rounds, seed=seed, finalists=1).assignment
-    moved = board.placement(found) if not np.array_equal(found, board.start) else {}
-    return deployment.with_placement(moved) if moved else deployment
+    return deployment.with_placement(board.placement(found))

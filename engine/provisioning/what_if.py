@@ -1,0 +1,260 @@
+"""What if: named scenarios side by side, each estimated as a running deployment is.
+
+Every scenario is placed with the same seed and judged by the same draws (common random numbers), so what differs
+between two of them comes from their changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.deployment import Deployment
+from engine.elements import FloatArray
+from engine.errors import EngineError, InfeasibleError
+from engine.estimation import Progress, estimate
+from engine.flow import Flow
+from engine.intervals import Jackknife, covered_inputs
+from engine.mace import Mace, mace
+from engine.provisioning.nodes import cost_per_hour
+from engine.provisioning.placing import placed
+from engine.provisioning.questions import Scenario, read_scenarios
+from engine.provisioning.sampling import Probability, probabilities
+from engine.reports import QueryEstimate, QueryReporter
+from engine.topology import closures_of, servers_above
+
+__all__ = ["Outcome", "mace_by_query", "what_if"]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What would become of a scenario.
+
+    Attributes
+    ----------
+    deployment : Deployment or None
+        The changed deployment with everything in its place; None if that cannot be.
+    refusal : EngineError or None
+        Why it cannot be.
+    mace : Mace or None
+        At Mace's width.
+    flow_s : float or None
+        Worst case by Flow; None where Mace alone was asked for.
+    queries : mapping
+        By Flow, or by Mace where Flow was not asked for.
+    moves : tuple of dict
+        Operators that are elsewhere than now, or new.
+    """
+
+    scenario: Scenario
+    deployment: Deployment | None
+    refusal: EngineError | None = None
+    mace: Mace | None = None
+    flow_s: float | None = None
+    alarm: str = ""
+    queries: dict[str, QueryEstimate] | None = None
+    probability: dict[str, Probability] | None = None
+    moves: tuple[dict[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        document: dict[str, Any] = {
+            "name": self.scenario.name,
+            "place": self.scenario.place,
+            "changes": [_plain(change) for change in self.scenario.applied.changes],
+            "words": list(self.scenario.applied.words),
+            "infeasible": None if self.refusal is None else self.refusal.to_dict(),
+        }
+        changed = self.deployment or self.scenario.applied.deployment
+        document |= {
+            "node_count": len(changed.nodes),
+            "cost_per_hour": cost_per_hour(changed.nodes),
+            "unpriced_nodes": [node.id for node in changed.nodes if node.price_per_hour is None],
+        }
+        if self.mace is None or self.queries is None:
+            return document
+        states = {query: report.state for query, report in self.queries.items()}
+        probability = self.probability or {}
+        return document | {
+            "by": "mace" if self.flow_s is None else "flow",
+            "mace_s": self.mace.worst,
+            "flow_s": self.flow_s,
+            "alarm": self.alarm,
+            "kept": [query for query, state in states.items() if state == "holds"],
+            "at_risk": [query for query, state in states.items() if state == "at_risk"],
+            "broken": [query for query, state in states.items() if state == "breached"],
+            "queries": {
+                query: report.to_dict(detail=False)
+                | {"probability": probability[query].to_dict() if query in probability else None}
+                for query, report in self.queries.items()
+            },
+            "nodes": _nodes(self.mace),
+            "moves": list(self.moves),
+        }
+
+
+def what_if(
+    deployment: Deployment,
+    scenarios: Any,
+    *,
+    seed: int = 0,
+    mace_every: int = 1,
+    flow: bool = True,
+    intervals: bool = False,
+    draws: int = 0,
+    rounds: int = 8,
+    closed: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Estimate scenarios side by side.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What runs.
+    scenarios : list of dict
+        Each with ``name``, ``changes``, ``place`` (keep, fill or search; fill unless given) and ``max_moves``.
+    seed : int
+        Of the placement search and of all draws, the same for every scenario.
+    mace_every : int
+        Subintervals of `deployment` that make one of Mace's.
+    flow : bool
+        False estimates by Mace alone, which is some hundred times faster.
+    intervals : bool
+        Whether to run the jackknife.
+    draws : int
+        Runs of Flow for the probability that each objective holds; 0 for none.
+    rounds : int
+        Rounds of the placement search.
+    closed : sequence of str
+        Nodes that take nothing new.
+    progress : callable, optional
+        Told the share done and the step in words; an exception it raises ends the question.
+
+    Returns
+    -------
+    list of Outcome
+        In the order of the scenarios. The same question gives the same answer.
+
+    Raises
+    ------
+    DocumentError
+        With every fault of all scenarios. A scenario that cannot be placed is no fault: its outcome says why.
+    """
+    read = read_scenarios(scenarios, deployment)
+    tell = progress or (lambda share, step: None)
+    outcomes = []
+    for i, scenario in enumerate(read):
+        name = scenario.name
+
+        def told(share: float, step: str, i: int = i, name: str = name) -> None:
+            tell((i + share) / len(read), f"{name}: {step}")
+
+        told(0.0, "Placing")
+        try:
+            whole = placed(
+                scenario.applied.deployment,
+                scenario.place,
+                mace_every=mace_every,
+                seed=seed,
+                rounds=rounds,
+                max_moves=scenario.max_moves,
+                closed=[node for node in closed if node in scenario.applied.deployment.node_index],
+            )
+        except InfeasibleError as error:
+            outcomes.append(Outcome(scenario, None, error))
+            continue
+        moves = _moves(deployment, whole)
+        if flow:
+            outcomes.append(_by_flow(scenario, whole, moves, mace_every, intervals, draws, seed, told))
+        else:
+            outcomes.append(_by_mace(scenario, whole, moves, mace_every))
+    tell(1.0, "Done")
+    return outcomes
+
+
+def _by_flow(
+    scenario: Scenario,
+    whole: Deployment,
+    moves: tuple[dict[str, Any], ...],
+    mace_every: int,
+    intervals: bool,
+    draws: int,
+    seed: int,
+    told: Progress,
+) -> Outcome:
+    part = 0.5 if draws else 1.0
+    found = estimate(
+        whole, mace_every=mace_every, intervals=intervals, progress=lambda share, step: told(part * share, step)
+    )
+    chances = probabilities(
+        whole, draws=draws, seed=seed, step=lambda k, of: told(0.5 + 0.5 * k / of, f"Draw {k} of {of}")
+    )
+    return Outcome(scenario, whole, None, found.mace, found.flow.wc, found.alarm.message, found.queries, chances, moves)
+
+
+def _by_mace(scenario: Scenario, whole: Deployment, moves: tuple[dict[str, Any], ...], mace_every: int) -> Outcome:
+    coarse = whole.coarsened(mace_every)
+    found = mace(coarse)
+    # Mace over time in Flow's place: the reports are made of any latency over time.
+    stand_in = Flow(found.total_s, mace_by_query(found), 1, {})
+    runs = Jackknife((), covered_inputs(coarse))
+    reports = QueryReporter(coarse, coarse, found, stand_in, runs, coarse.subinterval_s / 4).reports()
+    return Outcome(scenario, whole, None, found, None, "", reports, None, moves)
+
+
+def mace_by_query(found: Mace) -> dict[str, FloatArray]:
+    """Largest Mace of each query's servers over time, shape (d,) each."""
+    deployment = found.deployment
+    start, members = closures_of(deployment)
+    return {
+        query: found.mace_s[servers_above(deployment.layout, members[start[i] : start[i + 1]])].max(axis=0, initial=0.0)
+        for i, query in enumerate(deployment.queries)
+    }
+
+
+def _moves(before: Deployment, after: Deployment) -> tuple[dict[str, Any], ...]:
+    """Operators whose replicas differ."""
+    was = {operator.id: operator.replicas for operator in before.operators}
+    return tuple(
+        {
+            "operator": operator.id,
+            "query": operator.query,
+            "from": [_place(replica) for replica in was.get(operator.id, ())],
+            "to": [_place(replica) for replica in operator.replicas],
+        }
+        for operator in after.operators
+        if operator.replicas != was.get(operator.id, ())
+    )
+
+
+def _place(replica: Any) -> dict[str, Any]:
+    return {"node": replica.node, "core": replica.core, "fraction": replica.fraction}
+
+
+def _nodes(found: Mace) -> list[dict[str, Any]]:
+    """Loads of every node: means and peaks of its cores."""
+    deployment = found.deployment
+    shares = found.load_share
+    held = found.deployment.layout.rep_server
+    rows = []
+    for i, node in enumerate(deployment.nodes):
+        mine = [k for k, server in enumerate(deployment.servers) if server.node == i]
+        rows.append(
+            {
+                "node": node.id,
+                "pool": node.pool,
+                "price_per_hour": node.price_per_hour,
+                "load_mean": float(shares[mine].mean()),
+                "load_peak": float(shares[mine].max()),
+                "mace_s": float(found.worst_s[mine].max()),
+                "operators": int(sum((held == k).sum() for k in mine)),
+            }
+        )
+    return rows
+
+
+def _plain(change: dict[str, Any]) -> dict[str, Any]:
+    """A change as JSON: series as lists."""
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in change.items()}
