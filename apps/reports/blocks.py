@@ -1,0 +1,92 @@
+"""What a report consists of, whatever it is written on: headings, sentences, stats, tables, pictures.
+
+`outline` builds the blocks from the facts; HTML, PDF and CSV are made of the blocks, and so agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.ui.numbers import Quantity
+
+__all__ = ["Block", "Cell", "Column", "Heading", "Picture", "Stat", "Stats", "Table", "Text"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Begins a section; `key` names it in addresses and files."""
+
+    key: str
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A sentence or two. `quiet` is for what is only said for completeness."""
+
+    text: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Stat:
+    name: str
+    value: Quantity
+    note: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A few values in one band."""
+
+    rows: Sequence[Stat]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and the raw value that CSV gets. `state` draws the shape of a state before the text."""
+
+    text: str
+    raw: Any = None
+    state: str = ""
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """`csv` names it in CSV, with its unit; `width` is its share of a printed line."""
+
+    label: str
+    csv: str
+    num: bool = False
+    width: float = 1.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells. Print and page show the first `shown`; CSV has all."""
+
+    key: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    shown: int = 40
+
+    @property
+    def left_out(self) -> int:
+        return max(0, len(self.rows) - self.shown)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing: `draw(width)` gives a `reportlab.graphics` drawing so many points wide."""
+
+    finding: str
+    draw: Callable[[float], Any]
+    key: Sequence[tuple[str, str]] = field(default_factory=tuple)
+
+
+Block = Heading | Text | Stats | Table | Picture

@@ -1,0 +1,62 @@
+"""Kinds and states of reports, and of their way to readers."""
+
+from django.db import models
+
+__all__ = ["FORMATS", "SECTIONS", "Channel", "DeliveryState", "ReportKind", "ReportState", "Trigger"]
+
+
+class ReportKind(models.TextChoices):
+    """What a report is about."""
+
+    PROVISIONING = "provisioning", "Provisioning"  #: the fleet: headroom, shortage, what to buy
+    LATENCY = "latency", "Latency"  #: for the users of a query or a team: worst case and objective
+
+
+class ReportState(models.TextChoices):
+    """How far a report is."""
+
+    WRITING = "writing", "Being written"  #: its job waits or runs
+    READY = "ready", "Ready"  #: kept in every format, on its way to its readers
+    FAILED = "failed", "Failed"  #: the job ended without one; `error` says why
+
+
+class Trigger(models.TextChoices):
+    """Why a report was written."""
+
+    SCHEDULED = "scheduled", "Scheduled"  #: its time had come
+    MADE_UP = "made_up", "Made up"  #: its time passed while nothing ran; one report for all times missed
+    MANUAL = "manual", "By hand"  #: somebody asked for it
+
+
+class Channel(models.TextChoices):
+    """How a report gets to a reader."""
+
+    EMAIL = "email", "Mail"
+    WEBHOOK = "webhook", "Webhook"
+
+
+class DeliveryState(models.TextChoices):
+    """How far a delivery is."""
+
+    WAITING = "waiting", "Waiting"  #: for its first or next try
+    SENDING = "sending", "Sending"  #: a worker has it; after the lease it is tried again
+    SENT = "sent", "Sent"  #: the other side took it
+    FAILED = "failed", "Not sent"  #: given up; "Send again" starts over
+
+
+FORMATS: dict[str, tuple[str, str]] = {
+    "html": ("text/html; charset=utf-8", "html"),
+    "pdf": ("application/pdf", "pdf"),
+    "csv": ("application/zip", "zip"),
+    "json": ("application/json", "json"),
+}
+
+#: Parts of a provisioning report, in its order.
+SECTIONS: dict[str, str] = {
+    "objectives": "Objectives and headroom",
+    "fleet": "Fleet now",
+    "forecast": "Forecast of shortage",
+    "purchases": "Recommended purchases",
+    "risks": "Risks",
+    "changes": "Changes since the last report",
+}

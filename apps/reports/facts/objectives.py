@@ -1,0 +1,92 @@
+"""Objectives: how each query stands now, and how it stood in the estimates of the period."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Max, Min, Q
+
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.selectors import objectives_by_headroom
+from apps.fleet.models import Cluster
+
+__all__ = ["objective_facts"]
+
+
+def objective_facts(
+    cluster: Cluster,
+    run: EstimateRun | None,
+    since: datetime | None,
+    until: datetime,
+    names: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """One row for each running query (of `names`, if given), least headroom first, with its counts of the period."""
+    if run is None:
+        return {"rows": [], "runs": 0, "since": None}
+    runs = EstimateRun.objects.filter(cluster=cluster, created_at__lte=until)
+    if since is not None:
+        runs = runs.filter(created_at__gt=since)
+    first = runs.aggregate(first=Min("created_at"))["first"]
+    period = _period(runs)
+    rows = [_row(row, period.get(row.query_id)) for row in objectives_by_headroom(run)]
+    return {
+        "rows": [row for row in rows if names is None or row["query"] in names],
+        "runs": runs.count(),
+        "since": first.isoformat() if first else None,
+    }
+
+
+def _period(runs: Any) -> dict[int, dict[str, Any]]:
+    counted = (
+        QueryEstimate.objects.filter(run__in=runs)
+        .order_by()
+        .values("query_id")
+        .annotate(
+            runs=Count("pk"),
+            held=Count("pk", filter=Q(state=ObjectiveState.HOLDS)),
+            at_risk=Count("pk", filter=Q(state=ObjectiveState.AT_RISK)),
+            broken=Count("pk", filter=Q(state=ObjectiveState.BREACHED)),
+            highest_s=Max("estimate_s"),
+            first_broken=Min("run__created_at", filter=Q(state=ObjectiveState.BREACHED)),
+        )
+    )
+    return {row["query_id"]: row for row in counted}
+
+
+def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
+    result = row.result or {}
+    bottleneck = result.get("bottleneck") or {}
+    first_broken = (period or {}).get("first_broken")
+    return {
+        "query": row.query.name,
+        "team": row.query.team,
+        "version": row.version.number,
+        "statistic": row.statistic,
+        "bound_s": row.bound_s,
+        "estimate_s": row.estimate_s,
+        "low_s": row.low_s,
+        "high_s": row.high_s,
+        "worst_s": row.worst_s,
+        "mean_s": result.get("mean_s"),
+        "quantiles": result.get("quantiles") or {},
+        "headroom_s": None if row.bound_s is None else row.bound_s - row.estimate_s,
+        "headroom_share": row.headroom_share,
+        "resolution_s": result.get("resolution_s"),
+        "state": row.state,
+        "bottleneck": bottleneck.get("node") or bottleneck.get("server") or "",
+        "bottleneck_load": bottleneck.get("load_peak"),
+        "assumed": sum(one.get("evidence") == "assumed" for one in result.get("uncovered", [])),
+        "period": None
+        if period is None
+        else {
+            "runs": period["runs"],
+            "held": period["held"],
+            "at_risk": period["at_risk"],
+            "broken": period["broken"],
+            "highest_s": period["highest_s"],
+            "first_broken": first_broken.isoformat() if first_broken else None,
+        },
+    }

@@ -1,0 +1,145 @@
+"""Reports: what is written, when, what came of it, and its way to readers."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.reports.choices import Channel, DeliveryState, ReportKind, ReportState, Trigger
+
+__all__ = ["Delivery", "Report", "ReportDefinition", "ReportSchedule", "Webhook"]
+
+
+class Webhook(models.Model):
+    """An address that is told of finished reports. Its secret is derived from the salt and the installation's key."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="webhooks")
+    name = models.CharField(max_length=80)
+    url = models.CharField(max_length=500, help_text="http or https.")
+    salt = models.CharField(max_length=64, help_text="Renewed when the secret is.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="webhook_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ReportDefinition(models.Model):
+    """A report as somebody wants it: defined once, written as often as its schedule or a person says."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="report_definitions")
+    kind = models.CharField(max_length=14, choices=ReportKind.choices)
+    name = models.CharField(max_length=80)
+    parameters = models.JSONField(
+        default=dict, help_text="Provisioning: sections, horizon_days, growth. Latency: query or team."
+    )
+    formats = models.JSONField(default=list, help_text="What is attached to mails: html, pdf, csv, json.")
+    emails = models.JSONField(default=list, help_text="Addresses it is mailed to.")
+    webhooks = models.ManyToManyField(Webhook, blank=True, related_name="definitions")
+    enabled = models.BooleanField(default=True, help_text="Off: its schedule rests.")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="report_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ReportSchedule(models.Model):
+    """When a report is written by itself."""
+
+    definition = models.OneToOneField(ReportDefinition, on_delete=models.CASCADE, related_name="schedule")
+    rule = models.JSONField(help_text="As apps.reports.rules reads it.")
+    time_zone = models.CharField(max_length=64, default="UTC")
+    starts_on = models.DateField(help_text="The day a rule that counts begins at.")
+    next_at = models.DateTimeField(null=True, blank=True, db_index=True, help_text="Null: the rule has ended.")
+    last_due_at = models.DateTimeField(null=True, blank=True, help_text="The last due time that led to a report.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["next_at", "pk"]
+
+    def __str__(self) -> str:
+        return f"schedule of {self.definition}"
+
+
+class Report(models.Model):
+    """One report: facts computed once, and their renderings."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    definition = models.ForeignKey(ReportDefinition, on_delete=models.CASCADE, related_name="reports")
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="report")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    trigger = models.CharField(max_length=10, choices=Trigger.choices)
+    state = models.CharField(max_length=8, choices=ReportState.choices, default=ReportState.WRITING)
+    due_at = models.DateTimeField(null=True, blank=True, help_text="Null for one written by hand.")
+    covers_from = models.DateTimeField(null=True, blank=True, help_text="When the report before it was written.")
+    covers_until = models.DateTimeField(help_text="The moment it speaks of.")
+    missed = models.PositiveIntegerField(default=0, help_text="Due times that it makes up for.")
+    finding = models.CharField(max_length=500, blank=True, help_text="Its first sentence.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, for the next one to say what moved.")
+    facts = models.BinaryField(null=True, help_text="JSON, compressed with zstd.")
+    html = models.BinaryField(null=True, help_text="Compressed with zstd.")
+    pdf = models.BinaryField(null=True)
+    csv = models.BinaryField(null=True, help_text="A zip file of one table each.")
+    error = models.JSONField(null=True, blank=True, help_text="{code, message, faults} when failed.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    written_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [models.UniqueConstraint(fields=["definition", "due_at"], name="one_report_per_due_time")]
+
+    def __str__(self) -> str:
+        return f"{self.definition} of {self.covers_until:%Y-%m-%d %H:%M}"
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Bytes of each stored rendering."""
+        return {name: len(data) for name in ("pdf", "csv") if (data := getattr(self, name)) is not None}
+
+
+class Delivery(models.Model):
+    """A finished report on its way to one reader."""
+
+    report = models.ForeignKey(Report, on_delete=models.CASCADE, related_name="deliveries")
+    channel = models.CharField(max_length=8, choices=Channel.choices)
+    target = models.CharField(max_length=500, help_text="Address of the mail or of the webhook.")
+    webhook = models.ForeignKey(Webhook, null=True, blank=True, on_delete=models.SET_NULL, related_name="deliveries")
+    state = models.CharField(max_length=8, choices=DeliveryState.choices, default=DeliveryState.WAITING)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_try_at = models.DateTimeField(
+        null=True, blank=True, db_index=True, help_text="While sending: end of its lease."
+    )
+    last_error = models.CharField(max_length=300, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["channel", "target"]
+        verbose_name_plural = "deliveries"
+        constraints = [models.UniqueConstraint(fields=["report", "channel", "target"], name="one_delivery_per_target")]
+
+    def __str__(self) -> str:
+        return f"{self.report_id} to {self.target}"

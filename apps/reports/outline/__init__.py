@@ -1,0 +1,1 @@
+"""From facts to blocks: what a report shows, in which order and words."""

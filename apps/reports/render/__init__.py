@@ -1,0 +1,1 @@
+"""Renderings of a report's blocks: HTML, PDF, CSV, JSON."""

@@ -1,0 +1,54 @@
+"""A report as HTML: the part that the console's page shows, and a document of its own for mails and downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString, mark_safe
+
+from apps.reports.blocks import Block, Heading, Picture, Stats, Table, Text
+from apps.reports.drawings.ink import PALETTE, svg_of
+from apps.reports.outline.build import outline, title_lines
+
+__all__ = ["html_document", "html_parts"]
+
+_WIDTH = 760.0
+_KINDS = {Heading: "heading", Text: "text", Stats: "stats", Table: "table", Picture: "picture"}
+
+
+def html_parts(blocks: Iterable[Block]) -> list[dict[str, Any]]:
+    """The blocks as sections for `reports/body.html`: each begins with its heading (the first may have none)."""
+    sections: list[dict[str, Any]] = [{"heading": None, "parts": []}]
+    for block in blocks:
+        if isinstance(block, Heading):
+            sections.append({"heading": block, "parts": []})
+        else:
+            sections[-1]["parts"].append({"kind": _KINDS[type(block)], "block": block, **_extra(block)})
+    return [section for section in sections if section["heading"] or section["parts"]]
+
+
+def _extra(block: Block) -> dict[str, Any]:
+    if isinstance(block, Picture):
+        return {"svg": _svg(block)}
+    if isinstance(block, Table):
+        return {"rows": [list(zip(block.columns, row, strict=True)) for row in block.rows[: block.shown]]}
+    return {}
+
+
+def _svg(block: Picture) -> SafeString:
+    """The texts in it come from the database; reportlab escapes them when it writes the SVG."""
+    return mark_safe(svg_of(block.draw(_WIDTH)))
+
+
+def html_document(facts: dict[str, Any], link: str = "") -> str:
+    """The whole report as one file that needs nothing else; `link` leads to the report's page."""
+    context = {
+        "facts": facts,
+        "title": title_lines(facts),
+        "sections": html_parts(outline(facts)),
+        "palette": PALETTE,
+        "link": link,
+    }
+    return render_to_string("reports/document.html", context)

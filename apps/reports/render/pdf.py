@@ -1,0 +1,239 @@
+"""A report as PDF: A4, page numbers, heads of tables repeated, vector pictures. Readable in grey."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from reportlab.lib.enums import TA_RIGHT
+from reportlab.lib.pagesizes import A4
+from reportlab.lib.styles import ParagraphStyle
+from reportlab.lib.units import mm
+from reportlab.platypus import (
+    BaseDocTemplate,
+    CondPageBreak,
+    Flowable,
+    Frame,
+    KeepTogether,
+    PageTemplate,
+    Paragraph,
+    Spacer,
+)
+from reportlab.platypus import Table as PdfTable
+
+from apps.reports.blocks import Block, Cell, Column, Heading, Picture, Stats, Table, Text
+from apps.reports.drawings.ink import BOLD, REGULAR, ink, load_fonts
+from apps.reports.drawings.key import key_drawing
+from apps.reports.drawings.shapes import state_drawing
+from apps.reports.outline.build import outline, title_lines
+from apps.reports.render.pages import NumberedCanvas
+
+__all__ = ["pdf_document"]
+
+_MARGIN = 17 * mm
+_WIDTH = A4[0] - 2 * _MARGIN
+
+
+def _style(name: str, size: float, colour: str, lead: float = 1.32, font: str = REGULAR, **more: Any) -> ParagraphStyle:
+    return ParagraphStyle(
+        name, fontName=font, fontSize=size, leading=size * lead, textColor=ink(colour), splitLongWords=1, **more
+    )
+
+
+_TITLE = _style("title", 22, "ink", 1.15, BOLD)
+_FINDING = _style("finding", 13.5, "ink-2", 1.38)
+_HEADING = _style("heading", 13, "ink", 1.2, BOLD)
+_TEXT = _style("text", 9.5, "ink-2", 1.4)
+_QUIET = _style("quiet", 8.5, "ink-3", 1.4)
+_SMALL = _style("small", 8, "ink-3", 1.3)
+_NAME = _style("name", 8, "ink-3", 1.25)
+_VALUE = _style("value", 18, "ink", 1.2, BOLD)
+_CELL = _style("cell", 8.5, "ink-2", 1.25)
+_STRONG = _style("strong", 8.5, "ink", 1.25, BOLD)
+_HEAD = _style("head", 7.5, "ink-3", 1.2)
+_RIGHT = {
+    style.name: ParagraphStyle(f"{style.name}-right", parent=style, alignment=TA_RIGHT)
+    for style in (_CELL, _STRONG, _HEAD)
+}
+
+
+def pdf_document(facts: dict[str, Any]) -> bytes:
+    """The whole report as PDF. The same facts give the same bytes."""
+    load_fonts()
+    file = io.BytesIO()
+    frame = Frame(
+        _MARGIN, 16 * mm, _WIDTH, A4[1] - 34 * mm, leftPadding=0, rightPadding=0, topPadding=0, bottomPadding=0
+    )
+    document = BaseDocTemplate(
+        file,
+        pagesize=A4,
+        pageTemplates=[PageTemplate("page", [frame])],
+        title=f"{facts['name']}, {facts['cluster']['name']}",
+        author="Sluice",
+        subject=facts["finding"],
+        invariant=1,
+    )
+    head = f"{facts['name']} · {facts['cluster']['name']}"
+    foot = dict(title_lines(facts))["Written"]
+    story = [*_title(facts), *_story(outline(facts))]
+    document.build(story, canvasmaker=lambda *a, **k: NumberedCanvas(*a, head=head, foot=foot, margin=_MARGIN, **k))
+    return file.getvalue()
+
+
+def _title(facts: dict[str, Any]) -> list[Flowable]:
+    """Title, who and when, and the finding in large type."""
+    lines = [[Paragraph(escape(name), _SMALL), Paragraph(escape(value), _TEXT)] for name, value in title_lines(facts)]
+    block = PdfTable(lines, colWidths=[20 * mm, _WIDTH - 20 * mm], hAlign="LEFT")
+    block.setStyle(
+        [
+            ("LEFTPADDING", (0, 0), (-1, -1), 0),
+            ("TOPPADDING", (0, 0), (-1, -1), 0.5),
+            ("BOTTOMPADDING", (0, 0), (-1, -1), 0.5),
+            ("VALIGN", (0, 0), (-1, -1), "BASELINE"),
+        ]
+    )
+    return [
+        Paragraph(escape(facts["name"]), _TITLE),
+        Spacer(1, 6),
+        block,
+        Spacer(1, 12),
+        Paragraph(escape(facts["finding"]), _FINDING),
+        Spacer(1, 12),
+    ]
+
+
+def _story(blocks: Iterable[Block]) -> list[Flowable]:
+    """Blocks as flowables; a heading stays with what follows it."""
+    story: list[Flowable] = []
+    waiting: list[Flowable] = []
+    for block in blocks:
+        if isinstance(block, Heading):
+            waiting = [CondPageBreak(40 * mm), Spacer(1, 12), _heading(block), Spacer(1, 5)]
+            continue
+        made = _flowables(block)
+        if waiting and isinstance(block, Picture | Text):
+            story += [waiting[0], KeepTogether([*waiting[1:], *made])]
+        else:
+            story += waiting + made
+        waiting = []
+    return story + waiting
+
+
+def _heading(block: Heading) -> Flowable:
+    note = f'  <font name="{REGULAR}" size="8.5" color="{ink("ink-3").hexval().replace("0x", "#")}">{escape(block.note)}</font>'
+    row = PdfTable([[Paragraph(escape(block.text) + (note if block.note else ""), _HEADING)]], colWidths=[_WIDTH])
+    row.setStyle(
+        [
+            ("LINEABOVE", (0, 0), (-1, 0), 0.9, ink("ink")),
+            ("LEFTPADDING", (0, 0), (-1, -1), 0),
+            ("TOPPADDING", (0, 0), (-1, -1), 5),
+            ("BOTTOMPADDING", (0, 0), (-1, -1), 0),
+        ]
+    )
+    return row
+
+
+def _flowables(block: Block) -> list[Flowable]:
+    match block:
+        case Text():
+            return [Paragraph(escape(block.text), _QUIET if block.quiet else _TEXT), Spacer(1, 6)]
+        case Stats():
+            return [_stats(block), Spacer(1, 4)]
+        case Table():
+            return _table(block)
+        case Picture():
+            return [KeepTogether(_picture(block)), Spacer(1, 8)]
+    return []
+
+
+def _picture(block: Picture) -> list[Flowable]:
+    drawing = block.draw(_WIDTH)
+    parts: list[Flowable] = [Paragraph(escape(block.finding), _SMALL), Spacer(1, 3), drawing]
+    if block.key:
+        parts += [Spacer(1, 2), key_drawing(block.key)]
+    return parts
+
+
+def _stats(block: Stats) -> Flowable:
+    cells = [
+        [
+            Paragraph(escape(one.name), _NAME),
+            Paragraph(_quantity(one.value), _VALUE),
+            Paragraph(escape(one.note), _NAME),
+        ]
+        for one in block.rows
+    ]
+    band = PdfTable([cells], colWidths=[_WIDTH / len(cells)] * len(cells))
+    band.setStyle(
+        [
+            ("BOX", (0, 0), (-1, -1), 0.6, ink("line-strong")),
+            ("LINEAFTER", (0, 0), (-2, -1), 0.6, ink("line")),
+            ("VALIGN", (0, 0), (-1, -1), "TOP"),
+            ("LEFTPADDING", (0, 0), (-1, -1), 9),
+            ("TOPPADDING", (0, 0), (-1, -1), 6),
+            ("BOTTOMPADDING", (0, 0), (-1, -1), 8),
+        ]
+    )
+    return band
+
+
+def _quantity(value: Any) -> str:
+    """The unit is written smaller."""
+    unit = f'<font name="{REGULAR}" size="9"> {escape(value.unit)}</font>' if value.unit else ""
+    return f"{escape(value.text)}{unit}"
+
+
+def _table(block: Table) -> list[Flowable]:
+    """Rows as far as they are shown; the head comes again on every page."""
+    widths = _widths(block.columns)
+    head = [Paragraph(escape(column.label), _RIGHT["head"] if column.num else _HEAD) for column in block.columns]
+    rows = [
+        [_cell(cell, column) for cell, column in zip(row, block.columns, strict=True)]
+        for row in block.rows[: block.shown]
+    ]
+    table = PdfTable([head, *rows], colWidths=widths, repeatRows=1)
+    table.setStyle(_lines())
+    parts: list[Flowable] = [table]
+    if block.left_out:
+        parts.append(Paragraph(f"And {block.left_out} more; the CSV file has every row.", _SMALL))
+    return [*parts, Spacer(1, 8)]
+
+
+def _widths(columns: Sequence[Column]) -> list[float]:
+    total = sum(column.width for column in columns)
+    return [_WIDTH * column.width / total for column in columns]
+
+
+def _lines() -> list[Any]:
+    return [
+        ("LINEBELOW", (0, 0), (-1, 0), 0.7, ink("line-strong")),
+        ("LINEBELOW", (0, 1), (-1, -1), 0.4, ink("line")),
+        ("VALIGN", (0, 0), (-1, -1), "TOP"),
+        ("VALIGN", (0, 0), (-1, 0), "BOTTOM"),
+        ("LEFTPADDING", (0, 0), (-1, -1), 3),
+        ("RIGHTPADDING", (0, 0), (-1, -1), 3),
+        ("LEFTPADDING", (0, 0), (0, -1), 0),
+        ("RIGHTPADDING", (-1, 0), (-1, -1), 0),
+        ("TOPPADDING", (0, 0), (-1, -1), 2.6),
+        ("BOTTOMPADDING", (0, 0), (-1, -1), 3),
+    ]
+
+
+def _cell(cell: Cell, column: Column) -> Any:
+    style = _STRONG if cell.strong else _CELL
+    text = Paragraph(escape(cell.text), _RIGHT[style.name] if column.num else style)
+    if not cell.state:
+        return text
+    both = PdfTable([[state_drawing(cell.state), text]], colWidths=[11, None])
+    both.setStyle(
+        [
+            ("LEFTPADDING", (0, 0), (-1, -1), 0),
+            ("RIGHTPADDING", (0, 0), (-1, -1), 0),
+            ("TOPPADDING", (0, 0), (-1, -1), 0),
+            ("BOTTOMPADDING", (0, 0), (-1, -1), 0),
+            ("VALIGN", (0, 0), (0, 0), "MIDDLE"),
+        ]
+    )
+    return both
