@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.checks import Parts, check_parts
+from engine.checks import Parts, Reference, check_parts
 from engine.elements import (
     Batch,
     Combine,
@@ -25,7 +25,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import BAD
 from engine.tables import DEPLOYMENT
 
-__all__ = ["build_operators", "build_source", "read_deployment", "whole"]
+__all__ = ["build_operators", "build_source", "read_deployment", "references_of", "whole"]
 
 
 def whole(record: Any) -> bool:
@@ -66,6 +66,10 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     parts.broken -= {
         element.id for kind in (parts.sources, parts.nodes, parts.operators) for element in kind if element
     }
+    parts.references = references_of(sections["operators"], parts.operators) + _link_ends(
+        sections["links"], parts.links
+    )
+    parts.queries_legible = all(isinstance(i, dict) and i.get("query") is not BAD for i in sections["operators"])
     check_parts(parts)
     combine = _combine(_good(record, "combine"), faults)
     if faults:
@@ -83,6 +87,44 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         "constraints": parts.constraints,
         "plans": plans,
     }
+
+
+def references_of(
+    items: Sequence[Any], operators: Sequence[Operator | None], path: str = "operators"
+) -> list[Reference]:
+    """What the faulty among `operators` name legibly: nodes, and what they read."""
+    found = []
+    for i, (item, operator) in enumerate(zip(items, operators, strict=True)):
+        if operator is not None or not isinstance(item, dict):
+            continue
+        here, owner = f"{path}[{i}]", item["id"] if whole(item["id"]) else None
+        places = [(f"{here}.node", item.get("node"))] + [
+            (f"{here}.split[{k}].node", part["node"]) for k, part in _records(item.get("split"))
+        ]
+        found += [Reference(where, name, "node") for where, name in places if isinstance(name, str)]
+        if isinstance(item.get("query"), str):
+            found.append(Reference(f"{here}.query", item["query"], "query"))
+        found += [
+            Reference(f"{here}.inputs[{k}].from", entry["from"], "source or operator", owner)
+            for k, entry in _records(item.get("inputs"))
+            if isinstance(entry["from"], str)
+        ]
+    return found
+
+
+def _link_ends(items: Sequence[Any], links: Sequence[Link | None]) -> list[Reference]:
+    return [
+        Reference(f"links[{i}].{end}", item[end], "node")
+        for i, (item, link) in enumerate(zip(items, links, strict=True))
+        if link is None and isinstance(item, dict)
+        for end in ("from", "to")
+        if isinstance(item[end], str)
+    ]
+
+
+def _records(items: Any) -> list[tuple[int, dict[str, Any]]]:
+    """The items of a list that are objects, with their places."""
+    return [(k, item) for k, item in enumerate(items) if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _good(record: Mapping[str, Any], name: str) -> Any:
@@ -143,6 +185,7 @@ def _operator(item: Any, path: str, faults: list[Fault], placed: bool) -> Operat
         fields["window"] = Window(**window)
     if item.get("evidence"):
         fields["evidence"] = Evidence(**item["evidence"])
+    fields |= {name: tuple(item[name]) for name in ("reads", "writes") if name in item}
     return Operator(replicas=replicas, inputs=inputs, **fields)
 
 

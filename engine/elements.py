@@ -125,7 +125,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of the dataflow. Without replicas it is not placed yet."""
+    """An operator of the dataflow. Without replicas it is not placed yet.
+
+    `reads` and `writes` are names of fields of an event; None: not stated.
+    """
 
     id: str
     replicas: tuple[Replica, ...]
@@ -139,6 +142,8 @@ class Operator:
     tuple_values_in: float | None = None
     tuple_values_out: float | None = None
     evidence: Evidence | None = None
+    reads: tuple[str, ...] | None = None
+    writes: tuple[str, ...] | None = None
     expression: Any = None
 
 

@@ -88,6 +88,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     )
     document = _fields(operator, (*plain, "expression"))
     document["inputs"] = [_input(entry) for entry in operator.inputs]
+    document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes")).items()}
     if operator.window:
         document["window"] = _fields(operator.window, ("policy", "type", "size", "slide"))
     if operator.evidence:

@@ -95,6 +95,8 @@ OPERATOR = Table(
     Field("tuple_values_in", NOT_NEGATIVE, nullable=True),
     Field("tuple_values_out", NOT_NEGATIVE, nullable=True),
     Field("evidence", EVIDENCE, nullable=True),
+    Field("reads", Listed(ID), nullable=True, help="fields of an event that it looks at; for a join, its keys"),
+    Field("writes", Listed(ID), nullable=True, help="fields that it adds or changes; all others pass unchanged"),
     Field("expression", Anything(), nullable=True),
 )
 LINK = Table(

@@ -23,7 +23,7 @@ __all__ = ["body_of", "body_parse", "evidence_of", "latest_version", "operators_
 MOST_EVENTS = 10**15
 _MOST_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _NAME_LENGTH = 120
-_KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "expression")
+_KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "reads", "writes", "expression")
 
 
 def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:

@@ -103,8 +103,14 @@ def engine_operator(
         tuple_values_out=extra.get("tuple_values_out"),
         # Without its age: the engine decides by kind and events, and a snapshot must not change with the clock alone.
         evidence=elements.Evidence(evidence["kind"], float(evidence["events"])),
+        reads=_names(extra.get("reads")),
+        writes=_names(extra.get("writes")),
         expression=extra.get("expression"),
     )
+
+
+def _names(listed: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if listed is None else tuple(listed)
 
 
 def _engine_input(query: str, entry: OperatorInput, private: bool) -> elements.Input:

@@ -52,6 +52,8 @@ def whole() -> dict[str, Any]:
         "tuple_values_out": 2,
         "evidence": {"kind": "measured", "events": 200, "age_s": 60},
         "expression": {"filter": "x > 1"},
+        "reads": ["x"],
+        "writes": [],
         "stateless": True,
         "bytes_per_event": 10,
     }
@@ -138,6 +140,31 @@ def test_a_faulty_element_is_not_reported_as_unknown() -> None:
     document = deployment()
     document["nodes"][0]["capacity_cps"] = -1
     assert list(faults_of(document)) == ["nodes[0].capacity_cps"]
+
+
+def test_a_faulty_element_has_what_it_names_checked_too() -> None:
+    document = deployment(links=[{"from": "A", "to": "Z", "delay_s": -1}])
+    document["operators"] = [
+        {"id": "f", "query": "q", "node": "Y", "inputs": [entry("x") | {"selectivity": -1}, entry("g")]},
+        {"id": "g", "split": [{"node": "X", "fraction": -1}], "inputs": [entry("f")]},
+    ]
+    document["objectives"] = [
+        {"query": "q", "statistic": "worst", "bound_s": 1},
+        {"query": "r", "statistic": "worst", "bound_s": 1},
+    ]
+    found = faults_of(document)
+    assert set(found) == {
+        "links[0].delay_s",
+        "links[0].to",
+        "operators[0].inputs[0].selectivity",
+        "operators[0].inputs[0].from",
+        "operators[0].node",
+        "operators[1].split[0].fraction",
+        "operators[1].split[0].node",
+        "operators[1].inputs",
+        "objectives[1].query",
+    }
+    assert "g -> f -> g" in found["operators[1].inputs"] or "f -> g -> f" in found["operators[1].inputs"]
 
 
 def test_a_cycle_names_its_operators() -> None:

@@ -1,0 +1,122 @@
+"""Have statistics changed? A two-sample test between the batches of an old and of a new sample, input by input.
+
+Selectivity and cycles per event are ratios of sums over batches. The standard error of a ratio R comes from the spread
+of its batches, s^2 = B / (B - 1) sum (y_b - R x_b)^2 / (sum x_b)^2, for a selectivity between 0 and 1 at least that of
+counting (pooled proportions), since few batches can agree by chance. The two ratios are compared by Welch's t; over all
+inputs Holm's correction keeps the chance of any false alarm in one check at `alpha`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.elements import Batch
+
+__all__ = ["ALPHA", "Change", "Drift", "drift"]
+
+ALPHA = 0.01  # chance of a false alarm, per check of all inputs of a query
+_LEAST_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number of one input: what it was, what it is, the test's p, and p after Holm's correction."""
+
+    operator: str
+    input: str
+    what: str
+    before: float
+    after: float
+    p: float
+    adjusted_p: float
+    significant: bool
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The outcome of one check: tests by their p, and the inputs that have no batches on one of the sides."""
+
+    alpha: float
+    changes: tuple[Change, ...]
+    untested: tuple[tuple[str, str], ...]
+
+    @property
+    def significant(self) -> bool:
+        return any(change.significant for change in self.changes)
+
+
+def drift(
+    old: Mapping[tuple[str, str], Sequence[Batch]],
+    new: Mapping[tuple[str, str], Sequence[Batch]],
+    *,
+    alpha: float = ALPHA,
+) -> Drift:
+    """Test every input that both samples know.
+
+    Parameters
+    ----------
+    old, new : mapping
+        Batches by (operator, input).
+    alpha : float
+        Chance that a check of statistics that have not changed at all says they have.
+
+    Returns
+    -------
+    Drift
+        The same batches on both sides are no second sample: they count as unchanged, with p = 1.
+    """
+    tests: list[tuple[float, str, str, str, float, float]] = []
+    untested = []
+    for key in [key for key in new if key in old]:
+        if min(len(old[key]), len(new[key])) < _LEAST_BATCHES or not (_events(old[key]) and _events(new[key])):
+            untested.append(key)
+            continue
+        for what, name in (("selectivity", "outputs"), ("cycles_per_event", "cycles")):
+            before, after, p = _test(old[key], new[key], name)
+            tests.append((p, *key, what, before, after))
+    tests.sort(key=lambda test: test[0])
+    changes, worst = [], 0.0
+    for k, (p, operator, source, what, before, after) in enumerate(tests):
+        worst = max(worst, min(1.0, p * (len(tests) - k)))
+        changes.append(Change(operator, source, what, before, after, p, worst, worst < alpha))
+    return Drift(alpha, tuple(changes), tuple(untested))
+
+
+def _events(batches: Sequence[Batch]) -> float:
+    return sum(batch.events for batch in batches)
+
+
+def _test(old: Sequence[Batch], new: Sequence[Batch], name: str) -> tuple[float, float, float]:
+    """The two ratios and the p of their difference."""
+    (before, error0, freedom0), (after, error1, freedom1) = (_ratio(batches, name) for batches in (old, new))
+    if list(old) == list(new) or before == after:
+        return before, after, 1.0
+    variance = error0 + error1
+    freedom = variance**2 / (error0**2 / freedom0 + error1**2 / freedom1) if variance else 1.0
+    if name == "outputs" and max(before, after) <= 1.0:
+        n0, n1 = _events(old), _events(new)
+        pooled = (before * n0 + after * n1) / (n0 + n1)
+        counting = pooled * (1 - pooled) * (1 / n0 + 1 / n1)
+        variance = max(variance, counting)
+    if not variance:
+        return before, after, 0.0
+    return before, after, _two_sided(abs(after - before) / math.sqrt(variance), freedom)
+
+
+def _ratio(batches: Sequence[Batch], name: str) -> tuple[float, float, float]:
+    """A ratio over batches, the variance of its error, and its degrees of freedom."""
+    kept = [batch for batch in batches if batch.events]
+    events = _events(kept)
+    ratio = sum(getattr(batch, name) for batch in kept) / events
+    freedom = max(1, len(kept) - 1)
+    squares = sum((getattr(batch, name) - ratio * batch.events) ** 2 for batch in kept)
+    return ratio, len(kept) / freedom * squares / events**2, float(freedom)
+
+
+def _two_sided(t: float, freedom: float) -> float:
+    """P(|T| >= t) of Student's distribution."""
+    from scipy.special import stdtr  # loaded where it is needed: pages read results and need none of it
+
+    return float(2.0 * stdtr(freedom, -t))

@@ -1,0 +1,338 @@
+"""Plans of one query ranked by estimate, with intervals, and judged against each other on common samples.
+
+Every plan is estimated by Flow at the statistic of the query's objective and by the paper's Mace, with an interval by
+the jackknife of `engine.intervals`. Two plans are compared by the difference of their replicates: the g-th group of
+batches is left out of both at once, so what they share cancels. A difference counts when it is larger than three
+standard errors and the width of a slice.
+
+References: paper, section IX-A (plan selection by Mace_WC on one node), its footnote 2 (placement apart).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.admission.evaluation import related_queries, restricted
+from engine.admission.margins import sink_events
+from engine.deployment import Deployment
+from engine.elements import Constraints, FloatArray, Node, Operator, Replica
+from engine.flow import Flow, flow
+from engine.intervals import Z, jackknife, standard_error
+from engine.mace import Mace, mace
+from engine.placement.greedy import place
+from engine.plans.dataflow import Dataflow, Operators
+from engine.plans.sampling import EVENTS
+from engine.quantiles import event_mean, event_quantile, statistic_of
+from engine.topology import closures_of
+
+__all__ = ["Difference", "OneNode", "Plan", "Ranked", "Ranking", "rank"]
+
+Progress = Callable[[float, str], None]
+PLACES = ("keep", "free")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan to compare: `key` is its name in the answer, `assumed` what its statistics take for granted."""
+
+    key: str
+    operators: Operators
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OneNode:
+    """The paper's setting: everything of the plan on one core of this capacity, and nothing else."""
+
+    capacity_cps: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One plan against another: `seconds` above 0 means the plan is slower.
+
+    `error_s` is the standard error on common samples, None where neither plan has a sample. `more_events` of the sample
+    would tell the two apart, if the difference is what it seems; None where they are told apart, or no sample would.
+    """
+
+    seconds: float
+    error_s: float | None
+    told_apart: bool
+    equal: bool
+    more_events: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """One plan's place and numbers; times in seconds. `kept` says how many operators stay where they run."""
+
+    key: str
+    estimate_s: float
+    low_s: float | None
+    high_s: float | None
+    mace_s: float
+    mace_worst_s: float
+    cost_cps: float
+    sample_events: float
+    assumed: tuple[str, ...]
+    placement: dict[str, list[dict[str, Any]]]
+    replicates: FloatArray
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the replicates."""
+        return {name: value for name, value in vars(self).items() if name != "replicates"} | {
+            "assumed": list(self.assumed)
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Plans by their estimate, the fastest first, and how each stands against the first and against what runs."""
+
+    query: str
+    statistic: str
+    bound_s: float | None
+    resolution_s: float
+    plans: tuple[Ranked, ...]
+    against_best: dict[str, Difference]
+    against_running: dict[str, Difference]
+    running: str | None
+
+    @property
+    def recommended(self) -> str | None:
+        """The fastest plan that is told apart from what runs, and faster."""
+        faster = [
+            p.key for p in self.plans if (d := self.against_running.get(p.key)) and d.told_apart and d.seconds < 0
+        ]
+        return faster[0] if faster else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "query": self.query,
+            "statistic": self.statistic,
+            "bound_s": self.bound_s,
+            "resolution_s": self.resolution_s,
+            "running": self.running,
+            "recommended": self.recommended,
+            "plans": [plan.to_dict() for plan in self.plans],
+            "against_best": {key: one.to_dict() for key, one in self.against_best.items()},
+            "against_running": {key: one.to_dict() for key, one in self.against_running.items()},
+        }
+
+
+def rank(
+    deployment: Deployment,
+    query: str,
+    plans: Sequence[Plan],
+    *,
+    running: str | None = None,
+    node: OneNode | None = None,
+    places: str = "keep",
+    closed: Collection[str] = (),
+    mace_every: int = 1,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Estimate plans of one query and rank them.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What runs, the query's present plan with it or not, and every source that a plan reads.
+    query : str
+        The query; its objective in `deployment` says by which statistic plans are judged (the worst case without one).
+    plans : sequence of Plan
+        At least one, each with a key of its own.
+    running : str, optional
+        Key of the plan that runs.
+    node : OneNode, optional
+        Judge on this one node instead of within the deployment.
+    places : {"keep", "free"}
+        Within the deployment: operators that run already stay where they are and others are placed greedily; or
+        every operator of every plan is placed anew.
+    closed : collection of str
+        Nodes that take nothing new.
+    mace_every : int
+        Subintervals of `deployment` that make one of Mace's.
+    progress : callable, optional
+        Told the share done and the step in words.
+
+    Raises
+    ------
+    InfeasibleError
+        If a plan's operators fit no node.
+    DocumentError
+        If a plan reads what is not there.
+    """
+    if places not in PLACES:
+        raise ValueError(f"places is {places!r}; allowed: keep or free")
+    tell = progress or (lambda share, step: None)
+    objective = deployment.objective_of(query)
+    statistic = objective.statistic if objective else "worst"
+    ranked = []
+    for i, plan in enumerate(plans):
+        tell(i / len(plans), f"Plan {plan.key}, {i + 1} of {len(plans)}")
+        whole = _alone(deployment, query, plan, node) if node else _within(deployment, query, plan, places, closed)
+        ranked.append(_estimated(whole, query, plan, statistic, mace_every))
+    ranked.sort(key=lambda plan: plan.estimate_s)
+    by_key = {plan.key: plan for plan in ranked}
+    floor_s = deployment.subinterval_s
+    own = by_key.get(running or "")
+    return Ranking(
+        query,
+        statistic,
+        objective.bound_s if objective else None,
+        floor_s,
+        tuple(ranked),
+        {plan.key: _difference(plan, ranked[0], floor_s) for plan in ranked[1:]},
+        {plan.key: _difference(plan, own, floor_s) for plan in ranked if own is not None and plan is not own},
+        running,
+    )
+
+
+def _alone(deployment: Deployment, query: str, plan: Plan, node: OneNode) -> Deployment:
+    """The plan on one core, with the sources it reads."""
+    read = {entry.source for operator in plan.operators for entry in operator.inputs}
+    here = (Replica("node"),)
+    return replace(
+        deployment,
+        sources=tuple(source for source in deployment.sources if source.id in read),
+        nodes=(Node("node", capacity_cps=node.capacity_cps),),
+        links=(),
+        operators=tuple(replace(op, replicas=here, query=query) for op in plan.operators),
+        objectives=tuple(one for one in deployment.objectives if one.query == query),
+        priorities={},
+        plans={},
+        constraints=Constraints(),
+    )
+
+
+def _within(deployment: Deployment, query: str, plan: Plan, places: str, closed: Collection[str]) -> Deployment:
+    """The plan in the place of what runs, and of all that runs only what shares a server with it."""
+    runs = query in deployment.queries
+    present = {op.id: op.replicas for op in deployment.operators if op.query == query} if places == "keep" else {}
+    operators = tuple(replace(op, query=query, replicas=_places(op, present, places)) for op in plan.operators)
+    others = deployment.without_query(query) if runs else deployment
+    objectives = [one for one in (deployment.objective_of(query),) if one and runs]
+    whole = _limited(others.extended(operators, (), objectives), deployment.constraints)
+    found = place(whole, closed=closed)
+    whole = whole.with_placement(found) if found else whole
+    return restricted(whole, related_queries(whole, deployment, [query]))
+
+
+def _limited(whole: Deployment, limits: Constraints) -> Deployment:
+    """The deployment with those of the limits that are about operators it has."""
+    there = whole.operator_index.keys()
+    kept = replace(
+        limits,
+        pin={name: node for name, node in limits.pin.items() if name in there},
+        forbid={name: nodes for name, nodes in limits.forbid.items() if name in there},
+        apart=tuple(group for group in limits.apart if set(group) <= there),
+    )
+    return replace(whole, constraints=kept)
+
+
+def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places: str) -> tuple[Replica, ...]:
+    """Where an operator runs now, be it as the first part of a fused one; else where its plan asks for."""
+    if places == "free":
+        return ()
+    return present.get(operator.id) or present.get(operator.id.split("+")[0]) or operator.replicas
+
+
+def _estimated(whole: Deployment, query: str, plan: Plan, statistic: str, mace_every: int) -> Ranked:
+    weights = sink_events(whole)[query]
+    found = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
+    runs: tuple[Flow, ...] = jackknife(whole, slices=1).flows
+    replicates = np.array([statistic_of(run.by_query[query], weights, statistic) for run in runs])
+    own = [op for op in whole.operators if op.query == query]
+    sampled = max((_events(op) for op in own), default=0.0)
+    margin = Z * float(standard_error(replicates)) + whole.subinterval_s if len(runs) and sampled else None
+    coarse = whole.coarsened(mace_every)
+    at, worst = _mace(mace(coarse), query, statistic, weights, mace_every)
+    horizon_s = whole.subintervals * whole.subinterval_s
+    rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in whole.sources}
+    return Ranked(
+        key=plan.key,
+        estimate_s=found,
+        low_s=None if margin is None else max(0.0, found - margin),
+        high_s=None if margin is None else found + margin,
+        mace_s=at,
+        mace_worst_s=worst,
+        cost_cps=Dataflow(own).cost(rates),
+        sample_events=sampled,
+        assumed=plan.assumed,
+        placement={op.id: _replicas(op) for op in own},
+        replicates=replicates if sampled else np.zeros(0),
+    )
+
+
+def _replicas(operator: Operator) -> list[dict[str, Any]]:
+    return [{"node": r.node, "core": r.core, "fraction": r.fraction} for r in operator.replicas]
+
+
+def _events(operator: Operator) -> float:
+    """The most events behind an input of the operator that has batches."""
+    counts = [sum(b.events for b in entry.batches) for entry in operator.inputs if len(entry.batches) >= 2]
+    return max(counts, default=0.0)
+
+
+def _mace(found: Mace, query: str, statistic: str, weights: FloatArray, every: int) -> tuple[float, float]:
+    """Mace over the servers that the query uses: at the statistic across time, and at its largest."""
+    deployment = found.deployment
+    starts, members = closures_of(deployment)
+    i = deployment.queries.index(query)
+    servers = np.unique(deployment.layout.rep_server[members[starts[i] : starts[i + 1]]])
+    series = found.mace_s[servers].max(axis=0)
+    padded = np.concatenate([weights, np.zeros(-len(weights) % every)]).reshape(-1, every).sum(axis=1)
+    if statistic == "worst":
+        at = float(series.max())
+    elif statistic == "mean":
+        at = event_mean(series, padded) or 0.0
+    else:
+        at = event_quantile(series, padded, float(statistic[1:])) or 0.0
+    return at, float(series.max())
+
+
+def _difference(plan: Ranked, other: Ranked, floor_s: float) -> Difference:
+    """Compare two plans; `floor_s` is what the width of a slice leaves open.
+
+    The standard error of a sample of n events falls as 1 / sqrt(n). With |D| - floor left to be seen by Z errors, a
+    sample (Z error / (|D| - floor))^2 times as large tells the plans apart, should the difference stay as it is.
+    """
+    seconds = plan.estimate_s - other.estimate_s
+    room = abs(seconds) - floor_s
+    error = _error(plan.replicates, other.replicates)
+    if room <= 0.0:
+        return Difference(seconds, error, False, True, None)
+    if error is None:
+        return Difference(seconds, None, False, False, EVENTS)
+    if Z * error < room:
+        return Difference(seconds, error, True, False, None)
+    events = max(plan.sample_events, other.sample_events)
+    return Difference(seconds, error, False, False, _rounded_up(events * ((Z * error / room) ** 2 - 1.0)))
+
+
+def _error(one: FloatArray, other: FloatArray) -> float | None:
+    """Standard error of the difference: paired where both have the same groups, else as of independent samples."""
+    if not len(one) and not len(other):
+        return None
+    if len(one) == len(other):
+        return float(standard_error(one - other))
+    parts = [float(standard_error(values)) for values in (one, other) if len(values)]
+    return math.hypot(*parts)
+
+
+def _rounded_up(events: float) -> int:
+    """At least 1, to two digits: the figure is no more certain than that."""
+    if events < 1.0:
+        return 1
+    step = 10 ** max(0, math.floor(math.log10(events)) - 1)
+    return int(math.ceil(events / step) * step)
