@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.checks import Parts, check_parts
+from engine.checks import Parts, Reference, check_parts
 from engine.deployment import Deployment
-from engine.document import build_operators, build_source, whole
+from engine.document import build_operators, build_source, references_of, whole
 from engine.elements import Objective, Operator, Source
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
@@ -57,7 +57,8 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     query = record["query"]
     owned = [_owned(op, query, f"{path}.operators[{i}]", faults) for i, op in enumerate(operators)]
     ids = {item["id"] for item in items if whole(item["id"])}
-    faults += _join_faults(running, sources, owned, path, ids)
+    references = references_of(items, operators, join(path, "operators"))
+    faults += _join_faults(running, sources, owned, path, ids, references)
     if query is not BAD and query in running.queries:
         faults.append(Fault(f"{path}.query", f"query {query!r} is running already; allowed: a new name"))
     if faults:
@@ -88,7 +89,12 @@ def _owned(operator: Operator | None, query: Any, path: str, faults: list[Fault]
 
 
 def _join_faults(
-    running: Deployment, sources: list[Source | None], operators: list[Operator | None], path: str, ids: set[str]
+    running: Deployment,
+    sources: list[Source | None],
+    operators: list[Operator | None],
+    path: str,
+    ids: set[str],
+    references: list[Reference],
 ) -> list[Fault]:
     """Faults of the whole once the candidate has joined; paths are turned into those of the candidate."""
     parts = Parts(
@@ -97,6 +103,7 @@ def _join_faults(
         running.nodes,
         (*running.operators, *operators),
         broken=ids - {operator.id for operator in operators if operator},
+        references=references,
     )
     check_parts(parts)
     counts = {"sources": len(running.sources), "operators": len(running.operators)}

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from engine.elements import Constraints, Link, Node, Objective, Operator, Source
+from engine.elements import Constraints, Input, Link, Node, Objective, Operator, Source
 from engine.errors import Fault
 from engine.topology import cycles_of, order_of
 from engine.wording import suggest
 
-__all__ = ["Parts", "check_parts", "check_replicas"]
+__all__ = ["Parts", "Reference", "check_parts", "check_replicas"]
 
 _SHARE_TOLERANCE = 1e-9
 _SUGGESTIONS = 50  # the search for near names is slow; nobody reads that many
 _NAMED = 8  # names listed as allowed
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A name that an element with faults of its own refers to, so that it is checked with all the rest."""
+
+    path: str
+    name: str
+    what: str  # "node", "source or operator"; "query": the one it belongs to
+    owner: str | None = None  # id of the operator that reads `name`
 
 
 @dataclass
@@ -31,6 +41,8 @@ class Parts:
     constraints: Constraints | None = None
     plans: Iterable[str] = ()
     broken: set[str] = field(default_factory=set)
+    references: Sequence[Reference] = ()
+    queries_legible: bool = False  # whether every faulty operator says of which query it is
     faults: list[Fault] = field(default_factory=list)
 
     def unknown(self, path: str, name: str, what: str, known: Iterable[str]) -> None:
@@ -38,7 +50,8 @@ class Parts:
         if name not in self.broken:
             names = list(known)
             near = suggest(name, names) if len(self.faults) < _SUGGESTIONS else ""
-            allowed = near or f"; allowed: {', '.join(sorted(names)[:_NAMED])}{' …' if len(names) > _NAMED else ''}"
+            listed = f"; allowed: {', '.join(sorted(names)[:_NAMED])}{' …' if len(names) > _NAMED else ''}"
+            allowed = near or (listed if names else "")
             self.faults.append(Fault(path, f"{path.rsplit('.', 1)[-1]} names {name!r}, which is no {what}{allowed}"))
 
 
@@ -51,6 +64,10 @@ def check_parts(parts: Parts) -> None:
     for i, operator in enumerate(parts.operators):
         if operator:
             _operator(parts, f"operators[{i}]", operator, nodes, names)
+    for found in parts.references:
+        known = {"node": nodes, "source or operator": names}.get(found.what)
+        if known is not None and found.name not in known:
+            parts.unknown(found.path, found.name, found.what, known)
     _links(parts, nodes)
     _cycles(parts)
     _queries(parts)
@@ -146,9 +163,22 @@ def _links(parts: Parts, nodes: dict[str, Node]) -> None:
         seen.setdefault(pair, i)
 
 
+def _sketched(parts: Parts, index: dict[str, int]) -> list[Operator]:
+    """Faulty operators by what they read; `index` is told where they stand."""
+    reads: dict[str, list[Input]] = {}
+    for found in parts.references:
+        if found.owner is not None and found.owner not in index:
+            reads.setdefault(found.owner, []).append(Input(found.name))
+    for name in reads:
+        path = next(found.path for found in parts.references if found.owner == name)
+        index[name] = int(path.partition("[")[2].partition("]")[0])
+    return [Operator(name, (), tuple(inputs)) for name, inputs in reads.items()]
+
+
 def _cycles(parts: Parts) -> None:
     operators = [operator for operator in parts.operators if operator]
     index = {operator.id: i for i, operator in enumerate(parts.operators) if operator}
+    operators += _sketched(parts, index)
     left = order_of(operators)[1]
     for names in cycles_of([operators[i] for i in left]):
         where = f"operators[{index[names[0]]}].inputs"
@@ -158,8 +188,9 @@ def _cycles(parts: Parts) -> None:
 
 def _queries(parts: Parts) -> None:
     known = {operator.query for operator in parts.operators if operator and operator.query} | set(parts.plans)
+    known |= {found.name for found in parts.references if found.what == "query"}
     seen: dict[str, int] = {}
-    complete = all(parts.operators)
+    complete = all(parts.operators) or parts.queries_legible
     for i, objective in enumerate(parts.objectives):
         if objective is None:
             continue
