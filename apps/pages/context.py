@@ -31,6 +31,7 @@ __all__ = ["Frame", "NavItem", "clusters_with_counts", "frame", "url_of"]
 _REMEMBERED = "cluster"
 _MENU_JOBS = 5
 _COUNTED_JOBS = 100
+_BOTTOM = ("Overview", "Queries", "Admission", "Placement")
 
 
 def url_of(name: str, *args: Any) -> str:
@@ -195,13 +196,21 @@ class Frame:
     def keyed(self) -> list[NavItem]:
         return [item for group in self.groups for item in group if item.key]
 
-    @property
+    @cached_property
     def bottom(self) -> list[NavItem]:
-        """Five places for the bar on phones; jobs are in the menu of the user, too."""
-        items = [item for group in self.groups for item in group]
-        wanted = ("Overview", "Queries", "Admission", "Placement", "Provisioning")
-        by_label = {item.label: item for item in items}
-        return [by_label[label] for label in wanted if label in by_label][:5]
+        """Four places for the bar on phones; its fifth opens the rest."""
+        by_label = {item.label: item for group in self.groups for item in group}
+        return [by_label[label] for label in _BOTTOM if label in by_label]
+
+    @cached_property
+    def more(self) -> list[NavItem]:
+        """Every place that the bar on phones has no room for."""
+        return [item for group in self.groups for item in group if item.label not in _BOTTOM]
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the page is one of those behind "More"."""
+        return any(item.current for item in self.more)
 
     @cached_property
     def user_menu(self) -> list[NavItem]:

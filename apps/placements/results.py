@@ -24,7 +24,8 @@ def result_of(run: PlacementRun) -> dict[str, Any] | None:
 
 def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """What lists say of a proposal."""
-    kept = ("mace_before_s", "mace_after_s", "flow_before_s", "flow_after_s", "bound_s", "bound_kind", "gap", "stopped")
+    kept = ("objective", "value_before", "value_after", "mace_before_s", "mace_after_s", "flow_before_s")
+    kept += ("flow_after_s", "bound_s", "bound_kind", "gap", "stopped", "elapsed_s", "rounds")
     facts = {name: answer.get(name) for name in kept}
     facts["moves"] = len(answer["moves"])
     facts["queries"] = len(answer["queries"])

@@ -25,6 +25,7 @@ from apps.queries.choices import QueryState
 from apps.queries.snapshots import Snapshot
 
 __all__ = [
+    "live_topic",
     "placement_announce",
     "placement_delete",
     "placement_live",

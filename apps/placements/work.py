@@ -52,7 +52,8 @@ def search_placement(report: Reporter) -> Outcome:
         progress=follow,
         stop=follow.is_stopped,
     )
-    answer = {**proposal.to_dict(), "loads": _loads(snapshot.deployment)}
+    capacities = {node.id: node.capacity_cps for node in snapshot.deployment.nodes}
+    answer = {**proposal.to_dict(), "loads": _loads(snapshot.deployment), "capacities": capacities}
 
     def store(job: Job) -> Outcome:
         return _outcome(placement_store(run=run, answer=answer))
