@@ -124,9 +124,7 @@ def _ends(n: int, structure: Structure, horizon: int, origins: int) -> list[int]
     return sorted({n - -(-(n - round(end)) // shortest) * shortest for end in found if n - round(end) > 0})
 
 
-def _origin(
-    prepared: Prepared, structure: Structure, end: int, horizon: int, level: float, seed: int
-) -> _Origin:
+def _origin(prepared: Prepared, structure: Structure, end: int, horizon: int, level: float, seed: int) -> _Origin:
     known = prepared.part(end)
     fitted = fit(known, structure)
     m = min(horizon, len(prepared.values) - end)
@@ -137,7 +135,16 @@ def _origin(
     steps = known.values[period:] - known.values[:-period]
     below, above = np.quantile(steps, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     keep = ~prepared.missing[end : end + m]
-    parts = (np.arange(1, m + 1), prepared.values[end : end + m], centre, low, high, naive, naive + below, naive + above)
+    parts = (
+        np.arange(1, m + 1),
+        prepared.values[end : end + m],
+        centre,
+        low,
+        high,
+        naive,
+        naive + below,
+        naive + above,
+    )
     return _Origin(*(np.asarray(part, dtype=np.float64)[keep] for part in parts))
 
 
@@ -154,9 +161,7 @@ def _widening(origins: Sequence[_Origin], level: float) -> tuple[float, float]:
     """Factors, at least 1, with which the band would have held `level` of the errors on either side."""
     sides = [_scores(origin) for origin in origins]
     low, high = (np.concatenate([side[i] for side in sides]) if sides else np.zeros(0) for i in (0, 1))
-    return tuple(
-        float(np.clip(np.quantile(part, level), 1.0, _WIDEST)) if len(part) else 1.0 for part in (low, high)
-    )  # type: ignore[return-value]
+    return tuple(float(np.clip(np.quantile(part, level), 1.0, _WIDEST)) if len(part) else 1.0 for part in (low, high))  # type: ignore[return-value]
 
 
 def _bands(
@@ -181,7 +186,9 @@ def _bands(
     for words, from_s, to_s in _stretches(bucket_s, horizon):
         chosen = (ahead_s > from_s) & (ahead_s <= to_s)
         if chosen.any():
-            found.append(_band(words, from_s, to_s, errors[0][chosen], errors[1][chosen], hit[chosen], naive_hit[chosen]))
+            found.append(
+                _band(words, from_s, to_s, errors[0][chosen], errors[1][chosen], hit[chosen], naive_hit[chosen])
+            )
     return tuple(found)
 
 
@@ -190,9 +197,7 @@ def _stretches(bucket_s: float, horizon: int) -> list[tuple[str, float, float]]:
     edges = [0.0, DAY_S, WEEK_S, 2 * WEEK_S, 4 * WEEK_S, np.inf]
     words = ["up to a day", "a day to a week", "a week to two", "two to four weeks", "beyond four weeks"]
     inner = [
-        (text, low, min(high, end_s))
-        for text, (low, high) in zip(words, pairwise(edges), strict=True)
-        if low < end_s
+        (text, low, min(high, end_s)) for text, (low, high) in zip(words, pairwise(edges), strict=True) if low < end_s
     ]
     return [*inner, ("all horizons", 0.0, end_s)]
 
@@ -202,9 +207,7 @@ def _ape(said: FloatArray, actual: FloatArray) -> FloatArray:
     return np.abs(said - actual) / np.where(actual > 0.5, actual, np.nan)
 
 
-def _band(
-    words: str, from_s: float, to_s: float, ape: FloatArray, naive: FloatArray, hit: Any, naive_hit: Any
-) -> Band:
+def _band(words: str, from_s: float, to_s: float, ape: FloatArray, naive: FloatArray, hit: Any, naive_hit: Any) -> Band:
     def mean(values: FloatArray) -> float | None:
         return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
@@ -212,6 +215,14 @@ def _band(
         return float(np.nanmedian(values)) if np.isfinite(values).any() else None
 
     return Band(
-        words, from_s, to_s, len(ape), mean(ape), median(ape), float(hit.mean()),
-        mean(naive), median(naive), float(naive_hit.mean()),
+        words,
+        from_s,
+        to_s,
+        len(ape),
+        mean(ape),
+        median(ape),
+        float(hit.mean()),
+        mean(naive),
+        median(naive),
+        float(naive_hit.mean()),
     )

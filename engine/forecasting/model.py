@@ -2,8 +2,8 @@
 
 On the logarithmic scale a history is season + level of its step + what is left within the step. Seasons come from MSTL
 (seasonal-trend decomposition by loess for several periods), the level of each step (a day, where there are enough) from
-an ETS model, chosen among none, additive and damped trend by AICc. What is left is drawn again in blocks of one step, in
-phase, so that a noisy hour stays a noisy hour and neighbouring hours stay alike.
+an ETS model, chosen among none, additive and damped trend by AICc. What is left is drawn again in blocks of one step,
+in phase, so that a noisy hour stays a noisy hour and neighbouring hours stay alike.
 
 References: K. Bandara, R. Hyndman, C. Bergmeir, "MSTL: A Seasonal-Trend Decomposition Algorithm for Time Series with
 Multiple Seasonal Patterns", 2021; R. Hyndman et al., "Forecasting with Exponential Smoothing", 2008.
@@ -108,8 +108,8 @@ def _decomposed(values: FloatArray, seasons: tuple[int, ...]) -> tuple[FloatArra
         return np.zeros(len(values)), np.zeros(1)
     from statsmodels.tsa.seasonal import MSTL
 
-    # Trend and low pass are smooth: evaluated twice per season they are nearly the same, and many times quicker. A season
-    # is a moving mean over its repetitions (degree 0): few repetitions do not carry a slope.
+    # Trend and low pass are smooth: evaluated twice per season they are nearly the same, and many times quicker. A
+    # season is a moving mean over its repetitions (degree 0): few repetitions do not carry a slope.
     jump = max(1, min(seasons) // 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

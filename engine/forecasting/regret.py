@@ -1,10 +1,10 @@
 """The pool size to regret least: cost of nodes against cost of violated objectives, future by future.
 
 In each future every size has a cost: its nodes' price over the period, and a stated cost for every hour in which an
-objective is violated. The regret of a size in a future is its cost over the cheapest size's in that future. The size with
-the smallest expected cost is the best bet if the futures' probabilities are believed; the one with the smallest largest
-regret (minimax, Savage 1951) does not need them. The expected-cost size is recommended unless its largest regret is more
-than twice the smallest that any size has.
+objective is violated. The regret of a size in a future is its cost over the cheapest size's in that future. The size
+with the smallest expected cost is the best bet if the futures' probabilities are believed; the one with the smallest
+largest regret (minimax, Savage 1951) does not need them. The expected-cost size is recommended unless its largest
+regret is more than twice the smallest that any size has.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ def _chosen(rows: tuple[SizeCost, ...], best: int, safest: int) -> tuple[int, st
     )
 
 
-def _check(
-    sizes: Sequence[int], prices: Sequence[float], hours: FloatArray, cost: float, horizon_h: float
-) -> None:
+def _check(sizes: Sequence[int], prices: Sequence[float], hours: FloatArray, cost: float, horizon_h: float) -> None:
     faults = []
     if not sizes or hours.ndim != 2 or len(hours) != len(sizes) or len(prices) != len(sizes) or not hours.shape[1]:
         faults.append(Fault("sizes", f"there are {len(sizes)} sizes, {len(prices)} prices and hours of {hours.shape}"))

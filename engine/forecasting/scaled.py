@@ -74,22 +74,38 @@ class ScaledMace:
         t = self._tables
         return np.asarray(
             _latencies(
-                np.ascontiguousarray(factors, dtype=np.float64), self._arrivals, self._arrivals.max(axis=1, initial=0.0),
-                t.start, t.source, t.gain, t.room, t.rate, t.query_start, t.query_server, t.sink, t.kind, t.level,
+                np.ascontiguousarray(factors, dtype=np.float64),
+                self._arrivals,
+                self._arrivals.max(axis=1, initial=0.0),
+                t.start,
+                t.source,
+                t.gain,
+                t.room,
+                t.rate,
+                t.query_start,
+                t.query_server,
+                t.sink,
+                t.kind,
+                t.level,
             )
         )
 
 
-def _tables(
-    deployment: Deployment, graph: Graph, queries: tuple[str, ...], statistics: tuple[str, ...]
-) -> _Tables:
+def _tables(deployment: Deployment, graph: Graph, queries: tuple[str, ...], statistics: tuple[str, ...]) -> _Tables:
     layout = deployment.layout
     gain, cost = gains(
         graph.order, graph.in_start, graph.in_stream, graph.output[:, 1], graph.cycles[:, 1], len(deployment.sources)
     )
     loads = server_gains(
-        gain, cost, layout.rep_operator, layout.rep_server, layout.rep_fraction,
-        layout.hop_server, layout.hop_origin, layout.hop_bytes, len(deployment.servers),
+        gain,
+        cost,
+        layout.rep_operator,
+        layout.rep_server,
+        layout.rep_fraction,
+        layout.hop_server,
+        layout.hop_origin,
+        layout.hop_bytes,
+        len(deployment.servers),
     )
     closures = closures_of(deployment)
     used = [_servers_of(deployment, closures, deployment.queries.index(q)) for q in queries]
@@ -99,10 +115,15 @@ def _tables(
     members = [[place[s] for s in servers.tolist() if s in place] for servers in used]
     rows, columns = np.nonzero(loads[kept])
     rate = deployment.capacities[0][kept]
-    sinks = np.array([gain[graph.query_sink & (graph.query == deployment.queries.index(q))].sum(axis=0) for q in queries])
+    sinks = np.array(
+        [gain[graph.query_sink & (graph.query == deployment.queries.index(q))].sum(axis=0) for q in queries]
+    )
     return _Tables(
-        np.searchsorted(rows, np.arange(len(kept) + 1)), columns, loads[kept][rows, columns],
-        rate * deployment.subinterval_s, rate,
+        np.searchsorted(rows, np.arange(len(kept) + 1)),
+        columns,
+        loads[kept][rows, columns],
+        rate * deployment.subinterval_s,
+        rate,
         np.concatenate([[0], np.cumsum([len(m) for m in members])]).astype(np.int64),
         np.array([s for m in members for s in m], dtype=np.int64),
         sinks.reshape(len(queries), len(deployment.sources)),

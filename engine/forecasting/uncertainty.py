@@ -1,8 +1,8 @@
 """Probability that objectives hold: bootstrapped loads of the sources and resampled statistics, drawn together.
 
 Each of the drawn futures has its own loads and its own statistics: batches of the sample behind every input are drawn
-again with replacement, as many as there are. With the same seed and operators another pool of nodes is judged by the same
-futures (common random numbers), so differences between pools are not noise.
+again with replacement, as many as there are. With the same seed and operators another pool of nodes is judged by the
+same futures (common random numbers), so differences between pools are not noise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From forecasts of the sources to latencies of the queries: when each objective will first be violated.
 
-Every future bucket scales the deployment's stretch of arrivals: a source keeps its shape within the stretch and gets the
-forecast's rate over the rate of its own stretch as a factor. Mace answers for every bucket (`engine.forecasting.scaled`);
-Flow, which estimates are made of, is run for a few of them, so that Mace's numbers can be read as Flow's, and confirms
-each date that is reported.
+Every future bucket scales the deployment's stretch of arrivals: a source keeps its shape within the stretch and gets
+the forecast's rate over the rate of its own stretch as a factor. Mace answers for every bucket
+(`engine.forecasting.scaled`); Flow, which estimates are made of, is run for a few of them, so that Mace's numbers can
+be read as Flow's, and confirms each date that is reported.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Search:
             self.flow_at(int(self.rows.sum(axis=1).argmax()))
 
     def outlook(self, q: int, horizon: int) -> QueryOutlook:
-        first = [self._first(q, range(0, horizon)), self._first(q, range(horizon, 2 * horizon))]
+        first = [self._first(q, range(horizon)), self._first(q, range(horizon, 2 * horizon))]
         latency = self.calibration(self.raw)[:, q]
         return QueryOutlook(
             self.model.queries[q],
@@ -206,8 +206,7 @@ class _Search:
         bound_s = float(self.model.bounds_s[q])
         for attempt in range(_TRIES + 1):
             said = self.calibration(self.raw[rows.start : rows.stop])[:, q]
-            over = np.flatnonzero(said > bound_s)
-            over = [i for i in over.tolist() if not self._cleared(rows[i], q)]
+            over = [i for i in np.flatnonzero(said > bound_s).tolist() if not self._cleared(rows[i], q)]
             if not over:
                 return None
             row = rows[over[0]]
@@ -236,9 +235,7 @@ def _flow_statistics(deployment: Deployment, queries: tuple[str, ...], statistic
     for q, query in enumerate(queries):
         sinks[q, graph.query_sink & (graph.query == deployment.queries.index(query))] = 1.0
     events = loads_of(deployment).outputs(sinks)
-    return np.array(
-        [statistic_of(found.by_query[query], events[q], statistics[q]) for q, query in enumerate(queries)]
-    )
+    return np.array([statistic_of(found.by_query[query], events[q], statistics[q]) for q, query in enumerate(queries)])
 
 
 def _assumptions(search: _Search) -> tuple[str, ...]:
@@ -250,7 +247,7 @@ def _assumptions(search: _Search) -> tuple[str, ...]:
     )
     return (
         "Every bucket has the shape of the present stretch of arrivals, scaled source by source to the forecast rate.",
-        "The upper end takes every source at the upper end of its own band at once; probabilities draw the sources jointly.",
+        "The upper end takes every source at the upper end of its own band at once; probabilities draw them jointly.",
         "Placement, plans, statistics and nodes stay as they are.",
         how,
     )
