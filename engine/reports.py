@@ -99,7 +99,7 @@ class QueryReporter:
 
     def reports(self) -> dict[str, QueryEstimate]:
         """The report of every query."""
-        return {query: self._report(i, query) for i, query in enumerate(self._deployment.queries)}
+        return {query: self.report(query) for query in self._deployment.queries}
 
     def _sink_events(self) -> FloatArray:
         """Events at each query's sinks, slice by slice, (queries, d * K)."""
@@ -110,7 +110,9 @@ class QueryReporter:
         loads = self._mace.loads if self._mace.deployment is deployment else loads_of(deployment)
         return np.repeat(loads.outputs(sinks), self._flow.slices, axis=1) / self._flow.slices
 
-    def _report(self, i: int, query: str) -> QueryEstimate:
+    def report(self, query: str) -> QueryEstimate:
+        """The report of one query."""
+        i = self._deployment.queries.index(query)
         latency, weights = self._flow.by_query[query], self._weights[i]
         objective = self._deployment.objective_of(query)
         statistic = objective.statistic if objective else "worst"

@@ -18,6 +18,7 @@ from engine.elements import FloatArray, IntArray
 from engine.loads import loads_of
 from engine.placement.problem import BoolArray, Problem
 from engine.provisioning.kernels import fill, loads_on_cores
+from engine.provisioning.nodes import lose
 
 __all__ = ["Board", "Placement", "board_of"]
 
@@ -121,6 +122,24 @@ class Board:
         """The same board with the loads of a deployment that differs in its arrivals only."""
         load, output = _series(deployment)
         return replace(self, deployment=deployment, load=load[self.operator] * self.fraction[:, None], output=output)
+
+    def subset(self, nodes: Sequence[int]) -> Board:
+        """The same items on some of the nodes only; places on others are lost."""
+        number = np.full(len(self.deployment.nodes), -1, dtype=np.int64)
+        number[list(nodes)] = np.arange(len(nodes))
+        kept = np.flatnonzero(number[self.node] >= 0)
+        core = np.full(len(self.node) + 1, -1, dtype=np.int64)  # the last stands for items without a place
+        core[kept] = np.arange(len(kept))
+        names = [node.id for node in self.deployment.nodes]
+        deployment = lose(self.deployment, {name for name, at in zip(names, number, strict=True) if at < 0})
+        return replace(
+            self,
+            deployment=replace(deployment, nodes=tuple(self.deployment.nodes[i] for i in nodes)),
+            budget=np.ascontiguousarray(self.budget[kept]),
+            node=number[self.node[kept]],
+            allowed=np.ascontiguousarray(self.allowed[:, kept]),
+            start=core[self.start],
+        )
 
     def placement(self, assignment: IntArray) -> Placement:
         """Replicas of every operator where the items are."""

@@ -28,6 +28,7 @@ class Refutation:
     bound_s: float
     least_s: float
     operator: str | None = None
+    lose: int = 0
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -46,8 +47,9 @@ class Refutation:
                 f"operator {self.operator} alone on the best core it may have takes query {self.query} to "
                 f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps"
             )
+        lost = " with its largest node lost" if self.lose else ""
         return (
-            f"all that has at most {self.bound_s:g} s to wait, on one server as large as the whole pool, takes "
+            f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool{lost}, takes "
             f"{self.least_s:.3g} s: some query among {self.query} is late wherever the operators are"
         )
 
@@ -62,26 +64,24 @@ def fused_s(load: FloatArray, budget: FloatArray, width_s: float) -> float:
     return float(np.where(excess.T > 0.0, seconds, 0.0).max(initial=0.0))
 
 
-def refuted(board: Board, judge: Judge, nodes: int, *, share: float = 1.0, lose: int = 0) -> Refutation | None:
+def refuted(board: Board, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
     """A proof that the first `nodes` nodes cannot keep every objective with any `lose` of them lost, if there is one.
 
     Parameters
     ----------
-    share : float
-        The part of each bound that may be used; less than 1 keeps headroom.
     lose : int
         0 or 1. The largest node is taken away for the fused bound.
     """
     cores = board.cores_of(nodes)
-    return _largest_operator(board, judge, cores, share) or _fused(board, judge, nodes, share, lose)
+    return _largest_operator(board, judge, cores) or _fused(board, judge, nodes, lose)
 
 
-def _largest_operator(board: Board, judge: Judge, cores: int, share: float) -> Refutation | None:
+def _largest_operator(board: Board, judge: Judge, cores: int) -> Refutation | None:
     w = board.deployment.subinterval_s
     worst: Refutation | None = None
     alone_s = _alone_s(board, cores)
     for i, query in enumerate(judge.queries):
-        limit = judge.bounds[i] * share
+        limit = judge.bounds[i]
         late = np.flatnonzero(judge.members[i] & (alone_s > limit))
         for item in late[np.argsort(-alone_s[late])][:8]:
             least_s = float(alone_s[item])
@@ -118,7 +118,7 @@ def _alone_s(board: Board, cores: int) -> FloatArray:
     return found
 
 
-def _fused(board: Board, judge: Judge, nodes: int, share: float, lose: int) -> Refutation | None:
+def _fused(board: Board, judge: Judge, nodes: int, lose: int) -> Refutation | None:
     """Queries with bounds up to b, together on all cores: their largest Mace is at least that of the fused server."""
     cores = board.cores_of(nodes)
     budget, node = board.budget[:cores], board.node[:cores]
@@ -130,7 +130,7 @@ def _fused(board: Board, judge: Judge, nodes: int, share: float, lose: int) -> R
         chosen = [i for i in worst_only if judge.bounds[i] <= bound]
         members = judge.members[chosen].any(axis=0)
         least_s = fused_s(board.load[members].sum(axis=0), budget, board.deployment.subinterval_s)
-        if least_s > bound * share:
+        if least_s > bound:
             names = ", ".join(judge.queries[i] for i in chosen[:5]) + (" ..." if len(chosen) > 5 else "")
-            return Refutation("fused", names, bound * share, least_s)
+            return Refutation("fused", names, bound, least_s, None, lose)
     return None

@@ -6,7 +6,7 @@ not depend on the order: factors of a source and of the queries that read it are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from engine.provisioning.changes import FORMS, Change, read_list
 from engine.variations import private_name, renamed
 from engine.wording import suggest
 
-__all__ = ["Applied", "applied", "apply_changes", "read_changes", "unplaced"]
+__all__ = ["Applied", "applied", "apply_changes", "read_changes", "scaled_loads", "unplaced"]
 
 WHAT = "list of changes"
 
@@ -86,6 +86,13 @@ def applied(deployment: Deployment, changes: Any, *, path: str = "changes") -> A
     if faults:
         raise DocumentError(faults, WHAT)
     return Applied(walk.finished(), tuple(change for change in read if change), tuple(walk.words))
+
+
+def scaled_loads(deployment: Deployment, factor: float | Mapping[str, float]) -> Deployment:
+    """The deployment at `factor` times its load, of all sources or by source."""
+    factors = {"*": factor} if isinstance(factor, (int, float)) else factor
+    changes = [{"scale_source": name, "by": by} for name, by in factors.items() if by != 1.0]
+    return apply_changes(deployment, changes, path="factor") if changes else deployment
 
 
 def unplaced(deployment: Deployment) -> tuple[str, ...]:

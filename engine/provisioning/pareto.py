@@ -1,0 +1,118 @@
+"""Cost against latency: the mixes of node types that no other mix beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.deployment import Deployment
+from engine.estimation import Progress
+from engine.provisioning.bounds import fused_s
+from engine.provisioning.mix import Mixes
+from engine.provisioning.node_types import read_types
+from engine.provisioning.nodes import lose as lose_nodes
+from engine.provisioning.scenario import scaled_loads
+from engine.provisioning.solver import PoolSize
+
+__all__ = ["Front", "Point", "front"]
+
+_BETTER = 1e-6  # a mix must gain this share of the latency to be worth a point
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A mix, what its new nodes cost, and the latency of the best placement found on it."""
+
+    counts: dict[str, int]
+    cost_per_hour: float
+    size: PoolSize
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts, "cost_per_hour": self.cost_per_hour} | {
+            name: value for name, value in self.size.to_dict().items() if name != "cost_per_hour"
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """Points by ascending cost and descending latency.
+
+    `skipped` mixes cannot beat a cheaper one by the lower bound; `complete` is False if some were not looked at.
+    """
+
+    points: tuple[Point, ...]
+    tried: int
+    skipped: int
+    complete: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "points": [point.to_dict() for point in self.points],
+            "tried": self.tried,
+            "skipped": self.skipped,
+            "complete": self.complete,
+        }
+
+
+def front(
+    deployment: Deployment,
+    types: Any,
+    *,
+    keep_present: bool = True,
+    lose: int = 0,
+    factor: float | Mapping[str, float] = 1.0,
+    rounds: int = 0,
+    most_tried: int = 200,
+    seed: int = 0,
+    mace_every: int = 1,
+    closed: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Front:
+    """The Pareto front of cost and worst-case latency (Mace_WC; with `lose` 1, that with any one node lost).
+
+    Parameters
+    ----------
+    types : list of dict
+        As in `cheapest_mix`.
+    most_tried : int
+        Mixes that are placed before the search stops.
+
+    Raises
+    ------
+    DocumentError
+        If a type has no price.
+
+    Notes
+    -----
+    Mixes are looked at by ascending cost; one whose lower bound is no better than the best latency so far is skipped.
+    Latencies are of placements found, so the true front lies on or below this one.
+    """
+    base = scaled_loads(deployment, factor)
+    if not keep_present:
+        base = lose_nodes(base, {node.id for node in base.nodes})
+    mixes = Mixes(base, read_types(types), mace_every, lose, rounds, seed, closed, progress)
+    points: list[Point] = []
+    tried = skipped = 0
+    best = np.inf
+    load = mixes.prover.board.load.sum(axis=0)
+    for cost, counts in mixes.by_cost():
+        if tried >= most_tried:
+            return Front(tuple(points), tried, skipped, False)
+        solver = mixes.solver(counts)
+        budget = solver.board.budget
+        if points and fused_s(load, budget, solver.board.deployment.subinterval_s) >= best:
+            skipped += 1
+            continue
+        mixes.prover.tell(tried / most_tried, f"Placing mix {tried + 1} at {cost:g} per hour")
+        size = solver.solve(len(solver.board.deployment.nodes))
+        tried += 1
+        latency = size.lost.worst_s if size.lost else size.worst_s
+        if latency < best * (1.0 - _BETTER):
+            best = latency
+            points.append(Point(mixes.words(counts), cost, size))
+        if best <= 0.0:
+            break
+    return Front(tuple(points), tried, skipped, True)

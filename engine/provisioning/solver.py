@@ -1,0 +1,228 @@
+"""Pools of one load: the best placement found for each size, and what the loss of any one node would do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.elements import FloatArray, IntArray
+from engine.placement.search import search
+from engine.provisioning.board import Board
+from engine.provisioning.judge import Judge
+from engine.provisioning.kernels import loads_on_cores, lose_each
+from engine.provisioning.nodes import cost_per_hour
+
+__all__ = ["Lost", "PoolSize", "Solver", "losses"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lost:
+    """The worst of losing any one node, everything else staying where it is.
+
+    `stuck` names a node and an operator that would then fit nowhere.
+    """
+
+    worst_s: float
+    over_bound: float
+    node: str | None
+    late: tuple[str, ...]
+    stuck: tuple[str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "worst_s": _number(self.worst_s),
+            "over_bound": _number(self.over_bound),
+            "node": self.node,
+            "late": list(self.late),
+            "stuck": None if self.stuck is None else {"node": self.stuck[0], "operator": self.stuck[1]},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSize:
+    """A pool of one size with the best placement found for it.
+
+    Attributes
+    ----------
+    worst_s : float
+        Mace_WC; infinite if the operators cannot be placed.
+    over_bound : float
+        Largest latency over its bound, 0 without objectives.
+    queries : mapping
+        Seconds by query: the statistic of its objective, or the worst case.
+    late : tuple of str
+        Queries over their bound.
+    lost : Lost or None
+        None where it was not asked for.
+    stuck : str or None
+        An operator that fits no node.
+    """
+
+    nodes: int
+    cost_per_hour: float | None
+    worst_s: float
+    over_bound: float
+    queries: dict[str, float]
+    late: tuple[str, ...]
+    lost: Lost | None
+    stuck: str | None
+    assignment: IntArray
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "cost_per_hour": self.cost_per_hour,
+            "worst_s": _number(self.worst_s),
+            "over_bound": _number(self.over_bound),
+            "queries": {query: _number(value) for query, value in self.queries.items()},
+            "late": list(self.late),
+            "lost": None if self.lost is None else self.lost.to_dict(),
+            "stuck": self.stuck,
+        }
+
+    @property
+    def figures(self) -> tuple[float, float, float, float]:
+        """What a larger pool must not be worse in."""
+        lost = (self.lost.over_bound, self.lost.worst_s) if self.lost else (0.0, 0.0)
+        return (self.over_bound, self.worst_s, *lost)
+
+
+class Solver:
+    """Placements on pools of one load. `rounds` are those of the placement search beyond a quick placement."""
+
+    def __init__(self, board: Board, *, lose_one: bool, rounds: int = 0, seed: int = 0) -> None:
+        self.board, self.lose_one, self.rounds, self.seed = board, lose_one, rounds, seed
+        self.judge = Judge(board)
+
+    def solve(self, size: int, smaller: PoolSize | None = None, known: Sequence[IntArray] = ()) -> PoolSize:
+        """The best of what a smaller pool had, what is remembered, what runs and a fresh placement."""
+        carried = self._carried(size, smaller)
+        tried = [self._judged(size, start) for start in self._starts(size, known)]
+        if self.rounds and any(entry.stuck is None for entry in tried):
+            best = min(tried, key=lambda entry: entry.figures)
+            problem = self.board.problem(size, best.assignment)
+            improved = search(problem, rounds=self.rounds, seed=self.seed, finalists=1).assignment
+            tried.append(self._judged(size, improved))
+        tried.sort(key=lambda entry: entry.figures)
+        for entry in tried:
+            if carried is None:
+                return self._with_losses(entry)
+            if _no_worse(entry.figures[:2], carried.figures[:2]) and entry.figures[:2] != carried.figures[:2]:
+                entry = self._with_losses(entry)
+                if _no_worse(entry.figures, carried.figures):
+                    return entry
+        return carried if carried is not None else self._with_losses(tried[0])
+
+    def _starts(self, size: int, known: Sequence[IntArray]) -> list[IntArray]:
+        starts = list(known)
+        if not starts:
+            starts.append(np.full(len(self.board.start), -1))
+        starts.append(self.board.start)
+        return starts
+
+    def _carried(self, size: int, smaller: PoolSize | None) -> PoolSize | None:
+        """The smaller pool's placement on this size: the new nodes stay empty until one is lost."""
+        if smaller is None or smaller.stuck is not None:
+            return None
+        same = self._with_losses(self._judged(size, smaller.assignment))
+        if same.lost and smaller.lost and same.lost.worst_s > smaller.lost.worst_s:
+            # What was found with fewer nodes is possible here too.
+            return _replaced(same, smaller.lost)
+        return same
+
+    def _judged(self, size: int, start: IntArray) -> PoolSize:
+        board, judge = self.board, self.judge
+        cores = board.cores_of(size)
+        assignment, stuck = board.filled(size, start)
+        cost = cost_per_hour(board.deployment.nodes[:size])
+        if stuck >= 0:
+            name = board.deployment.operators[board.operator[stuck]].id
+            return PoolSize(size, cost, np.inf, np.inf, {}, (), None, name, assignment)
+        core_s = judge.core_s(assignment, cores)
+        edge_s = judge.edge_s(assignment)
+        worst = judge.worst_by_query(assignment, core_s, edge_s)
+        values = judge.by_query(assignment, worst, cores)
+        worst_s = max(float(core_s.max(initial=0.0)), float(edge_s.max(initial=0.0)))
+        over = float((values / judge.bounds).max(initial=0.0))
+        late = tuple(
+            query for query, value, bound in zip(judge.queries, values, judge.bounds, strict=True) if value > bound
+        )
+        queries = dict(zip(judge.queries, map(float, values), strict=True))
+        return PoolSize(size, cost, worst_s, over, queries, late, None, None, assignment)
+
+    def _with_losses(self, entry: PoolSize) -> PoolSize:
+        if not self.lose_one or entry.stuck is not None or entry.lost is not None:
+            return entry
+        return _replaced(entry, self._lost(entry.nodes, entry.assignment))
+
+    def _lost(self, size: int, assignment: IntArray) -> Lost:
+        board, judge = self.board, self.judge
+        nodes = np.unique(board.node[assignment])
+        if not len(nodes):
+            return Lost(0.0, 0.0, None, ())
+        places, after_s, stuck = losses(board, judge, size, assignment, nodes)
+        names = board.deployment.nodes
+        if (stuck >= 0).any():
+            k = int(np.flatnonzero(stuck >= 0)[0])
+            operator = board.deployment.operators[board.operator[stuck[k]]].id
+            lost = names[nodes[k]].id
+            return Lost(np.inf, np.inf, lost, (), (lost, operator))
+        edges = [judge.edge_s(place) for place in places]
+        worst = np.array(
+            [max(float(s.max(initial=0.0)), float(e.max(initial=0.0))) for s, e in zip(after_s, edges, strict=True)]
+        )
+        values = np.array([judge.worst_by_query(p, s, e) for p, s, e in zip(places, after_s, edges, strict=True)])
+        values = self._exact(places, values, board.cores_of(size))
+        over = (values / judge.bounds).max(axis=1, initial=0.0)
+        at = int(np.lexsort((-worst, -over))[0])
+        late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
+        return Lost(float(worst.max()), float(over.max()), names[nodes[at]].id, late)
+
+    def _exact(self, places: IntArray, values: FloatArray, cores: int) -> FloatArray:
+        """Statistics other than the worst case, worked out where the worst case is over the bound."""
+        if all(name == "worst" for name in self.judge.statistics):
+            return values
+        return np.array([self.judge.by_query(p, v, cores) for p, v in zip(places, values, strict=True)])
+
+
+def losses(
+    board: Board, judge: Judge, size: int, assignment: IntArray, nodes: IntArray
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
+    cores = board.cores_of(size)
+    total = loads_on_cores(board.load, assignment, cores)
+    core_s = judge.core_s(assignment, cores)
+    places, after_s, stuck = lose_each(
+        nodes,
+        board.order,
+        board.load,
+        board.weight,
+        total,
+        board.budget[:cores],
+        board.seconds[:cores],
+        board.node[:cores],
+        board.allowed[:, :cores],
+        board.apart,
+        assignment,
+        core_s,
+    )
+    if board.budget.shape[1] > 1:
+        for k in np.flatnonzero(stuck < 0):
+            after_s[k] = judge.core_s(places[k], cores)
+    return places, after_s, stuck
+
+
+def _no_worse(figures: Sequence[float], than: Sequence[float]) -> bool:
+    return all(a <= b for a, b in zip(figures, than, strict=True))
+
+
+def _replaced(entry: PoolSize, lost: Lost) -> PoolSize:
+    return replace(entry, lost=lost)
+
+
+def _number(value: float) -> float | None:
+    """As JSON has it: null for what is infinite."""
+    return value if np.isfinite(value) else None
