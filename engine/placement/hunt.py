@@ -124,7 +124,9 @@ class Hunt:
         allowed = items.allowed(self.limits)[np.arange(len(assignment)), assignment]
         nodes = items.core_node[assignment]
         crowded = any(len({int(nodes[i]) for i in group}) < len(group) for group in items.apart(self.limits))
-        return crowded or not bool(allowed.all())
+        away = int(((items.start >= 0) & (assignment != items.start)).sum())
+        most = self.limits.max_moves
+        return crowded or not bool(allowed.all()) or (most is not None and away > most)
 
     def _note(self, value: float) -> None:
         if not self.trace or value < self.trace[-1][1]:
@@ -143,19 +145,44 @@ class Hunt:
     def _search(self, items: Items) -> None:
         """Search the cores, then climb on the network if there is one."""
         board = Board(items, self.limits, self.goal)
-        network = has_network(items)
-        found = self._search_cores(items, network)
-        self.bound = found.bound
-        self.rounds += found.rounds
-        self.stopped = found.stopped
-        finalists = found.finalists or [found.assignment]
-        if network:
-            finalists = self._climb(items, board, finalists)
-        for assignment in finalists:
+        if self.settings.algorithm == "search" and board.is_small():
+            finalists = [self._best_of_all(items, board)]
+        else:
+            network = has_network(items)
+            found = self._search_cores(items, network)
+            self.bound, self.stopped = found.bound, found.stopped
+            self.rounds += found.rounds
+            finalists = [found.assignment, *found.finalists]
+            if network:
+                finalists = self._climb(board, finalists)
+        good = [assignment for assignment in finalists if not self._breaks(items, assignment)]
+        if not good and self.start is None:
+            raise self._nothing(items)
+        for assignment in good:
             fewer = board.with_fewer_moves(assignment)
             candidate = Candidate(items, fewer, measure(items.placed(fewer), self.goal))
             self.found.append(candidate)
             self._note(candidate.measured.value)
+
+    def _best_of_all(self, items: Items, board: Board) -> IntArray:
+        """The best of all placements, where they are few enough to try them one by one."""
+        best = board.best_of_all()
+        if best is None:
+            raise self._nothing(items)
+        self.bound = Bound(measure(items.placed(best), self.goal).value, "every placement tried")
+        self.stopped = "optimal"
+        return best
+
+    def _nothing(self, items: Items) -> InfeasibleError:
+        """No placement respects everything together, though each constraint alone could be met."""
+        limits = self.limits.deployment.constraints
+        parts = [f"apart {', '.join(group)}" for group in self.limits.apart]
+        parts += [f"pin {name} to {node}" for name, node in limits.pin.items()]
+        parts += [f"forbid {name} on {', '.join(nodes)}" for name, nodes in limits.forbid.items()]
+        parts += [f"max_moves {limits.max_moves}"] if limits.max_moves is not None else []
+        said = "; ".join(parts[:6]) + (f"; and {len(parts) - 6} more" if len(parts) > 6 else "")
+        message = f"no placement was found that respects all constraints together: {said}"
+        return InfeasibleError("No placement respects all constraints", [Fault("constraints", message)])
 
     def _search_cores(self, items: Items, network: bool) -> Found:
         left_s = self._left_s()
@@ -205,10 +232,8 @@ class Hunt:
                 faults.append(Fault(f"constraints.{fault.path}" if fault.path else "constraints", fault.message))
         return InfeasibleError("No placement respects all constraints", faults or [Fault("constraints", error.message)])
 
-    def _climb(self, items: Items, board: Board, finalists: list[IntArray]) -> list[IntArray]:
+    def _climb(self, board: Board, finalists: list[IntArray]) -> list[IntArray]:
         """Climb on the full goal from the finalists and from the start."""
-        if board.is_small() and (best := board.best_of_all()) is not None:
-            return [best]
         starts = finalists[:_CLIMBED]
         if self.start is not None and not self.parts:
             starts = [self.start.assignment, *starts]
@@ -223,7 +248,8 @@ class Hunt:
 
     def _more_parts(self, items: Items) -> dict[str, int]:
         """Parts for operators that alone are in the way; of those that may not be split, what it would gain."""
-        best = min(self.found, key=lambda candidate: candidate.measured.value)
+        known = self.found if self.start is None else [self.start, *self.found]
+        best = min(known, key=lambda candidate: candidate.measured.value)
         blocking = alone_in(items, self.limits, self.goal, best.measured.value)
         splittable = [one for one in blocking if one.may_split]
         if len(splittable) < len(blocking):

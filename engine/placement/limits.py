@@ -179,8 +179,8 @@ def _stuck(limits: Limits) -> Iterator[Fault]:
     }
     forced = Counter({name: count for name, count in must.items() if count})
     # Groups can share the operator that moves, therefore only the one that needs most of them counts.
-    parting = [_must_part(deployment, group, forced) for group in limits.apart]
-    forced |= max(parting, key=len, default=Counter())
+    for counts in sorted((_must_part(deployment, group, forced) for group in limits.apart), key=len)[-1:]:
+        forced |= counts
     if forced.total() > limits.max_moves:
         names = ", ".join(list(forced)[:5]) + (" and more" if len(forced) > 5 else "")
         yield Fault(

@@ -68,7 +68,7 @@ def worst_of(load: FloatArray, budget: FloatArray, width_s: float) -> float:
             worst = max(worst, left)
         return worst / budget[0] * width_s
     # Both the work that must be done and what was done by then only grow, so that one pass finds where they meet.
-    q, done, reached = 0, 0.0, 0.0  # `reached` is what can be done by the end of q, `done` by the end of p
+    q, done, reached = -1, 0.0, 0.0  # `reached` is what can be done by the end of q, `done` by the end of p
     for p in range(d):
         left = max(0.0, left + load[p] - budget[p])
         done += budget[p]

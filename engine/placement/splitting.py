@@ -89,7 +89,8 @@ def parts_for(
     found = {}
     for one in blocking:
         mine = np.flatnonzero(blocked & (items.operator == items.coarse.operator_index[one.operator.id]))
-        most = min(MOST_PARTS, int(np.isin(kind_of, np.flatnonzero(usable[mine].any(axis=0))).sum()))
+        places = int(np.isin(kind_of, np.flatnonzero(usable[mine].any(axis=0))).sum())
+        most = min(MOST_PARTS, places) if len(kinds) == 1 or places == 1 else MOST_PARTS
         before = now.get(one.operator.id, 1)
         if most <= before:
             continue
