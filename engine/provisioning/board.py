@@ -153,7 +153,7 @@ class Board:
         return {name: tuple(parts) for name, parts in found.items()}
 
 
-def board_of(deployment: Deployment, weights: Sequence[float] | None = None, closed: Sequence[str] = ()) -> Board:
+def board_of(deployment: Deployment, weights: FloatArray | None = None, closed: Sequence[str] = ()) -> Board:
     """The board of a deployment at Mace's width; `weights` are those of its operators."""
     cores = [(i, server) for i, server in enumerate(deployment.servers) if server.node is not None]
     at = {(deployment.nodes[s.node].id, s.core): i for i, s in cores if s.node is not None}
@@ -179,7 +179,7 @@ def board_of(deployment: Deployment, weights: Sequence[float] | None = None, clo
         fraction=fraction,
         load=load[operator] * fraction[:, None],
         output=output,
-        weight=np.ones(len(parts)) if weights is None else np.asarray(weights, dtype=np.float64)[operator],
+        weight=np.ones(len(parts)) if weights is None else weights[operator],
         budget=np.ascontiguousarray(budget),
         node=node,
         allowed=np.ascontiguousarray(allowed),

@@ -51,7 +51,7 @@ class Survival:
             return "there is no node to lose"
         bad = [node for node, outcome in self.losses.items() if outcome.refusal is not None or self.breaks(node)]
         if not bad:
-            return "the loss of any one node breaks no objective"
+            return "the loss of any one node breaks no objective that is kept now"
         broken = dict.fromkeys(query for node in bad for query in self.breaks(node))
         return f"the loss of {_some(bad)} breaks {_some(list(broken)) or 'what runs'}"
 
