@@ -8,14 +8,15 @@ the same placement).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engine.deployment import Deployment
-from engine.elements import FloatArray
+from engine.elements import FloatArray, Replica
 from engine.errors import EngineError
+from engine.forecasting.scaled import ScaledMace
 from engine.forecasting.uncertainty import Probability, probability
 from engine.forecasting.violations import Calibration, scaled_deployment
 from engine.provisioning.nodes import lose
@@ -59,8 +60,7 @@ def resized(deployment: Deployment, size: int) -> Deployment:
     """The deployment on `size` nodes; operators of nodes that are gone have no place."""
     ordered = pool_of(deployment, size).deployment
     gone = {node.id for node in ordered.nodes[size:]}
-    kept = lose(ordered, gone) if gone else ordered
-    return replace(kept, nodes=kept.nodes)
+    return lose(ordered, gone) if gone else ordered
 
 
 def pool_outcomes(
@@ -84,33 +84,56 @@ def pool_outcomes(
     factors : array, shape (k, h, sources)
         The futures, the same for every size.
     """
-    found = []
-    for i, size in enumerate(sizes):
+    found: list[PoolOutcome] = []
+    places = _Places(deployment, busiest, mace_every, tuple(closed), seed)
+    order = sorted(set(sizes))
+    for i, size in enumerate(order):
         if step:
-            step(i / len(sizes), f"Pool of {size} nodes")
-        found.append(_outcome(deployment, size, busiest, factors, calibration, mace_every, closed, seed))
+            step(i / len(order), f"Pool of {size} nodes")
+        try:
+            other = places.at(size)
+            judged = probability(other, factors, calibration=calibration, mace_every=mace_every, seed=seed)
+        except EngineError as error:
+            found.append(PoolOutcome(size, None, None, error.message))
+        else:
+            found.append(PoolOutcome(size, _price(other), judged))
     return found
 
 
-def _outcome(
-    deployment: Deployment,
-    size: int,
-    busiest: FloatArray,
-    factors: FloatArray,
-    calibration: Calibration | None,
-    mace_every: int,
-    closed: Sequence[str],
-    seed: int,
-) -> PoolOutcome:
-    try:
-        other = resized(deployment, size)
-        ready = placed(
-            scaled_deployment(other, busiest), "search", mace_every=mace_every, seed=seed, rounds=_ROUNDS, closed=closed
-        )
-        other = other.with_placement({operator.id: operator.replicas for operator in ready.operators})
-        judged = probability(other, factors, calibration=calibration, mace_every=mace_every, seed=seed)
-    except EngineError as error:
-        return PoolOutcome(size, None, None, error.message)
-    prices = [node.price_per_hour for node in other.nodes]
+class _Places:
+    """Placements of growing pools. A search may end worse with more nodes: then the smaller pool's placement stands."""
+
+    def __init__(
+        self, deployment: Deployment, busiest: FloatArray, mace_every: int, closed: tuple[str, ...], seed: int
+    ) -> None:
+        self._deployment, self._busiest = deployment, busiest
+        self._options = {"mace_every": mace_every, "seed": seed, "rounds": _ROUNDS, "closed": closed}
+        self._every = mace_every
+        self._smaller: dict[str, tuple[Replica, ...]] = {}
+
+    def at(self, size: int) -> Deployment:
+        """The deployment on `size` nodes, sizes ascending."""
+        own = resized(self._deployment, size)
+        starts = [own, *([own.with_placement(self._smaller)] if self._smaller else [])]
+        ready = [self._searched(start) for start in starts]
+        # A placement that stands needs no search to be compared.
+        ready += [start for start in starts if all(operator.replicas for operator in start.operators)]
+        best = min(ready, key=self._score)
+        self._smaller = {operator.id: operator.replicas for operator in best.operators}
+        return best
+
+    def _searched(self, start: Deployment) -> Deployment:
+        found = placed(scaled_deployment(start, self._busiest), "search", **self._options)  # type: ignore[arg-type]
+        return start.with_placement({operator.id: operator.replicas for operator in found.operators})
+
+    def _score(self, deployment: Deployment) -> tuple[float, float]:
+        """How far the objectives are exhausted in the busiest bucket: the worst of them, then all."""
+        model = ScaledMace(deployment.coarsened(self._every))
+        shares = model.latencies(self._busiest[None, :])[0] / model.bounds_s
+        return float(shares.max(initial=0.0)), float(shares.sum())
+
+
+def _price(deployment: Deployment) -> float | None:
+    prices = [node.price_per_hour for node in deployment.nodes]
     known = [price for price in prices if price is not None]
-    return PoolOutcome(size, sum(known) if len(known) == len(prices) else None, judged)
+    return sum(known) if len(known) == len(prices) else None
