@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 __all__ = ["BASE_DIR", "ENV", "Env", "EnvError", "variable_of"]
 
@@ -75,6 +76,17 @@ class _Reader:
             self.faults.append(f"{variable_of(field)}: allowed is a URL that begins with one of {', '.join(schemes)}")
         return text
 
+    def server(self, field: str, schemes: tuple[str, ...]) -> str:
+        """A URL that names a host, with a port that is one."""
+        text = self.url(field, schemes)
+        try:
+            usable = not text or (bool(urlsplit(text).hostname) and urlsplit(text).port != 0)
+        except ValueError:
+            usable = False
+        if not usable:
+            self.faults.append(f"{variable_of(field)}: allowed is a URL with a host, such as {schemes[0]}://host:port")
+        return text if usable else ""
+
     def _fault(self, field: str, allowed: str) -> None:
         self.faults.append(f"{variable_of(field)}={self.text(field)!r}: allowed is {allowed}")
 
@@ -99,6 +111,11 @@ class Env:
     upload_max_mb: float
     worker_concurrency: int
     task_visibility_s: float
+    plans_every_h: float
+    email_url: str
+    email_from: str
+    public_url: str
+    webhook_private: bool
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
@@ -124,6 +141,11 @@ class Env:
             upload_max_mb=reader.number("upload_max_mb", 20, 1, 1024),
             worker_concurrency=reader.whole("worker_concurrency", 2, 1, 64),
             task_visibility_s=reader.number("task_visibility_s", 900, 10, 86400),
+            plans_every_h=reader.number("plans_every_h", 24, 0, 8760),
+            email_url=reader.server("email_url", ("smtp", "smtps", "smtp+tls")),
+            email_from=reader.text("email_from", "sluice@localhost"),
+            public_url=reader.server("public_url", ("http", "https")),
+            webhook_private=reader.flag("webhook_private"),
         )
         if reader.faults:
             raise EnvError("\n".join(reader.faults))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 
@@ -134,8 +135,14 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-jobs": {"task": "workers.sweep_jobs", "schedule": 10.0, "options": {"expires": 10.0}},
     "review-queue": {"task": "workers.review_queue", "schedule": 15.0, "options": {"expires": 15.0}},
     "refresh-estimates": {"task": "workers.refresh_estimates", "schedule": 30.0, "options": {"expires": 30.0}},
+    "review-plans": {"task": "workers.review_plans", "schedule": 60.0, "options": {"expires": 60.0}},
+    "run-due-reports": {"task": "workers.run_due_reports", "schedule": 15.0, "options": {"expires": 15.0}},
+    "send-deliveries": {"task": "workers.send_deliveries", "schedule": 20.0, "options": {"expires": 20.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
+
+# -- plans
+PLANS_EVERY_S = ENV.plans_every_h * 3600.0  # plans are compared again after so long; 0: only when statistics drift
 
 # -- REST: classes are named by their own modules, since apps.core.api needs REST framework loaded already
 REST_FRAMEWORK = {
@@ -209,6 +216,17 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else 
 SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 X_FRAME_OPTIONS = "DENY"
 DEMO = ENV.demo
+
+# -- mail and webhooks: how reports leave
+PUBLIC_URL = ENV.public_url.rstrip("/")
+WEBHOOK_PRIVATE = ENV.webhook_private
+_MAIL = urlsplit(ENV.email_url)
+EMAIL_CONFIGURED = bool(ENV.email_url)
+EMAIL_HOST = _MAIL.hostname or "localhost"
+EMAIL_PORT = _MAIL.port or {"smtps": 465, "smtp+tls": 587}.get(_MAIL.scheme, 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_MAIL.username or ""), unquote(_MAIL.password or "")
+EMAIL_USE_SSL, EMAIL_USE_TLS = _MAIL.scheme == "smtps", _MAIL.scheme == "smtp+tls"
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.email_from
 
 # -- time: UTC inside; the user's zone at the edge
 USE_TZ = True

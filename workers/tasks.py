@@ -6,9 +6,12 @@ from workers.estimates import estimate_cluster, estimate_document
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
 from workers.imports import import_deployment
 from workers.placements import apply_moves, search_placement
+from workers.plans import compare_plans, review_plans
+from workers.reports import run_due_reports, run_report, send_deliveries
 
 __all__ = [
     "apply_moves",
+    "compare_plans",
     "estimate_cluster",
     "estimate_document",
     "import_deployment",
@@ -16,7 +19,11 @@ __all__ = [
     "preview_admission",
     "purge",
     "refresh_estimates",
+    "review_plans",
     "review_queue",
+    "run_due_reports",
+    "run_report",
     "search_placement",
+    "send_deliveries",
     "sweep_jobs",
 ]

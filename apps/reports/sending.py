@@ -1,5 +1,129 @@
-"""stub"""
+"""Webhooks: a POST to an address outside, signed, without redirects, and not into private networks."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
+
+from django.conf import settings
+
+from apps.core.errors import Fault
+
+__all__ = ["Gone", "Undelivered", "address_faults", "post"]
+
+TIMEOUT_S = 10.0
+#: A server that answers a byte at a time is cut off after so long.
+LONGEST_S = 30.0
 
 
-def address_faults(url):
+class Undelivered(Exception):
+    """It did not arrive; a later try may succeed."""
+
+
+class Gone(Exception):
+    """It did not arrive, and no later try will."""
+
+
+def address_faults(url: object, path: str = "url") -> list[Fault]:
+    """What is wrong with an address as it is written; where its name leads is looked at when something is sent."""
+    parts = _split(url)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+        return [Fault(path, f"{path} is {url!r}; allowed is an address that begins with http:// or https://")]
+    if parts.username or parts.password:
+        return [Fault(path, f"{path} holds a name or password; messages are signed instead")]
+    try:
+        host = ipaddress.ip_address(parts.hostname)
+    except ValueError:
+        return []
+    if not _is_allowed(host):
+        return [Fault(path, f"{parts.hostname} is in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")]
     return []
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """POST `body` and return the status, which is 2xx.
+
+    Raises
+    ------
+    Undelivered
+        No answer, or one that is not 2xx.
+    Gone
+        The address cannot be used, or its owner says that it is gone (410).
+    """
+    parts = _split(url)
+    if parts is None or address_faults(url):
+        raise Gone(address_faults(url)[0].message)
+    address = _resolved(parts)
+    connection = _Pinned(parts, address)
+    watch = threading.Timer(LONGEST_S, connection.cut)
+    watch.start()
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body=body, headers=dict(headers))
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Undelivered(f"{parts.hostname} did not answer: {error or type(error).__name__}") from None
+    finally:
+        watch.cancel()
+        connection.close()
+    if status == 410:
+        raise Gone(f"{parts.hostname} answered 410: it is gone for good")
+    if 300 <= status < 400:
+        raise Undelivered(f"{parts.hostname} answered {status}: redirects are not followed")
+    if not 200 <= status < 300:
+        raise Undelivered(f"{parts.hostname} answered {status}")
+    return status
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to the address that was checked: the name is not looked up a second time."""
+
+    def __init__(self, parts: SplitResult, address: str) -> None:
+        self._secure = parts.scheme == "https"
+        port = parts.port or (443 if self._secure else 80)
+        super().__init__(parts.hostname or "", port, timeout=TIMEOUT_S)
+        self._address = address
+
+    def connect(self) -> None:
+        self.sock = socket.create_connection((self._address, self.port), self.timeout)
+        if self._secure:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def cut(self) -> None:
+        if self.sock is not None:
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _split(url: object) -> SplitResult | None:
+    try:
+        parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
+        if parts is not None:
+            _ = parts.port  # raises for a port that is none
+        return parts
+    except ValueError:
+        return None
+
+
+def _resolved(parts: SplitResult) -> str:
+    """The first address of the host; refused if any of its addresses is not allowed."""
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Undelivered(f"{parts.hostname} is not known: {error}") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    for address in addresses:
+        if not _is_allowed(ipaddress.ip_address(address.partition("%")[0])):
+            raise Gone(f"{parts.hostname} is {address}, in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")
+    return addresses[0]
+
+
+def _is_allowed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if settings.WEBHOOK_PRIVATE:
+        return True
+    inner = getattr(address, "ipv4_mapped", None) or address
+    return inner.is_global and not inner.is_multicast

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db import transaction
-from django.utils.crypto import salted_hmac
 
 from apps.accounts.models import User
 from apps.core.errors import Fault
@@ -17,6 +16,7 @@ from apps.fleet.validation import check_free, check_row
 from apps.reports.choices import ReportKind
 from apps.reports.models import ReportDefinition, Webhook
 from apps.reports.parameters import email_faults, format_faults, read_parameters
+from apps.reports.scheduling import schedule_resume
 from apps.reports.sending import address_faults
 
 __all__ = [
@@ -26,11 +26,8 @@ __all__ = [
     "webhook_create",
     "webhook_delete",
     "webhook_renew_secret",
-    "webhook_secret",
     "webhook_update",
 ]
-
-_KEY = "sluice.reports.webhook"
 
 
 @transaction.atomic
@@ -71,8 +68,6 @@ def definition_create(
 @transaction.atomic
 def definition_update(*, definition: ReportDefinition, **values: Any) -> ReportDefinition:
     """Change fields of a definition; reports that were written stay as they are. A rested schedule counts from now."""
-    from apps.reports.scheduling import schedule_resume  # it imports this module's neighbours, not the other way
-
     webhooks = values.pop("webhooks", None)
     was_enabled = definition.enabled
     for field, value in values.items():
@@ -110,7 +105,7 @@ def definition_delete(*, definition: ReportDefinition) -> None:
 
 @transaction.atomic
 def webhook_create(*, cluster: Cluster, name: str, url: str) -> Webhook:
-    """Register an address that is told of reports; `webhook_secret` is what its messages are signed with."""
+    """Register an address that is told of reports; `signing.webhook_secret` is what its messages are signed with."""
     return _hook_stored(Webhook(cluster=cluster, name=name, url=url, salt=secrets.token_hex(16)))
 
 
@@ -135,11 +130,6 @@ def webhook_delete(*, webhook: Webhook) -> None:
     """Deliveries that wait for it are given up at their next try."""
     webhook.delete()
     announce("reports")
-
-
-def webhook_secret(webhook: Webhook) -> str:
-    """What messages to this webhook are signed with. It is derived, so that the database holds no secret."""
-    return salted_hmac(_KEY, f"{webhook.pk}:{webhook.salt}", algorithm="sha256").hexdigest()
 
 
 def _hook_stored(row: Webhook) -> Webhook:

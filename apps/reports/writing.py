@@ -1,1 +1,126 @@
-def report_request(**k): ...
+"""Reports on their way from being asked for to being kept."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import zstandard
+from celery import current_app
+from django.db import transaction
+from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerError
+
+from apps.accounts.models import User
+from apps.core.events import announce
+from apps.jobs.choices import JobKind
+from apps.jobs.services import job_submit
+from apps.reports.choices import Channel, ReportState, Trigger
+from apps.reports.models import Delivery, Report, ReportDefinition
+
+__all__ = ["SEND_TASK", "report_delete", "report_facts", "report_html", "report_request", "report_store"]
+
+SEND_TASK = "workers.send_deliveries"
+
+
+@transaction.atomic
+def report_request(
+    *,
+    definition: ReportDefinition,
+    trigger: str = Trigger.MANUAL,
+    due_at: datetime | None = None,
+    missed: int = 0,
+    user: User | None = None,
+) -> Report:
+    """Ask for a report. One asked for by hand leaves the schedule alone; while such a one is written, it is returned.
+
+    Raises
+    ------
+    Unavailable
+        No job can be queued; nothing is stored.
+    """
+    if trigger == Trigger.MANUAL:
+        writing = Report.objects.filter(definition=definition, trigger=trigger, state=ReportState.WRITING).first()
+        if writing is not None:
+            return writing
+    before = Report.objects.filter(definition=definition, state=ReportState.READY).order_by("-covers_until").first()
+    report = Report.objects.create(
+        definition=definition,
+        requested_by=user if user is not None and user.pk else None,
+        trigger=trigger,
+        due_at=due_at,
+        missed=missed,
+        covers_from=before.covers_until if before is not None else None,
+        covers_until=timezone.now(),
+    )
+    report.job = job_submit(
+        kind=JobKind.REPORT,
+        title=f"Report {definition.name}",
+        params={"report": str(report.pk)},
+        cluster=definition.cluster,
+        user=user,
+    )
+    report.save(update_fields=["job"])
+    announce("reports")
+    return report
+
+
+def report_store(
+    *, report: Report, facts: dict[str, Any], parts: dict[str, str], html: str, pdf: bytes, csv: bytes
+) -> None:
+    """Keep a finished report and address it to its readers. Called inside the job's transaction, so once."""
+    report.facts, report.html = _packed(json.dumps(facts, allow_nan=False)), _packed(html)
+    report.pdf, report.csv, report.snapshot_parts = pdf, csv, parts
+    report.finding, report.state, report.written_at = facts["finding"], ReportState.READY, timezone.now()
+    report.error = None
+    report.save()
+    _address(report)
+    announce("reports")
+    announce(f"report:{report.pk}")
+    transaction.on_commit(_send_soon, robust=True)
+
+
+def _address(report: Report) -> None:
+    """One delivery for each reader; a reader who has one already gets no second one."""
+    now = timezone.now()
+    for address in report.definition.emails:
+        Delivery.objects.get_or_create(
+            report=report, channel=Channel.EMAIL, target=address, defaults={"next_try_at": now}
+        )
+    for hook in report.definition.webhooks.all():
+        Delivery.objects.get_or_create(
+            report=report, channel=Channel.WEBHOOK, target=hook.url, defaults={"webhook": hook, "next_try_at": now}
+        )
+
+
+def _send_soon() -> None:
+    """Beat looks every few seconds as well: this only saves the wait."""
+    with suppress(BrokerError, OSError):
+        current_app.send_task(SEND_TASK, retry=False)
+
+
+def report_facts(report: Report) -> dict[str, Any] | None:
+    """The facts of a finished report."""
+    return None if report.facts is None else json.loads(_unpacked(report.facts))
+
+
+def report_html(report: Report) -> bytes | None:
+    """The HTML document of a finished report."""
+    return None if report.html is None else _unpacked(report.html)
+
+
+@transaction.atomic
+def report_delete(*, report: Report) -> None:
+    """Delete a report with its files; what was sent is with its readers."""
+    report.delete()
+    announce("reports")
+
+
+def _packed(text: str) -> bytes:
+    return zstandard.compress(text.encode())
+
+
+def _unpacked(data: bytes | memoryview) -> bytes:
+    return zstandard.decompress(bytes(data))

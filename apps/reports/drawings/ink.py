@@ -42,9 +42,16 @@ PALETTE: dict[str, str] = {
     "h4": "#a14c13",
     "h5": "#66230b",
 }
-_NAME_OF = {colour: name for name, colour in reversed(PALETTE.items())}
-_RGB = re.compile(r"rgb\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
-_FONT = re.compile(r"font-family:\s*[^;\"']+;?")
+_RGB = re.compile(r"rgb\((\d+)%,(\d+)%,(\d+)%\)")
+_FONT = re.compile(r"font-family:\s*([^;\"']+);?")
+
+
+def _percent(colour: str) -> tuple[str, ...]:
+    """The colour as reportlab writes it into SVG: whole percents, cut off."""
+    return tuple(str(int(100 * int(colour[k : k + 2], 16) / 255)) for k in (1, 3, 5))
+
+
+_NAME_OF = {_percent(colour): name for name, colour in reversed(PALETTE.items())}
 
 
 @cache
@@ -81,10 +88,9 @@ def svg_of(drawing: Drawing) -> str:
     text = renderSVG.drawToString(drawing)
     text = text[text.index("<svg") :]
     text = _RGB.sub(_variable, text)
-    return _FONT.sub("", text)
+    return _FONT.sub(lambda found: "font-weight: 600;" if BOLD in found[1] else "", text)
 
 
 def _variable(found: re.Match[str]) -> str:
-    colour = "#{:02x}{:02x}{:02x}".format(*map(int, found.groups()))
-    name = _NAME_OF.get(colour)
-    return f"var(--{name})" if name else colour
+    name = _NAME_OF.get(found.groups())
+    return f"var(--{name})" if name else found[0]

@@ -65,7 +65,7 @@ def _overloaded(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
             yield _risk(
                 "high",
                 node["name"],
-                f"Its busiest core gets {percent(node['mean_load'])} of what it can do, on the mean: work piles up without end.",
+                f"Its busiest core gets {percent(node['mean_load'])} of what it can do on the mean: work piles up.",
             )
 
 

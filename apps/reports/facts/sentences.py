@@ -6,7 +6,6 @@ from typing import Any
 
 from apps.estimates.choices import ObjectiveState
 from apps.reports.choices import ReportKind
-from apps.reports.money import money
 from apps.ui.numbers import counted, percent, seconds
 
 __all__ = ["finding_of"]
@@ -37,7 +36,8 @@ def _objectives(rows: list[dict[str, Any]]) -> str:
     if risky:
         return f"{start}; {_named(risky)} may go over."
     least = rows[0]
-    return f"{start}. Least headroom: {least['query']}, {seconds(least['headroom_s'])} ({percent(least['headroom_share'])} of its objective)."
+    left = f"{seconds(least['headroom_s'])} ({percent(least['headroom_share'])} of its objective)"
+    return f"{start}. Least headroom: {least['query']}, {left}."
 
 
 def _named(rows: list[dict[str, Any]]) -> str:
@@ -70,7 +70,7 @@ def _latency(facts: dict[str, Any]) -> list[str]:
     first = (
         f"{held} of {counted(len(judged), 'objective')} hold."
         if judged
-        else f"{counted(len(rows), 'query')}, none with an objective."
+        else f"{len(rows)} queries, none with an objective."
     )
     return [first, f"The longest worst case is that of {worst['query']}: {seconds(worst['worst_s'])}."]
 
@@ -85,4 +85,5 @@ def _one(row: dict[str, Any]) -> str:
         ObjectiveState.BREACHED: "it is missed",
     }
     statistic = "" if row["statistic"] == "worst" else f", {row['statistic']} {seconds(row['estimate_s'])}"
-    return f"{worst}{statistic}. The objective is {seconds(row['bound_s'])}: {words.get(row['state'], 'it is not judged')}."
+    state = words.get(row["state"], "it is not judged")
+    return f"{worst}{statistic}. The objective is {seconds(row['bound_s'])}: {state}."

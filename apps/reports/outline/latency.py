@@ -98,7 +98,7 @@ def _draw(row: dict[str, Any], curve: dict[str, Any], width: float) -> Drawing:
     plot.x_axis([(60 * value, significant(value)) for value in ticks], "min")
     if curve["high_s"] is not None:
         plot.band(times, curve["low_s"], curve["high_s"])
-    plot.curve(Curve("c-estimate", "Estimate", times, estimate))
+    plot.curve(Curve("c-estimate", "", times, estimate))
     if has_limit:
         plot.objective(row["bound_s"], f"Objective {seconds(row['bound_s'])}")
     return plot.finish()

@@ -7,9 +7,11 @@ from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
+from reportlab.graphics.shapes import Drawing
 
 from apps.reports.blocks import Block, Heading, Picture, Stats, Table, Text
 from apps.reports.drawings.ink import PALETTE, svg_of
+from apps.reports.drawings.key import key_drawing
 from apps.reports.outline.build import outline, title_lines
 
 __all__ = ["html_document", "html_parts"]
@@ -31,15 +33,15 @@ def html_parts(blocks: Iterable[Block]) -> list[dict[str, Any]]:
 
 def _extra(block: Block) -> dict[str, Any]:
     if isinstance(block, Picture):
-        return {"svg": _svg(block)}
+        return {"svg": _svg(block.draw(_WIDTH)), "key": _svg(key_drawing(block.key)) if block.key else ""}
     if isinstance(block, Table):
         return {"rows": [list(zip(block.columns, row, strict=True)) for row in block.rows[: block.shown]]}
     return {}
 
 
-def _svg(block: Picture) -> SafeString:
+def _svg(drawing: Drawing) -> SafeString:
     """The texts in it come from the database; reportlab escapes them when it writes the SVG."""
-    return mark_safe(svg_of(block.draw(_WIDTH)))
+    return mark_safe(svg_of(drawing))
 
 
 def html_document(facts: dict[str, Any], link: str = "") -> str:

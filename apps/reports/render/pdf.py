@@ -113,8 +113,8 @@ def _story(blocks: Iterable[Block]) -> list[Flowable]:
             waiting = [CondPageBreak(40 * mm), Spacer(1, 12), _heading(block), Spacer(1, 5)]
             continue
         made = _flowables(block)
-        if waiting and isinstance(block, Picture | Text):
-            story += [waiting[0], KeepTogether([*waiting[1:], *made])]
+        if isinstance(block, Picture):
+            story.append(KeepTogether([*waiting[1:], *made]))
         else:
             story += waiting + made
         waiting = []
@@ -122,8 +122,10 @@ def _story(blocks: Iterable[Block]) -> list[Flowable]:
 
 
 def _heading(block: Heading) -> Flowable:
-    note = f'  <font name="{REGULAR}" size="8.5" color="{ink("ink-3").hexval().replace("0x", "#")}">{escape(block.note)}</font>'
-    row = PdfTable([[Paragraph(escape(block.text) + (note if block.note else ""), _HEADING)]], colWidths=[_WIDTH])
+    grey = ink("ink-3").hexval().replace("0x", "#")
+    font = f'<font name="{REGULAR}" size="8.5" color="{grey}">{escape(block.note)}</font>'
+    note = f"&nbsp;&nbsp;{font}" if block.note else ""
+    row = PdfTable([[Paragraph(escape(block.text) + note, _HEADING)]], colWidths=[_WIDTH])
     row.setStyle(
         [
             ("LINEABOVE", (0, 0), (-1, 0), 0.9, ink("ink")),
@@ -144,7 +146,7 @@ def _flowables(block: Block) -> list[Flowable]:
         case Table():
             return _table(block)
         case Picture():
-            return [KeepTogether(_picture(block)), Spacer(1, 8)]
+            return [*_picture(block), Spacer(1, 8)]
     return []
 
 

@@ -1,0 +1,29 @@
+"""Tasks: look which reports are due, write one, send what is finished."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.jobs.choices import JobKind
+from apps.jobs.running import run_job
+from apps.reports.delivering import deliveries_send_due
+from apps.reports.scheduling import reports_run_due
+from apps.reports.work import write_report
+from apps.reports.writing import SEND_TASK
+
+__all__ = ["run_due_reports", "run_report", "send_deliveries"]
+
+
+@shared_task(name="workers.run_due_reports")
+def run_due_reports() -> int:
+    return reports_run_due()
+
+
+@shared_task(name=JobKind.REPORT.value)
+def run_report(job_id: str) -> None:
+    run_job(job_id, write_report)
+
+
+@shared_task(name=SEND_TASK)
+def send_deliveries() -> int:
+    return deliveries_send_due()
