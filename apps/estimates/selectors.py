@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.core.cache import cache
 from django.db.models import F, QuerySet
 
 from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
@@ -23,6 +24,9 @@ __all__ = [
     "run_latest",
     "run_staleness",
 ]
+
+_LARGE = 300  # parts; a snapshot of more takes a good part of a second
+_KEPT_S = 10
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,17 @@ def run_latest(cluster: Cluster) -> EstimateRun | None:
 
 
 def run_staleness(run: EstimateRun) -> Staleness:
-    """Compare a run's snapshot with the cluster's present one."""
+    """Compare a run's snapshot with the cluster's present one. Of a large cluster the answer may be `_KEPT_S` old."""
+    key = f"staleness:{run.pk}"
+    known = cache.get(key)
+    if known is not None:
+        return known
     present = cluster_snapshot(run.cluster)
-    if present.digest == run.snapshot:
-        return Staleness(False, ())
-    return Staleness(True, snapshot_changes(run.snapshot_parts, present.parts))
+    moved = present.digest != run.snapshot
+    found = Staleness(moved, snapshot_changes(run.snapshot_parts, present.parts) if moved else ())
+    if len(present.parts) > _LARGE:
+        cache.set(key, found, _KEPT_S)
+    return found
 
 
 def objectives_by_headroom(run: EstimateRun) -> QuerySet[QueryEstimate]:

@@ -26,6 +26,7 @@ from apps.ui.times import ago
 
 __all__ = ["Findings", "NodeLine", "Stat", "headroom_of"]
 
+_MOST_LINES = 16  # a strip is a hundred rectangles
 _HISTORY_RUNS = 24
 _DECISIONS = 5
 _CAP_FROM_S = 4.0
@@ -189,8 +190,17 @@ class Findings:
     # -- nodes
     @cached_property
     def node_lines(self) -> list[NodeLine]:
-        """Every node; a link only where work waits for it."""
-        return [self._line(one) for one in self.servers if one.node_name or one.excess_s > 0]
+        """The nodes with the most excess; a link only where work waits for it."""
+        return [self._line(one) for one in self._drawn[:_MOST_LINES]]
+
+    @property
+    def lines_left(self) -> int:
+        """How many have less excess than those shown."""
+        return max(0, len(self._drawn) - _MOST_LINES)
+
+    @cached_property
+    def _drawn(self) -> list[ServerLoad]:
+        return [one for one in self.servers if one.node_name or one.excess_s > 0]
 
     def _line(self, one: ServerLoad) -> NodeLine:
         url = url_of("pages:node", self.cluster.slug, one.node_name) if one.node_name else ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from apps.core.errors import Malformed, SluiceError
+from apps.estimates.models import NodeEstimate
 from apps.estimates.selectors import node_estimates, run_latest
 from apps.estimates.servers import servers_by_node
 from apps.fleet import services
@@ -50,7 +52,9 @@ class FleetPage(_FleetList):
         loads = servers_by_node(node_estimates(run)) if run is not None else []
         servers = {load.node_name: load for load in loads if load.node_name}
         pools = list(self.cluster.pools.values_list("name", flat=True))
-        rows = nodes_listed().filter(cluster=self.cluster)
+        of_run = node_estimates(run) if run is not None else NodeEstimate.objects.none()
+        worst = of_run.filter(node_name=OuterRef("name")).order_by("-excess_s").values("excess_s")[:1]
+        rows = nodes_listed().filter(cluster=self.cluster).annotate(excess_s=Subquery(worst))
         return self.answer(nodes_table(request, self.cluster, rows, servers, pools), run=run, has_pools=bool(pools))
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:

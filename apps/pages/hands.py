@@ -20,9 +20,9 @@ from apps.queries.models import OperatorInput, Query
 from apps.ui.numbers import ratio, seconds
 from apps.ui.times import ago
 
-__all__ = ["Hand", "hands_needed"]
+__all__ = ["MOST", "Hand", "hands_needed"]
 
-_MOST = 8
+MOST = 8
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Hand:
 
 
 def hands_needed(findings: Findings) -> list[Hand]:
-    """At most eight entries: over, at risk, waiting for review, and what makes the estimate less certain."""
+    """Over, at risk, waiting for review, and what makes the estimate less certain; pages show the first `MOST`."""
     cluster = findings.cluster
-    found = [
+    return [
         *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
         *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
         *_waiting(cluster),
@@ -48,7 +48,6 @@ def hands_needed(findings: Findings) -> list[Hand]:
         *_unestimated(findings),
         *_assumed(cluster),
     ]
-    return found[:_MOST]
 
 
 def _query_url(cluster: Cluster, name: str) -> str:

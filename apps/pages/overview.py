@@ -16,7 +16,7 @@ from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, Page
 from apps.pages.clusters import EXAMPLE
 from apps.pages.findings import Findings
-from apps.pages.hands import hands_needed
+from apps.pages.hands import MOST, hands_needed
 from apps.pages.objectives import objectives_table
 from apps.ui.feedback import toast
 
@@ -47,7 +47,8 @@ class Overview(ClusterPage):
         if table.wants_csv:
             return table.csv_response()
         hands = hands_needed(findings)
-        return self.page({"findings": findings, "hands": hands, "table": table, "estimate_job": self.estimate_job})
+        context = {"hands": hands[:MOST], "hands_count": len(hands), "hands_left": max(0, len(hands) - MOST)}
+        return self.page({"findings": findings, "table": table, "estimate_job": self.estimate_job, **context})
 
     @cached_property
     def estimate_job(self) -> Job | None:

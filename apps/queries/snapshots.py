@@ -59,7 +59,8 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
     queries = list(running.select_related("cluster"))
     versions = _running_versions(queries)
     replicas = _replicas(versions.values(), names)
-    queries.sort(key=lambda query: _first_placed(versions[query.running_version_id], replicas))
+    placed = {operator: place for place, operator in enumerate(replicas)}
+    queries.sort(key=lambda query: _first_placed(versions[query.running_version_id], placed))
     used = {entry.source_id for version in versions.values() for entry in inputs_of(version) if entry.source_id}
     arrivals = {row.source_id: row for row in arrival_rows(cluster, used)}
     parts = {
@@ -144,14 +145,13 @@ def _replicas(versions: Iterable[QueryVersion], names: Mapping[int, str]) -> dic
     return {operator: tuple(replicas) for operator, replicas in found.items()}
 
 
-def _first_placed(version: QueryVersion, replicas: Mapping[int, Any]) -> int:
+def _first_placed(version: QueryVersion, placed: Mapping[int, int]) -> int:
     """Where a version stands among those that run, by when it was placed.
 
     Ties between operators on one server go by listing order, and admission lists the candidate last: listed here in
     the order in which they were admitted, queries have the estimates that their previews showed.
     """
-    order = {operator: place for place, operator in enumerate(replicas)}
-    return min((order.get(row.pk, len(order)) for row in version.operators.all()), default=len(order))
+    return min((placed.get(row.pk, len(placed)) for row in version.operators.all()), default=len(placed))
 
 
 def _sources_running(cluster: Cluster) -> set[str]:
