@@ -3,22 +3,27 @@
 from workers import lifecycle
 from workers.admissions import preview_admission, review_queue
 from workers.estimates import estimate_cluster, estimate_document
+from workers.forecasts import forecast_load, renew_forecasts
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
 from workers.imports import import_deployment
 from workers.placements import apply_moves, search_placement
+from workers.planning import answer_what_if
 from workers.plans import compare_plans, review_plans
 from workers.reports import run_due_reports, run_report, send_deliveries
 
 __all__ = [
+    "answer_what_if",
     "apply_moves",
     "compare_plans",
     "estimate_cluster",
     "estimate_document",
     "import_deployment",
+    "forecast_load",
     "lifecycle",
     "preview_admission",
     "purge",
     "refresh_estimates",
+    "renew_forecasts",
     "review_plans",
     "review_queue",
     "run_due_reports",

@@ -1,7 +1,17 @@
-"""Addresses of the API."""
+"""Addresses of the plans' REST resources, under /api/v1/."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from apps.core.api import Router
+from apps.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
+
+router = Router()
+router.register("plan-comparisons", PlanComparisonViewSet, basename="plan-comparison")
+
+urlpatterns = [
+    path("queries/<int:pk>/plans", PlansView.as_view(), name="query-plans"),
+    path("queries/<int:pk>/plans/adopt", PlanAdoptView.as_view(), name="query-plans-adopt"),
+    *router.urls,
+]

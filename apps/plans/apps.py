@@ -5,3 +5,8 @@ class PlansConfig(AppConfig):
     """Alternative plans of a query, compared by estimate."""
 
     name = "apps.plans"
+
+    def ready(self) -> None:
+        from apps.plans.signals import connect
+
+        connect()

@@ -14,6 +14,7 @@ from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.jobs.choices import JobKind, JobState
 from apps.jobs.models import Job
 from apps.jobs.running import run_job
+from apps.plans.work import compare_plans
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
@@ -28,6 +29,7 @@ _WORK = {
     JobKind.ESTIMATE: estimate_cluster,
     JobKind.ESTIMATE_DOCUMENT: estimate_document,
     JobKind.ADMISSION_PREVIEW: preview_admission,
+    JobKind.PLANS: compare_plans,
 }
 
 
