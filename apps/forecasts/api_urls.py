@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from apps.core.api import Router
+from apps.forecasts.api import ForecastViewSet, LoadHistoryViewSet
 
-urlpatterns: list[URLPattern | URLResolver] = []
+router = Router()
+router.register("load-histories", LoadHistoryViewSet, basename="load-history")
+router.register("forecasts", ForecastViewSet, basename="forecast")
+
+urlpatterns = router.urls

@@ -16,7 +16,7 @@ from apps.queries.times import iso_utc, parser_of, zone_of
 from apps.queries.uploads import text_limit_bytes, upload_open
 from engine.elements import FloatArray
 
-__all__ = ["Stretch", "stretch_of_upload", "upload_inspection"]
+__all__ = ["Stretch", "stretch_of_upload", "trace_of_upload", "upload_inspection"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,7 @@ def stretch_of_upload(
         With every fault: lines that cannot be read, columns that do not exist, a trace too short without `fill`.
     """
     refuse(fill_faults(fill))
-    with upload_open(key) as upload:
-        name = upload.name
-        reading = _read(upload.file, time_column, count_column, time_zone, time_format)
-    trace = _whole_trace(reading, leave_out_problems)
+    name, reading, trace = trace_of_upload(key, time_column, count_column, time_zone, time_format, leave_out_problems)
     start_s = _start(trace, stretch, cluster.horizon_s, time_zone)
     check_length(trace, start_s, cluster, fill)
     values = resample(trace, start_s=start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
@@ -69,6 +66,26 @@ def stretch_of_upload(
         "notes": list(reading.notes),
     }
     return Stretch(values, start_s, reading, spec)
+
+
+def trace_of_upload(
+    key: str,
+    time_column: str,
+    count_column: str | None = None,
+    time_zone: str = "UTC",
+    time_format: str | None = None,
+    leave_out_problems: bool = False,
+) -> tuple[str, Reading, Trace]:
+    """The whole trace of a kept upload, with the file's name and how it was read.
+
+    Raises
+    ------
+    Malformed
+        Lines that cannot be read (unless they are to be left out), columns that do not exist, no usable line.
+    """
+    with upload_open(key) as upload:
+        reading = _read(upload.file, time_column, count_column, time_zone, time_format)
+        return upload.name, reading, _whole_trace(reading, leave_out_problems)
 
 
 def _read(

@@ -149,7 +149,8 @@ def outlook(
     tell(1.0, "Done")
     seen, bottlenecks, chance, pools, notes = answers
     whole = (*notes, *late)
-    return Outlook(starts_s, bucket_s, horizon, found, offsets, refused, seen, bottlenecks, chance, pools, whole)
+    nodes = len(deployment.nodes) if deployment else 0
+    return Outlook(starts_s, bucket_s, horizon, nodes, found, offsets, refused, seen, bottlenecks, chance, pools, whole)
 
 
 def _forecasts(

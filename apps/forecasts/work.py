@@ -1,0 +1,84 @@
+"""The work of forecast jobs: load, ask the engine, say how to store. `apps.jobs.running.run_job` runs it."""
+
+from __future__ import annotations
+
+import time
+
+from apps.fleet.models import Cluster
+from apps.forecasts.bucketing import coarser
+from apps.forecasts.forecasting import DEFAULT_DAYS, forecast_store
+from apps.forecasts.models import LoadHistory
+from apps.forecasts.services import history_values
+from apps.jobs.models import Job
+from apps.jobs.running import Outcome, Reporter
+from apps.queries.models import ArrivalSeries
+from apps.queries.snapshots import cluster_snapshot
+from engine.errors import Fault, InfeasibleError
+from engine.forecasting.outlook import History, outlook
+
+__all__ = ["forecast_cluster"]
+
+_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
+_EXTRA_NODES = (-2, -1, 0, 1, 2, 3, 4)
+_DAY_S = 86_400
+
+
+def forecast_cluster(report: Reporter) -> Outcome:
+    """Forecast the load of the job's cluster and what it does to its objectives."""
+    cluster, params = report.job.cluster, report.job.params
+    report(0.0, "Taking a snapshot")
+    snapshot = cluster_snapshot(cluster)
+    rows = list(LoadHistory.objects.filter(cluster=cluster))
+    if not rows:
+        message = "the cluster has no load history any more"
+        raise InfeasibleError(f"No forecast: {message}", [Fault("cluster", message)])
+    bucket_s, histories = _histories(cluster, rows)
+    seed = int(params.get("seed", 0))
+    started = time.perf_counter()
+    found = outlook(
+        snapshot.deployment if snapshot.deployment.operators else None,
+        histories,
+        bucket_s=bucket_s,
+        horizon=int(params.get("horizon_days", DEFAULT_DAYS)) * _DAY_S // bucket_s,
+        mace_every=_SLICES_PER_SUBINTERVAL,
+        extra_nodes=_EXTRA_NODES,
+        closed=snapshot.closed_nodes,
+        seed=seed,
+        progress=report,
+    )
+    duration_s = time.perf_counter() - started
+    digests = {row.source_id: row.digest for row in rows}
+
+    def store(job: Job) -> Outcome:
+        row = forecast_store(
+            job=job,
+            cluster=cluster,
+            snapshot=snapshot,
+            histories=digests,
+            outlook=found,
+            seed=seed,
+            duration_s=duration_s,
+        )
+        queries = row.result["queries"]
+        facts = {
+            "forecast": row.pk,
+            "sources": len(found.sources),
+            "refused": len(found.refused),
+            "threatened": sum(bool(one["first_high"] or one["first_mean"]) for one in queries),
+            "duration_s": round(duration_s, 3),
+        }
+        return Outcome(facts, f"/c/{cluster.slug}/provisioning/forecast/", f"/api/v1/forecasts/{row.pk}")
+
+    return Outcome(store=store)
+
+
+def _histories(cluster: Cluster, rows: list[LoadHistory]) -> tuple[int, dict[str, History]]:
+    """Histories in the largest bucket of them all, with the mean rate of each source's stretch of arrivals."""
+    bucket_s = max(row.bucket_s for row in rows)
+    stretches = ArrivalSeries.objects.filter(cluster=cluster).defer("data", "spec")
+    means = {row.source_id: row.mean_eps for row in stretches}
+    found = {}
+    for row in rows:
+        start_s, values = coarser(row.starts_at.timestamp(), history_values(row), row.bucket_s, bucket_s)
+        found[row.source_id] = History(values, start_s, means.get(row.source_id, 0.0))
+    return bucket_s, found
