@@ -78,7 +78,8 @@ def _commands(page: Path) -> Iterator[list[str]]:
     inline = re.findall(r"`(\./sluice[^`]*)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
     for line in [*re.findall(r"\./sluice[^\n)]*", blocks), *inline]:
         words = shlex.split(line.replace("…", ""), comments=True)[1:]
-        yield words[: words.index("|")] if "|" in words else words
+        ends = [i for i, word in enumerate(words) if word in ("|", ">")]
+        yield words[: ends[0]] if ends else words
 
 
 @each_page
