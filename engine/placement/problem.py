@@ -110,7 +110,11 @@ def _wrong_values(problem: Problem) -> list[str]:
     ]
     if not problem.load.shape[1]:
         wrong.append("load has no subintervals")
-    if problem.start is not None and problem.items and not -1 <= min(problem.start) <= max(problem.start) < problem.cores:
+    if (
+        problem.start is not None
+        and problem.items
+        and not -1 <= min(problem.start) <= max(problem.start) < problem.cores
+    ):
         wrong.append(f"start names cores from {min(problem.start)} to {max(problem.start)} of {problem.cores}")
     if problem.max_moves is not None and problem.max_moves < 0:
         wrong.append(f"max_moves is {problem.max_moves}; allowed: 0 or more")

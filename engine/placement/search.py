@@ -1,33 +1,65 @@
-"""Search for the placement of least worst-case Mace, under a budget of time or rounds."""
+"""Search for the placement of least worst-case Mace, under a budget of time or rounds.
+
+References: paper, section IX-B, Figure 11 (Mace-HC); docs/models/placement.md says what "search" does beyond it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
-from engine.elements import FloatArray, IntArray
-from engine.errors import Fault, InfeasibleError
-from engine.placement.problem import Problem, core_costs, value_of
+from engine.elements import IntArray
+from engine.errors import OptionError
+from engine.placement.arrays import best_of, fixed_of, state_of
+from engine.placement.bounds import Bound, lower_bound
+from engine.placement.corr import Correlation
+from engine.placement.feasible import refuse_impossible
+from engine.placement.kernels import Fixed, State
+from engine.placement.problem import Problem, faults_of, value_of
+from engine.placement.start import first_placements
+from engine.placement.walk import KICKS, RANDOM, RESTARTS, Best, advance, keep
 
 __all__ = ["ALGORITHMS", "Bound", "Found", "search"]
 
-ALGORITHMS = ("search", "mace-hc", "random", "baseline", "corr", "greedy")
+Progress = Callable[[float, float, float, int], None]
 
-
-@dataclass(frozen=True)
-class Bound:
-    """A value no placement can beat, and where it comes from."""
-
-    value_s: float
-    kind: str
+MODES = {"search": KICKS, "greedy": KICKS, "mace-hc": RESTARTS, "random": RANDOM, "baseline": RANDOM}
+ALGORITHMS = (*MODES, "corr")
+# Rounds where neither these nor a time are given.
+_ROUNDS = 100
+# What a thread does between two looks at the clock, in steps of a scan: some 10 ms.
+_WORK = 3_000_000
+_MANY = 2**62
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a search found."""
+    """What a search found.
+
+    Attributes
+    ----------
+    assignment : array, shape (items,)
+        Core of each item.
+    value_s : float
+        Largest cost of a core, (weighted) seconds.
+    start_value_s : float or None
+        The same for the placement at present; None if something had no place.
+    finalists : list of arrays
+        Different placements, best first; the first is `assignment`.
+    bound : Bound
+        What no placement can beat.
+    trace : list of (elapsed_s, value_s, rounds)
+        Every value seen that was better than those before.
+    rounds : int
+        Rounds begun and finished, by all workers together.
+    stopped : str
+        "optimal" (the bound is reached), "budget", "rounds" or "stopped".
+    """
 
     assignment: IntArray
     value_s: float
@@ -48,67 +80,190 @@ def search(
     rounds: int | None = None,
     workers: int = 1,
     finalists: int = 8,
-    progress: Callable[[float, float, float, int], None] | None = None,
+    progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Found:
-    """Place the items so that the largest cost of a core is small."""
-    began = time.perf_counter()
-    assignment = _greedy(problem)
-    origin = problem.origin
-    start_value = value_of(problem, origin) if problem.items and (origin >= 0).all() else None
-    assignment = _climb(problem, assignment)
-    value = value_of(problem, assignment)
-    bound = Bound(0.0, "none")
-    elapsed = time.perf_counter() - began
-    if progress is not None:
-        progress(elapsed, value, bound.value_s, 1)
-    return Found(assignment, value, start_value, [assignment], bound, [(elapsed, value, 1)], 1, "rounds")
+    """Place the items so that the largest cost of a core is small.
+
+    Parameters
+    ----------
+    problem : Problem
+    algorithm : str
+        "search" (greedy, climb, exchanges, kicks), "mace-hc" (as published: climbs from random placements), "random"
+        (the best of random placements), "baseline" (one random placement), "greedy" (no climb), "corr" (load
+        correlation, the competitor of the paper). All but "search" and "greedy" ignore where items are at present,
+        except for `max_moves`.
+    seed : int
+        With `rounds` alone the answer depends on the problem, the seed and the number of workers only.
+    budget_s : float, optional
+        The same walk, cut when this time is over. The first placement is always finished.
+    rounds : int, optional
+        A round is a kick and a climb, or a random placement (and a climb). Each worker does as many.
+    workers : int
+        Threads with walks of their own; the best one counts, the first of equals.
+    progress : callable
+        Told (elapsed_s, value_s, bound_s, rounds) about every 10 ms; what it raises ends the search.
+    stop : callable
+        Asked as often; True ends the search with the best so far.
+
+    Raises
+    ------
+    InfeasibleError
+        If the constraints exclude each other, or no placement was found that respects them.
+    OptionError
+        If an option has a value that it does not take.
+    """
+    _refuse_wrong(algorithm, seed, budget_s, rounds, workers, finalists)
+    refuse_impossible(problem)
+    _compile()
+    run = _Run(problem, algorithm, seed, workers, finalists)
+    if algorithm in ("greedy", "baseline"):
+        rounds = 0 if algorithm == "greedy" else 1
+    elif rounds is None and budget_s is None:
+        rounds = _ROUNDS
+    return run.found(run.go(budget_s, _MANY if rounds is None else rounds, progress, stop))
 
 
-def _open_cores(problem: Problem, assignment: IntArray, item: int) -> IntArray:
-    good = problem.allowed[item].copy()
-    for group in problem.apart:
-        if item in group:
-            held = {int(problem.core_node[assignment[i]]) for i in group if i != item and assignment[i] >= 0}
-            good &= ~np.isin(problem.core_node, sorted(held))
-    return np.flatnonzero(good)
+@cache
+def _compile() -> None:
+    """Run every kernel once on a problem of one item, so that compiling is no part of a budget."""
+    one = Problem(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool))
+    for algorithm in ("search", "corr"):
+        run = _Run(one, algorithm, 0, 1, 1)
+        run.walks[0].advance(1, -1.0, 1)
 
 
-def _greedy(problem: Problem) -> IntArray:
-    assignment = problem.origin.copy()
-    placed = np.flatnonzero(assignment >= 0)
-    assignment[placed[~problem.allowed[placed, assignment[placed]]]] = -1
-    room = problem.budget.mean(axis=1)
-    total = np.zeros((problem.cores, problem.load.shape[1])) if problem.base is None else problem.base.copy()
-    np.add.at(total, assignment[assignment >= 0], problem.load[assignment >= 0])
-    for item in sorted(np.flatnonzero(assignment < 0), key=lambda i: (problem.allowed[i].sum(), -problem.load[i].max())):
-        cores = _open_cores(problem, assignment, item)
-        if not len(cores):
-            raise InfeasibleError("1 item fits no core", [Fault(f"items[{item}]", f"item {item} fits no core")])
-        peaks: FloatArray = (total[cores] + problem.load[item]).max(axis=1) / np.maximum(room[cores], 1e-300)
-        assignment[item] = cores[peaks.argmin()]
-        total[assignment[item]] += problem.load[item]
-    return assignment
+def _refuse_wrong(
+    algorithm: str, seed: int, budget_s: float | None, rounds: int | None, workers: int, finalists: int
+) -> None:
+    wrong = {
+        f"algorithm is {algorithm!r}; allowed: {', '.join(ALGORITHMS)}": algorithm not in ALGORITHMS,
+        f"seed is {seed}; allowed: a whole number >= 0": not seed >= 0,
+        f"budget_s is {budget_s}; allowed: 0 or more": budget_s is not None and not budget_s >= 0.0,
+        f"rounds is {rounds}; allowed: 0 or more": rounds is not None and not rounds >= 0,
+        f"workers is {workers}; allowed: 1 or more": not workers >= 1,
+        f"finalists is {finalists}; allowed: 1 or more": not finalists >= 1,
+    }
+    messages = [message for message, is_wrong in wrong.items() if is_wrong]
+    if messages:
+        raise OptionError("; ".join(messages))
 
 
-def _climb(problem: Problem, assignment: IntArray) -> IntArray:
-    if problem.max_moves is not None:
-        return assignment
-    for _ in range(200):
-        costs = core_costs(problem, assignment)
-        bottleneck = int(costs.argmax()) if len(costs) else 0
-        for item in np.flatnonzero(assignment == bottleneck):
-            tries = [(value_of(problem, _moved(assignment, item, c)), c) for c in _open_cores(problem, assignment, item)]
-            best = min(tries, default=(np.inf, 0))
-            if best[0] < costs.max():
-                assignment = _moved(assignment, item, best[1])
-                break
-        else:
-            return assignment
-    return assignment
+@dataclass
+class _Walk:
+    """One worker's walk."""
+
+    fixed: Fixed
+    state: State
+    best: Best
+    mode: int
+    correlation: Correlation | None = None
+
+    def advance(self, rounds: int, bound: float, work: int) -> bool:
+        if self.correlation is not None:
+            return self.correlation.advance(self.fixed, self.state, self.best, work)
+        return bool(advance(self.fixed, self.state, self.best, self.mode, rounds, bound, work))
 
 
-def _moved(assignment: IntArray, item: int, core: int) -> IntArray:
-    moved = assignment.copy()
-    moved[item] = core
-    return moved
+@dataclass
+class _Run:
+    """Walks side by side, and what is kept of them."""
+
+    problem: Problem
+    algorithm: str
+    seed: int
+    workers: int
+    finalists: int
+    walks: list[_Walk] = field(default_factory=list)
+    trace: list[tuple[float, float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.began = time.perf_counter()
+        fixed = fixed_of(self.problem)
+        self.bound = lower_bound(self.problem, fixed)
+        starts = self._starts()
+        climbing = self.algorithm in ("search", "greedy")
+        for worker in range(self.workers if self.problem.items else 0):
+            state = state_of(self.problem, fixed, starts[worker % len(starts)])
+            seed = int(np.random.SeedSequence([self.seed, worker]).generate_state(1, np.uint64)[0])
+            best = best_of(state, seed, self.finalists, climbing=climbing)
+            correlation = Correlation(self.problem, fixed) if self.algorithm == "corr" else None
+            if climbing:
+                keep(fixed, state, best)
+            self.walks.append(_Walk(fixed, state, best, MODES.get(self.algorithm, KICKS), correlation))
+
+    def _starts(self) -> list[IntArray]:
+        """The best first placement for all walks; the present one if it is as good as that."""
+        starts = first_placements(self.problem)
+        origin = self.problem.origin
+        if self.problem.items and (origin >= 0).all() and not faults_of(self.problem, origin):
+            starts = sorted([origin, *starts], key=lambda core: value_of(self.problem, core))
+        return starts[:1]
+
+    def go(
+        self, budget_s: float | None, rounds: int, progress: Progress | None, stop: Callable[[], bool] | None
+    ) -> str:
+        bound = self.bound.value_s / self.problem.width_s * (1.0 + 1e-11)
+        with ThreadPoolExecutor(self.workers) as pool:
+            while True:
+                self._note(progress)
+                if not self.walks or self.value <= bound * self.problem.width_s:
+                    return "optimal"
+                if stop is not None and stop():
+                    return "stopped"
+                if budget_s is not None and self.elapsed_s >= budget_s and np.isfinite(self.value):
+                    return "budget"
+                done = self._advance(pool, rounds, bound)
+                if done:
+                    self._note(progress)
+                    return "optimal" if self.value <= bound * self.problem.width_s else "rounds"
+
+    def _advance(self, pool: ThreadPoolExecutor, rounds: int, bound: float) -> bool:
+        if self.workers == 1:
+            return self.walks[0].advance(rounds, bound, _WORK)
+        tasks = [pool.submit(walk.advance, rounds, bound, _WORK) for walk in self.walks]
+        done = [task.result() for task in tasks]
+        return all(done)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def value(self) -> float:
+        return min((float(walk.best.value[0]) for walk in self.walks), default=0.0) * self.problem.width_s
+
+    @property
+    def rounds(self) -> int:
+        return sum(int(walk.best.rounds[0]) for walk in self.walks)
+
+    def _note(self, progress: Progress | None) -> None:
+        if np.isfinite(self.value) and (not self.trace or self.value < self.trace[-1][1]):
+            self.trace.append((self.elapsed_s, self.value, self.rounds))
+        if progress is not None and self.trace:
+            progress(self.elapsed_s, self.value, self.bound.value_s, self.rounds)
+
+    def found(self, stopped: str) -> Found:
+        origin = self.problem.origin
+        ranked = self._ranked()
+        return Found(
+            assignment=ranked[0],
+            value_s=value_of(self.problem, ranked[0]),
+            start_value_s=value_of(self.problem, origin) if (origin >= 0).all() else None,
+            finalists=ranked,
+            bound=self.bound,
+            trace=self.trace,
+            rounds=self.rounds,
+            stopped=stopped,
+        )
+
+    def _ranked(self) -> list[IntArray]:
+        """Placements without repetition, best first; of equals, the first worker's."""
+        entries = [(float(walk.best.value[0]), walk.best.core.copy()) for walk in self.walks]
+        for walk in self.walks:
+            ends = zip(walk.best.end_values, walk.best.ends, strict=True)
+            entries += [(float(value), core.copy()) for value, core in ends if np.isfinite(value)]
+        ranked: dict[bytes, IntArray] = {}
+        for _, core in sorted(entries, key=lambda entry: entry[0]):
+            ranked.setdefault(core.tobytes(), core)
+        return list(ranked.values())[: self.finalists] or [np.zeros(0, dtype=np.int64)]

@@ -1,0 +1,117 @@
+"""First placements: vector-greedy on blocks of subintervals, within everything that a problem demands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.compiled import compiled
+from engine.elements import FloatArray, IntArray
+from engine.placement.arrays import groups_of
+from engine.placement.feasible import respectful
+from engine.placement.kernels import BoolArray
+from engine.placement.problem import Problem, faults_of, value_of
+
+__all__ = ["first_placements"]
+
+# Series are judged in at most this many blocks.
+BLOCKS = 48
+
+
+def first_placements(problem: Problem) -> list[IntArray]:
+    """Placements to begin with, the best first; they keep what is placed, or place everything anew.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing fits all constraints, with the reasons; or if nothing was found that does.
+    """
+    kept = problem.origin.copy()
+    placed = np.flatnonzero(kept >= 0)
+    kept[placed[~problem.allowed[placed, kept[placed]]]] = -1
+    starts = [kept] if (kept < 0).all() or problem.max_moves is not None else [kept, np.full(problem.items, -1)]
+    found = []
+    for start in starts:
+        core = greedy(problem, start)
+        if core is not None and not faults_of(problem, core):
+            found.append(core)
+    if not found:
+        # The constraints decide where some go; the others follow.
+        core = greedy(problem, respectful(problem))
+        found = [core] if core is not None else []
+    return sorted(found, key=lambda core: value_of(problem, core))
+
+
+def greedy(problem: Problem, core: IntArray) -> IntArray | None:
+    """Every item without a core (-1) where it hurts least, largest first; None if groups apart leave one no core."""
+    items, d = problem.load.shape
+    size = -(-d // BLOCKS)
+    edges = np.arange(0, d, size)
+    load = np.add.reduceat(problem.load, edges, axis=1)
+    base = np.zeros((problem.cores, d)) if problem.base is None else problem.base
+    budget = np.broadcast_to(problem.budget, base.shape)
+    residual = np.add.reduceat(base - budget, edges, axis=1)
+    rate = np.maximum(budget.mean(axis=1), 1e-9 * max(1.0, float(budget.max(initial=0.0))))
+    starts, groups = groups_of(problem)
+    held = np.zeros((len(problem.apart), int(problem.core_node.max(initial=0)) + 1), dtype=np.int64)
+    core = core.copy()
+    for item in np.flatnonzero(core >= 0):
+        residual[core[item]] += load[item]
+        held[groups[starts[item] : starts[item + 1]], problem.core_node[core[item]]] += 1
+    weight = np.ones(items) if problem.weight is None else np.array(problem.weight, dtype=np.float64)
+    # What has few places to go goes first, so that nobody who has more takes them.
+    bound = problem.allowed.sum(axis=1) == 1
+    order = np.lexsort((-problem.load.max(axis=1) * weight, -np.diff(starts), ~bound))
+    left = order[core[order] < 0]
+    node = np.array(problem.core_node, dtype=np.int64)
+    allowed = np.array(problem.allowed, dtype=np.bool_, order="C")
+    return core if _fill(left, core, load, residual, rate, weight, node, allowed, starts, groups, held) else None
+
+
+@compiled
+def _fill(
+    order: IntArray,
+    core: IntArray,
+    load: FloatArray,
+    residual: FloatArray,
+    rate: FloatArray,
+    weight: FloatArray,
+    node: IntArray,
+    allowed: BoolArray,
+    group_start: IntArray,
+    groups: IntArray,
+    held: IntArray,
+) -> bool:
+    """Fill `core` in this order: least cost first, then least load at the times when the item has its own."""
+    cores, blocks = residual.shape
+    heaviest = np.zeros(cores)
+    for item in range(len(core)):
+        if core[item] >= 0:
+            heaviest[core[item]] = max(heaviest[core[item]], weight[item])
+    for item in order:
+        best, best_cost, best_overlap = -1, np.inf, np.inf
+        add = load[item]
+        for c in range(cores):
+            free = allowed[item, c]
+            for g in range(group_start[item], group_start[item + 1]):
+                free = free and held[groups[g], node[c]] == 0
+            if not free:
+                continue
+            row = residual[c]
+            scale = max(heaviest[c], weight[item]) / rate[c]
+            excess, highest, overlap = 0.0, 0.0, 0.0
+            for p in range(blocks):
+                excess = max(0.0, excess + row[p] + add[p])
+                highest = max(highest, excess)
+                overlap += row[p] * add[p]
+            cost = highest * scale
+            if best < 0 or cost < best_cost or (cost == best_cost and overlap / rate[c] < best_overlap):
+                best, best_cost, best_overlap = c, cost, overlap / rate[c]
+        if best < 0:
+            return False
+        core[item] = best
+        heaviest[best] = max(heaviest[best], weight[item])
+        for p in range(blocks):
+            residual[best, p] += add[p]
+        for g in range(group_start[item], group_start[item + 1]):
+            held[groups[g], node[best]] += 1
+    return True
