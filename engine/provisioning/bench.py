@@ -47,7 +47,7 @@ class Bench:
         *,
         like: str | Node | None = None,
         lose_one: bool = True,
-        rounds: int = 0,
+        rounds: int = 1,
         seed: int = 0,
     ) -> list[PoolSize]:
         """Every pool size at a load of `factor` times the present one.

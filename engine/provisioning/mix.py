@@ -258,7 +258,7 @@ class _Search:
                 self.least_cost = cost
             prover.tell(len(self.tried) / self.most_tried, f"Placing mix {len(self.tried) + 1} at {cost:g} per hour")
             solver = self.mixes.solver(counts)
-            entry = solver.solve(len(solver.board.deployment.nodes))
+            entry = solver.solve_jointly(len(solver.board.deployment.nodes))
             miss = prover.confirm(entry, solver) if prover.keeps(entry) else None
             if prover.keeps(entry) and miss is None:
                 return self._found(counts, entry, solver)
@@ -311,7 +311,7 @@ class _Search:
         if known is not None and (known.miss is not None or known.stuck is not None):
             return known
         solver = self.mixes.solver(counts)
-        entry = solver.solve(nodes)
+        entry = solver.solve_jointly(nodes)
         stuck = entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
         miss = None if stuck else prover.confirm(entry, solver)
         return Proof(nodes, cost, None, miss, stuck, words)

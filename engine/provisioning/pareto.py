@@ -107,9 +107,9 @@ def front(
             skipped += 1
             continue
         mixes.prover.tell(tried / most_tried, f"Placing mix {tried + 1} at {cost:g} per hour")
-        size = solver.solve(len(solver.board.deployment.nodes))
+        size = solver.solve_jointly(len(solver.board.deployment.nodes))
         tried += 1
-        latency = size.lost.worst_s if size.lost else size.worst_s
+        latency = size.joint[1]
         if latency < best * (1.0 - _BETTER):
             best = latency
             points.append(Point(mixes.words(counts), cost, size))

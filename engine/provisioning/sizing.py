@@ -194,7 +194,7 @@ class _Search:
             self.prover.tell(0.1 + 0.5 * len(self.sizes) / 12, f"Placing on {nodes} nodes")
             smaller = [n for n in self.sizes if n < nodes]
             carried = self.sizes[max(smaller)] if smaller else None
-            self.sizes[nodes] = self.prover.solver.solve(nodes, carried)
+            self.sizes[nodes] = self.prover.solver.solve_jointly(nodes, carried)
         return self.sizes[nodes]
 
     def miss(self, nodes: int) -> Miss | None:

@@ -22,19 +22,35 @@ __all__ = ["Lost", "PoolSize", "Solver", "losses"]
 class Lost:
     """The worst of losing any one node, everything else staying where it is.
 
-    `stuck` names a node and an operator that would then fit nowhere.
+    Attributes
+    ----------
+    worst_s, over_bound : float
+        As in `PoolSize`; infinite where something then fits nowhere (`stuck`: the node and the operator).
+    all_up_s : float
+        Mace_WC of the same placement with all nodes. It is that of the pool unless another placement, such as one with
+        a spare node, survives a loss better.
+    node : str or None
+        The node whose loss is worst.
+    late : tuple of str
+        Queries over their bound after some loss.
     """
 
     worst_s: float
     over_bound: float
+    all_up_s: float
     node: str | None
     late: tuple[str, ...]
     stuck: tuple[str, str] | None = None
+
+    @property
+    def figures(self) -> tuple[float, float]:
+        return self.over_bound, self.worst_s
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "worst_s": _number(self.worst_s),
             "over_bound": _number(self.over_bound),
+            "all_up_s": _number(self.all_up_s),
             "node": self.node,
             "late": list(self.late),
             "stuck": None if self.stuck is None else {"node": self.stuck[0], "operator": self.stuck[1]},
@@ -84,10 +100,15 @@ class PoolSize:
         }
 
     @property
-    def figures(self) -> tuple[float, float, float, float]:
-        """What a larger pool must not be worse in."""
-        lost = (self.lost.over_bound, self.lost.worst_s) if self.lost else (0.0, 0.0)
-        return (self.over_bound, self.worst_s, *lost)
+    def figures(self) -> tuple[float, float]:
+        """What a larger pool must not be worse in, the first first."""
+        return self.over_bound, self.worst_s
+
+    @property
+    def joint(self) -> tuple[float, float]:
+        """The same, with the worst loss of this placement counted in."""
+        lost = self.lost or Lost(0.0, 0.0, 0.0, None, ())
+        return max(self.over_bound, lost.over_bound), max(self.worst_s, lost.worst_s)
 
 
 class Solver:
@@ -98,40 +119,33 @@ class Solver:
         self.judge = Judge(board)
 
     def solve(self, size: int, smaller: PoolSize | None = None, known: Sequence[IntArray] = ()) -> PoolSize:
-        """The best of what a smaller pool had, what is remembered, what runs and a fresh placement."""
-        carried = self._carried(size, smaller)
-        tried = [self._judged(size, start) for start in self._starts(size, known)]
-        if self.rounds and any(entry.stuck is None for entry in tried):
-            best = min(tried, key=lambda entry: entry.figures)
-            problem = self.board.problem(size, best.assignment)
-            improved = search(problem, rounds=self.rounds, seed=self.seed, finalists=1).assignment
-            tried.append(self._judged(size, improved))
-        tried.sort(key=lambda entry: entry.figures)
-        for entry in tried:
-            if carried is None:
-                return self._with_losses(entry)
-            if _no_worse(entry.figures[:2], carried.figures[:2]) and entry.figures[:2] != carried.figures[:2]:
-                entry = self._with_losses(entry)
-                if _no_worse(entry.figures, carried.figures):
-                    return entry
-        return carried if carried is not None else self._with_losses(tried[0])
+        """The best placement found for all nodes up, and the best loss of one, which may be of another placement.
 
-    def _starts(self, size: int, known: Sequence[IntArray]) -> list[IntArray]:
-        starts = list(known)
-        if not starts:
-            starts.append(np.full(len(self.board.start), -1))
+        Neither is worse than on the smaller pool: its placements are possible here too.
+        """
+        tried = self._tried(size, smaller, known)
+        best = self._with_losses(min(tried, key=lambda entry: entry.figures))
+        if best.lost and smaller and smaller.lost and smaller.lost.figures < best.lost.figures:
+            return replace(best, lost=smaller.lost)
+        return best
+
+    def solve_jointly(self, size: int, smaller: PoolSize | None = None) -> PoolSize:
+        """The one placement that is best with all nodes up and with any one lost."""
+        tried = [self._with_losses(entry) for entry in self._tried(size, smaller, ())]
+        return min(tried, key=lambda entry: entry.joint)
+
+    def _tried(self, size: int, smaller: PoolSize | None, known: Sequence[IntArray]) -> list[PoolSize]:
+        """What a smaller pool had, what is remembered, what runs, a fresh placement, and the best of these improved."""
+        starts = [*known] or [np.full(len(self.board.start), -1)]
         starts.append(self.board.start)
-        return starts
-
-    def _carried(self, size: int, smaller: PoolSize | None) -> PoolSize | None:
-        """The smaller pool's placement on this size: the new nodes stay empty until one is lost."""
-        if smaller is None or smaller.stuck is not None:
-            return None
-        same = self._with_losses(self._judged(size, smaller.assignment))
-        if same.lost and smaller.lost and same.lost.worst_s > smaller.lost.worst_s:
-            # What was found with fewer nodes is possible here too.
-            return _replaced(same, smaller.lost)
-        return same
+        if smaller is not None and smaller.stuck is None:
+            starts.insert(0, smaller.assignment)
+        tried = [self._judged(size, start) for start in starts]
+        best = min(tried, key=lambda entry: entry.figures)
+        if self.rounds and best.stuck is None and best.worst_s > 0.0:
+            found = search(self.board.problem(size, best.assignment), rounds=self.rounds, seed=self.seed, finalists=1)
+            tried.append(self._judged(size, found.assignment))
+        return tried
 
     def _judged(self, size: int, start: IntArray) -> PoolSize:
         board, judge = self.board, self.judge
@@ -156,20 +170,20 @@ class Solver:
     def _with_losses(self, entry: PoolSize) -> PoolSize:
         if not self.lose_one or entry.stuck is not None or entry.lost is not None:
             return entry
-        return _replaced(entry, self._lost(entry.nodes, entry.assignment))
+        return replace(entry, lost=self._lost(entry))
 
-    def _lost(self, size: int, assignment: IntArray) -> Lost:
-        board, judge = self.board, self.judge
+    def _lost(self, entry: PoolSize) -> Lost:
+        board, judge, size, assignment = self.board, self.judge, entry.nodes, entry.assignment
         nodes = np.unique(board.node[assignment])
         if not len(nodes):
-            return Lost(0.0, 0.0, None, ())
+            return Lost(0.0, 0.0, 0.0, None, ())
         places, after_s, stuck = losses(board, judge, size, assignment, nodes)
         names = board.deployment.nodes
         if (stuck >= 0).any():
             k = int(np.flatnonzero(stuck >= 0)[0])
             operator = board.deployment.operators[board.operator[stuck[k]]].id
             lost = names[nodes[k]].id
-            return Lost(np.inf, np.inf, lost, (), (lost, operator))
+            return Lost(np.inf, np.inf, entry.worst_s, lost, (), (lost, operator))
         edges = [judge.edge_s(place) for place in places]
         worst = np.array(
             [max(float(s.max(initial=0.0)), float(e.max(initial=0.0))) for s, e in zip(after_s, edges, strict=True)]
@@ -179,7 +193,7 @@ class Solver:
         over = (values / judge.bounds).max(axis=1, initial=0.0)
         at = int(np.lexsort((-worst, -over))[0])
         late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
-        return Lost(float(worst.max()), float(over.max()), names[nodes[at]].id, late)
+        return Lost(float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late)
 
     def _exact(self, places: IntArray, values: FloatArray, cores: int) -> FloatArray:
         """Statistics other than the worst case, worked out where the worst case is over the bound."""
@@ -213,14 +227,6 @@ def losses(
         for k in np.flatnonzero(stuck < 0):
             after_s[k] = judge.core_s(places[k], cores)
     return places, after_s, stuck
-
-
-def _no_worse(figures: Sequence[float], than: Sequence[float]) -> bool:
-    return all(a <= b for a, b in zip(figures, than, strict=True))
-
-
-def _replaced(entry: PoolSize, lost: Lost) -> PoolSize:
-    return replace(entry, lost=lost)
 
 
 def _number(value: float) -> float | None:
