@@ -10,6 +10,7 @@ from apps.estimates.services import document_estimates_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.placements.services import placements_purge
+from apps.planning.services import what_ifs_purge
 from apps.queries.importing import imports_purge
 from apps.queries.uploads import uploads_purge
 
@@ -34,4 +35,11 @@ def refresh_estimates() -> int:
 @shared_task(name="workers.purge")
 def purge() -> int:
     """Forget answers to repeated requests, documents, imports, uploads and placements that nobody came back for."""
-    return idempotency_purge() + document_estimates_purge() + imports_purge() + uploads_purge() + placements_purge()
+    return (
+        idempotency_purge()
+        + document_estimates_purge()
+        + imports_purge()
+        + uploads_purge()
+        + placements_purge()
+        + what_ifs_purge()
+    )

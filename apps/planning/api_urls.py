@@ -1,7 +1,12 @@
-"""Addresses of the API."""
+"""Addresses of scenarios and what-ifs, under /api/v1/."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from apps.core.api import Router
+from apps.planning.api import ScenarioViewSet, WhatIfViewSet
 
-urlpatterns: list[URLPattern | URLResolver] = []
+router = Router()
+router.register("what-ifs", WhatIfViewSet, basename="what-if")
+router.register("scenarios", ScenarioViewSet, basename="scenario")
+
+urlpatterns = router.urls

@@ -20,8 +20,8 @@ class Find(models.TextChoices):
 class Place(models.TextChoices):
     """What becomes of the placement when a scenario changes the fleet."""
 
-    KEEP = "keep", "Keep"  #: operators stay; those of a lost node go where there is room
-    FILL = "fill", "Fill"  #: new nodes take over what relieves the others
+    KEEP = "keep", "Keep"  #: nothing moves; what would lose its node is a refusal
+    FILL = "fill", "Fill"  #: what has no node gets one, the rest stays
     SEARCH = "search", "Search"  #: everything may move
 
 

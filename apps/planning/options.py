@@ -29,6 +29,8 @@ _SEED = Field("seed", Number(least=0, whole=True))
 _LOSE_ONE = Field("lose_one", Flag(), help="every objective is to hold with any one node lost")
 _HEADROOM = Field("headroom_s", _NOT_NEGATIVE, help="seconds to keep below every objective")
 _MAX = Field("max_nodes", _COUNT)
+_KEEP = Field("keep_present", Flag(), help="new nodes join those there are (default) or take their place")
+_MIX = (_SEED, _LOSE_ONE, _KEEP, Field("types", Listed(_TYPE, least=1, most=6), required=True))
 
 _TABLES = {
     Find.COMPARE: Table("options", _SEED, _LOSE_ONE, Field("flow", Flag()), Field("intervals", Flag())),
@@ -44,12 +46,18 @@ _TABLES = {
         _HEADROOM,
     ),
     Find.SMALLEST_POOL: Table(
-        "options", _SEED, _LOSE_ONE, _HEADROOM, _MAX, Field("pool", Text(), nullable=True, help="whose nodes to count")
+        "options",
+        _SEED,
+        _LOSE_ONE,
+        _HEADROOM,
+        _MAX,
+        _KEEP,
+        Field("pool", Text(), nullable=True, help="what further nodes are like"),
     ),
-    Find.CHEAPEST_MIX: Table("options", _SEED, _LOSE_ONE, _HEADROOM, _MAX, Field("types", Listed(_TYPE, least=1))),
-    Find.PARETO: Table("options", _SEED, _LOSE_ONE, _HEADROOM, _MAX, Field("types", Listed(_TYPE, least=1))),
-    Find.SURVIVAL: Table("options", _SEED, _HEADROOM),
-    Find.GROWTH: Table("options", _SEED, _HEADROOM, Field("most", Number(above=1.0, most=1000.0))),
+    Find.CHEAPEST_MIX: Table("options", *_MIX, _HEADROOM),
+    Find.PARETO: Table("options", *_MIX),
+    Find.SURVIVAL: Table("options", _SEED),
+    Find.GROWTH: Table("options", Field("most", Number(above=1.0, most=1000.0), help="largest factor looked at")),
 }
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "counted",
     "cps",
     "factor",
+    "money",
     "percent",
     "rate",
     "ratio",
@@ -28,6 +29,7 @@ __all__ = [
 
 MISSING = "–"
 _NBSP = "\u00a0"
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩", "CHF": "CHF"}
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -165,6 +167,16 @@ def factor(value: Any) -> Quantity:
     """How many times, such as 1.3 ×."""
     text = significant(value)
     return Quantity(text, "" if text == MISSING else "×")
+
+
+def money(value: Any, currency: str = "EUR") -> str:
+    """An amount with its currency before it: € 13.16. Cents are left out from ten thousand on."""
+    number = as_float(value)
+    if number is None:
+        return MISSING
+    text = f"{abs(number):,.2f}" if abs(number) < 10_000 else f"{abs(number):,.0f}"
+    sign = "−" if number < 0 and text.strip("0.,") else ""
+    return f"{sign}{_SYMBOLS.get(currency, currency)}{_NBSP}{text}"
 
 
 def rate(events_per_second: Any) -> Quantity:

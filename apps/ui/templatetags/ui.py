@@ -48,6 +48,7 @@ for _name, _function in {
 register.filter("number", numbers.significant)
 register.filter("count", numbers.count)
 register.filter("ratio", numbers.ratio)
+register.filter("money", numbers.money)
 
 # -- times
 register.filter("clock", times.clock_time)

@@ -1,0 +1,16 @@
+"""Tasks: answer a what-if."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.jobs.choices import JobKind
+from apps.jobs.running import run_job
+from apps.planning import work
+
+__all__ = ["answer_what_if"]
+
+
+@shared_task(name=JobKind.WHAT_IF.value)
+def answer_what_if(job_id: str) -> None:
+    run_job(job_id, work.answer_what_if)
