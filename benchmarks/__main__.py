@@ -15,6 +15,7 @@ BENCHMARKS = {
     "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),
+    "plans": ("benchmarks.plans",),
 }
 
 

@@ -137,6 +137,7 @@ def sample(
     most: int = EVENTS,
     batches: int = BATCHES,
     cycles_per_s: float = 1e9,
+    scheduling: bool = False,
     clock: Callable[[], int] = time.thread_time_ns,
 ) -> Sample:
     """Run a plan on the first events of its sources.
@@ -153,6 +154,8 @@ def sample(
         Parts of equal length the sample is cut into, for intervals.
     cycles_per_s : float
         What the machine does in a second; 1e9 makes a cycle a nanosecond.
+    scheduling : bool
+        Spread what handing events on takes over the operators' costs, by their events (paper, section VI-B).
     clock : callable
         Nanoseconds.
 
@@ -172,12 +175,18 @@ def sample(
     before = {key: [0, 0, 0] for key in runner.spent}
     count = min(batches, len(chosen))
     for g in range(count):
+        begin = clock() if scheduling else 0
         for source, event in chosen[g * len(chosen) // count : (g + 1) * len(chosen) // count]:
             runner.push(source, event)
-        for key, spent in runner.spent.items():
-            new = [now - was for now, was in zip(spent, before[key], strict=True)]
-            found[key].append(Batch(float(new[0]), float(new[1]), new[2] * cycles_per_s / 1e9))
-            before[key] = list(spent)
+        all_ns = clock() - begin if scheduling else 0
+        new = {
+            key: [now - was for now, was in zip(spent, before[key], strict=True)] for key, spent in runner.spent.items()
+        }
+        calls = sum(counts[0] for counts in new.values())
+        extra_ns = max(0.0, all_ns - sum(counts[2] for counts in new.values())) / calls if calls else 0.0
+        for key, (taken_in, outputs, ns) in new.items():
+            found[key].append(Batch(float(taken_in), float(outputs), (ns + taken_in * extra_ns) * cycles_per_s / 1e9))
+        before = {key: list(spent) for key, spent in runner.spent.items()}
     return Sample({key: tuple(parts) for key, parts in found.items()}, taken)
 
 
