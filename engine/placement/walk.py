@@ -179,17 +179,26 @@ def _exchange(fixed: Fixed, state: State, bottleneck: int) -> bool:
 
 @compiled
 def _kick(fixed: Fixed, state: State, best: Best, bottleneck: int) -> None:
-    """Some items of the bottleneck go to random cores."""
+    """One to three items, mostly of the bottleneck, go to random cores, in exchange for one from there if need be."""
     members = members_of(state, bottleneck)
-    cores = len(state.cost)
     for _ in range(1 + draw(best.random, 3)):
-        item = members[draw(best.random, len(members))]
-        core = draw(best.random, cores)
-        home = state.core[item]
-        if core != home and admissible(fixed, state, item, core, -1):
+        item = members[draw(best.random, len(members))] if len(members) else 0
+        if len(members) == 0 or draw(best.random, 8) == 0:
+            item = draw(best.random, len(state.core))
+        core, home = draw(best.random, len(state.cost)), state.core[item]
+        if core == home:
+            continue
+        if admissible(fixed, state, item, core, -1):
             move(fixed, state, item, core)
-            _settle(fixed, state, home)
-            _settle(fixed, state, core)
+        else:
+            others = members_of(state, core)
+            other = others[draw(best.random, len(others))] if len(others) else -1
+            if other < 0 or not admissible(fixed, state, item, core, other):
+                continue
+            move(fixed, state, item, core)
+            move(fixed, state, other, home)
+        _settle(fixed, state, home)
+        _settle(fixed, state, core)
 
 
 @compiled
