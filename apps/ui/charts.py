@@ -20,6 +20,7 @@ __all__ = ["Chart", "Mark", "Series", "elapsed_axis", "number_axis", "time_axis"
 
 _ROLES = {"estimate", "forecast", "band", "measured", "load", "alt", "third"}
 _TABLE_ROWS = 24
+_DATED_FROM_S = 600.0  # steps so long make a table of days
 
 
 def elapsed_axis(step_s: float, first_s: float = 0.0) -> dict[str, Any]:
@@ -152,7 +153,8 @@ class Chart:
             minutes, second = divmod(round(at_s), 60)
             return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
         moment = datetime.fromtimestamp(self.x["start"] + at_s, tz=UTC)
-        return f"{timezone.localtime(moment):%H:%M:%S}"
+        local = timezone.localtime(moment)
+        return f"{local.day} {local:%b, %H:%M}" if self.x["step"] >= _DATED_FROM_S else f"{local:%H:%M:%S}"
 
 
 def _peak(values: Sequence[float | None]) -> float:
