@@ -91,12 +91,12 @@ class Board:
         )
 
     def filled(self, nodes: int, start: IntArray) -> tuple[IntArray, int]:
-        """`start` with every item that lacks a place on the first `nodes` nodes put somewhere.
+        """`start` with every item put somewhere that has no place on the first `nodes` nodes, or may not be there.
 
         The second value is the first item that fits nowhere, -1 if all are placed.
         """
         cores = self.cores_of(nodes)
-        placed = np.where(start < cores, start, -1)
+        placed = self._lawful(np.where(start < cores, start, -1))
         here = placed >= 0
         total = loads_on_cores(self.load[here], placed[here], cores)
         heaviest = np.zeros(cores)
@@ -117,6 +117,19 @@ class Board:
             placed,
         )
         return placed, int(stuck)
+
+    def _lawful(self, placed: IntArray) -> IntArray:
+        """Places without those that constraints forbid; of items that must stay apart the first keeps its place."""
+        held = np.flatnonzero(placed >= 0)
+        placed[held[~self.allowed[held, placed[held]]]] = -1
+        for group in self.groups:
+            taken: set[int] = set()
+            for item in group:
+                if placed[item] >= 0 and (node := int(self.node[placed[item]])) in taken:
+                    placed[item] = -1
+                elif placed[item] >= 0:
+                    taken.add(node)
+        return placed
 
     def scaled(self, deployment: Deployment) -> Board:
         """The same board with the loads of a deployment that differs in its arrivals only."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.elements import FloatArray, IntArray
+from engine.errors import InfeasibleError
 from engine.placement.search import search
 from engine.provisioning.board import Board
 from engine.provisioning.judge import Judge
@@ -142,10 +143,18 @@ class Solver:
             starts.insert(0, smaller.assignment)
         tried = [self._judged(size, start) for start in starts]
         best = min(tried, key=lambda entry: entry.figures)
-        if self.rounds and best.stuck is None and best.worst_s > 0.0:
-            found = search(self.board.problem(size, best.assignment), rounds=self.rounds, seed=self.seed, finalists=1)
-            tried.append(self._judged(size, found.assignment))
+        if best.stuck is not None or (self.rounds and best.worst_s > 0.0):
+            tried += self._searched(size, best)
         return tried
+
+    def _searched(self, size: int, best: PoolSize) -> list[PoolSize]:
+        """What the placement search makes of the best so far; it may fit what one item after the other does not."""
+        problem = self.board.problem(size, best.assignment if best.stuck is None else None)
+        try:
+            found = search(problem, rounds=max(1, self.rounds), seed=self.seed, finalists=1)
+        except InfeasibleError:
+            return []
+        return [self._judged(size, found.assignment)]
 
     def _judged(self, size: int, start: IntArray) -> PoolSize:
         board, judge = self.board, self.judge
