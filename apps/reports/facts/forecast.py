@@ -1,15 +1,112 @@
-"""Shortages that the forecast of load foresees within the horizon."""
+"""Shortages that the newest forecast of load sees within the horizon."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from apps.fleet.models import Cluster
+from apps.forecasts.forecasting import forecast_series
+from apps.forecasts.models import Forecast
+from apps.forecasts.selectors import Shortage, forecast_changes, forecast_latest, shortages
 
 __all__ = ["forecast_facts"]
 
+_POINTS = 700
+_MISSING = (
+    "There is no forecast: upload or generate load history under Provisioning, Forecast. From then on Sluice renews "
+    "the forecast every day, and the next report says when an objective would be violated."
+)
+
 
 def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[str, Any]:
-    text = "No forecast yet. Add load history and make one under Provisioning, Forecast."
-    return {"available": False, "text": text, "horizon_days": horizon_days}
+    """Violated objectives with their dates, how good the forecast was on the past, and the curve of the earliest."""
+    row = forecast_latest(cluster)
+    if row is None:
+        return {"available": False, "text": _MISSING, "horizon_days": horizon_days}
+    until = now + timedelta(days=horizon_days)
+    every = shortages(cluster, row)
+    found = [one for one in every if one.first_at <= until]
+    return {
+        "available": True,
+        "horizon_days": horizon_days,
+        "made_at": row.created_at.isoformat(),
+        "starts_at": row.starts_at.isoformat(),
+        "ends_at": row.ends_at.isoformat(),
+        "bucket_s": row.bucket_s,
+        "changes": list(forecast_changes(row))[:5],
+        "shortages": [_shortage(one) for one in found],
+        "later": len(every) - len(found),
+        "curve": _curve(row, found[0].query if found else "", until),
+        "load": _load(row, until),
+        "backtests": _backtests(row),
+        "assumptions": row.result.get("assumptions", []),
+    }
+
+
+def _shortage(one: Shortage) -> dict[str, Any]:
+    return {
+        "query": one.query,
+        "statistic": one.statistic,
+        "bound_s": one.bound_s,
+        "first_at": one.first_at.isoformat(),
+        "band": one.band,
+        "mean_at": one.mean_at.isoformat() if one.mean_at else None,
+        "high_at": one.high_at.isoformat() if one.high_at else None,
+        "latency_s": one.latency_s,
+        "confirmed": one.confirmed,
+        "holds": one.holds,
+        "bottleneck": (one.bottleneck or {}).get("node") or (one.bottleneck or {}).get("server") or "",
+        "fix": one.fix,
+    }
+
+
+def _curve(row: Forecast, query: str, until: datetime) -> dict[str, Any] | None:
+    """Latency of the query that is violated first (else of the one nearest to its bound), by bucket."""
+    facts = {one["query"]: one for one in row.result.get("queries", []) if one.get("bound_s")}
+    curves = forecast_series(row).get("queries", {})
+    if not query:
+        query = max(facts, key=lambda name: facts[name]["worst_high_s"] / facts[name]["bound_s"], default="")
+    if query not in curves or query not in facts:
+        return None
+    kept = _buckets(row, until)
+    return {
+        "query": query,
+        "bound_s": facts[query]["bound_s"],
+        "statistic": facts[query]["statistic"],
+        **{name: _thin(curves[query][name][:kept]) for name in ("mean", "high")},
+    }
+
+
+def _load(row: Forecast, until: datetime) -> dict[str, Any] | None:
+    total = forecast_series(row).get("total")
+    if not total:
+        return None
+    kept = _buckets(row, until)
+    return {name: _thin(total[name][:kept]) for name in ("mean", "low", "high")}
+
+
+def _buckets(row: Forecast, until: datetime) -> int:
+    return max(1, min(row.horizon, int((until - row.starts_at).total_seconds() // row.bucket_s)))
+
+
+def _thin(values: list[float]) -> list[float]:
+    """The maximum of each of at most `_POINTS` parts: a peak that is not drawn would hide a violation."""
+    width = -(-len(values) // _POINTS)
+    return [max(value or 0.0 for value in values[k : k + width]) for k in range(0, len(values), width)]
+
+
+def _backtests(row: Forecast) -> list[dict[str, Any]]:
+    found = []
+    for name, facts in row.result.get("sources", {}).items():
+        test = facts.get("backtest") or {}
+        found.append(
+            {
+                "source": name,
+                "model": facts.get("model", ""),
+                "error_share": test.get("mape"),
+                "coverage": test.get("coverage"),
+                "origins": test.get("n_origins", test.get("origins")),
+            }
+        )
+    return found

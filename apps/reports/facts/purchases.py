@@ -1,17 +1,235 @@
-"""What would have to be bought for more load and the loss of any one node."""
+"""What would have to be bought for more load and the loss of any one node, and what the fleet survives as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from apps.fleet.models import Cluster
 from apps.queries.snapshots import Snapshot
+from apps.reports.money import money
+from apps.ui.numbers import counted, percent
+from engine.deployment import Deployment
+from engine.errors import EngineError
+from engine.provisioning.bench import Bench, PoolSize
+from engine.provisioning.sizing import MixAnswer, PoolAnswer, cheapest_mix, smallest_pool
+from engine.provisioning.survival import Survival, lose_each
 
 __all__ = ["purchase_facts"]
 
+_SLICES_PER_SUBINTERVAL = 4
+_MOST_TYPES = 4
+_MOST_OF_A_TYPE = 24
+_MOST_TRIED = 30  # mixes that are placed; a bound refutes most others at once
+_MOST_LOST = 40  # nodes whose loss is looked at, the busiest first
+_BELOW, _ABOVE = 4, 8  # sizes of the curve around the answer
+#: Where no purchase helps at the growth asked for, these shares of it are tried.
+_SHARES = (1.0, 0.5, 0.25, 0.0)
 
-def purchase_facts(
-    cluster: Cluster, snapshot: Snapshot, growth: float, progress: Callable[[float, str], None]
-) -> dict[str, Any]:
-    return {"available": False, "text": "No operators run here yet; there is nothing to size.", "growth": growth}
+Progress = Callable[[float, str], None]
+
+
+def purchase_facts(cluster: Cluster, snapshot: Snapshot, growth: float, progress: Progress) -> dict[str, Any]:
+    """The cheapest purchase found, why nothing smaller is enough, the curve around it, and the losses survived."""
+    deployment = snapshot.deployment
+    if not deployment.nodes or not deployment.operators or not deployment.objectives:
+        text = "Nothing to size yet: it takes nodes, a running query and an objective."
+        return {"available": False, "text": text, "growth": growth}
+    try:
+        found = _Sizing(cluster, snapshot, growth, progress).facts()
+        progress(0.85, "Losing each node")
+        return {**found, **_losses(deployment, snapshot.closed_nodes)}
+    except EngineError as error:
+        return {"available": False, "text": f"The engine refuses to size this: {error.message}.", "growth": growth}
+
+
+class _Sizing:
+    """Pools of each type first: their answer bounds the search for a cheaper mix."""
+
+    def __init__(self, cluster: Cluster, snapshot: Snapshot, growth: float, progress: Progress) -> None:
+        self.cluster, self.deployment, self.growth, self.tell = cluster, snapshot.deployment, growth, progress
+        self.options: dict[str, Any] = {
+            "lose": 1,
+            "mace_every": _SLICES_PER_SUBINTERVAL,
+            "closed": snapshot.closed_nodes,
+        }
+        used = {node.pool: node.id for node in reversed(self.deployment.nodes) if node.pool}
+        pools = [pool for pool in cluster.pools.order_by("-cores", "name") if pool.name in used]
+        self.pools = pools[:_MOST_TYPES]
+        self.like = {pool.name: used[pool.name] for pool in self.pools}
+
+    def facts(self) -> dict[str, Any]:
+        refusal = ""
+        for share in _SHARES:
+            growth = round(self.growth * share, 4)
+            answers = self._pools(growth)
+            if any(answer.nodes is not None for answer in answers.values()):
+                return self._answered(growth, answers, refusal)
+            first = next(iter(answers.values()), None)
+            refusal = refusal or (first.message if first is not None else "no pool of the cluster has a node")
+            if self.growth == 0:
+                break
+        return self._shaped(None, {}, None, refusal, [])
+
+    def _pools(self, growth: float) -> dict[str, PoolAnswer]:
+        found = {}
+        most = len(self.deployment.nodes) + _MOST_OF_A_TYPE
+        for index, (name, node) in enumerate(self.like.items()):
+            self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {_plus(growth)}")
+            found[name] = smallest_pool(
+                self.deployment, like=node, factor=1 + growth, most=most, rounds=2, confirm=2, **self.options
+            )
+        return found
+
+    def _answered(self, growth: float, answers: dict[str, PoolAnswer], refusal: str) -> dict[str, Any]:
+        mix = self._mix(growth, answers)
+        name = min((one for one in answers if answers[one].nodes is not None), key=lambda one: _extra(answers[one]))
+        self.tell(0.7, "Drawing cost against latency")
+        return self._shaped(growth, answers, mix, refusal, self._curve(growth, name, answers[name].nodes or 0))
+
+    def _mix(self, growth: float, answers: dict[str, PoolAnswer]) -> MixAnswer | None:
+        """A mix of priced types that may be cheaper than any single one; limited to what would cost less."""
+        priced = [pool for pool in self.pools if pool.price_per_hour]
+        if len(priced) < 2 or any(pool.price_per_hour is None for pool in self.pools):
+            return None
+        most = min(_extra(answer) for answer in answers.values())
+        types = [
+            {
+                "name": pool.name,
+                "capacity_cps": pool.capacity_cps,
+                "cores": pool.cores,
+                "price_per_hour": float(pool.price_per_hour or 0),
+                "max": min(_MOST_OF_A_TYPE, int(most / float(pool.price_per_hour or 1) + 1e-9)),
+            }
+            for pool in priced
+        ]
+        if not most or math.isinf(most) or not any(one["max"] for one in types):
+            return None
+        self.tell(0.45, f"Mixing types at {_plus(growth)}")
+        return cheapest_mix(self.deployment, types, factor=1 + growth, most_tried=_MOST_TRIED, **self.options)
+
+    def _curve(self, growth: float, name: str, answer: int) -> list[dict[str, Any]]:
+        sizes = range(max(1, answer - _BELOW), answer + _ABOVE + 1)
+        bench = Bench(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.options["closed"])
+        return [_point(size, name) for size in bench.sweep(1 + growth, sizes, like=self.like[name])]
+
+    def _shaped(
+        self,
+        growth: float | None,
+        answers: dict[str, PoolAnswer],
+        mix: MixAnswer | None,
+        refusal: str,
+        curve: Sequence[dict[str, Any]],
+    ) -> dict[str, Any]:
+        choices = [_pool_choice(name, answer) for name, answer in answers.items() if answer.nodes is not None]
+        if mix is not None and mix.counts is not None and sum(count > 0 for count in mix.counts.values()) > 1:
+            choices.append(_mix_choice(mix))
+        choices.sort(key=lambda one: (math.inf if one["cost_per_hour"] is None else one["cost_per_hour"], one["nodes"]))
+        found = {
+            "available": True,
+            "growth": self.growth,
+            "answered_growth": growth,
+            "refusal": refusal,
+            "currency": self.cluster.currency,
+            "choices": choices,
+            "curve": list(curve),
+        }
+        return {**found, "finding": _finding(found)}
+
+
+def _extra(answer: PoolAnswer) -> float:
+    """What the new nodes cost per hour; infinite where there is no answer, their number where there is no price."""
+    if answer.added is None:
+        return math.inf
+    price = answer.model.price_per_hour
+    return answer.added * (1.0 if price is None else price)
+
+
+def _pool_choice(name: str, answer: PoolAnswer) -> dict[str, Any]:
+    price, added = answer.model.price_per_hour, max(answer.added or 0, 0)
+    return {
+        "kind": "pool",
+        "counts": {name: added},
+        "nodes": added,
+        "whole": answer.nodes,
+        "cost_per_hour": None if price is None else added * price,
+        "confirmed": answer.confirmed,
+        "proven": answer.proof is not None and answer.proof.refutation is not None,
+        "less": answer.proof.message if answer.proof is not None else "",
+    }
+
+
+def _mix_choice(mix: MixAnswer) -> dict[str, Any]:
+    counts = {name: count for name, count in (mix.counts or {}).items() if count}
+    return {
+        "kind": "mix",
+        "counts": counts,
+        "nodes": sum(counts.values()),
+        "whole": mix.present + sum(counts.values()),
+        "cost_per_hour": mix.cost_per_hour,
+        "confirmed": True,
+        "proven": mix.proven,
+        "less": mix.proofs[0].message if mix.proofs else "",
+    }
+
+
+def _point(size: PoolSize, name: str) -> dict[str, Any]:
+    plain = size.to_dict()
+    lost = plain["lost"] or {}
+    return {
+        "pool": name,
+        "nodes": size.nodes,
+        "cost_per_hour": plain["cost_per_hour"],
+        "over_bound": plain["over_bound"],
+        "lost_over_bound": lost.get("over_bound"),
+        "lost_node": lost.get("node"),
+        "worst_s": plain["worst_s"],
+        "lost_worst_s": lost.get("worst_s"),
+    }
+
+
+def _finding(found: dict[str, Any]) -> str:
+    asked, growth = _plus(found["growth"]), found["answered_growth"]
+    if growth is None:
+        return f"At {asked} load no purchase keeps every objective if a node is lost."
+    best = found["choices"][0]
+    load = f"{_plus(growth)} load with any one node lost"
+    said = f"The fleet keeps every objective at {load}; nothing has to be bought."
+    if best["nodes"]:
+        hour = best["cost_per_hour"]
+        price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
+        words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
+        verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
+        said = f"{words} {verb.format(price)} every objective at {load}."
+    if growth == found["growth"]:
+        return said
+    return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"
+
+
+def _plus(growth: float) -> str:
+    return f"+{percent(growth)}" if growth else "the present"
+
+
+def _losses(deployment: Deployment, closed: Sequence[str]) -> dict[str, Any]:
+    """What the loss of each node would break, by Mace; on a large fleet, of those that carry the most."""
+    weight = {node.id: 0 for node in deployment.nodes}
+    for operator in deployment.operators:
+        for replica in operator.replicas:
+            weight[replica.node] += 1
+    names = sorted(weight, key=lambda name: (-weight[name], name))[:_MOST_LOST]
+    found = lose_each(deployment, nodes=names, mace_every=_SLICES_PER_SUBINTERVAL, flow=False, rounds=0, closed=closed)
+    return {
+        "losses": [_loss(found, name) for name in names],
+        "losses_of": f"{counted(len(names), 'node')} of {len(weight)}" if len(names) < len(weight) else "",
+    }
+
+
+def _loss(found: Survival, name: str) -> dict[str, Any]:
+    outcome = found.losses[name]
+    return {
+        "node": name,
+        "broken": list(found.breaks(name)),
+        "why": outcome.refusal.message if outcome.refusal is not None else "",
+        "worst_s": None if outcome.mace is None else outcome.mace.worst,
+    }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from apps.estimates.choices import ObjectiveState
 from apps.reports.choices import ReportKind
@@ -23,7 +25,11 @@ def _provisioning(facts: dict[str, Any]) -> list[str]:
     rows = [row for row in facts["objectives"]["rows"] if row["bound_s"]]
     if not rows:
         return ["No running query has an objective, so there is nothing to hold the fleet against."]
-    return [_objectives(rows), _purchase(facts.get("purchases")), _shortage(facts.get("forecast"))]
+    return [
+        _objectives(rows),
+        _purchase(facts.get("purchases")),
+        _shortage(facts.get("forecast"), ZoneInfo(facts["time_zone"])),
+    ]
 
 
 def _objectives(rows: list[dict[str, Any]]) -> str:
@@ -51,10 +57,13 @@ def _purchase(purchases: dict[str, Any] | None) -> str:
     return str(purchases.get("finding", ""))
 
 
-def _shortage(forecast: dict[str, Any] | None) -> str:
-    if not forecast or not forecast.get("available"):
+def _shortage(forecast: dict[str, Any] | None, zone: ZoneInfo) -> str:
+    if not forecast or not forecast.get("available") or not forecast["shortages"]:
         return ""
-    return str(forecast.get("finding", ""))
+    first = forecast["shortages"][0]
+    local = datetime.fromisoformat(first["first_at"]).astimezone(zone)
+    band = "at the 90% band" if first["band"] == "high" else "at the expected load"
+    return f"The objective of {first['query']} is violated from {local.day} {local:%b, %H:%M} {band}."
 
 
 def _latency(facts: dict[str, Any]) -> list[str]:

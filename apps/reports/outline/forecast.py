@@ -3,16 +3,176 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from apps.reports.blocks import Block, Heading, Text
+from reportlab.graphics.shapes import Drawing
+
+from apps.reports.blocks import Block, Cell, Column, Heading, Picture, Table, Text
+from apps.reports.drawings.plot import Curve, Plot
+from apps.reports.money import money
+from apps.reports.outline.objectives import statistic_text
+from apps.reports.outline.times import told
+from apps.ui.numbers import MISSING, percent, scaled, seconds, significant
 
 __all__ = ["forecast_blocks"]
 
+_SHORTAGES = (
+    Column("Query", "query", width=1.9),
+    Column("Objective", "objective_s", num=True, width=1.2),
+    Column("At the 90% band", "from_high", width=1.6),
+    Column("As expected", "from_mean", width=1.6),
+    Column("Latency then", "latency_s", num=True, width=1.1),
+    Column("Holds with", "probability", num=True, width=0.9),
+    Column("Where", "bottleneck", width=0.9),
+    Column("What helps", "help", width=1.8),
+)
+_TESTS = (
+    Column("Source", "source", width=1.5),
+    Column("Model", "model", width=3),
+    Column("Error on the past", "mape_share", num=True, width=1.2),
+    Column("Inside the band", "coverage_share", num=True, width=1.2),
+)
+
 
 def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    found = facts["forecast"]
+    """When which objective is violated, the curve of the first, and how far the forecast can be trusted."""
+    found, zone = facts["forecast"], ZoneInfo(facts["time_zone"])
     yield Heading("forecast", "Forecast of shortage", f"The next {found['horizon_days']} days")
     if not found["available"]:
         yield Text(found["text"])
         return
+    yield Text(_sentence(found, zone))
+    if found["curve"]:
+        yield _latency(found, zone)
+    if found["load"]:
+        yield _load(found, zone)
+    if found["shortages"]:
+        currency = facts["fleet"]["currency"]
+        rows = [_cells(one, zone, currency) for one in found["shortages"]]
+        yield Table("shortages", "Shortages", _SHORTAGES, rows, shown=20)
+    if found["backtests"]:
+        yield Table("backtests", "How good it was on the past", _TESTS, [_test(one) for one in found["backtests"]], 12)
+    yield Text(_basis(found, zone), quiet=True)
+
+
+def _sentence(found: dict[str, Any], zone: ZoneInfo) -> str:
+    if not found["shortages"]:
+        later = f" {found['later']} are, later than that." if found["later"] else ""
+        return (
+            f"No objective is violated within {found['horizon_days']} days, at the upper end of the band either.{later}"
+        )
+    first = found["shortages"][0]
+    band = "at the 90% band" if first["band"] == "high" else "at the expected load"
+    more = len(found["shortages"]) - 1
+    others = f" {more} more {'follows' if more == 1 else 'follow'} within {found['horizon_days']} days." if more else ""
+    return f"The objective of {first['query']} is violated from {told(first['first_at'], zone)} {band}.{others}"
+
+
+def _cells(one: dict[str, Any], zone: ZoneInfo, currency: str) -> list[Cell]:
+    return [
+        Cell(one["query"], one["query"], strong=True),
+        Cell(f"{statistic_text(one['statistic'])} ≤ {seconds(one['bound_s'])}", one["bound_s"]),
+        Cell(told(one["high_at"], zone), one["high_at"]),
+        Cell(told(one["mean_at"], zone), one["mean_at"]),
+        Cell(str(seconds(one["latency_s"], apart_from=one["bound_s"])), one["latency_s"]),
+        Cell(str(percent(one["holds"])), one["holds"]),
+        Cell(one["bottleneck"] or MISSING, one["bottleneck"]),
+        Cell(_help(one["fix"], currency), (one["fix"] or {}).get("size")),
+    ]
+
+
+def _help(fix: dict[str, Any] | None, currency: str) -> str:
+    if fix is None:
+        return "No pool that was judged"
+    added = fix.get("added")
+    price = "" if fix.get("price_per_hour") is None else f", {money(fix['price_per_hour'], currency)} per hour in all"
+    if added is not None and added <= 0:
+        return "Placing operators anew"
+    return f"{'+' + str(added) if added is not None else fix['size']} nodes{price}"
+
+
+def _test(one: dict[str, Any]) -> list[Cell]:
+    return [
+        Cell(one["source"], one["source"], strong=True),
+        Cell(one["model"], one["model"]),
+        Cell(str(percent(one["error_share"])), one["error_share"]),
+        Cell(str(percent(one["coverage"])), one["coverage"]),
+    ]
+
+
+def _basis(found: dict[str, Any], zone: ZoneInfo) -> str:
+    moved = f" Since then: {'; '.join(found['changes'])}." if found["changes"] else ""
+    return f"Forecast of {told(found['made_at'], zone)}, to {told(found['ends_at'], zone)}.{moved} " + " ".join(
+        found["assumptions"]
+    )
+
+
+def _latency(found: dict[str, Any], zone: ZoneInfo) -> Picture:
+    curve = found["curve"]
+    what = f"{curve['query']}: {statistic_text(curve['statistic'])} latency by hour"
+    finding = f"{what}, at the expected load and at the upper end of the band."
+    key = (("estimate", "At the expected load"), ("alt", "At the 90% band"), ("objective-line", "Objective"))
+    return Picture(finding, partial(_draw_latency, found, zone), key)
+
+
+def _draw_latency(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
+    curve = found["curve"]
+    x = list(range(len(curve["high"])))
+    # a queue that never empties would flatten everything below it
+    top = min(max([*curve["high"], curve["bound_s"]]) * 1.08, 4 * curve["bound_s"])
+    plot = Plot(width, 150, (0, max(x[-1], 1)), top, right=100)
+    plot.y_axis(lambda value, is_top: f"{significant(value)}{' s' if is_top else ''}")
+    plot.x_axis(_days(found, zone, len(x)))
+    plot.curve(Curve("c-alt", "", x, curve["high"]))
+    plot.curve(Curve("c-estimate", "", x, curve["mean"]))
+    plot.objective(curve["bound_s"], f"Objective {seconds(curve['bound_s'])}")
+    first = found["shortages"][0] if found["shortages"] else None
+    if first is not None and first["query"] == curve["query"]:
+        plot.mark_x(_share(found, first["first_at"]) * x[-1], told(first["first_at"], zone))
+    return plot.finish()
+
+
+def _load(found: dict[str, Any], zone: ZoneInfo) -> Picture:
+    key = (("estimate", "Expected"), ("band", "Band, 90%"))
+    return Picture(
+        "Load of all sources that have a history, in records per second.", partial(_draw_load, found, zone), key
+    )
+
+
+def _draw_load(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
+    load = found["load"]
+    x = list(range(len(load["mean"])))
+    plot = Plot(width, 115, (0, max(x[-1], 1)), max(load["high"]) * 1.06, right=100)
+    plot.y_axis(lambda value, is_top: str(scaled(value, "/s")).replace("\u00a0", " ") if is_top else _short(value))
+    plot.x_axis(_days(found, zone, len(x)))
+    plot.band(x, load["low"], load["high"])
+    plot.curve(Curve("c-estimate", "", x, load["mean"]))
+    return plot.finish()
+
+
+def _short(value: float) -> str:
+    return str(scaled(value)).replace("\u00a0", " ")
+
+
+def _end(found: dict[str, Any]) -> datetime:
+    start = datetime.fromisoformat(found["starts_at"])
+    return min(datetime.fromisoformat(found["ends_at"]), start + timedelta(days=found["horizon_days"]))
+
+
+def _share(found: dict[str, Any], moment: str) -> float:
+    start = datetime.fromisoformat(found["starts_at"])
+    span = (_end(found) - start).total_seconds() or 1.0
+    return (datetime.fromisoformat(moment) - start).total_seconds() / span
+
+
+def _days(found: dict[str, Any], zone: ZoneInfo, points: int) -> list[tuple[float, str]]:
+    """Midnights in the report's zone, at most eight of them."""
+    start = datetime.fromisoformat(found["starts_at"]).astimezone(zone)
+    count = max(1, (_end(found) - start).days)
+    step = -(-count // 7)
+    first = datetime(start.year, start.month, start.day, tzinfo=zone) + timedelta(days=1)
+    days = [first + timedelta(days=step * k) for k in range(8)]
+    return [(_share(found, day.isoformat()) * (points - 1), f"{day.day} {day:%b}") for day in days if day < _end(found)]

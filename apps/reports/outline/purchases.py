@@ -3,16 +3,155 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from apps.reports.blocks import Block, Heading, Text
+from reportlab.graphics.shapes import Drawing, Line, Rect
+
+from apps.reports.blocks import Block, Cell, Column, Heading, Picture, Table, Text
+from apps.reports.drawings.ink import ink, label
+from apps.reports.drawings.plot import Curve, Plot
+from apps.reports.money import money
+from apps.ui.numbers import MISSING, percent, seconds
 
 __all__ = ["purchase_blocks"]
 
+_CHOICES = (
+    Column("To buy", "purchase", width=1.9),
+    Column("Nodes then", "nodes", num=True, width=0.8),
+    Column("More per hour", "extra_cost_per_hour", num=True, width=1),
+    Column("More per month", "extra_cost_per_month", num=True, width=1.1),
+    Column("Why one less is not enough", "one_less", width=4.4),
+)
+_CURVE = (
+    Column("Nodes", "nodes", num=True),
+    Column("Cost per hour", "cost_per_hour", num=True, width=1.4),
+    Column("Worst case, all up", "worst_s", num=True, width=1.6),
+    Column("Of its objective", "share_of_objective", num=True, width=1.4),
+    Column("Worst case, one lost", "worst_one_lost_s", num=True, width=1.7),
+    Column("Of its objective", "share_one_lost", num=True, width=1.4),
+    Column("Worst node to lose", "lost_node", width=1.6),
+)
+_LOSSES = (
+    Column("Node lost", "node", width=1),
+    Column("Objectives broken", "broken", width=3.6),
+    Column("Worst case then", "worst_s", num=True, width=1.2),
+)
+_HOURS_A_MONTH = 730
+_TOP_SHARE = 3.0  # of the objective: what is later than this is drawn at the top
+
 
 def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
+    """What to buy with the proof, the curve of cost against latency, and what the loss of each node does now."""
     found = facts["purchases"]
     yield Heading("purchases", "Recommended purchases", f"At +{found['growth'] * 100:g}% load, any one node lost")
     if not found["available"]:
         yield Text(found["text"])
         return
+    yield Text(found["finding"])
+    if found["refusal"] and found["answered_growth"] != found["growth"]:
+        yield Text(f"Why not at +{found['growth'] * 100:g}%: {found['refusal']}", quiet=True)
+    currency = found["currency"]
+    if found["choices"]:
+        yield Table("purchases", "Purchases", _CHOICES, [_choice(one, currency) for one in found["choices"]])
+    drawn = [point for point in found["curve"] if point["over_bound"] is not None]
+    if len(drawn) > 1:
+        key = (("points", "All nodes up"), ("alt", "One node lost"), ("objective-line", "Objective"))
+        yield Picture(_finding(found, drawn), partial(_draw, found, drawn), key)
+        yield Table("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in found["curve"]])
+    broken = [loss for loss in found["losses"] if loss["broken"] or loss["why"]]
+    of = f" ({found['losses_of']} looked at, those with most operators)" if found["losses_of"] else ""
+    if not broken:
+        yield Text(f"At the present load the loss of any one node breaks no objective that is kept now{of}.")
+    else:
+        yield Text(f"At the present load the loss of one of these nodes breaks an objective that is kept now{of}:")
+        yield Table("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
+
+
+def _choice(one: dict[str, Any], currency: str) -> list[Cell]:
+    words = " and ".join(f"{count} {name}" for name, count in one["counts"].items() if count) or "nothing"
+    hour = one["cost_per_hour"]
+    month = None if hour is None else hour * _HOURS_A_MONTH
+    kind = "Proven: " if one["proven"] else ""
+    doubt = "" if one["confirmed"] else "By Mace; Flow does not confirm it. "
+    less = f"{doubt}{kind}{one['less']}".strip() or MISSING
+    return [
+        Cell(words, words, strong=True),
+        Cell(str(one["whole"]), one["whole"]),
+        Cell(money(hour, currency), hour),
+        Cell(money(month, currency), month),
+        Cell(less, one["less"]),
+    ]
+
+
+def _point(point: dict[str, Any], currency: str) -> list[Cell]:
+    return [
+        Cell(str(point["nodes"]), point["nodes"], strong=True),
+        Cell(money(point["cost_per_hour"], currency), point["cost_per_hour"]),
+        Cell(str(seconds(point["worst_s"])), point["worst_s"]),
+        Cell(str(percent(point["over_bound"])), point["over_bound"]),
+        Cell(str(seconds(point["lost_worst_s"])), point["lost_worst_s"]),
+        Cell(str(percent(point["lost_over_bound"])), point["lost_over_bound"]),
+        Cell(point["lost_node"] or MISSING, point["lost_node"]),
+    ]
+
+
+def _loss(loss: dict[str, Any]) -> list[Cell]:
+    names = ", ".join(loss["broken"])
+    return [
+        Cell(loss["node"], loss["node"], strong=True),
+        Cell(f"{names}. {loss['why']}".strip(". ") if loss["why"] else names, names),
+        Cell(str(seconds(loss["worst_s"])), loss["worst_s"]),
+    ]
+
+
+def _finding(found: dict[str, Any], points: list[dict[str, Any]]) -> str:
+    growth = f"at +{found['answered_growth'] * 100:g}% load" if found["answered_growth"] else "at the present load"
+    enough = [point for point in points if max(point["over_bound"], point["lost_over_bound"] or 0) <= 1]
+    told = f"; {enough[0]['nodes']} nodes are the first that keep every objective with one lost" if enough else ""
+    return f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace{told}."
+
+
+def _draw(found: dict[str, Any], points: list[dict[str, Any]], width: float) -> Drawing:
+    """Latency above, cost below, on one axis of nodes."""
+    nodes = [point["nodes"] for point in points]
+    shares = [point["over_bound"] for point in points]
+    lost = [point["lost_over_bound"] for point in points if point["lost_over_bound"] is not None]
+    top = min(max([1.25, *shares, *lost]) * 1.05, _TOP_SHARE)
+    plot = Plot(width, 210, (nodes[0] - 0.5, nodes[-1] + 0.5), top, bottom=72, right=84)
+    plot.y_axis(lambda value, is_top: f"{100 * value:g}{'%' if is_top else ''}", "Worst case, of its objective")
+    enough = next((p["nodes"] for p in points if max(p["over_bound"], p["lost_over_bound"] or 0) <= 1), None)
+    if enough is not None:
+        plot.mark_x(enough, f"{enough} nodes", wide=0.9)
+    plot.objective(1.0, "Objective")
+    plot.curve(Curve("c-estimate", "All nodes up", nodes, shares, markers=True))
+    if len(lost) == len(nodes):
+        plot.curve(Curve("c-alt", "One node lost", nodes, lost, markers=True))
+    _costs(plot, found, points, enough)
+    return plot.finish()
+
+
+def _costs(plot: Plot, found: dict[str, Any], points: list[dict[str, Any]], enough: int | None) -> None:
+    """Bars of cost below the curve, the answer darker and with its price."""
+    drawing, floor, tall = plot.drawing, 16.0, 30.0
+    highest = max((point["cost_per_hour"] or 0 for point in points), default=0)
+    half = min(9.0, 0.32 * (plot.x(points[-1]["nodes"]) - plot.x(points[0]["nodes"])) / len(points))
+    right = plot.width - plot.right
+    drawing.add(Line(plot.left, floor, right, floor, strokeColor=ink("line-strong"), strokeWidth=0.7))
+    drawing.add(label(right + 6, floor + 10, "Cost per hour", size=7.5))
+    drawing.add(label(right + 6, floor - 11, "nodes", size=7.5))
+    for point in points:
+        x, is_answer = plot.x(point["nodes"]), point["nodes"] == enough
+        text = str(point["nodes"])
+        drawing.add(
+            label(
+                x, floor - 11, text, size=7.5, anchor="middle", colour="ink" if is_answer else "ink-3", bold=is_answer
+            )
+        )
+        if highest and point["cost_per_hour"]:
+            high = tall * point["cost_per_hour"] / highest
+            tone = "c-estimate" if is_answer else "c-fill"
+            drawing.add(Rect(x - half, floor, 2 * half, high, fillColor=ink(tone), strokeColor=None))
+            if is_answer:
+                price = money(point["cost_per_hour"], found["currency"])
+                drawing.add(label(x, floor + high + 3, price, size=8, colour="ink", bold=True, anchor="middle"))

@@ -90,7 +90,8 @@ def basis_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     yield Text(
         f"Estimate {run['id']} of {told(run['created_at'], zone)}, over {seconds(run['stretch_s'])} of arrivals, on "
         f"the snapshot {run['snapshot'][:12]}. An estimate is what the model Flow says of the objective's statistic; "
-        "the interval covers 90% of what the statistics' samples allow. Excess is work that waits, in seconds to clear it. "
+        "the interval covers 90% of what the statistics' samples allow. Excess is work that waits, in seconds to "
+        "clear it. "
         "Headroom is the objective minus the estimate.",
         quiet=True,
     )
