@@ -25,7 +25,7 @@ def search_curve(
     budget_s: Any,
     *,
     share: bool = False,
-    width: int = 720,
+    width: int = 1040,
     height: int = 200,
 ) -> SafeString:
     """Steps that go down, and the bound dotted below them. Empty without a value.

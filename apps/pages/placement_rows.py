@@ -190,6 +190,7 @@ def _turned(row: Mapping[str, Any]) -> str:
 
 def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size: int) -> Table:
     """In order."""
+    made = Column("made", "Made", _progress, sort="state", csv=lambda move: move.state)
     return Table(
         request,
         [
@@ -202,7 +203,7 @@ def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size
             Column("duration", "Takes", _takes, sort="duration_s", csv=lambda move: move.duration_s, num=True),
             Column("bump", "Delays", _bump, sort="bump_s", csv=lambda move: move.bump_s, num=True),
             Column("why", "Why", _why, csv=lambda move: move.why, full=True),
-            Column("progress", "Made", _progress, sort="state", csv=lambda move: move.state),
+            *([made] if run.batches else []),
         ],
         run.moves.all(),
         caption="Moves in order",

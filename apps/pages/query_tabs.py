@@ -36,6 +36,7 @@ _TABS = {
     "statistics": ("Statistics", "pages:query-statistics"),
     "placement": ("Placement", "pages:query-placement"),
     "versions": ("Versions", "pages:query-versions"),
+    "plans": ("Plans", "pages:query-plans"),
     "decisions": ("Decisions", "pages:query-decisions"),
     "estimates": ("Estimates", "pages:query-estimates"),
 }

@@ -27,11 +27,13 @@ from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
 from apps.jobs.running import Outcome, Reporter, run_job
 from apps.pages.demo import asking, fleet
+from apps.pages.demo.alternatives import FRAUD_RULES, NOTE
+from apps.pages.demo.loads import forecast_build, histories_build
 from apps.pages.demo.plans import Plan, operators_of
 from apps.pages.demo.running import RUNNING
 from apps.queries.arrivals import arrivals_create_from_generator
 from apps.queries.models import Query
-from apps.queries.services import query_create, query_start
+from apps.queries.services import query_create, query_start, query_version_create
 
 __all__ = ["PASSWORD", "demo_build"]
 
@@ -55,6 +57,9 @@ def demo_build(say: Say) -> None:
         if _is_overtaken(cluster):
             say("Estimating again with what was admitted")
             _estimate(cluster, user)
+        say("Forecasting the load of ten sources")
+        histories_build(cluster)
+        forecast_build(cluster, user)
 
 
 def _user(name: str, role: Role) -> User:
@@ -78,6 +83,8 @@ def _production(user: User, say: Say) -> Cluster:
     for plan in RUNNING:
         query = _query(cluster, plan, user)
         query_start(version=query.versions.get(), placement=_placement(plan))
+    other = cluster.queries.get(name=FRAUD_RULES.name)
+    query_version_create(query=other, body={"operators": operators_of(FRAUD_RULES)}, note=NOTE, user=user)
     return cluster
 
 

@@ -11,11 +11,15 @@ __all__ = ["Plan", "Step", "operators_of"]
 
 BATCHES = 8
 SAMPLE_AGE_S = 1200.0  # how long ago the demo's samples were taken
+STATE_BYTES = {"window": 420e6, "join": 650e6, "aggregate": 90e6}  # what an operator carries when it moves
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operator. `reads` maps what it reads to (selectivity, thousand cycles per event)."""
+    """One operator. `reads` maps what it reads to (selectivity, thousand cycles per event).
+
+    `looks_at` and `writes` are fields of an event; None: not stated.
+    """
 
     name: str
     kind: str
@@ -23,6 +27,8 @@ class Step:
     at: str = ""
     size_bytes: int = 120
     window: Mapping[str, Any] | None = None
+    looks_at: tuple[str, ...] | None = None
+    writes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,10 @@ def _operator(plan: Plan, step: Step, draw: random.Random) -> dict[str, Any]:
             for name, (selectivity, cost) in step.reads.items()
         ],
     }
+    if step.kind in STATE_BYTES:
+        body["state_bytes"] = STATE_BYTES[step.kind]
+    fields = {"reads": step.looks_at, "writes": step.writes}
+    body |= {name: list(names) for name, names in fields.items() if names is not None}
     if step.window:
         body["window"] = dict(step.window)
     if step.at:

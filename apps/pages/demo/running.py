@@ -8,6 +8,7 @@ __all__ = ["RUNNING"]
 
 _MINUTE = {"policy": "time", "type": "tumbling", "size": 60, "slide": 60}
 _SLIDING = {"policy": "time", "type": "sliding", "size": 300, "slide": 30}
+_PAYMENT = ("raw", "amount", "country")
 
 RUNNING = (
     Plan(
@@ -117,10 +118,12 @@ RUNNING = (
         "Payments",
         "Hard rules that block a payment before the model has scored it.",
         [
-            Step("read-payments", "source", {"payments": (1.0, 62.5)}, "n04", 420),
-            Step("parse", "map", {"read-payments": (1.0, 281.2)}, "n04", 380),
-            Step("rules", "map", {"parse": (1.0, 1359.3)}, "n04#1", 120),
-            Step("hits", "filter", {"rules": (0.012, 93.8)}, "n04#1", 120),
+            Step("read-payments", "source", {"payments": (1.0, 62.5)}, "n04", 420, writes=_PAYMENT),
+            Step(
+                "parse", "map", {"read-payments": (1.0, 281.2)}, "n04", 380, looks_at=("raw",), writes=("card", "shop")
+            ),
+            Step("rules", "map", {"parse": (1.0, 1359.3)}, "n04#1", 120, looks_at=("card", "shop"), writes=("rule",)),
+            Step("hits", "filter", {"rules": (0.012, 93.8)}, "n04#1", 120, looks_at=("rule",), writes=()),
             Step("block", "sink", {"hits": (1.0, 1249.9)}, "n04", 120),
         ],
         ("worst", 4.0),
