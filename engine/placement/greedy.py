@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.deployment import Deployment
-from engine.elements import FloatArray, Operator, Replica
+from engine.elements import FloatArray, IntArray, Operator, Replica
 from engine.errors import Fault, InfeasibleError
 from engine.loads import loads_of
 from engine.placement.scan import loaded_peaks
 
-__all__ = ["place"]
+__all__ = ["Greedy", "greedy", "place"]
 
 # Two cores whose peaks differ by less than this are equally good: rounding of sums must not decide.
 _TIE = 1e-9
@@ -59,17 +59,41 @@ def place(deployment: Deployment, *, closed: Collection[str] = (), coarse: int =
     >>> place(two)["f"][0].node
     'b'
     """
+    found = greedy(deployment, closed=closed, coarse=coarse)
+    return found.placement if found else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Greedy:
+    """A greedy placement with the loads it rests on.
+
+    `missing` are the operators that had no place, `open_nodes` where each of them may go as things stand at the start.
+    """
+
+    missing: list[int]
+    placement: Placement
+    board: _Board
+    open_nodes: dict[int, list[str]]
+
+    @property
+    def placement_names(self) -> list[str]:
+        """Operators of `missing` by id."""
+        return [self.board.deployment.operators[i].id for i in self.missing]
+
+
+def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> Greedy | None:
+    """As `place`, with the loads; None if every operator has a place."""
     missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
     if not missing:
-        return {}
+        return None
     nodes_of = {deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed) for i in missing}
     _refuse_impossible(deployment, missing, nodes_of)
     board = _Board(deployment, coarse)
     peaks = {i: float(board.load[i].max()) for i in missing}
     placement: Placement = {}
     # What has no choice goes first, so that nobody who has one takes its place.
-    choice = {i: len(nodes_of[deployment.operators[i].id].left(board.homes)) > 1 for i in missing}
-    for i in sorted(missing, key=lambda i: (choice[i], -peaks[i], i)):
+    open_nodes = {i: nodes_of[deployment.operators[i].id].left(board.homes) for i in missing}
+    for i in sorted(missing, key=lambda i: (len(open_nodes[i]) > 1, -peaks[i], i)):
         operator = deployment.operators[i]
         allowed = nodes_of[operator.id].left(board.homes)
         if not allowed:
@@ -77,7 +101,7 @@ def place(deployment: Deployment, *, closed: Collection[str] = (), coarse: int =
                 f"operator {operator.id!r} fits no node", [nodes_of[operator.id].fault(i, board.homes)]
             )
         placement[operator.id] = (board.settle(i, allowed),)
-    return placement
+    return Greedy(missing, placement, board, open_nodes)
 
 
 class _Options:
@@ -183,6 +207,17 @@ class _Board:
                 if entry.source in index:
                     self.edges[index[entry.source]].append((index[entry.source], j))
                     self.edges[j].append((index[entry.source], j))
+
+    def link_table(self) -> tuple[IntArray, FloatArray]:
+        """Server (-1 without a limit) and delay of the way between any two nodes."""
+        index = self.deployment.node_index
+        server = np.full((len(index), len(index)), -1, dtype=np.int64)
+        delay_s = np.zeros((len(index), len(index)))
+        for (a, b), seconds in self.delay_s.items():
+            delay_s[index[a], index[b]] = seconds
+        for (a, b), i in self.link_server.items():
+            server[index[a], index[b]] = i
+        return server, delay_s
 
     def settle(self, i: int, allowed: list[str]) -> Replica:
         """Put operator `i` on the best core of the allowed nodes."""

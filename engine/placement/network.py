@@ -25,7 +25,7 @@ from engine.placement.network_kernels import (
     worst_of,
 )
 
-__all__ = ["Board", "has_network"]
+__all__ = ["Board", "climbed", "has_network", "pairs_of", "room_of", "starts_of"]
 
 _SMALL = 20_000  # placements that are tried one by one rather than searched
 _MOST_STEPS = 2000  # of a climb without a limit of time
@@ -50,11 +50,7 @@ class Board:
     def __init__(self, items: Items, limits: Limits, goal: Goal) -> None:
         self.items = items
         self.net = _net(items, limits, goal)
-        most = 4 + 2 * int((np.diff(self.net.in_start) + np.diff(self.net.out_start)).max(initial=0))
-        d = items.load.shape[1]
-        self._room, self._other = (
-            (np.zeros(most, dtype=np.int64), np.zeros((most, d)), np.zeros(most)) for _ in range(2)
-        )
+        self._room = room_of(self.net)
 
     def state(self, assignment: IntArray) -> State:
         """The board with the items in their places."""
@@ -90,57 +86,7 @@ class Board:
 
         `goes_on` is told the value after every step and ends the climb by False.
         """
-        state = self.state(assignment)
-        value, spread = valued(self.net, state)
-        for _ in range(_MOST_STEPS):
-            if not goes_on(float(value)) or not self._step(state, value, spread):
-                break
-            value, spread = valued(self.net, state)
-        return state.at
-
-    def _step(self, state: State, value: float, spread: float) -> bool:
-        """One move, or else one exchange, that makes the goal less."""
-        moved = self.moved(state.at)
-        hot = self._hot_items(state)
-        for item in hot:
-            core, _, _ = best_place(self.net, state, item, moved, value, spread, self._room)
-            if core >= 0:
-                put(self.net, state, item, core, *self._room)
-                return True
-        return any(
-            best_swap(self.net, state, item, moved, value, spread, self._room, self._other) >= 0
-            for item in hot[:_SWAPS_ON]
-        )
-
-    def moved(self, at: IntArray) -> int:
-        """Items that are elsewhere than at the start."""
-        return int(((self.net.start >= 0) & (at != self.net.start)).sum())
-
-    def _hot_items(self, state: State) -> list[int]:
-        """Items on the slowest server of the worst party, at either end of it if it is a link, or on its delays."""
-        net = self.net
-        cost = np.zeros(len(net.weight))
-        node = net.core_node[state.at]
-        a, b = node[net.edge_from], node[net.edge_to]
-        server = np.where(a != b, net.link[a, b], -1)
-        used: list[set[int]] = [set() for _ in net.weight]
-        for item, core in enumerate(state.at):
-            used[net.party[item]].add(int(core))
-        for e in np.flatnonzero(server >= 0):
-            used[net.party[net.edge_to[e]]].add(int(server[e]))
-        longest = np.zeros(len(net.weight))
-        np.maximum.at(longest, net.party, state.reached_s)
-        for q, servers in enumerate(used):
-            cost[q] = net.weight[q] * (max((state.worst_s[s] for s in servers), default=0.0) + longest[q])
-        worst = int(cost.argmax())
-        slowest = max(used[worst], key=lambda s: state.worst_s[s])
-        hot: dict[int, None] = dict.fromkeys(np.flatnonzero(state.at == slowest).tolist())
-        for e in np.flatnonzero(server == slowest):
-            hot |= {int(net.edge_from[e]): None, int(net.edge_to[e]): None}
-        late = (a != b) & (net.delay_s[a, b] > 0.0) & (net.party[net.edge_to] == worst)
-        for e in np.flatnonzero(late):
-            hot |= {int(net.edge_from[e]): None, int(net.edge_to[e]): None}
-        return list(hot)
+        return climbed(self.net, self.state(assignment), _MOST_STEPS, goes_on)
 
     def with_fewer_moves(self, assignment: IntArray) -> IntArray:
         """Items put back where they were, one after the other, as long as the goal does not get worse by it."""
@@ -170,6 +116,63 @@ class Board:
         return bool(self.net.allowed[item, core]) and self.net.core_node[core] not in taken
 
 
+Room = tuple[IntArray, FloatArray, FloatArray]
+
+
+def room_of(net: Net) -> Room:
+    """Memory for what one move changes: servers, their loads, their Mace."""
+    most = 4 + 2 * int((np.diff(net.in_start) + np.diff(net.out_start)).max(initial=0))
+    return np.zeros(most, dtype=np.int64), np.zeros((most, net.load.shape[1])), np.zeros(most)
+
+
+def climbed(net: Net, state: State, steps: int, goes_on: Callable[[float], bool] = lambda value: True) -> IntArray:
+    """Move and exchange items of the bottleneck, at most so many times, while that makes the goal less."""
+    rooms = room_of(net), room_of(net)
+    for _ in range(steps):
+        value, spread = valued(net, state)
+        if value <= 0.0 or not goes_on(float(value)) or not _step(net, state, value, spread, *rooms):
+            break
+    return state.at
+
+
+def _step(net: Net, state: State, value: float, spread: float, room: Room, other: Room) -> bool:
+    """One move, or else one exchange, that makes the goal less."""
+    moved = int(((net.start >= 0) & (state.at != net.start)).sum())
+    hot = _hot_items(net, state)
+    for item in hot:
+        core, _, _ = best_place(net, state, item, moved, value, spread, room)
+        if core >= 0:
+            put(net, state, item, core, *room)
+            return True
+    return any(best_swap(net, state, item, moved, value, spread, room, other) >= 0 for item in hot[:_SWAPS_ON])
+
+
+def _hot_items(net: Net, state: State) -> list[int]:
+    """Items on the slowest server of the worst party, at either end of it if it is a link, or on its delays."""
+    node, party = net.core_node[state.at], net.party
+    a, b = node[net.edge_from], node[net.edge_to]
+    server = np.where(a != b, net.link[a, b], -1)
+    on_link = server >= 0
+    reader = party[net.edge_to]
+    slowest, longest = np.zeros(len(net.weight)), np.zeros(len(net.weight))
+    heavy = net.weight > 0.0
+    np.maximum.at(slowest, party, state.worst_s[state.at])
+    np.maximum.at(slowest, reader[on_link], state.worst_s[server[on_link]])
+    np.maximum.at(longest, party, state.reached_s)
+    theirs = np.where(heavy[party], net.base_weight[state.at] * state.worst_s[state.at], 0.0)
+    cost = net.weight * (slowest + longest)
+    if theirs.max(initial=0.0) > cost.max(initial=0.0):
+        return [int(i) for i in np.flatnonzero(state.at == state.at[theirs.argmax()])]
+    worst = int(cost.argmax())
+    used = np.concatenate([state.at[party == worst], server[on_link & (reader == worst)]])
+    hottest = int(used[state.worst_s[used].argmax()])
+    hot: dict[int, None] = dict.fromkeys(np.flatnonzero(state.at == hottest).tolist())
+    late = (a != b) & (net.delay_s[a, b] > 0.0) & (reader == worst)
+    for e in np.flatnonzero((server == hottest) | late):
+        hot |= {int(net.edge_from[e]): None, int(net.edge_to[e]): None}
+    return list(hot)
+
+
 def _fill(net: Net, state: State) -> None:
     """Loads and Mace of all servers from nothing."""
     np.add.at(state.load, state.at, net.load)
@@ -189,7 +192,7 @@ def _net(items: Items, limits: Limits, goal: Goal) -> Net:
     inner = layout.hop_origin >= 0
     edge_from, edge_to = layout.hop_origin[inner], into[inner]
     link, delay_s = _links(items)
-    apart_start, apart = _pairs(items.apart(limits), len(items.load))
+    apart_start, apart = pairs_of(items.apart(limits), len(items.load))
     outward = np.argsort(edge_from, kind="stable")
     return Net(
         load=items.load,
@@ -203,13 +206,14 @@ def _net(items: Items, limits: Limits, goal: Goal) -> Net:
         edge_to=edge_to,
         edge_row=layout.rep_operator[edge_from],
         edge_bytes=layout.hop_bytes[inner],
-        in_start=_starts(np.bincount(edge_to, minlength=len(items.load))),
-        out_start=_starts(np.bincount(edge_from, minlength=len(items.load))),
+        in_start=starts_of(np.bincount(edge_to, minlength=len(items.load))),
+        out_start=starts_of(np.bincount(edge_from, minlength=len(items.load))),
         out_edge=outward,
         link=link,
         delay_s=delay_s,
         party=goal.party[layout.rep_operator],
         weight=goal.weight,
+        base_weight=np.zeros(len(coarse.servers)),
         apart_start=apart_start,
         apart=apart,
         start=items.start,
@@ -217,7 +221,7 @@ def _net(items: Items, limits: Limits, goal: Goal) -> Net:
     )
 
 
-def _starts(counts: IntArray) -> IntArray:
+def starts_of(counts: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
@@ -235,11 +239,11 @@ def _links(items: Items) -> tuple[IntArray, FloatArray]:
     return link, delay_s
 
 
-def _pairs(groups: Sequence[tuple[int, ...]], count: int) -> tuple[IntArray, IntArray]:
+def pairs_of(groups: Sequence[tuple[int, ...]], count: int) -> tuple[IntArray, IntArray]:
     """For every item those it must not share a node with."""
     near: list[set[int]] = [set() for _ in range(count)]
     for group in groups:
         for item in group:
             near[item] |= set(group) - {item}
     flat = [other for others in near for other in sorted(others)]
-    return _starts(np.array([len(others) for others in near], dtype=np.int64)), np.array(flat, dtype=np.int64)
+    return starts_of(np.array([len(others) for others in near], dtype=np.int64)), np.array(flat, dtype=np.int64)

@@ -41,6 +41,7 @@ class Net(NamedTuple):
     delay_s: FloatArray  # (v, v)
     party: IntArray  # (i,)
     weight: FloatArray  # (parties,)
+    base_weight: FloatArray  # (s,) of what is on a server beside the items; counts where an item of weight joins it
     apart_start: IntArray  # (i + 1,)
     apart: IntArray  # items that must not share a node with an item
     start: IntArray  # (i,)
@@ -90,6 +91,7 @@ def worst_of(load: FloatArray, budget: FloatArray, width_s: float) -> float:
 def valued(net: Net, state: State) -> tuple[float, float]:
     """The goal, and a tie breaker: the sum of squares of the servers' weighted Mace."""
     slowest, reached = state.slowest_s, state.reached_s
+    value, spread = 0.0, 0.0
     parties = len(slowest)
     for q in range(parties):
         slowest[q] = 0.0
@@ -99,6 +101,8 @@ def valued(net: Net, state: State) -> tuple[float, float]:
         q, core = net.party[i], state.at[i]
         slowest[q] = max(slowest[q], state.worst_s[core])
         heaviest[core] = max(heaviest[core], net.weight[q])
+        if net.weight[q] > 0.0:
+            value = max(value, net.base_weight[core] * state.worst_s[core])
         here = net.core_node[core]
         reached[i] = 0.0
         for e in range(net.in_start[i], net.in_start[i + 1]):
@@ -111,9 +115,10 @@ def valued(net: Net, state: State) -> tuple[float, float]:
                 if server >= 0:
                     slowest[q] = max(slowest[q], state.worst_s[server])
                     heaviest[server] = max(heaviest[server], net.weight[q])
+                    if net.weight[q] > 0.0:
+                        value = max(value, net.base_weight[server] * state.worst_s[server])
             reached[i] = max(reached[i], way)
         longest[q] = max(longest[q], reached[i])
-    value, spread = 0.0, 0.0
     for q in range(parties):
         cost = net.weight[q] * (slowest[q] + longest[q])
         value = max(value, cost)
