@@ -8,9 +8,7 @@ from dataclasses import replace
 from engine.deployment import Deployment
 from engine.errors import Fault, InfeasibleError
 from engine.placement.greedy import place
-from engine.placement.search import search
-from engine.provisioning.board import board_of
-from engine.provisioning.judge import operator_weights
+from engine.placement.proposal import place as propose
 from engine.provisioning.scenario import unplaced
 
 __all__ = ["PLACES", "placed"]
@@ -30,6 +28,8 @@ def placed(
 ) -> Deployment:
     """The deployment with every operator in a place.
 
+    A search minimises the largest latency over its objective, or the worst case where there is no objective.
+
     Parameters
     ----------
     how : str
@@ -45,11 +45,9 @@ def placed(
     if how == "keep":
         _refuse(deployment, missing)
         return deployment
-    # The quick placement names what fits nowhere, and why, before anything is searched.
-    filled = deployment.with_placement(place(deployment, closed=closed, coarse=mace_every)) if missing else deployment
-    if how == "fill" or not deployment.operators:
-        return filled
-    return _searched(deployment, filled, mace_every, seed, rounds, max_moves, closed)
+    if how == "search" and rounds and deployment.operators:
+        return _searched(deployment, mace_every, seed, rounds, max_moves, closed)
+    return deployment.with_placement(place(deployment, closed=closed, coarse=mace_every)) if missing else deployment
 
 
 def _refuse(deployment: Deployment, missing: Sequence[str]) -> None:
@@ -64,18 +62,18 @@ def _fault(deployment: Deployment, name: str, why: str) -> Fault:
 
 
 def _searched(
-    deployment: Deployment,
-    filled: Deployment,
-    every: int,
-    seed: int,
-    rounds: int,
-    max_moves: int | None,
-    closed: Sequence[str],
+    deployment: Deployment, mace_every: int, seed: int, rounds: int, max_moves: int | None, closed: Sequence[str]
 ) -> Deployment:
-    coarse, started = filled.coarsened(every), deployment.coarsened(every)
-    board = board_of(coarse, operator_weights(coarse), closed)
-    limit = deployment.constraints.max_moves if max_moves is None else max_moves
-    start = board_of(started, None, closed).start if unplaced(deployment) else board.start
-    problem = replace(board.problem(len(coarse.nodes), start), max_moves=limit)
-    found = search(problem, rounds=rounds, seed=seed, finalists=1).assignment
-    return deployment.with_placement(board.placement(found))
+    limits = deployment.constraints
+    moves = limits.max_moves if max_moves is None else max_moves
+    proposal = propose(
+        replace(deployment, constraints=replace(limits, max_moves=moves)),
+        budget_s=None,
+        rounds=rounds,
+        seed=seed,
+        closed=closed,
+        objective="objectives" if deployment.objectives else "worst",
+        mace_every=mace_every,
+        flow=False,
+    )
+    return deployment.with_placement(proposal.placement)
