@@ -193,6 +193,8 @@ SPECTACULAR_SETTINGS = {
         "PlacementMoveState": "apps.placements.choices.MoveState",
         "PlacementState": "apps.placements.choices.RunState",
         "QueryState": "apps.queries.choices.QueryState",
+        "DeliveryState": "apps.reports.choices.DeliveryState",
+        "ReportState": "apps.reports.choices.ReportState",
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",
         "Verdict": "apps.admission.choices.Verdict",

@@ -1,7 +1,14 @@
-"""Addresses of the API."""
+"""Addresses of the reports' REST resources, under /api/v1/."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from apps.core.api import Router
+from apps.reports.api import DefinitionViewSet, ReportViewSet, ScheduleViewSet, WebhookViewSet
 
-urlpatterns: list[URLPattern | URLResolver] = []
+router = Router()
+router.register("reports", ReportViewSet, basename="report")
+router.register("report-definitions", DefinitionViewSet, basename="report-definition")
+router.register("report-schedules", ScheduleViewSet, basename="report-schedule")
+router.register("webhooks", WebhookViewSet, basename="webhook")
+
+urlpatterns = router.urls

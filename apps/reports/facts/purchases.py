@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from apps.fleet.models import Cluster
@@ -27,7 +29,14 @@ _BELOW, _ABOVE = 4, 8  # sizes of the curve around the answer
 #: Where no purchase helps at the growth asked for, these shares of it are tried.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 
+_NO_TIME = "no size was found within the time of a report"
+_LONGEST_S = {"pool": 25.0, "mix": 20.0, "losses": 25.0}  # a report that takes hours helps nobody
+
 Progress = Callable[[float, str], None]
+
+
+class _TimeUp(Exception):
+    """A search has used up its share of the report's time."""
 
 
 def purchase_facts(cluster: Cluster, snapshot: Snapshot, growth: float, progress: Progress) -> dict[str, Any]:
@@ -39,7 +48,7 @@ def purchase_facts(cluster: Cluster, snapshot: Snapshot, growth: float, progress
     try:
         found = _Sizing(cluster, snapshot, growth, progress).facts()
         progress(0.85, "Losing each node")
-        return {**found, **_losses(deployment, snapshot.closed_nodes)}
+        return {**found, **_losses(deployment, snapshot.closed_nodes, progress)}
     except EngineError as error:
         return {"available": False, "text": f"The engine refuses to size this: {error.message}.", "growth": growth}
 
@@ -67,7 +76,7 @@ class _Sizing:
             if any(answer.nodes is not None for answer in answers.values()):
                 return self._answered(growth, answers, refusal)
             first = next(iter(answers.values()), None)
-            refusal = refusal or (first.message if first is not None else "no pool of the cluster has a node")
+            refusal = refusal or (first.message if first is not None else _NO_TIME)
             if self.growth == 0:
                 break
         return self._shaped(None, {}, None, refusal, [])
@@ -77,10 +86,20 @@ class _Sizing:
         most = len(self.deployment.nodes) + _MOST_OF_A_TYPE
         for index, (name, node) in enumerate(self.like.items()):
             self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {_plus(growth)}")
-            found[name] = smallest_pool(
-                self.deployment, like=node, factor=1 + growth, most=most, rounds=2, confirm=2, **self.options
-            )
+            with suppress(_TimeUp):
+                found[name] = smallest_pool(
+                    self.deployment,
+                    like=node,
+                    factor=1 + growth,
+                    most=most,
+                    progress=self._limit("pool"),
+                    **self.options,
+                )
         return found
+
+    def _limit(self, what: str) -> Progress:
+        """Progress that ends a search when its time is over, and lets a cancelled job end it as well."""
+        return _limited(what, lambda step: self.tell(0.1, step))
 
     def _answered(self, growth: float, answers: dict[str, PoolAnswer], refusal: str) -> dict[str, Any]:
         mix = self._mix(growth, answers)
@@ -107,7 +126,16 @@ class _Sizing:
         if not most or math.isinf(most) or not any(one["max"] for one in types):
             return None
         self.tell(0.45, f"Mixing types at {_plus(growth)}")
-        return cheapest_mix(self.deployment, types, factor=1 + growth, most_tried=_MOST_TRIED, **self.options)
+        with suppress(_TimeUp):
+            return cheapest_mix(
+                self.deployment,
+                types,
+                factor=1 + growth,
+                most_tried=_MOST_TRIED,
+                progress=self._limit("mix"),
+                **self.options,
+            )
+        return None
 
     def _curve(self, growth: float, name: str, answer: int) -> list[dict[str, Any]]:
         sizes = range(max(1, answer - _BELOW), answer + _ABOVE + 1)
@@ -136,6 +164,17 @@ class _Sizing:
             "curve": list(curve),
         }
         return {**found, "finding": _finding(found)}
+
+
+def _limited(what: str, tell: Callable[[str], None]) -> Progress:
+    until = time.monotonic() + _LONGEST_S[what]
+
+    def progress(share: float, step: str = "") -> None:
+        tell(step)
+        if time.monotonic() > until:
+            raise _TimeUp(what)
+
+    return progress
 
 
 def _extra(answer: PoolAnswer) -> float:
@@ -211,18 +250,22 @@ def _plus(growth: float) -> str:
     return f"+{percent(growth)}" if growth else "the present"
 
 
-def _losses(deployment: Deployment, closed: Sequence[str]) -> dict[str, Any]:
+def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> dict[str, Any]:
     """What the loss of each node would break, by Mace; on a large fleet, of those that carry the most."""
     weight = {node.id: 0 for node in deployment.nodes}
     for operator in deployment.operators:
         for replica in operator.replicas:
             weight[replica.node] += 1
     names = sorted(weight, key=lambda name: (-weight[name], name))[:_MOST_LOST]
-    found = lose_each(deployment, nodes=names, mace_every=_SLICES_PER_SUBINTERVAL, flow=False, rounds=0, closed=closed)
-    return {
-        "losses": [_loss(found, name) for name in names],
-        "losses_of": f"{counted(len(names), 'node')} of {len(weight)}" if len(names) < len(weight) else "",
-    }
+    options: dict[str, Any] = {"mace_every": _SLICES_PER_SUBINTERVAL, "flow": False, "rounds": 0, "closed": closed}
+    progress = _limited("losses", lambda step: tell(0.86, step))
+    rows = []
+    with suppress(_TimeUp):
+        for name in names:
+            progress(0.0, f"Losing {name}")
+            rows.append(_loss(lose_each(deployment, nodes=[name], **options), name))
+    of = f"{counted(len(rows), 'node')} of {len(weight)}" if len(rows) < len(weight) else ""
+    return {"losses": rows, "losses_of": of}
 
 
 def _loss(found: Survival, name: str) -> dict[str, Any]:

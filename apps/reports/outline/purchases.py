@@ -57,7 +57,7 @@ def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     drawn = [point for point in found["curve"] if point["over_bound"] is not None]
     if len(drawn) > 1:
         key = (("points", "All nodes up"), ("alt", "One node lost"), ("objective-line", "Objective"))
-        yield Picture(_finding(found, drawn), partial(_draw, found, drawn), key)
+        yield Picture(_finding(found), partial(_draw, found, drawn), key)
         yield Table("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in found["curve"]])
     broken = [loss for loss in found["losses"] if loss["broken"] or loss["why"]]
     of = f" ({found['losses_of']} looked at, those with most operators)" if found["losses_of"] else ""
@@ -105,11 +105,17 @@ def _loss(loss: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _finding(found: dict[str, Any], points: list[dict[str, Any]]) -> str:
+def _finding(found: dict[str, Any]) -> str:
     growth = f"at +{found['answered_growth'] * 100:g}% load" if found["answered_growth"] else "at the present load"
-    enough = [point for point in points if max(point["over_bound"], point["lost_over_bound"] or 0) <= 1]
-    told = f"; {enough[0]['nodes']} nodes are the first that keep every objective with one lost" if enough else ""
-    return f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace{told}."
+    whole = _whole(found)
+    told = f" {whole} nodes are recommended: Flow, which is finer than Mace, confirms them." if whole else ""
+    return f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace.{told}"
+
+
+def _whole(found: dict[str, Any]) -> int | None:
+    """Nodes of the recommended pool, if the curve is about that pool."""
+    best = found["choices"][0]
+    return best["whole"] if best["kind"] == "pool" and best["confirmed"] else None
 
 
 def _draw(found: dict[str, Any], points: list[dict[str, Any]], width: float) -> Drawing:
@@ -118,9 +124,9 @@ def _draw(found: dict[str, Any], points: list[dict[str, Any]], width: float) -> 
     shares = [point["over_bound"] for point in points]
     lost = [point["lost_over_bound"] for point in points if point["lost_over_bound"] is not None]
     top = min(max([1.25, *shares, *lost]) * 1.05, _TOP_SHARE)
-    plot = Plot(width, 210, (nodes[0] - 0.5, nodes[-1] + 0.5), top, bottom=72, right=84)
+    plot = Plot(width, 210, (nodes[0] - 0.5, nodes[-1] + 0.5), top, bottom=72, right=84, top=28)
     plot.y_axis(lambda value, is_top: f"{100 * value:g}{'%' if is_top else ''}", "Worst case, of its objective")
-    enough = next((p["nodes"] for p in points if max(p["over_bound"], p["lost_over_bound"] or 0) <= 1), None)
+    enough = _whole(found)
     if enough is not None:
         plot.mark_x(enough, f"{enough} nodes", wide=0.9)
     plot.objective(1.0, "Objective")
