@@ -21,7 +21,8 @@ def fixed_of(problem: Problem) -> Fixed:
     load = np.zeros((items + 1, d))
     load[:items] = problem.load
     upto = np.zeros((d + 1, items))
-    np.cumsum(problem.load.T, axis=0, out=upto[1:])
+    upto[1:] = problem.load.T
+    np.cumsum(upto, axis=0, out=upto)
     base = np.zeros((problem.cores, d)) if problem.base is None else problem.base
     rates = np.array(problem.budget, dtype=np.float64, order="C")
     rates = np.maximum(rates, _IDLE * rates.max(initial=1.0))

@@ -51,11 +51,9 @@ def lower_bound(problem: Problem, fixed: Fixed) -> Bound:
 def _largest_item(fixed: Fixed) -> float:
     weight = fixed.weight if len(fixed.weight) else np.ones(len(fixed.origin))
     order = np.argsort(-fixed.most, kind="stable")
-    _, first = np.unique(np.column_stack([fixed.rates, fixed.empty]), axis=0, return_index=True)
-    alike = np.zeros(len(order), dtype=np.int64)
-    rows = {row.tobytes(): n for n, row in enumerate(np.column_stack([fixed.rates, fixed.empty])[first])}
-    for core, row in enumerate(np.column_stack([fixed.rates, fixed.empty])):
-        alike[core] = rows[row.tobytes()]
+    kinds: dict[bytes, int] = {}
+    rows = zip(fixed.rates, fixed.empty, strict=True)
+    alike = np.array([kinds.setdefault(rates.tobytes() + row.tobytes(), len(kinds)) for rates, row in rows])
     sizes = -fixed.load[:-1].max(axis=1) * weight
     return _alone(
         fixed.load,

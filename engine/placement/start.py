@@ -38,7 +38,7 @@ def first_placements(problem: Problem) -> list[IntArray]:
         # The constraints decide where some go; the others follow.
         core = greedy(problem, respectful(problem))
         found = [core] if core is not None else []
-    return sorted(found, key=lambda core: value_of(problem, core))
+    return sorted(found, key=lambda core: value_of(problem, core)) if len(found) > 1 else found
 
 
 def greedy(problem: Problem, core: IntArray) -> IntArray | None:

@@ -179,9 +179,10 @@ def _exchange(fixed: Fixed, state: State, bottleneck: int) -> bool:
 
 @compiled
 def _kick(fixed: Fixed, state: State, best: Best, bottleneck: int) -> None:
-    """One to three items, mostly of the bottleneck, go to random cores, in exchange for one from there if need be."""
+    """Some items, mostly of the bottleneck, go to random cores, in exchange for one from there if need be."""
     members = members_of(state, bottleneck)
-    for _ in range(1 + draw(best.random, 3)):
+    most = 3 if draw(best.random, 16) else 8
+    for _ in range(1 + draw(best.random, most)):
         item = members[draw(best.random, len(members))] if len(members) else 0
         if len(members) == 0 or draw(best.random, 8) == 0:
             item = draw(best.random, len(state.core))

@@ -44,7 +44,7 @@ class TestAgainstAllPlacements:
     def test_optimal(self, answers: dict[int, float | None]) -> None:
         for seed, best in answers.items():
             if best is not None:
-                found = search(random_problem(seed), rounds=150, seed=seed)
+                found = search(random_problem(seed), rounds=400, seed=seed)
                 assert found.value_s == pytest.approx(best, rel=1e-9, abs=1e-12), seed
 
     def test_impossible_if_and_only_if_nothing_fits(self, answers: dict[int, float | None]) -> None:
