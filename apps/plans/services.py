@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, Stale
-from apps.jobs.choices import JobKind
+from apps.jobs.choices import JobKind, JobState
 from apps.jobs.models import Job
 from apps.jobs.services import job_submit
 from apps.plans.basis import version_digest
@@ -23,14 +23,38 @@ from apps.queries.bodies import with_operators
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
 from apps.queries.services import query_announce, query_version_create
 
-__all__ = ["KEEP_COMPARISONS", "MOST_VERSIONS", "comparison_request", "comparison_store", "plan_adopt"]
+__all__ = [
+    "KEEP_COMPARISONS",
+    "MOST_VERSIONS",
+    "comparison_create",
+    "comparison_request",
+    "comparison_store",
+    "plan_adopt",
+]
 
 MOST_VERSIONS = 6  # the newest, and the one that runs
 KEEP_COMPARISONS = 50  # of a query
 
 
 @transaction.atomic
-def comparison_request(
+def comparison_request(*, query: Query, user: User | None = None, **asked: Any) -> tuple[PlanComparison, Job]:
+    """Ask for a comparison; arguments as of `comparison_create`."""
+    row = comparison_create(query=query, user=user, **asked)
+    if row.job is None:
+        row.job = job_submit(
+            kind=JobKind.PLANS,
+            title=f"Compare plans of {query.name}",
+            params={"comparison": str(row.pk)},
+            cluster=query.cluster,
+            user=user,
+        )
+        row.save(update_fields=["job"])
+        query_announce(query)
+    return row, row.job
+
+
+@transaction.atomic
+def comparison_create(
     *,
     query: Query,
     user: User | None = None,
@@ -39,8 +63,8 @@ def comparison_request(
     capacity_cps: float | None = None,
     hop_cycles: float = 0.0,
     places: str = Places.KEEP,
-) -> tuple[PlanComparison, Job]:
-    """Ask for a comparison. One of the same question that still waits for a worker is returned instead.
+) -> PlanComparison:
+    """Write a comparison, not sent to a worker yet. One of the same question that still waits is returned instead.
 
     Parameters
     ----------
@@ -58,25 +82,13 @@ def comparison_request(
     Impossible
         No node to run on, or a source without arrivals.
     """
-    query = Query.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=query.pk)
+    query = Query.objects.select_for_update(of=("self",)).select_related("cluster", "running_version").get(pk=query.pk)
     numbers = _numbers(query, versions)
     _check(query, numbers, capacity_cps, hop_cycles, places)
     asked = {"versions": numbers, "capacity_cps": capacity_cps, "hop_cycles": hop_cycles, "places": places}
-    same = PlanComparison.objects.filter(query=query, state=ComparisonState.COMPUTING, **asked)
-    waiting = next((one for one in same.select_related("job") if one.job and one.job.state == "queued"), None)
-    if waiting is not None:
-        return waiting, waiting.job
-    row = PlanComparison.objects.create(query=query, requested_by=user, reason=reason, **asked)
-    row.job = job_submit(
-        kind=JobKind.PLANS,
-        title=f"Compare plans of {query.name}",
-        params={"comparison": str(row.pk)},
-        cluster=query.cluster,
-        user=user,
-    )
-    row.save(update_fields=["job"])
-    query_announce(query)
-    return row, row.job
+    same = PlanComparison.objects.filter(query=query, state=ComparisonState.COMPUTING, **asked).select_related("job")
+    waiting = next((one for one in same if one.job is not None and one.job.state == JobState.QUEUED), None)
+    return waiting or PlanComparison.objects.create(query=query, requested_by=user, reason=reason, **asked)
 
 
 def _numbers(query: Query, versions: Sequence[int] | None) -> list[int]:

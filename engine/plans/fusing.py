@@ -21,11 +21,17 @@ NAME_LENGTH = 120
 def fused(flow: Dataflow, hop_cycles: float, refused: list[Refusal]) -> tuple[Dataflow, list[Step]]:
     """Every pair of neighbours in a chain fused that may be; `hop_cycles` are saved for each event between them."""
     steps: list[Step] = []
+    if not hop_cycles:
+        if any(len(chain) > 1 for chain in chains_of(flow)):
+            refused.append(
+                Refusal("fuse", "", "", "the cycles that a queue between two operators costs are not stated")
+            )
+        return flow, steps
     for chain in chains_of(flow):
         done = chain[0]
         for following in chain[1:]:
             second = flow.by_id[following.id]
-            if why := _blocked(done, second, hop_cycles):
+            if why := _blocked(done, second):
                 refused.append(Refusal("fuse", local_name(second), local_name(done), why))
                 done = second
                 continue
@@ -36,9 +42,7 @@ def fused(flow: Dataflow, hop_cycles: float, refused: list[Refusal]) -> tuple[Da
     return flow, steps
 
 
-def _blocked(first: Operator, second: Operator, hop_cycles: float) -> str:
-    if not hop_cycles:
-        return "the cycles that a queue between two operators costs are not stated"
+def _blocked(first: Operator, second: Operator) -> str:
     if first.replicas and second.replicas and first.replicas != second.replicas:
         return "they run on different cores, and one core would have to do the work of both"
     if len(_id(first, second)) > NAME_LENGTH:

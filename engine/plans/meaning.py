@@ -16,7 +16,7 @@ __all__ = ["Refusal", "barrier", "filter_blocked", "free", "join_blocked", "push
 
 @dataclass(frozen=True)
 class Refusal:
-    """A rule that was not applied. `over` is what stands in the way."""
+    """A rule that was not applied. `over` is what stands in the way; both are empty for a rule that was not tried."""
 
     rule: str
     operator: str
@@ -26,6 +26,8 @@ class Refusal:
     @property
     def words(self) -> str:
         """filter `rules` is not moved below `parse`: what parse writes is not stated."""
+        if not self.operator:
+            return f"nothing is fused: {self.why}"
         verb = {"fuse": "is not fused with", "join order": "does not change places with"}.get(self.rule)
         return f"`{self.operator}` {verb or 'is not moved below'} `{self.over}`: {self.why}"
 

@@ -182,9 +182,10 @@ def rank(
         tell(i / len(plans), f"Plan {plan.key}, {i + 1} of {len(plans)}")
         whole = _alone(deployment, query, plan, node) if node else _within(deployment, query, plan, places, closed)
         ranked.append(_estimated(whole, query, plan, statistic, mace_every))
-    ranked.sort(key=lambda plan: plan.estimate_s)
-    by_key = {plan.key: plan for plan in ranked}
     floor_s = deployment.subinterval_s
+    # what is below the resolution is equally fast; the cheaper plan leaves more room for others
+    ranked.sort(key=lambda plan: (max(plan.estimate_s, floor_s), plan.cost_cps))
+    by_key = {plan.key: plan for plan in ranked}
     own = by_key.get(running or "")
     return Ranking(
         query,

@@ -31,6 +31,8 @@ from apps.pages.demo.alternatives import FRAUD_RULES, NOTE
 from apps.pages.demo.loads import forecast_build, histories_build
 from apps.pages.demo.plans import Plan, operators_of
 from apps.pages.demo.running import RUNNING
+from apps.plans.services import comparison_create
+from apps.plans.work import compare_plans
 from apps.queries.arrivals import arrivals_create_from_generator
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start, query_version_create
@@ -57,6 +59,7 @@ def demo_build(say: Say) -> None:
         if _is_overtaken(cluster):
             say("Estimating again with what was admitted")
             _estimate(cluster, user)
+        _compare(cluster.queries.get(name=FRAUD_RULES.name), user, say)
         say("Forecasting the load of ten sources")
         histories_build(cluster)
         forecast_build(cluster, user)
@@ -180,6 +183,20 @@ def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionReques
 def _estimate(cluster: Cluster, user: User) -> None:
     job = _job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
     _run(job, estimate_cluster)
+
+
+def _compare(query: Query, user: User, say: Say) -> None:
+    """Rank the plans of the query that has several."""
+    if query.comparisons.exists():
+        return
+    say(f"Comparing the plans of {query.name}")
+    with transaction.atomic():
+        row = comparison_create(query=query, user=user)
+        row.job = _job(
+            JobKind.PLANS, f"Compare plans of {query.name}", query.cluster, user, {"comparison": str(row.pk)}
+        )
+        row.save(update_fields=["job"])
+    _run(row.job, compare_plans)
 
 
 def _job(kind: JobKind, title: str, cluster: Cluster, user: User, params: Mapping[str, Any]) -> Job:
