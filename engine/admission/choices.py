@@ -10,13 +10,13 @@ from typing import Any
 from engine.admission.changes import Change, joined
 from engine.admission.effects import effects_of
 from engine.admission.evaluation import Evaluation
-from engine.admission.moves import one_move, placed_again
+from engine.admission.moves import few_moves, one_move, placed_again
 from engine.admission.nodes import least_capacity
 from engine.admission.rates import largest_share
 from engine.admission.reasons import Reason, reasons_of
 from engine.admission.scenario import Question, Scenario, node_capacity_cps, scenario_of
 from engine.admission.search import Search, Settled, passes
-from engine.admission.words import against, counted, load, percent, seconds, seconds_of, statistic_words
+from engine.admission.words import against, counted, listed, load, percent, seconds, seconds_of, statistic_words
 from engine.deployment import Deployment, Replica
 
 __all__ = ["Choice", "choices_of", "next_objective", "verdict_of"]
@@ -53,7 +53,7 @@ def choices_of(search: Search, start: Settled | None, progress: Callable[[float,
     """Every kind of choice that passes, in a fixed order. `start` is the later start that was found already."""
     kinds: tuple[tuple[str, Callable[[Search], Settled | None]], ...] = (
         ("move", lambda s: one_move(s, neighbours=False)),
-        ("move", lambda s: one_move(s, neighbours=True) if s.question.policy.may_move_neighbours else None),
+        ("move", _with_neighbours),
         ("place_again", placed_again),
         ("scale_rate", largest_share),
         ("start_at", lambda s: start),
@@ -68,6 +68,13 @@ def choices_of(search: Search, start: Settled | None, progress: Callable[[float,
         if settled:
             seen[kind] = seen.get(kind, 0) + 1
             yield _choice(search, kind, f"{kind}-{seen[kind]}", settled)
+
+
+def _with_neighbours(search: Search) -> Settled | None:
+    """A move of a running query's operator, or a few together."""
+    if not search.question.policy.may_move_neighbours:
+        return None
+    return one_move(search, neighbours=True) or few_moves(search)
 
 
 def next_objective(search: Search) -> Settled | None:
@@ -130,6 +137,8 @@ def _own(question: Question, settled: Settled) -> str:
 
 
 def _move_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
+    if len(new) > 1:
+        return _moves_words(question, settled, new)
     move = new[0]
     running = question.running
     name, deployment = move["operator"], settled.scenario.deployment
@@ -141,6 +150,19 @@ def _move_words(question: Question, settled: Settled, new: list[Change], before:
     peak = settled.evaluation.peaks[core]
     moving = f" It moves {state / 1e6:.3g}\u00a0MB of state." if state else ""
     return title, f"{core} goes to {load(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
+
+
+def _moves_words(question: Question, settled: Settled, new: list[Change]) -> tuple[str, str]:
+    """Several moves at once."""
+    deployment = settled.scenario.deployment
+    where = [f"{move['operator']} to {_core(deployment, Replica(move['node'], move['core']))}" for move in new]
+    state = sum(
+        question.running.operators[question.running.operator_index[move["operator"]]].state_bytes or 0.0
+        for move in new
+        if move["operator"] in question.running.operator_index
+    )
+    moving = f" They move {state / 1e6:.3g}\u00a0MB of state." if state else ""
+    return f"Move {listed(where)}", f"{_own(question, settled)}{moving}"
 
 
 def _core(deployment: Deployment, place: Replica) -> str:

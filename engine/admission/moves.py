@@ -1,13 +1,14 @@
 """Search: one operator elsewhere; or the candidate placed again, where it had asked for certain nodes.
 
 Operators on the bottlenecks of the late queries are tried on every other core: first by the peak excess of the cores
-they would leave and join, then the best few by Flow, then in full.
+they would leave and join, then the best few by Flow, then in full. Where no single move is enough, the placement search
+looks for a few that are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,9 +21,16 @@ from engine.admission.search import Search, Settled
 from engine.deployment import Deployment
 from engine.elements import FloatArray
 from engine.loads import loads_of
+from engine.placement.goal import Goal, goal_of
+from engine.placement.hunt import Hunt, Settings
+from engine.placement.limits import Limits
+from engine.placement.moves import changes_of
 from engine.placement.scan import loaded_peaks
 
-__all__ = ["one_move", "placed_again"]
+__all__ = ["few_moves", "one_move", "placed_again"]
+
+MOST_MOVES = 3
+_ROUNDS = 4  # of the search for a few moves; never a budget of time, so that the answer is always the same
 
 
 def one_move(search: Search, *, neighbours: bool) -> Settled | None:
@@ -33,6 +41,48 @@ def one_move(search: Search, *, neighbours: bool) -> Settled | None:
     ranked = _ranked(search, search.base, neighbours)[: 2 * search.budget]
     by_mace = [more for more in ranked if search.mace_passes(more)][: search.budget]
     return search.first_settled(more for more in by_mace if search.flow_passes(more))
+
+
+def few_moves(search: Search) -> Settled | None:
+    """Two or three moves, of running queries or of the candidate, that the placement search finds together."""
+    if search.base is None or search.after is None or search.screen is None:
+        return None
+    search.tell("Searching a few moves")
+    moves = _searched_moves(search, search.base)
+    if not 2 <= len(moves) <= MOST_MOVES or not search.mace_passes(moves) or not search.flow_passes(moves):
+        return None
+    return search.settle(moves)
+
+
+def _searched_moves(search: Search, base: Scenario) -> list[Change]:
+    """The moves that the search makes of the scenario to bring every query under what it may wait."""
+    deployment = base.deployment
+    limits = deployment.constraints
+    most = MOST_MOVES if limits.max_moves is None else min(MOST_MOVES, limits.max_moves)
+    bounded = replace(deployment, constraints=replace(limits, max_moves=most, may_split=None))
+    split = [operator.id for operator in deployment.operators if len(operator.replicas) != 1]
+    goal = _goal(search, bounded)
+    settings = Settings(budget_s=None, rounds=_ROUNDS, mace_every=search.question.mace_every)
+    around = Limits(bounded, frozenset(search.question.policy.closed_nodes), frozenset(split))
+    hunt = Hunt(bounded, around, goal, settings, lambda share, step, detail: None, lambda: False)
+    if hunt.start is None or hunt.start.measured.value <= 1.0:
+        return []
+    best = hunt.run()[0]
+    return [
+        {"kind": "move", "operator": name, "node": new[0].node, "core": new[0].core}
+        for name, (_, new) in changes_of(bounded, best.placement).items()
+    ]
+
+
+def _goal(search: Search, deployment: Deployment) -> Goal:
+    """Every query with an objective weighs by what it may wait, as the screen has it; the others not at all."""
+    goal = goal_of(deployment, "objectives")
+    weight = np.zeros(len(goal.parties))
+    for i, name in enumerate(goal.parties):
+        objective = deployment.objective_of(name)
+        if objective is not None and search.screen is not None:
+            weight[i] = 1.0 / search.screen.limit_s(name, objective.bound_s)
+    return replace(goal, weight=weight)
 
 
 def placed_again(search: Search) -> Settled | None:

@@ -12,7 +12,7 @@ from engine.admission.policy import Policy
 from engine.candidate import Candidate
 from engine.deployment import Deployment, Node, Objective, Operator, Replica, Source
 from engine.elements import FloatArray, frozen_array
-from engine.placement.greedy import place
+from engine.placement.joining import join
 from engine.variations import private_name, renamed, with_node_like
 
 __all__ = ["Question", "Scenario", "largest_node", "party_of", "scenario_of"]
@@ -98,7 +98,7 @@ def scenario_of(question: Question, changes: Sequence[Change] = ()) -> Scenario:
     )
     moves = {c["operator"]: (Replica(c["node"], c["core"]),) for c in changes if c["kind"] == "move"}
     whole = whole.with_placement(moves) if moves else whole
-    placed = place(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
+    placed = join(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
     whole = whole.with_placement(placed) if placed else whole
     touched = {candidate.query} | {party_of(op) for op in deployment.operators if op.id in moves}
     altered = {name: node for name, node in altered.items() if name not in moves}

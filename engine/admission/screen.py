@@ -1,13 +1,14 @@
 """Cheap answers to "would this scenario pass?", for searches: by Mace, and by Flow at Mace's width.
 
 Both are calibrated on the scenario the search starts from, where the full estimate with its interval is known: what the
-screen says of a query is scaled to the upper end it had there. A search trusts neither; it confirms in full.
+screen says of a query is scaled to the upper end it had there. A search trusts neither; it confirms in full, and what
+fails in full is one more point to scale by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,13 +29,25 @@ __all__ = ["Screen", "servers_of_query"]
 class _Scale:
     """From a screen's value to the upper end of the full estimate, through the points where both are known.
 
-    `known` holds (screened, upper) for the scenario the search starts from, and for what runs now.
+    `known` holds (screened, upper) for the scenario the search starts from, and for what runs now; `learned` those of
+    scenarios that failed in full.
     """
 
     known: tuple[tuple[float, float], ...]
     width_s: float
+    learned: tuple[tuple[float, float], ...] = ()
 
     def upper(self, value_s: float) -> float:
+        """The upper end expected: as known, or in proportion to the nearest of what was learned if that is nearer."""
+        if self.learned:
+            nearest = min(self.learned, key=lambda point: abs(point[0] - value_s))
+            distance = abs(nearest[0] - value_s)
+            if distance <= min(abs(screened - value_s) for screened, _ in self.known):
+                expected = self._by_known(nearest[0])
+                return self._by_known(value_s) * nearest[1] / expected if expected > 0.0 else nearest[1]
+        return self._by_known(value_s)
+
+    def _by_known(self, value_s: float) -> float:
         (screened_s, upper_s), *others = self.known
         if others:
             was_s, was_upper_s = others[0]
@@ -64,6 +77,7 @@ class Screen:
         self._flow_scale = self._scales(
             self._flow_values(base.deployment, base.touched), self._flow_values(question.running, neighbours)
         )
+        self._screened: dict[tuple[str, ...], dict[str, float]] = {}
 
     def mace_s(self, scenario: Scenario) -> float:
         """Largest predicted upper end over what is allowed, over all queries and servers; up to 1 it would pass."""
@@ -77,8 +91,24 @@ class Screen:
     def flow_s(self, scenario: Scenario) -> float:
         """As `mace_s`, by Flow at Mace's width."""
         overload = self._overload(mace(scenario.deployment.coarsened(self._every)))
-        values = self._flow_values(scenario.deployment, scenario.touched)
-        return max(self._overshoot(scenario, values, self._flow_scale), overload)
+        return max(self._overshoot(scenario, self._values_of(scenario), self._flow_scale), overload)
+
+    def learn(self, scenario: Scenario, failed: Evaluation) -> None:
+        """Remember what the full estimate of a scenario was, for what is screened by Flow from now on."""
+        for query, value in self._values_of(scenario).items():
+            scale, now = self._flow_scale.get(query), failed.outcomes[query]
+            if scale is not None:
+                # A scenario that failed by its estimate alone has no interval: it is as wide as where it is known.
+                base = self._after.outcomes[query]
+                wider = self._upper_s(base) / base.estimate_s if now.high_s is None and base.estimate_s > 0.0 else 1.0
+                self._flow_scale[query] = replace(scale, learned=(*scale.learned, (value, self._upper_s(now) * wider)))
+
+    def _values_of(self, scenario: Scenario) -> dict[str, float]:
+        """Flow's values of a scenario, which are asked for again when it fails in full."""
+        key = tuple(repr(sorted(change.items())) for change in scenario.changes)
+        if key not in self._screened:
+            self._screened[key] = self._flow_values(scenario.deployment, scenario.touched)
+        return self._screened[key]
 
     def limit_s(self, query: str, bound_s: float) -> float:
         """What the upper end of `query` may be: its bound, or what it has already and is not to be blamed for."""

@@ -81,14 +81,27 @@ class Search:
 
         evaluation = self.evaluator.full(scenario, lambda found: passes(reasons_for(found)))
         reasons = reasons_for(evaluation)
-        return Settled(scenario, evaluation, reasons) if passes(reasons) else None
+        if passes(reasons):
+            return Settled(scenario, evaluation, reasons)
+        if self.screen is not None:
+            self.screen.learn(scenario, evaluation)
+        return None
 
     def first_settled(self, candidates: Iterable[Sequence[Change]]) -> Settled | None:
-        """The first that passes in full, within the budget."""
-        for _, more in zip(range(self.budget), candidates, strict=False):
+        """The first that passes in full, within the budget.
+
+        Once one has failed, the screen knows better: the next must pass it again.
+        """
+        spent = 0
+        for more in candidates:
+            if spent == self.budget:
+                return None
+            if spent and not self.flow_passes(more):
+                continue
             settled = self.settle(more)
             if settled:
                 return settled
+            spent += 1
         return None
 
 

@@ -1,8 +1,8 @@
 """Places for operators that join what runs: vector-greedy, then searched on, always with the same answer.
 
 What runs stays where it is. The goal is the largest cost of a server that a joining operator uses, delays of the links
-between them included: its Mace times the weight of the tightest objective on it, of those who join and those who run
-there. Servers that nobody joins do not count: their queries wait as before.
+between them included: its Mace over the tightest bound on it, where those who join count as much as the tightest that
+runs anywhere. Servers that nobody joins do not count: their queries wait as before.
 """
 
 from __future__ import annotations
@@ -189,13 +189,16 @@ class _Table:
         return np.array(sorted(range(len(members)), key=lambda item: rank[members[item]]), dtype=np.int64)
 
     def _weights(self, members: list[int]) -> tuple[FloatArray, IntArray]:
-        """Weight of every party, and the party of every item: queries that join, and all others with weight 0."""
+        """Weight of every party, and the party of every item: queries that join, and all others with weight 0.
+
+        Who joins weighs as much as the tightest that runs, whatever its own bound: another bound can be offered to it
+        without another placement.
+        """
         operators, joins = self.deployment.operators, {self.deployment.operators[i].query for i in self.found.missing}
         parties = {query: k for k, query in enumerate(dict.fromkeys(operators[i].query for i in self.found.missing))}
-        loosest = min((1.0 / objective.bound_s for objective in self.deployment.objectives), default=1.0)
-        weight = np.zeros(len(parties) + 1)
-        for query, k in parties.items():
-            weight[k] = self._tightness(query) or loosest
+        bounds = [objective.bound_s for objective in self.deployment.objectives if objective.query not in parties]
+        weight = np.full(len(parties) + 1, 1.0 / min(bounds, default=1.0))
+        weight[-1] = 0.0
         party = [parties[operators[j].query] if operators[j].query in joins else len(parties) for j in members]
         return weight, np.array(party, dtype=np.int64)
 
