@@ -15,7 +15,9 @@ BENCHMARKS = {
     "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),
+    "placement": ("benchmarks.placement",),
     "plans": ("benchmarks.plans",),
+    "what-if": ("benchmarks.what_if",),
 }
 
 

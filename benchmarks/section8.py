@@ -39,11 +39,11 @@ class System:
     seed: int
 
 
-def build(queries: int, nodes: int, seed: int) -> System:
+def build(queries: int, nodes: int, seed: int, horizon_s: float = HORIZON_S) -> System:
     """A system of `queries` queries, placed at random on equal nodes of which the busiest is loaded at 0.75."""
     rng = np.random.default_rng([seed, queries, nodes])
-    times_s = {f"s{q}": _times(int(rng.integers(2**31)), EVENTS / queries) for q in range(queries)}
-    slices = round(HORIZON_S / SLICE_S)
+    times_s = {f"s{q}": _times(int(rng.integers(2**31)), EVENTS / queries, horizon_s) for q in range(queries)}
+    slices = round(horizon_s / SLICE_S)
     arrivals = {name: np.bincount((t / SLICE_S).astype(int), minlength=slices) for name, t in times_s.items()}
     operators = [operator for q in range(queries) for operator in _query(rng, q, nodes)]
     document: dict[str, Any] = {
@@ -52,7 +52,7 @@ def build(queries: int, nodes: int, seed: int) -> System:
         "nodes": [{"id": f"n{i}", "capacity_cps": 1.0} for i in range(nodes)],
         "operators": operators,
     }
-    busiest = mace(Deployment.parse(document)).load.sum(axis=1).max() / HORIZON_S
+    busiest = mace(Deployment.parse(document)).load.sum(axis=1).max() / horizon_s
     for node in document["nodes"]:
         node["capacity_cps"] = float(busiest / LOAD)
     return System(Deployment.parse(document), times_s, seed)
@@ -87,11 +87,11 @@ def _from_sample(entry: Input, row: NDArray[np.float64]) -> Input:
     return replace(entry, selectivity=outputs / seen, cycles_per_event=cycles / seen, batches=batches)
 
 
-def _times(seed: int, events: float) -> NDArray[np.float64]:
+def _times(seed: int, events: float, horizon_s: float) -> NDArray[np.float64]:
     """An On-Off pattern scaled to about `events` events: a few random periods are far from their long-run mean."""
-    drawn = len(on_off_times(mean_rate_eps=events / HORIZON_S, horizon_s=HORIZON_S, seed=seed))
-    rate_eps = events / HORIZON_S * events / max(1, drawn)
-    return on_off_times(mean_rate_eps=rate_eps, horizon_s=HORIZON_S, seed=seed)
+    drawn = len(on_off_times(mean_rate_eps=events / horizon_s, horizon_s=horizon_s, seed=seed))
+    rate_eps = events / horizon_s * events / max(1, drawn)
+    return on_off_times(mean_rate_eps=rate_eps, horizon_s=horizon_s, seed=seed)
 
 
 def _query(rng: np.random.Generator, q: int, nodes: int) -> list[dict[str, Any]]:

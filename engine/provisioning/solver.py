@@ -10,13 +10,17 @@ import numpy as np
 
 from engine.elements import FloatArray, IntArray
 from engine.errors import InfeasibleError
+from engine.placement.arrays import best_of, fixed_of, state_of
 from engine.placement.search import search
+from engine.placement.walk import KICKS, advance, keep
 from engine.provisioning.board import Board
 from engine.provisioning.judge import Judge
 from engine.provisioning.kernels import loads_on_cores, lose_each
 from engine.provisioning.nodes import cost_per_hour
 
 __all__ = ["Lost", "PoolSize", "Solver", "losses"]
+
+_WORK = 2**40  # steps of a scan a walk may take: it ends by its rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +153,23 @@ class Solver:
 
     def _searched(self, size: int, best: PoolSize) -> list[PoolSize]:
         """What the placement search makes of the best so far; it may fit what one item after the other does not."""
-        problem = self.board.problem(size, best.assignment if best.stuck is None else None)
+        if best.stuck is None:
+            return [self._judged(size, self._climbed(size, best.assignment))]
         try:
-            found = search(problem, rounds=max(1, self.rounds), seed=self.seed, finalists=1)
+            found = search(self.board.problem(size), rounds=max(1, self.rounds), seed=self.seed, finalists=1)
         except InfeasibleError:
             return []
         return [self._judged(size, found.assignment)]
+
+    def _climbed(self, size: int, start: IntArray) -> IntArray:
+        """The walk of the search from a placement: `search` itself would first look for a start and a bound."""
+        problem = self.board.problem(size)
+        fixed = fixed_of(problem)
+        state = state_of(problem, fixed, start)
+        best = best_of(state, self.seed, 1, climbing=True)
+        keep(fixed, state, best)
+        advance(fixed, state, best, KICKS, self.rounds, 0.0, _WORK)
+        return np.array(best.core)
 
     def _judged(self, size: int, start: IntArray) -> PoolSize:
         board, judge = self.board, self.judge
