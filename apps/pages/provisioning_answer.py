@@ -140,7 +140,7 @@ class Answer:
     @property
     def _kept(self) -> str:
         bound = self.sweep.bound_s
-        verb = "keeps" if self.chosen.nodes == 1 else "keep"
+        verb = "can keep" if self.chosen.is_now else "keeps" if self.chosen.nodes == 1 else "keep"
         target = (
             f"every worst case within the {seconds(bound)} objective" if bound else "every query within its objective"
         )

@@ -66,7 +66,7 @@ class Question:
     def answered_by(self, bench: SharedBench, sizes: Sequence[int] | None = None) -> Sweep:
         """The answer of a bench that is ready."""
         wanted = sizes or sizes_of(self.deployment, self.inputs)
-        found = bench.sweep(self.inputs.factors(self.deployment), wanted, self.like, lose_one=True)
+        found = bench.sweep(self.inputs.factors(self.deployment), wanted, self.like)
         return self.read(found)
 
     def read(self, sizes: Sequence[Mapping[str, Any]]) -> Sweep:
