@@ -13,13 +13,14 @@ from apps.jobs.models import Job
 from apps.jobs.running import Outcome, Reporter
 from apps.queries.models import ArrivalSeries
 from apps.queries.snapshots import cluster_snapshot
+from apps.queries.times import zone_of
 from engine.errors import Fault, InfeasibleError
 from engine.forecasting.outlook import History, outlook
 
 __all__ = ["forecast_cluster"]
 
 _SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
-_EXTRA_NODES = (-2, -1, 0, 1, 2, 3, 4)
+_EXTRA_NODES = (-2, -1, 0, 1, 2, 3)
 _DAY_S = 86_400
 
 
@@ -44,6 +45,7 @@ def forecast_cluster(report: Reporter) -> Outcome:
         extra_nodes=_EXTRA_NODES,
         closed=snapshot.closed_nodes,
         seed=seed,
+        zone=zone_of(cluster.time_zone),
         progress=report,
     )
     duration_s = time.perf_counter() - started

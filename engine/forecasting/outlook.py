@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import tzinfo
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from engine.deployment import Deployment
 from engine.elements import FloatArray
 from engine.errors import EngineError
 from engine.estimation import estimate
+from engine.forecasting.clock import wall_clock
 from engine.forecasting.forecast import LEVEL, Forecast, forecast
 from engine.forecasting.history import DAY_S
 from engine.forecasting.pools import PoolOutcome, pool_outcomes
@@ -46,6 +48,7 @@ class Outlook:
     starts_s: float
     bucket_s: float
     horizon: int
+    nodes: int
     sources: dict[str, Forecast]
     offsets: dict[str, int]
     refused: dict[str, str]
@@ -61,6 +64,7 @@ class Outlook:
             "starts_s": self.starts_s,
             "bucket_s": self.bucket_s,
             "horizon": self.horizon,
+            "nodes": self.nodes,
             "level": LEVEL,
             "sources": {name: one.facts for name, one in self.sources.items()},
             "refused": self.refused,
@@ -115,6 +119,7 @@ def outlook(
     closed: Sequence[str] = (),
     paths: int = PATHS,
     seed: int = 0,
+    zone: tzinfo | None = None,
     progress: Progress | None = None,
 ) -> Outlook:
     """Forecast a cluster.
@@ -132,10 +137,12 @@ def outlook(
         Pool sizes to judge, as differences to the present one.
     paths : int
         Futures by which probabilities are judged; fewer where the deployment is large.
+    zone : tzinfo, optional
+        Days and weeks follow its wall clock, through changes of the clock too.
     """
     tell = progress or (lambda share, step: None)
     starts_s = max((h.starts_s + len(h.counts) * bucket_s for h in histories.values()), default=0.0)
-    found, offsets, refused = _forecasts(histories, starts_s, bucket_s, horizon, paths, seed, tell)
+    found, offsets, refused = _forecasts(histories, starts_s, bucket_s, horizon, paths, seed, tell, zone)
     empty: tuple[Any, ...] = (None, {}, None, (), ())
     answers = empty
     if deployment is not None and found and deployment.objectives:
@@ -161,6 +168,7 @@ def _forecasts(
     paths: int,
     seed: int,
     tell: Progress,
+    zone: tzinfo | None,
 ) -> tuple[dict[str, Forecast], dict[str, int], dict[str, str]]:
     found: dict[str, Forecast] = {}
     offsets: dict[str, int] = {}
@@ -173,12 +181,23 @@ def _forecasts(
             refused[name] = f"its history ends {behind_s / DAY_S:.0f} days before the newest; it stays at its stretch"
             continue
         try:
-            counts = history.counts[-_MOST:]
-            found[name] = forecast(counts, bucket_s=bucket_s, horizon=horizon + late, paths=paths, seed=seed)
+            found[name] = _on_the_clock(history, bucket_s, horizon + late, zone, paths, seed)
             offsets[name] = late
         except EngineError as error:
             refused[name] = error.message
     return found, offsets, refused
+
+
+def _on_the_clock(
+    history: History, bucket_s: float, ahead: int, zone: tzinfo | None, paths: int, seed: int
+) -> Forecast:
+    """Forecast by the wall clock of `zone`, told for the buckets as they will pass."""
+    counts = history.counts[-_MOST:]
+    start_s = history.starts_s + (len(history.counts) - len(counts)) * bucket_s
+    local, places = wall_clock(counts, start_s, bucket_s, ahead, zone)
+    found = forecast(local, bucket_s=bucket_s, horizon=int(places.max()) + 1, paths=paths, seed=seed)
+    curves = {name: getattr(found, name)[places] for name in ("mean", "low", "high")}
+    return replace(found, **curves, paths=found.paths[:, places])
 
 
 def _judged(
