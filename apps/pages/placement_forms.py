@@ -18,12 +18,8 @@ from apps.queries.models import Operator
 
 __all__ = ["RULES", "ApplyForm", "Rule", "SearchForm"]
 
-#: What may be said of an operator, and of what kind the other side is.
-RULES = {
-    "pin": ("stays on", "node"),
-    "forbid": ("must not be on", "node"),
-    "apart": ("not with", "operator"),
-}
+#: What may be said of an operator and a node, or another operator.
+RULES = {"pin": "stays on", "forbid": "must not be on", "apart": "not with"}
 
 
 class Rule:
@@ -75,8 +71,8 @@ class SearchForm(forms.Form):
         data = super().clean() or {}
         for rule in _rules(self.data):
             if not rule.operator or not rule.other:
-                missing = "an operator" if not rule.operator else f"a {RULES[rule.kind][1]}"
-                said = f"{rule.operator or '…'} {RULES[rule.kind][0]} {rule.other or '…'}"
+                missing = "an operator" if not rule.operator or rule.kind == "apart" else "a node"
+                said = f"{rule.operator or '…'} {RULES[rule.kind]} {rule.other or '…'}"
                 self.add_error(None, f"Rule “{said}”: enter {missing}, or empty the line.")
         return data
 

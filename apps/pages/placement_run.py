@@ -31,10 +31,12 @@ from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, sec
 from apps.ui.tables import Table
 from apps.ui.times import time_tag
 
-__all__ = ["LivePart", "OneRunPage", "RunDetail", "RunPage"]
+__all__ = ["LivePart", "OneRunPage", "RunDetail", "RunPage", "StandingPart"]
 
 _PARTS = {"": "Proposal", "queries": "Queries", "nodes": "Nodes", "moves": "Moves"}
 _SHORT = {"queries": 12, "nodes": 8, "moves": 15}
+_LARGE = 1000  # operators
+_NAMED = 5
 _LONG = {"queries": 50, "nodes": 20, "moves": 100}
 
 
@@ -52,7 +54,7 @@ class OneRunPage(ClusterPage):
 
     def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
         """The run's page; with `refusal`, why what was just asked could not be done."""
-        detail = RunDetail(self.request, run, self.request.user)
+        detail = RunDetail(self.request, run, self.request.user, compares=refusal is not None)
         notice = refusal.message if refusal and not detail.standing.is_stale else ""
         context = {"one": detail, "run": run, "notice": notice, "apply_form": form or ApplyForm()}
         return self.page(context, refusal.status if refusal else 200)
@@ -81,11 +83,22 @@ class LivePart(OneRunPage):
         return self.page({"one": RunDetail(request, run, request.user), "run": run})
 
 
+class StandingPart(OneRunPage):
+    """What has moved since: fetched by itself where finding it out takes long."""
+
+    template_name = "pages/placement/notices.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        run = self.found(pk)
+        return self.page({"one": RunDetail(request, run, request.user, compares=True), "run": run})
+
+
 class RunDetail:
     """What the page shows; every property is computed when the template asks for it."""
 
-    def __init__(self, request: HttpRequest, run: PlacementRun, user: User) -> None:
+    def __init__(self, request: HttpRequest, run: PlacementRun, user: User, *, compares: bool = False) -> None:
         self.request, self.run, self.user = request, run, user
+        self.compares = compares or not self.is_large
         self.slug = run.cluster.slug
         wanted = request.GET.get("show", "")
         self.show = wanted if wanted in _PARTS else ""
@@ -116,9 +129,14 @@ class RunDetail:
     def can_search_again(self) -> bool:
         return self.can_operate and self.run.state in ENDED
 
+    @property
+    def is_large(self) -> bool:
+        """Whether a snapshot takes so long that the page does not wait for what has moved since."""
+        return self.run.facts.get("operators", 0) > _LARGE
+
     @cached_property
     def standing(self) -> Standing:
-        return placement_standing(self.run)
+        return placement_standing(self.run, compare=self.compares)
 
     @property
     def crumb(self) -> str:
@@ -223,6 +241,21 @@ class RunDetail:
     def messages(self) -> list[str]:
         """What the engine adds; that nothing moves is said already."""
         return [text for text in self.proposal.get("messages", []) if not text.startswith("No better placement")]
+
+    @property
+    def newly_breached(self) -> str:
+        """What holds or is at risk now and would miss its objective afterwards; empty if nothing would."""
+        worse = [
+            query["query"]
+            for query in self.proposal["queries"]
+            if query["after_state"] == "breached" and query["before_state"] != "breached"
+        ]
+        if not worse:
+            return ""
+        more = f" and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
+        would = "would miss its objective" if len(worse) == 1 else "would miss their objectives"
+        hint = "" if self._is_share else " Search by objectives to weigh each query's own bound."
+        return f"{', '.join(worse[:_NAMED])}{more} {would} after these moves.{hint}"
 
     @property
     def stats(self) -> list[Stat]:

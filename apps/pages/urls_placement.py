@@ -16,6 +16,7 @@ urlpatterns = [
     path(f"{_PAGE}pick/", placement.PickPart.as_view(), name="placement-pick"),
     path(_RUN, placement_run.RunPage.as_view(), name="placement-run"),
     path(f"{_RUN}live/", placement_run.LivePart.as_view(), name="placement-live"),
+    path(f"{_RUN}standing/", placement_run.StandingPart.as_view(), name="placement-standing"),
     path(f"{_RUN}stop/", placement_actions.Stop.as_view(), name="placement-stop"),
     path(f"{_RUN}apply/", placement_actions.Apply.as_view(), name="placement-apply"),
     path(f"{_RUN}abort/", placement_actions.Abort.as_view(), name="placement-abort"),

@@ -28,7 +28,7 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     kept += ("flow_after_s", "bound_s", "bound_kind", "gap", "stopped", "elapsed_s", "rounds")
     facts = {name: answer.get(name) for name in kept}
     facts["moves"] = len(answer["moves"])
-    facts["queries"] = len(answer["queries"])
+    facts["queries"], facts["operators"] = len(answer["queries"]), len(answer["placement"])
     facts["duration_s"] = sum(move["duration_s"] or 0.0 for move in answer["moves"])
     for moment in ("before", "after"):
         states = [query[f"{moment}_state"] for query in answer["queries"]]

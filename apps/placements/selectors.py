@@ -41,15 +41,15 @@ def placement_busy(cluster: Cluster) -> PlacementRun | None:
     return placements_visible().filter(cluster=cluster, state__in=BUSY).first()
 
 
-def placement_standing(run: PlacementRun) -> Standing:
-    """Compare a run with the cluster as it is now."""
+def placement_standing(run: PlacementRun, *, compare: bool = True) -> Standing:
+    """Compare a run with the cluster as it is now; without `compare` as if nothing had moved, which is quicker."""
     is_proposal, is_undoable = run.state == RunState.PROPOSED, False
     if run.state in UNDOABLE:
         is_undoable = run.moves.filter(state=MoveState.DONE).exists()
     if not is_proposal and not is_undoable:
         return Standing((), False, False, f"The run is {run.get_state_display().lower()}.")
     digest, parts = (run.snapshot, run.snapshot_parts) if is_proposal else (run.expected, run.expected_parts)
-    changes = changes_since(digest, parts, cluster_snapshot(run.cluster))
+    changes = changes_since(digest, parts, cluster_snapshot(run.cluster)) if compare else []
     other = placement_busy(run.cluster)
     why_not = _why_not(run, changes, other)
     free = not why_not

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -22,6 +21,7 @@ from apps.placements.batches import batches_of, pause_of
 from apps.placements.choices import MoveState, RunState
 from apps.placements.models import PlacementMove, PlacementRun
 from apps.placements.selectors import placement_standing
+from apps.placements.services import placement_request
 from tests.apps import little
 from tests.apps.placements.conftest import places
 
@@ -74,7 +74,7 @@ def test_a_moved_cluster_refuses_the_proposal_and_the_undo(cluster: Cluster, pro
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=1000.0)
     placement_apply(run=run, user=None)
     little.run_jobs()
-    with pytest.raises(Stale, match="query .*placement changed"):
+    with pytest.raises(Stale, match=r"query .*placement changed"):
         placement_apply(run=other, user=None)
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
     with pytest.raises(Stale, match="this run left it"):
@@ -158,7 +158,8 @@ def test_aborted_before_a_worker_had_it(cluster: Cluster, proposed: Proposed) ->
 def test_a_split_writes_replicas_with_their_shares(cluster: Cluster) -> None:
     query = little.start_query(cluster, "heavy", 1.6, "c", bound_s=5.0)
     query.running_version.operators.update(stateless=True)
-    run, _ = little_search(cluster, constraints={"may_split": ["heavy/work"]})
+    run, _ = placement_request(cluster=cluster, user=None, budget_s=1.0, constraints={"may_split": ["heavy/work"]})
+    little.run_jobs()
     move = run.moves.get(operator="heavy/work")
     assert move.kind == "split"
     placement_apply(run=run, user=None, pace=0.0)
@@ -184,11 +185,3 @@ def test_moves_that_touch_a_node_wait_on_each_other() -> None:
     assert pause_of(moves[:2], pace=2.0, batches=3) == 10.0
     assert pause_of(moves[:2], pace=10.0, batches=3) == 30.0
     assert pause_of(moves[:2], pace=1.0, batches=300) == 1.0
-
-
-def little_search(cluster: Cluster, **asked: Any) -> tuple[PlacementRun, Any]:
-    from apps.placements.services import placement_request
-
-    run, job = placement_request(cluster=cluster, user=None, budget_s=1.0, **asked)
-    little.run_jobs()
-    return fresh(run), job

@@ -80,8 +80,8 @@ def test_every_fault_is_named_at_once(cluster: Cluster) -> None:
         )
     paths = {fault.path for fault in refused.value.faults}
     assert {"algorithm", "budget_s", "seed", "constraints.speed"} <= paths
+    pins = {"first/work": "zz", "second/work": "c", f"{query.name}/work": "a"}
     with pytest.raises(Malformed) as refused:
-        pins = {"first/work": "zz", "second/work": "c", f"{query.name}/work": "a"}
         placement_request(cluster=cluster, user=None, constraints={"pin": pins, "max_moves": 1})
     said = {fault.path: fault.message for fault in refused.value.faults}
     assert set(said) == {"constraints.pin.first/work", "constraints.pin.second/work", "constraints.pin.idle/work"}
@@ -113,7 +113,7 @@ def test_constraints_that_leave_nothing_fail_with_every_reason(cluster: Cluster)
 
 
 def test_stopping_keeps_the_best_so_far(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, job = placement_request(cluster=cluster, user=None, budget_s=60.0, algorithm="random")
+    run, job = placement_request(cluster=cluster, user=None, budget_s=60.0, algorithm="mace-hc")
     looked: list[dict[str, Any]] = []
 
     def look(*, run: PlacementRun, best: dict[str, Any]) -> bool:
@@ -148,7 +148,7 @@ def test_cancelling_keeps_nothing(cluster: Cluster) -> None:
 
 
 def test_a_lost_worker_s_search_is_done_again_and_counts_once(cluster: Cluster) -> None:
-    run, job = placement_request(cluster=cluster, user=None, budget_s=0.3)
+    _, job = placement_request(cluster=cluster, user=None, budget_s=0.3)
     lost = job_start(job.pk)
     assert lost is not None
     outcome = work.search_placement(Reporter(lost))  # and then it dies before it stores
