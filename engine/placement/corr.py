@@ -2,7 +2,7 @@
 
 Source of the idea: Y. Xing, S. Zdonik, J. Hwang, "Dynamic load distribution in the Borealis stream processor" (ICDE
 2005): balance the average load, keep the variance of each node's load small, and make the loads of different nodes
-correlate. All three are one aim here: every core's load series close to its share of the total series, in least squares.
+correlate. All three are one aim here: the load series of every core close to its share of the total, in least squares.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from engine.placement.problem import Problem, faults_of, value_of
 __all__ = ["first_placements"]
 
 # Series are judged in at most this many blocks.
-BLOCKS = 48
+BLOCKS = 24
 
 
 def first_placements(problem: Problem) -> list[IntArray]:
@@ -87,31 +87,54 @@ def _fill(
     for item in range(len(core)):
         if core[item] >= 0:
             heaviest[core[item]] = max(heaviest[core[item]], weight[item])
+    by_block = np.ascontiguousarray(residual.T)
+    overlap = np.empty(cores)
+    reached = np.zeros(cores)
+    for c in range(cores):
+        reached[c] = _highest(residual[c], np.zeros(blocks), np.inf)
     for item in order:
-        best, best_cost, best_overlap = -1, np.inf, np.inf
         add = load[item]
-        for c in range(cores):
+        overlap[:] = 0.0
+        for p in range(blocks):
+            row = by_block[p]
+            for c in range(cores):
+                overlap[c] += row[c] * add[p]
+        best, best_cost, best_overlap = -1, np.inf, np.inf
+        likely = (reached / rate).argmin()
+        for n in range(-1, cores):
+            c = likely if n < 0 else n
+            scale = max(heaviest[c], weight[item], 1e-300) / rate[c]
+            # An item more never makes a core cheaper; and nothing costs less than nothing: then the overlap decides.
+            if reached[c] * scale > best_cost or (best_cost == 0.0 and overlap[c] / rate[c] >= best_overlap):
+                continue
             free = allowed[item, c]
             for g in range(group_start[item], group_start[item + 1]):
                 free = free and held[groups[g], node[c]] == 0
             if not free:
                 continue
-            row = residual[c]
-            scale = max(heaviest[c], weight[item]) / rate[c]
-            excess, highest, overlap = 0.0, 0.0, 0.0
-            for p in range(blocks):
-                excess = max(0.0, excess + row[p] + add[p])
-                highest = max(highest, excess)
-                overlap += row[p] * add[p]
-            cost = highest * scale
-            if best < 0 or cost < best_cost or (cost == best_cost and overlap / rate[c] < best_overlap):
-                best, best_cost, best_overlap = c, cost, overlap / rate[c]
+            cost = _highest(residual[c], add, best_cost / scale) * scale
+            if best < 0 or cost < best_cost or (cost == best_cost and overlap[c] / rate[c] < best_overlap):
+                best, best_cost, best_overlap = c, cost, overlap[c] / rate[c]
         if best < 0:
             return False
         core[item] = best
         heaviest[best] = max(heaviest[best], weight[item])
         for p in range(blocks):
             residual[best, p] += add[p]
+            by_block[p, best] += add[p]
+        reached[best] = _highest(residual[best], np.zeros(blocks), np.inf)
         for g in range(group_start[item], group_start[item + 1]):
             held[groups[g], node[best]] += 1
     return True
+
+
+@compiled
+def _highest(row: FloatArray, add: FloatArray, above: float) -> float:
+    """Largest excess of a row with a load more; given up once it is above a limit."""
+    excess, highest = 0.0, 0.0
+    for p in range(len(row)):
+        excess = max(0.0, excess + row[p] + add[p])
+        highest = max(highest, excess)
+        if highest > above:
+            break
+    return highest
