@@ -15,6 +15,7 @@ from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.findings import Findings, headroom_of
+from apps.plans.selectors import plans_recommended
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
 from apps.ui.numbers import ratio, seconds
@@ -44,6 +45,7 @@ def hands_needed(findings: Findings) -> list[Hand]:
         *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
         *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
         *_waiting(cluster),
+        *_plans(cluster),
         *_alarm(findings),
         *_unestimated(findings),
         *_assumed(cluster),
@@ -85,6 +87,18 @@ def _waiting(cluster: Cluster) -> list[Hand]:
     title = "1 request waits for review" if len(waiting) == 1 else f"{len(waiting)} requests wait for review"
     url = url_of("pages:admission", cluster.slug, first.pk)
     return [Hand("review", "review", title, f"{first.version}, {ago(first.created_at)}.", url, "Open request")]
+
+
+def _plans(cluster: Cluster) -> list[Hand]:
+    """Queries for which a faster plan is known that nobody has taken over."""
+    rows = plans_recommended(cluster)
+    if not rows:
+        return []
+    names = ", ".join(row.query.name for row in rows[:3])
+    title = f"{rows[0].query.name} has a faster plan" if len(rows) == 1 else f"{len(rows)} queries have faster plans"
+    text = "A comparison of its plans is sure of it." if len(rows) == 1 else f"Comparisons are sure of it: {names}."
+    url = url_of("pages:query-plans", cluster.slug, rows[0].query.name)
+    return [Hand("tune", "ok", title, text, url, "Open plans")]
 
 
 def _alarm(findings: Findings) -> list[Hand]:

@@ -60,7 +60,9 @@ def plan_graph(plan: Mapping[str, Any], query: str, other: Mapping[str, Any] | N
     """The plan from left to right; what differs from the other plan stands out."""
     changed, prefix = changed_operators(plan, other), f"{query}/"
     names = {op["id"] for op in plan["operators"]}
-    sources = dict.fromkeys(e["from"] for op in plan["operators"] for e in op["inputs"] if e["from"] not in names)
+    # an operator of kind source stands for what it reads
+    readers = [op for op in plan["operators"] if op.get("kind") != "source"]
+    sources = dict.fromkeys(e["from"] for op in readers for e in op["inputs"] if e["from"] not in names)
     # an operator's name has no NUL, so a source of the same name stays another block
     keys = {name: f"source\0{name}" for name in sources}
     nodes = [DagNode(keys[name], name.partition("@")[0], detail="source") for name in sources]
@@ -78,6 +80,7 @@ def plan_graph(plan: Mapping[str, Any], query: str, other: Mapping[str, Any] | N
         DagEdge(keys.get(entry["from"], entry["from"]), op["id"], on_path=op["id"] in changed)
         for op in plan["operators"]
         for entry in op["inputs"]
+        if entry["from"] in names or entry["from"] in keys
     ]
     told = ", ".join(sorted(name.removeprefix(prefix) for name in changed))
     return dag_picture(nodes, edges, f"{label}. Differs in {told}." if told else label)

@@ -101,7 +101,7 @@ class PlansView:
         where = f"alone on one node of {cps(capacity)}" if capacity else "beside everything that runs"
         if not capacity and self.result["setting"].get("places") == "free":
             where += ", every operator placed anew"
-        return f"{what} latency by Flow, {where}; 90% intervals".replace("\N{NO-BREAK SPACE}", " ").capitalize()
+        return _sentence(f"{what} latency by Flow, {where}; 90% intervals".replace("\N{NO-BREAK SPACE}", " "))
 
     @cached_property
     def most_s(self) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pytest
 from django.utils import timezone
 
@@ -21,27 +20,9 @@ from apps.plans.services import comparison_request, plan_adopt
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start, query_version_create, statistics_update
 from tests.apps.little import little_cluster, run_jobs
+from tests.apps.plans.stories import batches, entry, plan
 
 pytestmark = pytest.mark.django_db
-
-
-def batches(selectivity: float, cycles: float, seed: int, spread: float = 0.01) -> list[dict[str, float]]:
-    draw = np.random.default_rng(seed).normal(1.0, spread, (8, 2)).tolist()
-    return [{"events": 500, "outputs": 500 * selectivity * a, "cycles": 500 * cycles * b} for a, b in draw]
-
-
-def entry(source: str, selectivity: float, cycles: float, seed: int = 0) -> dict[str, Any]:
-    known = {"from": source, "selectivity": selectivity, "cycles_per_event": cycles}
-    return known | ({"batches": batches(selectivity, cycles, seed)} if seed else {})
-
-
-def plan(**changes: Any) -> dict[str, Any]:
-    """A dear map before a filter that does not need it; 100 events/s load a node of 1,000 cycles/s to 1.2."""
-    measured = {"kind": "measured", "events": 4000}
-    parse = {"id": "parse", "kind": "map", "stateless": True, "reads": ["a"], "writes": ["b"], "evidence": measured}
-    hot = {"id": "hot", "kind": "filter", "stateless": True, "reads": ["a"], "writes": [], "evidence": measured}
-    parse |= {"inputs": [entry("clicks", 1.0, 10.0, 1)]} | changes
-    return {"operators": [parse, hot | {"inputs": [entry("parse", 0.2, 2.0, 2)]}]}
 
 
 @pytest.fixture
