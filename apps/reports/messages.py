@@ -12,35 +12,21 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 from django.template.loader import render_to_string
-from django.utils.text import slugify
 
 from apps.reports.choices import FORMATS
+from apps.reports.files import file_name, file_of
 from apps.reports.links import api_links, page_url
-from apps.reports.models import Delivery, Report
+from apps.reports.models import Delivery
 from apps.reports.outline.build import title_lines
 from apps.reports.sending import Gone, Undelivered, post
 from apps.reports.signing import webhook_secret
-from apps.reports.writing import report_facts, report_html
+from apps.reports.writing import report_facts
 
-__all__ = ["NO_SERVER", "file_name", "file_of", "send_email", "send_webhook", "signature"]
+__all__ = ["NO_SERVER", "send_email", "send_webhook", "signature"]
 
 NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL, then send it again."
 _TIMEOUT_S = 20
 _LARGEST_FILE = 15_000_000  # many servers refuse more; the link still leads to it
-
-
-def file_name(report: Report, kind: str) -> str:
-    """weekly-provisioning-2026-11-23.pdf."""
-    return f"{slugify(report.definition.name) or 'report'}-{report.covers_until:%Y-%m-%d}.{FORMATS[kind][1]}"
-
-
-def file_of(report: Report, kind: str) -> bytes | None:
-    """A finished report in one of `FORMATS`; None if it has none."""
-    if kind == "json":
-        facts = report_facts(report)
-        return None if facts is None else json.dumps(facts, indent=1, ensure_ascii=False).encode()
-    data = report_html(report) if kind == "html" else getattr(report, kind)
-    return None if data is None else bytes(data)
 
 
 def send_email(delivery: Delivery) -> None:

@@ -20,7 +20,7 @@ from apps.jobs.services import job_submit
 from apps.reports.choices import Channel, ReportState, Trigger
 from apps.reports.models import Delivery, Report, ReportDefinition
 
-__all__ = ["SEND_TASK", "report_delete", "report_facts", "report_html", "report_request", "report_store"]
+__all__ = ["SEND_TASK", "report_delete", "report_facts", "report_for", "report_html", "report_request", "report_store"]
 
 SEND_TASK = "workers.send_deliveries"
 
@@ -45,16 +45,7 @@ def report_request(
         writing = Report.objects.filter(definition=definition, trigger=trigger, state=ReportState.WRITING).first()
         if writing is not None:
             return writing
-    before = Report.objects.filter(definition=definition, state=ReportState.READY).order_by("-covers_until").first()
-    report = Report.objects.create(
-        definition=definition,
-        requested_by=user if user is not None and user.pk else None,
-        trigger=trigger,
-        due_at=due_at,
-        missed=missed,
-        covers_from=before.covers_until if before is not None else None,
-        covers_until=timezone.now(),
-    )
+    report = report_for(definition=definition, user=user, trigger=trigger, due_at=due_at, missed=missed)
     report.job = job_submit(
         kind=JobKind.REPORT,
         title=f"Report {definition.name}",
@@ -65,6 +56,19 @@ def report_request(
     report.save(update_fields=["job"])
     announce("reports")
     return report
+
+
+def report_for(*, definition: ReportDefinition, user: User | None = None, **fields: Any) -> Report:
+    """A report that covers the time since the last one, still without a job."""
+    written = Report.objects.filter(definition=definition, state=ReportState.READY).order_by("-covers_until")
+    fields.setdefault("trigger", Trigger.MANUAL)
+    return Report.objects.create(
+        definition=definition,
+        requested_by=user if user is not None and user.pk else None,
+        covers_from=written.values_list("covers_until", flat=True).first(),
+        covers_until=timezone.now(),
+        **fields,
+    )
 
 
 def report_store(

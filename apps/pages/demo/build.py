@@ -30,6 +30,7 @@ from apps.pages.demo import asking, fleet
 from apps.pages.demo.alternatives import FRAUD_RULES, NOTE
 from apps.pages.demo.loads import forecast_build, histories_build
 from apps.pages.demo.plans import Plan, operators_of
+from apps.pages.demo.reports import reports_build
 from apps.pages.demo.running import RUNNING
 from apps.plans.services import comparison_create
 from apps.plans.work import compare_plans
@@ -63,6 +64,7 @@ def demo_build(say: Say) -> None:
         say("Forecasting the load of ten sources")
         histories_build(cluster)
         forecast_build(cluster, user)
+        reports_build(cluster, user, say)
 
 
 def _user(name: str, role: Role) -> User:

@@ -1,0 +1,178 @@
+"""REST: report definitions, their schedules, the reports, and webhooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.accounts.choices import Scope
+from apps.core.api import ApiMixin, job_response
+from apps.fleet.api import ServiceViewSet
+from apps.reports import services
+from apps.reports.choices import FORMATS
+from apps.reports.delivering import delivery_send_again
+from apps.reports.files import report_download
+from apps.reports.filters import DefinitionFilter, ReportFilter, ScheduleFilter, WebhookFilter
+from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
+from apps.reports.scheduling import schedule_preview, schedule_remove, schedule_set
+from apps.reports.selectors import definitions_listed, reports_listed, schedules_listed, webhooks_listed
+from apps.reports.serializers import (
+    DefinitionSerializer,
+    DeliverySerializer,
+    PreviewSerializer,
+    ReportDetailSerializer,
+    ReportSerializer,
+    RunSerializer,
+    ScheduleSerializer,
+    SecretSerializer,
+    WebhookSerializer,
+)
+from apps.reports.signing import webhook_secret
+from apps.reports.writing import report_delete, report_request
+
+__all__ = ["DefinitionViewSet", "ReportViewSet", "ScheduleViewSet", "WebhookViewSet"]
+
+_FILES = {(200, kind.partition(";")[0]): OpenApiResponse(OpenApiTypes.BINARY) for kind, _ in FORMATS.values()}
+
+
+class DefinitionViewSet(ServiceViewSet):
+    """What is reported to whom. `run` writes a report now; the schedule stays as it is."""
+
+    queryset = ReportDefinition.objects.none()
+    serializer_class = DefinitionSerializer
+    filterset_class = DefinitionFilter
+    ordering = "pk"
+    row_keyword = "definition"
+    service_update = staticmethod(services.definition_update)
+    service_delete = staticmethod(services.definition_delete)
+
+    def get_queryset(self) -> Any:
+        return definitions_listed()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        return services.definition_create(user=self.request.user, **values)
+
+    @extend_schema(request=None, responses={200: ReportDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @action(detail=True, methods=["post"])
+    def run(self, request: Request, pk: str | None = None) -> Response:
+        """Write a report now: 202 with a job, or the report with `Prefer: wait=N`."""
+        report = report_request(definition=self.get_object(), user=request.user)
+        response = job_response(request, report.job, lambda _: _shown(report.pk))
+        response.setdefault("Content-Location", f"/api/v1/reports/{report.pk}")
+        return response
+
+
+class ScheduleViewSet(ServiceViewSet):
+    """When definitions are written by themselves. A definition has one schedule: posting another replaces it."""
+
+    queryset = ReportSchedule.objects.none()
+    serializer_class = ScheduleSerializer
+    filterset_class = ScheduleFilter
+    ordering = "pk"
+    row_keyword = "schedule"
+
+    def get_queryset(self) -> Any:
+        return schedules_listed()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        return schedule_set(**values)
+
+    @staticmethod
+    def service_update(*, schedule: ReportSchedule, **values: Any) -> Model:
+        values.pop("definition", None)
+        known = {"rule": schedule.rule, "time_zone": schedule.time_zone}
+        return schedule_set(definition=schedule.definition, **{**known, **values})
+
+    service_delete = staticmethod(schedule_remove)
+
+    @extend_schema(request=PreviewSerializer, responses=RunSerializer(many=True), filters=False)
+    @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
+    def preview(self, request: Request) -> Response:
+        """The next five due times of a rule; nothing is stored."""
+        wanted = PreviewSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        _, runs = schedule_preview(**wanted.validated_data)
+        rows = [{"at": run.at, "clock": f"{run.clock:%Y-%m-%d %H:%M}", "note": run.note} for run in runs]
+        return Response(RunSerializer(rows, many=True).data)
+
+
+class ReportViewSet(
+    ApiMixin,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    mixins.DestroyModelMixin,
+    viewsets.GenericViewSet,
+):
+    """Reports that were written, newest first; each in HTML, PDF, CSV and JSON."""
+
+    queryset = Report.objects.none()
+    filterset_class = ReportFilter
+    ordering = "-created_at"
+    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
+
+    def get_queryset(self) -> Any:
+        return reports_listed()
+
+    def get_serializer_class(self) -> type:
+        return ReportDetailSerializer if self.action == "retrieve" else ReportSerializer
+
+    def perform_destroy(self, instance: Report) -> None:
+        report_delete(report=instance)
+
+    @extend_schema(operation_id="reports_file", responses=_FILES, filters=False)
+    @action(detail=True, methods=["get"], url_path=f"(?P<form>{'|'.join(FORMATS)})", url_name="file")
+    def file(self, request: Request, pk: str | None = None, form: str = "pdf") -> HttpResponse:
+        """The report as a file: html, pdf, csv (a zip file of tables) or json."""
+        return report_download(self.get_object(), form)
+
+    @extend_schema(request=None, responses=DeliverySerializer)
+    @action(detail=True, methods=["post"], url_path=r"deliveries/(?P<number>[0-9]{1,18})/send")
+    def send(self, request: Request, pk: str | None = None, number: str = "0") -> Response:
+        """Send it to one reader again, from the first try on."""
+        delivery = get_object_or_404(self.get_object().deliveries, pk=int(number))
+        return Response(DeliverySerializer(delivery_send_again(delivery=delivery)).data)
+
+
+class WebhookViewSet(ServiceViewSet):
+    """Addresses that are told of finished reports by a signed POST."""
+
+    queryset = Webhook.objects.none()
+    serializer_class = WebhookSerializer
+    filterset_class = WebhookFilter
+    ordering = "name"
+    row_keyword = "webhook"
+    service_update = staticmethod(services.webhook_update)
+    service_delete = staticmethod(services.webhook_delete)
+
+    def get_queryset(self) -> Any:
+        return webhooks_listed()
+
+    @extend_schema(responses={201: SecretSerializer})
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        response = super().create(request, *args, **kwargs)
+        row = Webhook.objects.get(pk=response.data["id"])
+        response.data = {**response.data, "secret": webhook_secret(row)}
+        return response
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        return services.webhook_create(**values)
+
+    @extend_schema(request=None, responses=SecretSerializer)
+    @action(detail=True, methods=["post"], url_path="renew-secret")
+    def renew_secret(self, request: Request, pk: str | None = None) -> Response:
+        """Sign with a new secret from now on; the answer shows it."""
+        row = services.webhook_renew_secret(webhook=self.get_object())
+        return Response({**self._shown(row), "secret": webhook_secret(row)})
+
+
+def _shown(pk: Any) -> Any:
+    return ReportDetailSerializer(reports_listed().get(pk=pk)).data

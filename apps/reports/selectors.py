@@ -1,0 +1,70 @@
+"""Reading reports, definitions, schedules and webhooks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
+
+from apps.reports.choices import DeliveryState
+from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
+from apps.reports.rules import read_rule
+
+__all__ = [
+    "definitions_listed",
+    "next_words",
+    "reports_listed",
+    "schedule_sentence",
+    "schedules_listed",
+    "webhooks_listed",
+]
+
+_FILES = ("facts", "html", "pdf", "csv", "snapshot_parts")
+
+
+def reports_listed() -> QuerySet[Report]:
+    """Every report without its files, newest first, with how many deliveries it has and how many failed."""
+    failed = Count("deliveries", filter=Q(deliveries__state=DeliveryState.FAILED), distinct=True)
+    rows = Report.objects.select_related("definition__cluster", "job", "requested_by").defer(*_FILES)
+    return rows.annotate(delivery_count=Count("deliveries", distinct=True), failed_count=failed)
+
+
+def definitions_listed() -> QuerySet[ReportDefinition]:
+    """Every definition with its schedule, webhooks, and its last report's id and state."""
+    last = Report.objects.filter(definition=OuterRef("pk")).order_by("-created_at")
+    return (
+        ReportDefinition.objects.select_related("cluster", "schedule", "created_by")
+        .prefetch_related(Prefetch("webhooks", Webhook.objects.order_by("name")))
+        .annotate(
+            last_report=Subquery(last.values("pk")[:1]),
+            last_state=Subquery(last.values("state")[:1]),
+            last_at=Subquery(last.values("created_at")[:1]),
+            last_finding=Subquery(last.values("finding")[:1]),
+        )
+    )
+
+
+def schedules_listed() -> QuerySet[ReportSchedule]:
+    """Every schedule, the next one to be due first."""
+    return ReportSchedule.objects.select_related("definition__cluster")
+
+
+def webhooks_listed() -> QuerySet[Webhook]:
+    """Every webhook with how many definitions use it."""
+    return Webhook.objects.select_related("cluster").annotate(definition_count=Count("definitions", distinct=True))
+
+
+def schedule_sentence(schedule: ReportSchedule) -> str:
+    """every Monday at 07:00 Europe/Berlin; next 23 Nov, 07:00."""
+    said = f"{read_rule(schedule.rule).sentence} {schedule.time_zone}"
+    if schedule.next_at is None:
+        return f"{said}; it has ended"
+    return f"{said}; next {next_words(schedule.next_at, schedule.time_zone)}"
+
+
+def next_words(moment: datetime, time_zone: str) -> str:
+    """23 Nov, 07:00, in the schedule's own zone."""
+    local: Any = moment.astimezone(ZoneInfo(time_zone))
+    return f"{local.day} {local:%b}, {local:%H:%M}"
