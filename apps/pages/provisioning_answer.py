@@ -17,7 +17,7 @@ from apps.pages.provisioning_chart import BenchChart
 from apps.pages.provisioning_inputs import inputs_query
 from apps.planning.asking import Question
 from apps.planning.sweeps import BREAKS, FRAGILE, Size, Sweep
-from apps.ui.numbers import counted, cps, factor, money, percent, seconds, seconds_range
+from apps.ui.numbers import Quantity, counted, cps, factor, money, percent, seconds, seconds_range
 
 __all__ = ["Answer", "PoolRow", "QueryRow"]
 
@@ -33,6 +33,7 @@ class QueryRow:
     mace_s: float | None
     state: str
     label: str
+    resolution_s: float
     estimate_s: float | None = None
     low_s: float | None = None
     high_s: float | None = None
@@ -160,14 +161,18 @@ class Answer:
     def _how(self) -> SafeString:
         """7.5 s with all nodes up and 9.0 s with one lost."""
         size = self.chosen
-        up = seconds(size.worst_s, apart_from=self.sweep.bound_s)
+        up = self.seconds(size.worst_s)
         words = (
             "a worst case of <b>{}</b> with all nodes up" if not self.sweep.bound_s else "<b>{}</b> with all nodes up"
         )
         said = format_html(("have " if not self.sweep.objectives else "") + words, up)
         if size.lost_s is None:
             return said
-        return format_html("{} and <b>{}</b> with one lost", said, seconds(size.lost_s, apart_from=self.sweep.bound_s))
+        return format_html("{} and <b>{}</b> with one lost", said, self.seconds(size.lost_s))
+
+    def seconds(self, value: float | None) -> Quantity:
+        """A latency of a sweep: no finer than a slice, and never looking equal to the objective."""
+        return seconds(value, apart_from=self.sweep.bound_s, under=self.cluster.slice_s)
 
     @property
     def _price(self) -> SafeString:
@@ -226,7 +231,9 @@ class Answer:
 
     @cached_property
     def chart(self) -> BenchChart:
-        return BenchChart(self.sweep, self.chosen, self.cluster.currency, self.address, self._interval)
+        return BenchChart(
+            self.sweep, self.chosen, self.cluster.currency, self.address, self._interval, self.cluster.slice_s
+        )
 
     @property
     def _interval(self) -> tuple[float, float] | None:
@@ -269,6 +276,7 @@ class Answer:
             mace_s,
             state,
             label,
+            self.cluster.slice_s,
             refined.get("estimate_s"),
             refined.get("low_s"),
             refined.get("high_s"),

@@ -55,6 +55,8 @@ class BenchChart:
         The page's address with a number of nodes chosen.
     interval_s : pair of floats, optional
         The 90 % interval of the chosen size's largest latency, once a job has found it.
+    resolution_s : float
+        Shorter latencies are not told apart.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class BenchChart:
         currency: str,
         address: Callable[[int], str],
         interval_s: tuple[float, float] | None = None,
+        resolution_s: float = 0.0,
     ) -> None:
+        self.resolution_s = resolution_s
         self.sweep, self.chosen, self.currency, self.address = sweep, chosen, currency, address
         self.in_seconds = sweep.bound_s is not None or not sweep.objectives
         self.interval = interval_s if self.in_seconds else None
@@ -110,7 +114,9 @@ class BenchChart:
         return f"{self._written(up)} with all up" + (f", {self._written(lost)} with one lost" if lost else "")
 
     def _written(self, value: float | None) -> str:
-        return str(seconds(value, apart_from=self.limit) if self.in_seconds else percent(value))
+        if not self.in_seconds:
+            return str(percent(value))
+        return str(seconds(value, apart_from=self.limit, under=self.resolution_s))
 
     # -- drawing
 

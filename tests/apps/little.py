@@ -16,6 +16,7 @@ from apps.jobs.models import Job
 from apps.jobs.running import run_job
 from apps.plans.work import compare_plans
 from apps.placements.work import apply_moves, search_placement
+from apps.planning.work import answer_what_if
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
@@ -30,6 +31,7 @@ _WORK = {
     JobKind.ESTIMATE: estimate_cluster,
     JobKind.ESTIMATE_DOCUMENT: estimate_document,
     JobKind.ADMISSION_PREVIEW: preview_admission,
+    JobKind.WHAT_IF: answer_what_if,
     JobKind.PLACEMENT: search_placement,
     JobKind.MOVES: apply_moves,
     JobKind.PLANS: compare_plans,
