@@ -42,10 +42,10 @@ class ReportDefinition(models.Model):
     kind = models.CharField(max_length=14, choices=ReportKind.choices)
     name = models.CharField(max_length=80)
     parameters = models.JSONField(
-        default=dict, help_text="Provisioning: sections, horizon_days, growth. Latency: query or team."
+        default=dict, blank=True, help_text="Provisioning: sections, horizon_days, growth. Latency: query or team."
     )
-    formats = models.JSONField(default=list, help_text="What is attached to mails: html, pdf, csv, json.")
-    emails = models.JSONField(default=list, help_text="Addresses it is mailed to.")
+    formats = models.JSONField(default=list, blank=True, help_text="What is attached to mails: html, pdf, csv, json.")
+    emails = models.JSONField(default=list, blank=True, help_text="Addresses it is mailed to.")
     webhooks = models.ManyToManyField(Webhook, blank=True, related_name="definitions")
     enabled = models.BooleanField(default=True, help_text="Off: its schedule rests.")
     created_by = models.ForeignKey(
