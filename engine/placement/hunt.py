@@ -158,8 +158,12 @@ class Hunt:
         good = [assignment for assignment in finalists if not self._breaks(items, assignment)]
         if not good and self.start is None:
             raise self._nothing(items)
+        seen: set[bytes] = set()
         for assignment in good:
             fewer = board.with_fewer_moves(assignment)
+            if fewer.tobytes() in seen:
+                continue
+            seen.add(fewer.tobytes())
             candidate = Candidate(items, fewer, measure(items.placed(fewer), self.goal))
             self.found.append(candidate)
             self._note(candidate.measured.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from engine.deployment import Deployment, Operator
@@ -38,7 +39,14 @@ class Limits:
 
     def open_nodes(self, name: str) -> list[bool]:
         """For every node whether an operator may come to it."""
+        limits = self.deployment.constraints
+        if name not in limits.pin and name not in limits.forbid:
+            return self._not_closed
         return [not self.why_not(name, node.id) for node in self.deployment.nodes]
+
+    @cached_property
+    def _not_closed(self) -> list[bool]:
+        return [node.id not in self.closed for node in self.deployment.nodes]
 
     def may_stay(self, name: str, node: str) -> bool:
         """Whether an operator that is on `node` may remain; closed nodes keep what they have."""
@@ -63,8 +71,8 @@ class Limits:
             return [name for name in kept if self.may_stay(operator.id, name)]
         return [
             node.id
-            for node in self.deployment.nodes
-            if not self.why_not(operator.id, node.id) or (node.id in here and self.may_stay(operator.id, node.id))
+            for node, is_open in zip(self.deployment.nodes, self.open_nodes(operator.id), strict=True)
+            if is_open or (node.id in here and self.may_stay(operator.id, node.id))
         ]
 
     def to_dict(self) -> dict[str, Any]:

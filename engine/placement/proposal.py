@@ -24,6 +24,8 @@ __all__ = ["Proposal", "place"]
 Progress = Callable[[float, str, dict[str, Any]], None]
 
 _TIE = 1e-6
+_FEW = 5  # moves that need no summary
+_MOST_OF_GAIN = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +181,8 @@ def _proposal(hunt: Hunt, best: Ranked, every: int, flow: bool, tell: Callable[[
     count = max(1, len(steps))
 
     def bump(n: int, step: Step, lasts_s: float) -> tuple[float | None, str | None]:
-        tell(0.85 + 0.15 * (n - 1) / count, f"Latency bump of move {n} of {len(steps)}")
+        if lasts_s > 0.0 and flow:
+            tell(0.85 + 0.15 * (n - 1) / count, f"Latency bump of move {n} of {len(steps)}")
         return bumps(n, step, lasts_s) if flow else (None, None)
 
     moves = move_rows(deployment, steps, bump)
@@ -194,7 +197,7 @@ def _proposal(hunt: Hunt, best: Ranked, every: int, flow: bool, tell: Callable[[
         "links": links,
         "moves": moves,
         "alone": hunt.alone,
-        "messages": _messages(hunt, best, len(moves)),
+        "messages": _messages(hunt, moves),
         "trace": hunt.trace,
         "constraints": hunt.limits.to_dict(),
     }
@@ -232,12 +235,30 @@ def _gap(value: float, bound: float) -> float | None:
     return value / bound - 1.0 if bound > 0.0 else None
 
 
-def _messages(hunt: Hunt, best: Ranked, moves: int) -> list[str]:
+def _messages(hunt: Hunt, moves: list[dict[str, Any]]) -> list[str]:
     """What a person should know about the answer, in sentences."""
     words = []
     if hunt.start is not None and not moves:
         words.append("No better placement was found: everything stays where it is.")
+    if (words_of_few := _few_words(hunt, moves)) is not None:
+        words.append(words_of_few)
     return words + [_alone_words(one, hunt.goal.kind) for one in hunt.alone]
+
+
+def _few_words(hunt: Hunt, moves: list[dict[str, Any]]) -> str | None:
+    """How many of many moves bring nearly all of the gain; None where they are few or all of them are needed."""
+    if hunt.start is None or len(moves) <= _FEW:
+        return None
+    before, after = hunt.start.measured.mace.worst, moves[-1]["mace_s"]
+    limit_s = after + (1.0 - _MOST_OF_GAIN) * (before - after)
+    n = next(move["n"] for move in moves if move["mace_s"] <= max(limit_s, after))
+    if n > len(moves) // 2:
+        return None
+    there = moves[n - 1]["mace_s"]
+    return (
+        f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
+        f"down from {before:.3g} s; max_moves asks for a placement with fewer."
+    )
 
 
 def _alone_words(one: dict[str, Any], kind: str) -> str:

@@ -177,10 +177,10 @@ def server_rows(was: Mace, now: Mace) -> tuple[list[dict[str, Any]], list[dict[s
 
 
 def _thinned(series: FloatArray) -> FloatArray:
-    """The largest of every stretch, at most so many points."""
+    """The largest of every stretch, at most so many points, to a tenth of a millisecond."""
     step = -(-series.shape[1] // _POINTS)
     padded = np.pad(series, ((0, 0), (0, -series.shape[1] % step)))
-    return np.asarray(padded.reshape(len(series), -1, step).max(axis=2))
+    return np.round(padded.reshape(len(series), -1, step).max(axis=2), 4)
 
 
 def mace_at(deployment: Deployment, every: int) -> Mace:
