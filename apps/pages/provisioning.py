@@ -99,7 +99,7 @@ class Bench:
     def swept(self) -> WhatIf | None:
         """The sweep that a job has done, or is at, for a cluster too large for the web process."""
         scenarios = [{"name": "Now", "changes": [], "place": str(Place.KEEP)}]
-        digest = question_fingerprint(Find.SWEEP, scenarios, self.sweep_options)
+        digest = question_fingerprint(Find.SWEEP, scenarios, self.sweep_options, self.snapshot)
         return what_if_same(self.cluster, digest, self.snapshot.digest)
 
     @property
@@ -119,7 +119,7 @@ class Bench:
         return self._asked(self.refined_question)
 
     def _asked(self, question: Mapping[str, Any]) -> WhatIf | None:
-        digest = question_fingerprint(question["find"], question["scenarios"], question["options"])
+        digest = question_fingerprint(question["find"], question["scenarios"], question["options"], self.snapshot)
         return what_if_same(self.cluster, digest, self.snapshot.digest)
 
     def _refinement(self, nodes: int) -> dict[str, Any] | None:

@@ -42,9 +42,10 @@ class Question:
 
     @property
     def key(self) -> str:
-        """What identifies the bench that answers it: what runs, and what is to be kept."""
+        """What identifies the bench that answers it: what runs, what nodes cost, and what is to be kept."""
         bounds = sorted((name, one.statistic, one.limit_s) for name, one in self.objectives.items())
-        return f"{self.snapshot.digest}:{hashlib.sha256(repr(bounds).encode()).hexdigest()}"
+        prices = [(node.id, node.price_per_hour) for node in self.deployment.nodes]
+        return f"{self.snapshot.digest}:{hashlib.sha256(repr((bounds, prices)).encode()).hexdigest()}"
 
     @property
     def now(self) -> int:

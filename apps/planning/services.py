@@ -128,7 +128,7 @@ def what_if_request(
         )
     asked = _scenarios_read(cluster, scenarios, snapshot, find)
     parameters = options_read(find, dict(options or {}))
-    digest = question_fingerprint(find, asked, parameters)
+    digest = question_fingerprint(find, asked, parameters, snapshot)
     if from_bench:
         _overtake(cluster, user, digest)
     same = what_if_same(cluster, digest, snapshot.digest)
@@ -177,9 +177,12 @@ def what_if_announce(row: WhatIf) -> None:
     announce(f"scenarios:{row.cluster.slug}")
 
 
-def question_fingerprint(find: str, scenarios: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
-    """SHA-256 of a question."""
-    text = json.dumps([find, list(scenarios), dict(options)], sort_keys=True, separators=(",", ":"))
+def question_fingerprint(
+    find: str, scenarios: Sequence[Mapping[str, Any]], options: Mapping[str, Any], snapshot: Snapshot
+) -> str:
+    """SHA-256 of a question. Prices belong to it: they change answers, but not what runs, which a snapshot is about."""
+    prices = {node.id: node.price_per_hour for node in snapshot.deployment.nodes}
+    text = json.dumps([find, list(scenarios), dict(options), prices], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -123,6 +123,8 @@ def test_a_cluster_is_answered_at_once() -> None:
     question, sweep = sweep_now(cluster, {"factor": 1.5, "sizes": [1, 2, 3]}, patience_s=120)
     assert [one.state for one in sweep.sizes] == ["breached", "at_risk", "holds"]
     assert question.key != question_of(cluster, Inputs(headroom_s=1.0)).key
+    cluster.pools.update(price_per_hour="0.5")
+    assert question.key != question_of(cluster, Inputs(factor=1.5)).key  # a price changes no snapshot, but the answer
     with pytest.raises(Malformed) as refused:
         question_of(cluster, Inputs(sources={"nope": 2.0}, pool="none", headroom_s=2.0))
     assert {fault.path for fault in refused.value.faults} == {
