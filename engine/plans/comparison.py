@@ -8,7 +8,8 @@ from typing import Any
 
 from engine.deployment import Deployment
 from engine.export import operator_document
-from engine.plans.dataflow import Operators, shape_of
+from engine.plans.dataflow import Dataflow, Operators, shape_of
+from engine.plans.meaning import Refusal
 from engine.plans.ranking import Difference, OneNode, Plan, Progress, Ranking, rank
 from engine.plans.rewriting import CAP, Rewrite, Rewriting, rewrite
 
@@ -80,7 +81,8 @@ def compare(
     tell(0.0, "Rewriting by rules")
     horizon_s = deployment.subintervals * deployment.subinterval_s
     rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in deployment.sources}
-    found = {key: rewrite(plan, rates, hop_cycles=hop_cycles, cap=cap) for key, plan in entered.items()}
+    readers = _readers_elsewhere(deployment, query)
+    found = {key: _rewritten(plan, rates, readers, hop_cycles, cap) for key, plan in entered.items()}
     rewritten = _distinct(entered, found)
     plans = [Plan(key, plan) for key, plan in entered.items()]
     plans += [Plan(key, one.operators, one.assumed) for key, (_, one) in rewritten.items()]
@@ -102,6 +104,23 @@ def compare(
     for plan in answer["plans"]:
         plan |= _facts(plan["key"], entered, rewritten)
     return answer
+
+
+def _readers_elsewhere(deployment: Deployment, query: str) -> dict[str, str]:
+    """What operators outside of the query read, and one that reads it."""
+    others = (op for op in deployment.operators if op.query != query)
+    return {entry.source: op.id for op in others for entry in op.inputs}
+
+
+def _rewritten(
+    plan: Operators, rates: Mapping[str, float], readers: Mapping[str, str], hop_cycles: float, cap: int
+) -> Rewriting:
+    """What the rules find; nothing where others read the plan's streams, which must stay as they are."""
+    read = next((op.id for op in plan if op.id in readers), None)
+    if read is None:
+        return rewrite(plan, rates, hop_cycles=hop_cycles, cap=cap)
+    refusal = Refusal("", "", "", f"{readers[read]}, which is no part of the query, reads {read}")
+    return Rewriting((), (refusal,), 0, cap, False, Dataflow(plan).cost(rates))
 
 
 def _distinct(entered: Mapping[str, Operators], found: Mapping[str, Rewriting]) -> dict[str, tuple[str, Rewrite]]:

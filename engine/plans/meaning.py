@@ -27,7 +27,7 @@ class Refusal:
     def words(self) -> str:
         """filter `rules` is not moved below `parse`: what parse writes is not stated."""
         if not self.operator:
-            return f"nothing is fused: {self.why}"
+            return f"nothing is {'fused' if self.rule == 'fuse' else 'rewritten'}: {self.why}"
         verb = {"fuse": "is not fused with", "join order": "does not change places with"}.get(self.rule)
         return f"`{self.operator}` {verb or 'is not moved below'} `{self.over}`: {self.why}"
 

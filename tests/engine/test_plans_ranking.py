@@ -152,6 +152,17 @@ def test_equal_plans_are_called_equal() -> None:
     assert answer["against_running"]["v2"]["more_events"] is None
 
 
+def test_streams_that_others_read_stay_as_they_are() -> None:
+    deployment = running()
+    reader = replace(
+        deployment.operators[2], id="leech", inputs=(replace(deployment.operators[2].inputs[0], source="hot"),)
+    )
+    answer = compare(deployment.extended([reader]), "q", {"v1": plan_of(deployment)}, running="v1")
+    assert answer["finding"]["kind"] == "alone"
+    (refusal,) = answer["rewriting"]["v1"]["refused"]
+    assert refusal["words"] == "nothing is rewritten: leech, which is no part of the query, reads hot"
+
+
 def test_a_plan_that_fits_nowhere_is_a_refusal() -> None:
     deployment = running()
     new = replace(plan_of(deployment)[0], id="new", replicas=())
