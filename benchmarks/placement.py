@@ -53,8 +53,8 @@ class Outcome:
         return self.traces[name][-1][1]
 
     def reached_s(self, name: str, value_s: float) -> float:
-        """When an algorithm was as good as a value; infinite if it never was."""
-        return next((elapsed for elapsed, value in self.traces[name] if value <= value_s), np.inf)
+        """When an algorithm was as good as a value, but for rounding; infinite if it never was."""
+        return next((elapsed for elapsed, value in self.traces[name] if value <= value_s * (1.0 + 1e-9)), np.inf)
 
     @property
     def best(self) -> float:

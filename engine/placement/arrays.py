@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.elements import IntArray
-from engine.placement.kernels import OWN, WINDOWS, Fixed, State, rebuild
+from engine.compiled import compiled
+from engine.elements import FloatArray, IntArray
+from engine.placement.kernels import OWN, WINDOWS, Fixed, State
 from engine.placement.problem import Problem
 from engine.placement.walk import Best
+from engine.placement.windows import rebuild
 
 __all__ = ["best_of", "fixed_of", "groups_of", "state_of"]
 
@@ -20,16 +22,13 @@ def fixed_of(problem: Problem) -> Fixed:
     items, d = problem.load.shape
     load = np.zeros((items + 1, d))
     load[:items] = problem.load
-    upto = np.zeros((d + 1, items))
-    upto[1:] = problem.load.T
-    np.cumsum(upto, axis=0, out=upto)
     base = np.zeros((problem.cores, d)) if problem.base is None else problem.base
     rates = np.array(problem.budget, dtype=np.float64, order="C")
     rates = np.maximum(rates, _IDLE * rates.max(initial=1.0))
     starts, groups = groups_of(problem)
     return Fixed(
         load=load,
-        upto=upto,
+        upto=_running(load, items),
         empty=np.ascontiguousarray(base - problem.budget),
         rates=rates,
         done=np.cumsum(rates, axis=1),
@@ -42,6 +41,20 @@ def fixed_of(problem: Problem) -> Fixed:
         origin=problem.origin.copy(),
         max_moves=-1 if problem.max_moves is None else problem.max_moves,
     )
+
+
+@compiled
+def _running(load: FloatArray, items: int) -> FloatArray:
+    """Sums of the first rows of `load` before each subinterval, (d + 1, items); a few rows at a time stay in cache."""
+    d = load.shape[1]
+    upto = np.empty((d + 1, items))
+    upto[0] = 0.0
+    for first in range(0, items, 16):
+        last = min(first + 16, items)
+        for p in range(d):
+            for i in range(first, last):
+                upto[p + 1, i] = upto[p, i] + load[i, p]
+    return upto
 
 
 def groups_of(problem: Problem) -> tuple[IntArray, IntArray]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from engine.compiled import compiled
 from engine.elements import FloatArray
-from engine.placement.kernels import Fixed, State, admissible, core_cost, move
+from engine.placement.kernels import Fixed, State, admissible, move
 from engine.placement.problem import Problem
 from engine.placement.walk import Best, keep, shuffle
+from engine.placement.windows import core_cost
 
 __all__ = ["Correlation", "mean_correlation"]
 

@@ -100,7 +100,7 @@ def _fill(
             for c in range(cores):
                 overlap[c] += row[c] * add[p]
         best, best_cost, best_overlap = -1, np.inf, np.inf
-        likely = (reached / rate).argmin()
+        likely = int((reached / rate).argmin())
         for n in range(-1, cores):
             c = likely if n < 0 else n
             scale = max(heaviest[c], weight[item], 1e-300) / rate[c]

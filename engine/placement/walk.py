@@ -11,18 +11,8 @@ import numpy as np
 
 from engine.compiled import compiled
 from engine.elements import FloatArray, IntArray
-from engine.placement.kernels import (
-    Fixed,
-    State,
-    admissible,
-    core_cost,
-    members_of,
-    move,
-    open_cores,
-    open_partners,
-    rebuild,
-    sum_windows,
-)
+from engine.placement.kernels import Fixed, State, admissible, members_of, move
+from engine.placement.windows import core_cost, open_cores, open_partners, rebuild, sum_windows
 
 __all__ = ["KICKS", "RANDOM", "RESTARTS", "Best", "advance", "draw", "keep", "shuffle"]
 
