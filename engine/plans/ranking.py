@@ -218,27 +218,26 @@ def _alone(deployment: Deployment, query: str, plan: Plan, node: OneNode) -> Dep
 
 def _within(deployment: Deployment, query: str, plan: Plan, places: str, closed: Collection[str]) -> Deployment:
     """The plan in the place of what runs, and of all that runs only what shares a server with it."""
-    runs = query in deployment.queries
     present = {op.id: op.replicas for op in deployment.operators if op.query == query} if places == "keep" else {}
-    operators = tuple(replace(op, query=query, replicas=_places(op, present, places)) for op in plan.operators)
-    others = deployment.without_query(query) if runs else deployment
-    objectives = [one for one in (deployment.objective_of(query),) if one and runs]
-    whole = _limited(others.extended(operators, (), objectives), deployment.constraints)
+    operators = [op for op in deployment.operators if op.query != query]
+    operators += [replace(op, query=query, replicas=_places(op, present, places)) for op in plan.operators]
+    limits = _limits(deployment.constraints, {op.id for op in operators})
+    # extended by nothing, it is checked as a whole
+    whole = replace(deployment, operators=tuple(operators), constraints=limits, plans={}).extended()
     found = place(whole, closed=closed)
     whole = whole.with_placement(found) if found else whole
     return restricted(whole, related_queries(whole, deployment, [query]))
 
 
-def _limited(whole: Deployment, limits: Constraints) -> Deployment:
-    """The deployment with those of the limits that are about operators it has."""
-    there = whole.operator_index.keys()
-    kept = replace(
+def _limits(limits: Constraints, there: Collection[str]) -> Constraints:
+    """Those of the limits that are about operators that are there."""
+    return replace(
         limits,
         pin={name: node for name, node in limits.pin.items() if name in there},
         forbid={name: nodes for name, nodes in limits.forbid.items() if name in there},
-        apart=tuple(group for group in limits.apart if set(group) <= there),
+        apart=tuple(group for group in limits.apart if set(group) <= set(there)),
+        may_split=None if limits.may_split is None else tuple(name for name in limits.may_split if name in there),
     )
-    return replace(whole, constraints=kept)
 
 
 def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places: str) -> tuple[Replica, ...]:
