@@ -130,14 +130,36 @@ class Solver:
         """
         tried = self._tried(size, smaller, known)
         best = self._with_losses(min(tried, key=lambda entry: entry.figures))
-        if best.lost and smaller and smaller.lost and smaller.lost.figures < best.lost.figures:
-            return replace(best, lost=smaller.lost)
-        return best
+        if best.lost is None or smaller is None or smaller.lost is None:
+            return best
+        options = [best.lost, smaller.lost]
+        if smaller.figures < best.lost.figures:
+            # The smaller pool's best placement with the further node as a spare.
+            spared = self._with_losses(self._judged(size, smaller.assignment)).lost
+            options += [spared] if spared else []
+        return replace(best, lost=min(options, key=lambda lost: lost.figures))
 
     def solve_jointly(self, size: int, smaller: PoolSize | None = None) -> PoolSize:
         """The one placement that is best with all nodes up and with any one lost."""
-        tried = [self._with_losses(entry) for entry in self._tried(size, smaller, ())]
-        return min(tried, key=lambda entry: entry.joint)
+        tried = self._tried(size, smaller, ())
+        if self.lose_one and size > 1:
+            tried.append(self._with_spare(size))
+        return min(map(self._with_losses, tried), key=lambda entry: entry.joint)
+
+    def _with_spare(self, size: int) -> PoolSize:
+        """The best placement that leaves the largest node empty, so that it can take in whatever is lost."""
+        board = self.board
+        cores = board.cores_of(size)
+        capacity = np.bincount(board.node[:cores], board.budget[:cores].mean(axis=1))
+        spare = len(capacity) - 1 - int(capacity[::-1].argmax())
+        others = Solver(
+            replace(board, allowed=board.allowed & (board.node != spare)),
+            lose_one=False,
+            rounds=self.rounds,
+            seed=self.seed,
+        )
+        best = min(others._tried(size, None, ()), key=lambda entry: entry.figures)
+        return self._judged(size, best.assignment)
 
     def _tried(self, size: int, smaller: PoolSize | None, known: Sequence[IntArray]) -> list[PoolSize]:
         """What a smaller pool had, what is remembered, what runs, a fresh placement, and the best of these improved."""
