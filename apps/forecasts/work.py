@@ -20,7 +20,7 @@ from engine.forecasting.outlook import History, outlook
 __all__ = ["forecast_cluster"]
 
 _SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
-_EXTRA_NODES = (-2, -1, 0, 1, 2, 3)
+_POOL_SHARES = (-0.3, -0.2, -0.1, 0.0, 0.1, 0.2)  # pools judged: smaller and larger by these shares
 _DAY_S = 86_400
 
 
@@ -42,7 +42,7 @@ def forecast_cluster(report: Reporter) -> Outcome:
         bucket_s=bucket_s,
         horizon=int(params.get("horizon_days", DEFAULT_DAYS)) * _DAY_S // bucket_s,
         mace_every=_SLICES_PER_SUBINTERVAL,
-        extra_nodes=_EXTRA_NODES,
+        extra_nodes=_extra_nodes(len(snapshot.deployment.nodes)),
         closed=snapshot.closed_nodes,
         seed=seed,
         zone=zone_of(cluster.time_zone),
@@ -72,6 +72,14 @@ def forecast_cluster(report: Reporter) -> Outcome:
         return Outcome(facts, f"/c/{cluster.slug}/provisioning/forecast/", f"/api/v1/forecasts/{row.pk}")
 
     return Outcome(store=store)
+
+
+def _extra_nodes(present: int) -> list[int]:
+    """Differences to the present pool, each of at least one node."""
+    found = {0}
+    for share in _POOL_SHARES:
+        found.add(round(present * share) or (int(share > 0) - int(share < 0)))
+    return sorted(found)
 
 
 def _histories(cluster: Cluster, rows: list[LoadHistory]) -> tuple[int, dict[str, History]]:

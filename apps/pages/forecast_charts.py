@@ -38,7 +38,7 @@ def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHi
     what = source or f"{len(names)} sources together"
     lines = [
         Series("band", "90% band", low=curves["low"], high=curves["high"], x=x_s),
-        Series("third", "History", y=[*history, *([None] * ahead)]),
+        Series("estimate", "History", y=[*history, *([None] * ahead)]),
         Series("forecast", "Forecast", y=[*blank, *curves["mean"]]),
     ]
     finding = (
@@ -73,11 +73,12 @@ def _past(histories: Sequence[LoadHistory], row: Forecast, back: int, wanted: in
 def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[float]], number: int) -> Chart:
     """Latency of a query's statistic at the expected load and at the upper end, against its objective."""
     bound_s = facts["bound_s"]
-    axis = time_axis(row.starts_at, float(row.bucket_s), row.horizon)
+    per_day = max(1, 86_400 // row.bucket_s)
+    axis = time_axis(row.starts_at, float(row.bucket_s * per_day), -(-row.horizon // per_day))
     top = 3.0 * bound_s  # what lies beyond is as bad, and would flatten everything that can still be read
     lines = [
-        Series("alt", "At the 90% band", y=[min(value, top) for value in curves["high"]]),
-        Series("estimate", "At the expected load", y=[min(value, top) for value in curves["mean"]]),
+        Series("alt", "At the 90% band", y=_daily(curves["high"], per_day, top)),
+        Series("estimate", "At the expected load", y=_daily(curves["mean"], per_day, top)),
     ]
     cut = f"; drawn up to {seconds(top)}" if facts["worst_high_s"] > top else ""
     finding = (
@@ -99,7 +100,13 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
         objective_s=bound_s,
         marks=marks,
         height=190,
+        steps=True,
     )
+
+
+def _daily(values: Sequence[float], per_day: int, top: float) -> list[float]:
+    """The highest of each day, and not above `top`."""
+    return [min(max(values[i : i + per_day]), top) for i in range(0, len(values), per_day)]
 
 
 def history_chart(history: LoadHistory) -> Chart:

@@ -13,7 +13,8 @@ from apps.fleet.models import Cluster
 from apps.forecasts.models import LoadHistory
 from apps.forecasts.selectors import histories_listed
 from apps.pages.forecast_facts import ForecastFacts, moment
-from apps.ui.marks import evidence_mark, state_icon
+from apps.pages.objectives import named
+from apps.ui.marks import evidence_mark
 from apps.ui.numbers import MISSING, percent, rate, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import time_tag
@@ -35,6 +36,7 @@ def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
         caption="Objectives over the coming weeks",
         default_sort="band",
         file_name=f"forecast-{facts.cluster.slug}",
+        identify=lambda one: one["query"],
         empty={"icon": "queries", "title": "No objective to forecast", "text": "No running query has an objective."},
     )
 
@@ -47,7 +49,7 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     def name(one: dict[str, Any]) -> SafeString:
         url = reverse("pages:query", args=[slug, one["query"]])
         state = "breached" if one["first_mean"] else "at_risk" if one["first_high"] else "holds"
-        return format_html('{}<a class="name" href="{}">{}</a>', state_icon(state), url, one["query"])
+        return named(state, one["query"], url)
 
     def holds(one: dict[str, Any]) -> Any:
         chance = one["chance"]

@@ -116,7 +116,7 @@ def widened(paths: FloatArray, centre: FloatArray, factors: tuple[float, float])
 def _ends(n: int, structure: Structure, horizon: int, origins: int) -> list[int]:
     """Where the origins are: in whole seasons from the end, the first with half of the history and two seasons."""
     shortest = min(structure.seasons, default=1)
-    first = max(n // 2, 2 * max(structure.seasons, default=1), 14 * structure.step if structure.seasons else 14)
+    first = max(n // 2, 2 * max(structure.seasons, default=0) + 1, 14 * structure.step if structure.seasons else 14)
     last = n - max(shortest, 2)
     if first > last:
         return []

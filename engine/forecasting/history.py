@@ -48,7 +48,7 @@ class Prepared:
         return Prepared(
             self.values[:end],
             self.offset,
-            tuple(p for p in self.seasons if 2 * p <= end),
+            tuple(p for p in self.seasons if 2 * p < end),
             self.missing[:end],
             self.notes,
         )
@@ -106,9 +106,9 @@ def _check(values: FloatArray, missing: npt.NDArray[np.bool_], bucket_s: float) 
 
 
 def _candidates(n: int, bucket_s: float) -> tuple[int, ...]:
-    """Day and week in buckets, where they are whole numbers of them and fit twice into the history."""
+    """Day and week in buckets, where they are whole numbers of them and the history is longer than two of them."""
     lengths = [length_s / bucket_s for length_s in (DAY_S, WEEK_S)]
-    return tuple(round(p) for p in lengths if p > 1.5 and abs(p - round(p)) < 1e-9 and 2 * round(p) <= n)
+    return tuple(round(p) for p in lengths if p > 1.5 and abs(p - round(p)) < 1e-9 and 2 * round(p) < n)
 
 
 def _filled(logs: FloatArray, missing: npt.NDArray[np.bool_], seasons: tuple[int, ...]) -> FloatArray:
@@ -168,10 +168,11 @@ def _notes(missing: npt.NDArray[np.bool_], bucket_s: float, n: int, seasons: tup
             f"{longest_h:g} h); they were filled from the seasonal profile."
         )
     span_s = n * bucket_s
-    if span_s < 2 * WEEK_S and bucket_s <= DAY_S:
-        lacks = "a day nor a week" if span_s < 2 * DAY_S or bucket_s == DAY_S else "a week"
+    if span_s <= 2 * WEEK_S and bucket_s <= DAY_S:
+        lacks = "a day nor a week" if span_s <= 2 * DAY_S or bucket_s == DAY_S else "a week"
         which = "neither " + lacks if " nor " in lacks else "no week"
-        notes.append(f"The history of {span_s / DAY_S:.3g} days holds {which} twice: the model is simpler for it.")
+        days = f"{span_s / DAY_S:.3g} days"
+        notes.append(f"The history of {days} holds {which} more than twice: the model is simpler for it.")
     elif not seasons:
         notes.append("Neither a day nor a week repeats itself in it: the forecast follows the level alone.")
     return notes

@@ -38,9 +38,8 @@ class Structure:
     @property
     def words(self) -> str:
         """The model in words."""
-        seasons = " + ".join(f"season of {p} buckets" for p in self.seasons) or "no season"
-        trend = _WORDS[self.trend or 0]
-        return f"MSTL ({seasons}), ETS ({trend}, per {self.step} buckets)" if self.seasons else f"ETS ({trend})"
+        trend = f"ETS, {_WORDS[self.trend or 0]}"
+        return f"MSTL of {' and '.join(map(str, self.seasons))} buckets, {trend}" if self.seasons else trend
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ def fit(prepared: Prepared, structure: Structure | None = None) -> Fitted:
     """Fit a model to a history; `structure` repeats the choices of another fit (for rolling origins)."""
     values = prepared.values
     seasons = structure.seasons if structure else prepared.seasons
-    seasons = tuple(p for p in seasons if 2 * p <= len(values))
+    seasons = tuple(p for p in seasons if 2 * p < len(values))
     seasonal, ahead = _decomposed(values, seasons)
     step = _step(len(values), seasons)
     first = len(values) % step  # blocks are counted back from the end
