@@ -34,6 +34,7 @@ __all__ = [
     "scenario_delete",
     "scenario_update",
     "what_if_announce",
+    "what_if_create",
     "what_if_request",
     "what_if_store",
     "what_ifs_purge",
@@ -91,7 +92,30 @@ def _scenario_store(scenario: Scenario, fields: Mapping[str, Any]) -> Scenario:
 
 
 @transaction.atomic
-def what_if_request(
+def what_if_request(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[WhatIf, Job | None]:
+    """Ask what would be, of the cluster as it is when a worker takes it; arguments as of `what_if_create`.
+
+    Returns
+    -------
+    The what-if and its job, which may be gone if the question was answered before.
+    """
+    row, is_new = what_if_create(cluster=cluster, user=user, **asked)
+    if not is_new:
+        return row, row.job
+    row.job = job_submit(
+        kind=JobKind.WHAT_IF,
+        title=f"{Find(row.find).label}, {cluster.slug}",
+        params={"what_if": str(row.pk)},
+        cluster=cluster,
+        user=user,
+    )
+    row.save(update_fields=["job"])
+    what_if_announce(row)
+    return row, row.job
+
+
+@transaction.atomic
+def what_if_create(
     *,
     cluster: Cluster,
     user: User | None,
@@ -99,8 +123,8 @@ def what_if_request(
     find: str = Find.COMPARE,
     options: Mapping[str, Any] | None = None,
     from_bench: bool = False,
-) -> tuple[WhatIf, Job | None]:
-    """Ask what would be, of the cluster as it is when a worker takes it.
+) -> tuple[WhatIf, bool]:
+    """Write a question, not sent to a worker yet.
 
     Parameters
     ----------
@@ -116,8 +140,7 @@ def what_if_request(
 
     Returns
     -------
-    The what-if and its job. The same question asked on the same snapshot gives the one that is there, whose job may be
-    gone by now.
+    The what-if, and whether it is new: the same question on the same snapshot gives the one that is there.
     """
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
     snapshot = cluster_snapshot(cluster)
@@ -133,7 +156,7 @@ def what_if_request(
         _overtake(cluster, user, digest)
     same = what_if_same(cluster, digest, snapshot.digest)
     if same is not None and (from_bench or not same.from_bench):
-        return same, same.job
+        return same, False
     row = WhatIf.objects.create(
         cluster=cluster,
         find=find,
@@ -143,16 +166,7 @@ def what_if_request(
         from_bench=from_bench,
         requested_by=user if user is not None and user.pk else None,
     )
-    row.job = job_submit(
-        kind=JobKind.WHAT_IF,
-        title=f"{Find(find).label}, {cluster.slug}",
-        params={"what_if": str(row.pk)},
-        cluster=cluster,
-        user=user,
-    )
-    row.save(update_fields=["job"])
-    what_if_announce(row)
-    return row, row.job
+    return row, True
 
 
 def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any], duration_s: float) -> WhatIf:

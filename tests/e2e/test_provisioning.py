@@ -27,7 +27,7 @@ def cluster(api: Api) -> str:
     api.post("arrivals", {"cluster": "bench", "source_id": "taps", "counts": [25.0] * 240})
     for query, node in (("one", "a"), ("two", "b")):
         objective = {"statistic": "worst", "bound_s": 2.0}
-        api.post("queries", {"cluster": "bench", "name": query, "body": BODY, "objective": objective})
+        api.post("queries", {"cluster": "bench", "name": query, **BODY, "objective": objective})
         asked = {"cluster": "bench", "query": query, "mode": "apply", "placement": {"work": node}}
         assert api.post("admissions", asked, wait_s=30)["state"] == "applied"
     return "bench"

@@ -32,6 +32,7 @@ from apps.pages.demo.loads import forecast_build, histories_build
 from apps.pages.demo.plans import Plan, operators_of
 from apps.pages.demo.reports import reports_build
 from apps.pages.demo.running import RUNNING
+from apps.pages.demo.scenarios import scenarios_build
 from apps.plans.services import comparison_create
 from apps.plans.work import compare_plans
 from apps.queries.arrivals import arrivals_create_from_generator
@@ -64,6 +65,8 @@ def demo_build(say: Say) -> None:
         say("Forecasting the load of ten sources")
         histories_build(cluster)
         forecast_build(cluster, user)
+        say("Comparing two scenarios with what is now")
+        scenarios_build(cluster, user)
         reports_build(cluster, user, say)
 
 
