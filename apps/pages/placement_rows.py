@@ -67,7 +67,7 @@ def finding_words(run: PlacementRun) -> str:
         return "Nothing to move: no better placement was found"
     was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
     near = f", at most {percent(facts['gap'])} from the best possible" if facts["gap"] is not None else ""
-    what = "worst case" if facts["objective"] == "worst" else "largest share of an objective"
+    what = "worst case" if facts["objective"] == "worst" else "worst weighted latency over objective"
     return f"{counted(facts['moves'], 'move')}: {what} {was} → {now}{near}"
 
 
@@ -110,7 +110,7 @@ def queries_table(request: HttpRequest, slug: str, proposal: Mapping[str, Any], 
             Column("before", "Before", partial(_latency, "before_s"), sort=lambda row: row["before_s"], num=True),
             Column("after", "After", partial(_latency, "after_s"), sort=_after, num=True, css=_tone),
             Column("change", "Change", _change_words, sort=_change, csv=_change, num=True),
-            Column("state", "State after", _state, csv=lambda row: row["after_state"]),
+            Column("state", "State after", _state, short="State", csv=lambda row: row["after_state"]),
         ],
         rows,
         caption="Queries before and after",
@@ -181,8 +181,8 @@ def _state(row: Mapping[str, Any]) -> SafeString:
 
 
 def _turned(row: Mapping[str, Any]) -> str:
-    word = STATES[row["after_state"]].label
-    return f"{word}, was {STATES[row['before_state']].label.lower()}"
+    """Said where the state changes."""
+    return {"holds": "Holds again", "breached": "Now breached", "at_risk": "Now at risk"}.get(row["after_state"], "")
 
 
 # -- moves
@@ -190,12 +190,15 @@ def _turned(row: Mapping[str, Any]) -> str:
 
 def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size: int) -> Table:
     """In order."""
-    made = Column("made", "Made", _progress, sort="state", csv=lambda move: move.state)
+    made = [
+        Column("batch", "Batch", lambda move: move.batch, num=True),
+        Column("made", "Made", _progress, sort="state", csv=lambda move: move.state, css=lambda move: "nw"),
+    ]
     return Table(
         request,
         [
             Column("operator", "Operator", partial(_operator, slug), sort="operator", csv=lambda move: move.operator),
-            Column("number", "Order", _order, sort="number", csv=lambda move: move.number, num=True),
+            Column("number", "Order", lambda move: move.number, sort="number", num=True),
             Column("kind", "What", lambda move: move.get_kind_display(), sort="kind", csv=lambda move: move.kind),
             Column("from", "From", lambda move: where_words(move.before), css=lambda move: "nw"),
             Column("to", "To", lambda move: where_words(move.after), css=lambda move: "nw"),
@@ -203,7 +206,7 @@ def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size
             Column("duration", "Takes", _takes, sort="duration_s", csv=lambda move: move.duration_s, num=True),
             Column("bump", "Delays", _bump, sort="bump_s", csv=lambda move: move.bump_s, num=True),
             Column("why", "Why", _why, csv=lambda move: move.why, full=True),
-            *([made] if run.batches else []),
+            *(made if run.batches else []),
         ],
         run.moves.all(),
         caption="Moves in order",
@@ -233,11 +236,7 @@ def _operator(slug: str, move: PlacementMove) -> SafeString:
     url = reverse("pages:query", args=[slug, move.query])
     name = move.operator.removeprefix(f"{move.query}/")
     link = format_html('<a class="name" href="{}">{}</a> <span class="aside">{}</span>', url, name, move.query)
-    return format_html('<span class="nm"><span class="ord">{}</span>{}</span>', move.number, link)
-
-
-def _order(move: PlacementMove) -> str:
-    return f"{move.number}, batch {move.batch}" if move.batch else str(move.number)
+    return format_html('<span class="nm">{}</span>', link)
 
 
 def _state_bytes(move: PlacementMove) -> SafeString | str:

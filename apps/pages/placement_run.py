@@ -223,7 +223,7 @@ class RunDetail:
     def finding(self) -> SafeString:
         """Moving 3 operators takes the worst case from 8.1 s to 5.2 s; no placement can be below 5.1 s."""
         facts = self.run.facts
-        what = "the largest latency, as a share of its objective," if self._is_share else "the worst case"
+        what = "the largest latency over its objective, weighted by priority," if self._is_share else "the worst case"
         near = ""
         if facts["bound_s"]:
             near = format_html("; no placement can be below <b>{}</b>", self._value(facts["bound_s"]))

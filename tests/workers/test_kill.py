@@ -139,3 +139,43 @@ def test_a_broker_that_comes_back_gets_its_work_done(installation: Installation)
     installation.redis.start()
     installation.worker()
     wait_until(lambda: installation.row(job)[0] == "succeeded", 60, "the job's success")
+
+
+MOVES = """
+from apps.jobs.running import run_job
+from apps.placements.applying import placement_apply
+from apps.placements.services import placement_request
+from apps.placements.work import search_placement
+from tests.apps.little import little_cluster, start_query
+cluster = little_cluster(nodes=("a", "b", "c"))
+for i in range(6):
+    start_query(cluster, f"q{i}", 0.35, "a")
+run, job = placement_request(cluster=cluster, user=None, budget_s=0.5)
+run_job(job.pk, search_placement)
+run.moves.update(duration_s=2.0)
+run.refresh_from_db()
+run, job = placement_apply(run=run, user=None, batch_size=1)
+print(json.dumps(str(job.pk)))
+"""
+
+MADE = """
+from apps.placements.models import PlacementMove
+rows = PlacementMove.objects.order_by("number").values_list("state", "applied_at")
+print(json.dumps([[state, str(at)] for state, at in rows]))
+"""
+
+
+def test_moves_go_on_where_a_killed_worker_left_them(installation: Installation) -> None:
+    job = installation.python(MOVES)
+    first = installation.worker()
+    wait_until(lambda: installation.row(job)[1] > 0, 60, "the first batch")
+    kill(first)
+    before = installation.python(MADE)
+    done = sum(state == "done" for state, _ in before)
+    assert 0 < done < len(before)
+    installation.worker()
+    wait_until(lambda: installation.row(job)[0] == "succeeded", 90, "the rest of the moves")
+    after = installation.python(MADE)
+    assert {state for state, _ in after} == {"done"}
+    assert after[:done] == before[:done], "a batch was made twice"
+    assert installation.row(job)[2] == 2
