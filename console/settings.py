@@ -192,6 +192,7 @@ SPECTACULAR_SETTINGS = {
         "OperatorKind": "apps.queries.choices.OperatorKind",
         "PlacementMoveState": "apps.placements.choices.MoveState",
         "PlacementState": "apps.placements.choices.RunState",
+        "PlanComparisonState": "apps.plans.choices.ComparisonState",
         "QueryState": "apps.queries.choices.QueryState",
         "DeliveryState": "apps.reports.choices.DeliveryState",
         "ReportState": "apps.reports.choices.ReportState",
