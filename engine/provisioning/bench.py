@@ -84,12 +84,17 @@ class Bench:
         found: list[PoolSize] = []
         for size in wanted:
             known = self._remembered.setdefault((key, size), [])
-            best = solver.solve(size, found[-1] if found else None, known)
+            best = solver.solve(size, found[-1] if found else None, known, self._of_smaller(key, size))
             found.append(best)
             if best.stuck is None and not any(np.array_equal(best.assignment, other) for other in known):
                 known.insert(0, best.assignment)
                 del known[_REMEMBERED:]
         return found
+
+    def _of_smaller(self, key: Any, size: int) -> list[IntArray]:
+        """The placement that the nearest smaller size was given last, in whatever sweep that was."""
+        sizes = [n for (other, n), held in self._remembered.items() if other == key and n < size and held]
+        return self._remembered[key, max(sizes)][:1] if sizes else []
 
     def _board(self, most: int, like: str | Node | None) -> tuple[Any, Board]:
         key = like if isinstance(like, str) or like is None else like.id

@@ -123,12 +123,18 @@ class Solver:
         self.board, self.lose_one, self.rounds, self.seed = board, lose_one, rounds, seed
         self.judge = Judge(board)
 
-    def solve(self, size: int, smaller: PoolSize | None = None, known: Sequence[IntArray] = ()) -> PoolSize:
+    def solve(
+        self,
+        size: int,
+        smaller: PoolSize | None = None,
+        known: Sequence[IntArray] = (),
+        others: Sequence[IntArray] = (),
+    ) -> PoolSize:
         """The best placement found for all nodes up, and the best loss of one, which may be of another placement.
 
         Neither is worse than on the smaller pool: its placements are possible here too.
         """
-        tried = self._tried(size, smaller, known)
+        tried = self._tried(size, smaller, known) + [self._judged(size, start) for start in others]
         best = self._with_losses(min(tried, key=lambda entry: entry.figures))
         if best.lost is None or smaller is None or smaller.lost is None:
             return best

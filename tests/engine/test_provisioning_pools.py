@@ -99,6 +99,11 @@ class TestBench:
         again = [size.worst_s for size in bench.sweep(1.0, range(1, 5), rounds=0)]
         assert all(b <= a for a, b in zip(first, again, strict=True))
 
+    def test_sizes_asked_one_at_a_time_are_as_good(self) -> None:
+        bench = Bench(parsed(4, operators=8))
+        found = [bench.sweep(1.0, [size], rounds=0)[0].worst_s for size in range(1, 6)]
+        assert found == sorted(found, reverse=True)
+
     def test_one_lost_is_what_filling_again_gives(self) -> None:
         deployment = parsed(2, operators=4, nodes=3)
         bench = Bench(deployment)
