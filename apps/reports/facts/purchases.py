@@ -105,7 +105,7 @@ class _Sizing:
         mix = self._mix(growth, answers)
         name = min((one for one in answers if answers[one].nodes is not None), key=lambda one: _extra(answers[one]))
         self.tell(0.7, "Drawing cost against latency")
-        return self._shaped(growth, answers, mix, refusal, self._curve(growth, name, answers[name].nodes or 0))
+        return self._shaped(growth, answers, mix, refusal, self._curve(growth, name, answers[name]))
 
     def _mix(self, growth: float, answers: dict[str, PoolAnswer]) -> MixAnswer | None:
         """A mix of priced types that may be cheaper than any single one; limited to what would cost less."""
@@ -137,10 +137,19 @@ class _Sizing:
             )
         return None
 
-    def _curve(self, growth: float, name: str, answer: int) -> list[dict[str, Any]]:
-        sizes = range(max(1, answer - _BELOW), answer + _ABOVE + 1)
+    def _curve(self, growth: float, name: str, answer: PoolAnswer) -> list[dict[str, Any]]:
+        """Quick placements of each size, or what the search for the answer found where that is better."""
+        nodes = answer.nodes or 0
+        sizes = range(max(1, nodes - _BELOW), nodes + _ABOVE + 1)
         bench = Bench(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.options["closed"])
-        return [_point(size, name) for size in bench.sweep(1 + growth, sizes, like=self.like[name])]
+        searched = {size.nodes: size for size in answer.sizes}
+        points: list[dict[str, Any]] = []
+        best: PoolSize | None = None
+        for quick in bench.sweep(1 + growth, sizes, like=self.like[name]):
+            found = [one for one in (quick, searched.get(quick.nodes), best) if one is not None]
+            best = min(found, key=_badness)
+            points.append(_point(best, name) | {"nodes": quick.nodes, "cost_per_hour": quick.cost_per_hour})
+        return points
 
     def _shaped(
         self,
@@ -213,6 +222,11 @@ def _mix_choice(mix: MixAnswer) -> dict[str, Any]:
     }
 
 
+def _badness(size: PoolSize) -> tuple[float, float]:
+    lost = size.lost.over_bound if size.lost is not None else 0.0
+    return max(size.over_bound, lost), size.over_bound
+
+
 def _point(size: PoolSize, name: str) -> dict[str, Any]:
     plain = size.to_dict()
     lost = plain["lost"] or {}
@@ -234,13 +248,13 @@ def _finding(found: dict[str, Any]) -> str:
         return f"At {asked} load no purchase keeps every objective if a node is lost."
     best = found["choices"][0]
     load = f"{_plus(growth)} load with any one node lost"
-    said = f"The fleet keeps every objective at {load}; nothing has to be bought."
+    said = f"The nodes there are keep every objective at {load} once operators are placed anew: buy none."
     if best["nodes"]:
         hour = best["cost_per_hour"]
         price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
         words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
         verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
-        said = f"{words} {verb.format(price)} every objective at {load}."
+        said = f"{words} {verb.format(price)} every objective at {load}, with operators placed anew."
     if growth == found["growth"]:
         return said
     return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"

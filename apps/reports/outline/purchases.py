@@ -62,14 +62,17 @@ def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     broken = [loss for loss in found["losses"] if loss["broken"] or loss["why"]]
     of = f" ({found['losses_of']} looked at, those with most operators)" if found["losses_of"] else ""
     if not broken:
-        yield Text(f"At the present load the loss of any one node breaks no objective that is kept now{of}.")
+        yield Text(f"As operators are placed now, the loss of any one node breaks no objective that is kept{of}.")
     else:
-        yield Text(f"At the present load the loss of one of these nodes breaks an objective that is kept now{of}:")
+        yield Text(f"As operators are placed now, the loss of one of these nodes breaks an objective that is kept{of}:")
         yield Table("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
 
 
 def _choice(one: dict[str, Any], currency: str) -> list[Cell]:
-    words = " and ".join(f"{count} {name}" for name, count in one["counts"].items() if count) or "nothing"
+    words = (
+        " and ".join(f"{count} {name}" for name, count in one["counts"].items() if count)
+        or "Nothing: place operators anew"
+    )
     hour = one["cost_per_hour"]
     month = None if hour is None else hour * _HOURS_A_MONTH
     kind = "Proven: " if one["proven"] else ""

@@ -1,0 +1,141 @@
+"""What is due is written once: by schedule, made up for after a silence, never disturbed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from apps.core.errors import Impossible, Malformed
+from apps.jobs.choices import JobState
+from apps.jobs.models import Job
+from apps.jobs.services import job_cancel
+from apps.reports.choices import ReportState, Trigger
+from apps.reports.models import Report, ReportDefinition, ReportSchedule
+from apps.reports.scheduling import reports_run_due, schedule_preview, schedule_set
+from apps.reports.selectors import schedule_sentence
+from apps.reports.services import definition_update
+from apps.reports.writing import report_facts, report_request
+
+pytestmark = pytest.mark.django_db
+
+MONDAYS = {"every": "week", "days": ["mon"], "at": "07:00"}
+DUE = datetime(2026, 11, 23, 6, tzinfo=UTC)
+
+
+@pytest.fixture
+def schedule(definition: ReportDefinition) -> ReportSchedule:
+    row = schedule_set(definition=definition, rule=MONDAYS, time_zone="Europe/Berlin")
+    ReportSchedule.objects.filter(pk=row.pk).update(next_at=DUE, starts_on="2026-11-20")
+    row.refresh_from_db()
+    return row
+
+
+def test_a_schedule_is_told_in_a_sentence(schedule: ReportSchedule) -> None:
+    assert schedule_sentence(schedule) == "every Monday at 07:00 Europe/Berlin; next 23 Nov, 07:00"
+
+
+def test_a_due_report_is_asked_for_once(schedule: ReportSchedule) -> None:
+    assert reports_run_due(DUE - timedelta(seconds=1)) == 0
+    assert reports_run_due(DUE + timedelta(seconds=5)) == 1
+    assert reports_run_due(DUE + timedelta(seconds=20)) == 0
+    report = Report.objects.get()
+    assert (report.trigger, report.due_at, report.missed) == (Trigger.SCHEDULED, DUE, 0)
+    assert report.job is not None and report.job.state == JobState.QUEUED
+    schedule.refresh_from_db()
+    assert (schedule.next_at, schedule.last_due_at) == (DUE + timedelta(days=7), DUE)
+
+
+def test_two_beats_at_once_write_one_report(schedule: ReportSchedule) -> None:
+    """The second one still sees the old due time; the row it finds and the constraint keep it from a second report."""
+    assert reports_run_due(DUE) == 1
+    ReportSchedule.objects.update(next_at=DUE)
+    assert reports_run_due(DUE) == 0
+    assert Report.objects.count() == 1
+    report = Report.objects.get()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Report.objects.create(definition=report.definition, due_at=DUE, trigger="scheduled", covers_until=DUE)
+
+
+def test_missed_times_are_made_up_for_by_one_report(schedule: ReportSchedule) -> None:
+    back = DUE + timedelta(days=22)
+    assert reports_run_due(back) == 1
+    report = Report.objects.get()
+    assert (report.trigger, report.missed, report.due_at) == (Trigger.MADE_UP, 4, DUE + timedelta(days=21))
+    schedule.refresh_from_db()
+    assert schedule.next_at == DUE + timedelta(days=28)
+    assert reports_run_due(back) == 0
+
+
+def test_by_hand_the_schedule_is_not_disturbed(schedule: ReportSchedule, user_of: Callable[..., Any]) -> None:
+    first = report_request(definition=schedule.definition, user=user_of())
+    assert report_request(definition=schedule.definition, user=user_of()) == first, "it is being written already"
+    schedule.refresh_from_db()
+    assert (schedule.next_at, schedule.last_due_at) == (DUE, None)
+    assert reports_run_due(DUE) == 1
+    assert Report.objects.count() == 2
+
+
+def test_a_rested_schedule_makes_nothing_up(schedule: ReportSchedule) -> None:
+    definition_update(definition=schedule.definition, enabled=False)
+    assert reports_run_due(DUE + timedelta(days=60)) == 0
+    definition_update(definition=schedule.definition, enabled=True)
+    schedule.refresh_from_db()
+    assert schedule.next_at is not None
+    assert schedule.next_at > datetime.now(UTC)
+
+
+def test_without_a_broker_a_due_time_is_kept(schedule: ReportSchedule, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert reports_run_due(DUE) == 0
+    schedule.refresh_from_db()
+    assert schedule.next_at == DUE
+    assert not Report.objects.exists()
+
+
+def test_a_rule_that_ends_is_refused_or_ends(definition: ReportDefinition) -> None:
+    with pytest.raises(Impossible):
+        schedule_set(
+            definition=definition, rule={"every": "rrule", "rrule": "FREQ=DAILY;UNTIL=20200101"}, time_zone="UTC"
+        )
+    with pytest.raises(Malformed) as error:
+        schedule_set(definition=definition, rule={"every": "day"}, time_zone="Mars/Olympus")
+    assert [fault.path for fault in error.value.faults] == ["time_zone", "rule.at"]
+    _, runs = schedule_preview(rule={"every": "day", "at": "07:00"}, time_zone="Asia/Kathmandu")
+    assert len(runs) == 5
+
+
+def test_facts_are_the_same_everywhere(definition: ReportDefinition, write: Callable[[Report], Report]) -> None:
+    report = write(report_request(definition=definition))
+    facts = report_facts(report)
+    assert facts is not None
+    assert report.state == ReportState.READY
+    assert report.finding == "1 of 2 objectives hold; late is over." == facts["finding"]
+    states = {row["query"]: row["state"] for row in facts["objectives"]["rows"]}
+    assert states == {"late": "breached", "calm": "holds"}
+    assert facts["forecast"]["available"] is False
+    assert facts["changes"]["since"] is None
+    assert bytes(report.pdf or b"").startswith(b"%PDF-")
+
+
+def test_the_next_report_says_what_changed(definition: ReportDefinition, write: Callable[[Report], Report]) -> None:
+    first = write(report_request(definition=definition))
+    query = definition.cluster.queries.get(name="late")
+    query.objective_bound_s = 90.0
+    query.save()
+    second = report_facts(write(report_request(definition=definition)))
+    assert second is not None
+    assert second["changes"]["since"] == first.covers_until.isoformat()
+    assert any("query late" in text for text in second["changes"]["parts"])
+    assert second["covers"]["from"] == first.covers_until.isoformat()
+
+
+def test_a_cancelled_report_has_failed(definition: ReportDefinition) -> None:
+    report = report_request(definition=definition)
+    assert report.job is not None
+    job_cancel(Job.objects.get(pk=report.job.pk))
+    report.refresh_from_db()
+    assert (report.state, report.error and report.error["code"]) == (ReportState.FAILED, "cancelled")
