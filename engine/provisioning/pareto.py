@@ -11,7 +11,7 @@ import numpy as np
 from engine.deployment import Deployment
 from engine.estimation import Progress
 from engine.provisioning.bounds import fused_s
-from engine.provisioning.mix import Mixes
+from engine.provisioning.mixes import Mixes
 from engine.provisioning.node_types import read_types
 from engine.provisioning.nodes import lose as lose_nodes
 from engine.provisioning.scenario import scaled_loads

@@ -19,7 +19,8 @@ from engine.placement.greedy import place
 from engine.provisioning.bench import Bench
 from engine.provisioning.bounds import refuted
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.mix import Mixes, cheapest_mix
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.mixes import Mixes
 from engine.provisioning.node_types import read_types
 from engine.provisioning.nodes import lose
 from engine.provisioning.pareto import front
