@@ -12,6 +12,7 @@ from collections.abc import Sequence
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "forecast": ("benchmarks.forecast",),
     "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),

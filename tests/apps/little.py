@@ -11,6 +11,7 @@ from apps.admission.work import preview_admission
 from apps.estimates.work import estimate_cluster, estimate_document
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
+from apps.forecasts.work import forecast_cluster
 from apps.jobs.choices import JobKind, JobState
 from apps.jobs.models import Job
 from apps.jobs.running import run_job
@@ -35,6 +36,7 @@ _WORK = {
     JobKind.PLACEMENT: search_placement,
     JobKind.MOVES: apply_moves,
     JobKind.PLANS: compare_plans,
+    JobKind.FORECAST: forecast_cluster,
 }
 
 
