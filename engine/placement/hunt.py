@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -217,24 +218,18 @@ class Hunt:
             raise self._named(error, items) from None
 
     def _named(self, error: InfeasibleError, items: Items) -> InfeasibleError:
-        """The search's refusal with the operators' names in the place of numbers."""
-        faults = []
-        for fault in error.faults:
-            kind, _, rest = fault.path.partition("[")
-            number = rest.rstrip("]")
-            if kind == "items" and number.isdigit():
-                j = int(items.operator[int(number)])
-                name = self.deployment.operators[j].id
-                message = f"no place was found for operator {name!r} beside those it must stay apart from"
-                faults.append(Fault(f"operators[{j}].node", message))
-            elif kind == "apart" and number.isdigit():
-                group = items.apart(self.limits)[int(number)]
-                names = ", ".join(dict.fromkeys(items.coarse.operators[items.operator[i]].id for i in group))
-                message = f"operators {names} must be on different nodes: {fault.message}"
-                faults.append(Fault("constraints.apart", message))
-            else:
-                faults.append(Fault(f"constraints.{fault.path}" if fault.path else "constraints", fault.message))
-        return InfeasibleError("No placement respects all constraints", faults or [Fault("constraints", error.message)])
+        """The search's refusal with the names of operators in the place of the numbers of items."""
+
+        def named(match: re.Match[str]) -> str:
+            numbers = [int(number) for number in re.findall(r"\d+", match[2])]
+            names = dict.fromkeys(items.coarse.operators[items.operator[k]].id for k in numbers)
+            return f"operator{'' if len(names) == 1 else 's'} {', '.join(names)}"
+
+        faults = [
+            Fault("constraints", re.sub(r"\bitems?( \[?|\[)(\d+(?:, \d+)*)\]?", named, fault.message))
+            for fault in error.faults
+        ]
+        return InfeasibleError("No placement respects all constraints", faults or self._nothing(items).faults)
 
     def _climb(self, board: Board, finalists: list[IntArray]) -> list[IntArray]:
         """Climb on the full goal from the finalists and from the start."""
