@@ -17,7 +17,7 @@ from apps.pages.provisioning_chart import BenchChart
 from apps.pages.provisioning_inputs import inputs_query
 from apps.planning.asking import Question
 from apps.planning.sweeps import BREAKS, FRAGILE, Size, Sweep
-from apps.ui.numbers import Quantity, counted, cps, factor, money, percent, seconds, seconds_range
+from apps.ui.numbers import Quantity, counted, cps, factor, money, seconds, seconds_range
 
 __all__ = ["Answer", "PoolRow", "QueryRow"]
 
@@ -196,7 +196,7 @@ class Answer:
             return f"{name} would take {seconds(size.queries[name], apart_from=bound)} of its {seconds(bound)}{more}"
         names = size.lost_late
         many = names[0] if len(names) == 1 else f"{len(names)} queries" if len(names) > 2 else " and ".join(names)
-        share = f", by up to {percent((size.lost_share or 1) - 1)}" if size.lost_share else ""
+        share = f", up to {factor(size.lost_share)} of it" if size.lost_share else ""
         return (
             f"losing {size.lost_node} would take {many} over {'its' if len(names) == 1 else 'their'} objective{share}"
         )

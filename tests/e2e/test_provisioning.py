@@ -59,22 +59,22 @@ def said(page: Any) -> str:
 def test_the_slider_moves_the_answer(page: Any) -> None:
     assert "3 nodes" in said(page) or "The 2 nodes of now" in said(page)
     page.evaluate(SLIDE, "1.5")
-    page.wait_for_function("document.getElementById('bench-sentence').innerText.includes('1.5')", timeout=10_000)
+    page.wait_for_selector("#bench-sentence:has-text('1.5')", timeout=10_000)
     assert said(page).startswith("3 nodes keep every worst case within the 2 s objective at 1.5 × the load")
     assert "rate=1.5" in page.url
     page.click("svg.wide a.hit[data-nodes='2']")
-    page.wait_for_function("document.getElementById('t-chosen').innerText.includes('With 2 nodes')", timeout=10_000)
+    page.wait_for_selector("#t-chosen:has-text('With 2 nodes')", timeout=10_000)
     assert "3 nodes would do" in said(page)
-    page.wait_for_function("document.activeElement.dataset.nodes === '2'")
+    page.wait_for_selector("a.hit[data-nodes='2']:focus", state="attached")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.getElementById('t-chosen').innerText.includes('With 3 nodes')", timeout=10_000)
+    page.wait_for_selector("#t-chosen:has-text('With 3 nodes')", timeout=10_000)
     assert "nodes=3" in page.url
     page.wait_for_selector("#bench th:has-text('Holds with probability')")  # a job's answer appears by itself
 
 
 def test_a_scenario_is_saved_and_answered(page: Any) -> None:
     page.evaluate(SLIDE, "1.5")
-    page.wait_for_function("document.getElementById('bench-sentence').innerText.includes('1.5')")
+    page.wait_for_selector("#bench-sentence:has-text('1.5')")
     page.click("#bench-acts button:has-text('Save scenario')")
     page.fill("#scenario-name", "Friday peak")
     page.click("#save-scenario button.pri")
@@ -84,7 +84,7 @@ def test_a_scenario_is_saved_and_answered(page: Any) -> None:
 
 def test_the_smallest_pool_is_found_with_proof(page: Any) -> None:
     page.evaluate(SLIDE, "1.5")
-    page.wait_for_function("document.getElementById('bench-sentence').innerText.includes('1.5')")
+    page.wait_for_selector("#bench-sentence:has-text('1.5')")
     page.click("#searches button[value=smallest_pool]")
     page.wait_for_selector("#found .answer")
     found = page.inner_text("#found")
