@@ -46,7 +46,8 @@ def plans_review() -> int:
     running = QueryVersion.objects.filter(pk__in=[query.running_version_id for query in queries])
     versions = {version.pk: version for version in with_operators(running)}
     busy = PlanComparison.objects.filter(query__in=queries).filter(
-        Q(state=ComparisonState.COMPUTING) | Q(state=ComparisonState.FAILED, finished_at__gt=timezone.now() - _PAUSE)
+        Q(state=ComparisonState.COMPUTING, job__isnull=False)
+        | Q(state=ComparisonState.FAILED, finished_at__gt=timezone.now() - _PAUSE)
     )
     waiting = set(busy.values_list("query_id", flat=True))
     asked = 0

@@ -180,7 +180,11 @@ def rank(
     ranked = []
     for i, plan in enumerate(plans):
         tell(i / len(plans), f"Plan {plan.key}, {i + 1} of {len(plans)}")
-        whole = _alone(deployment, query, plan, node) if node else _within(deployment, query, plan, places, closed)
+        whole = (
+            _alone(deployment, query, plan, node)
+            if node
+            else _within(deployment, query, plan, places, closed, mace_every)
+        )
         ranked.append(_estimated(whole, query, plan, statistic, mace_every))
     floor_s = deployment.subinterval_s
     # what is below the resolution is equally fast; the cheaper plan leaves more room for others
@@ -216,7 +220,9 @@ def _alone(deployment: Deployment, query: str, plan: Plan, node: OneNode) -> Dep
     )
 
 
-def _within(deployment: Deployment, query: str, plan: Plan, places: str, closed: Collection[str]) -> Deployment:
+def _within(
+    deployment: Deployment, query: str, plan: Plan, places: str, closed: Collection[str], coarse: int
+) -> Deployment:
     """The plan in the place of what runs, and of all that runs only what shares a server with it."""
     present = {op.id: op.replicas for op in deployment.operators if op.query == query} if places == "keep" else {}
     operators = [op for op in deployment.operators if op.query != query]
@@ -224,7 +230,7 @@ def _within(deployment: Deployment, query: str, plan: Plan, places: str, closed:
     limits = _limits(deployment.constraints, {op.id for op in operators})
     # extended by nothing, it is checked as a whole
     whole = replace(deployment, operators=tuple(operators), constraints=limits, plans={}).extended()
-    found = place(whole, closed=closed)
+    found = place(whole, closed=closed, coarse=coarse)
     whole = whole.with_placement(found) if found else whole
     return restricted(whole, related_queries(whole, deployment, [query]))
 
