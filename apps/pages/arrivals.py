@@ -6,12 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from django.db import transaction
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from apps.core.errors import Conflict, Fault, Malformed, Missing, SluiceError, TooLarge
+from apps.forecasts.choices import HistoryOrigin
+from apps.forecasts.services import history_create_from_upload
 from apps.pages.arrivals_facts import SourceDetail
 from apps.pages.arrivals_forms import GENERATOR_KINDS, ColumnsForm, GeneratorForm, UploadForm
 from apps.pages.arrivals_table import arrivals_sentence, arrivals_table, rate_chart
@@ -154,12 +157,20 @@ class ColumnsPage(_NewPage):
             return self._preview(form)
         if form.is_valid():
             try:
-                row = services.arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
+                row = self._store(form)
             except (Malformed, Conflict) as error:
                 show_faults(form, _lines_as_one(error), {"stretch": "start", "file": "leave_out_problems"})
             else:
                 return self.stored(row)
         return self.show(422, form=form, **_told(name, found))
+
+    @transaction.atomic
+    def _store(self, form: ColumnsForm) -> ArrivalSeries:
+        """The arrivals, and where it is wished the whole file as load history."""
+        row = services.arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
+        if form.history:
+            history_create_from_upload(cluster=self.cluster, origin=HistoryOrigin.ARRIVALS, **form.history)
+        return row
 
     def _preview(self, form: ColumnsForm) -> HttpResponse:
         if not form.is_valid():

@@ -11,6 +11,8 @@ from apps.fleet.models import Cluster
 from apps.queries.inspecting import Inspection
 from apps.queries.times import TIME_FORMATS
 
+_HISTORY_FROM_S = 172_800.0  # a forecast needs two days
+
 __all__ = ["GENERATOR_KINDS", "ColumnsForm", "GeneratorForm", "UploadForm"]
 
 GENERATOR_KINDS = {
@@ -68,6 +70,9 @@ class ColumnsForm(_SourceForm):
     leave_out_problems = forms.BooleanField(
         label="Leave out lines that cannot be read", required=False, help_text="Otherwise nothing is stored."
     )
+    keep_history = forms.BooleanField(
+        label="Keep the whole file as load history", required=False, help_text="By the hour, for forecasts."
+    )
     field_order = [
         "key",
         "source_id",
@@ -89,6 +94,8 @@ class ColumnsForm(_SourceForm):
         self.fields["time_column"].choices = names
         self.fields["count_column"].choices = [("", "None: each line is one event"), *names]
         self.fields["source_id"].required = not self._is_preview
+        if (inspection.span_s or 0.0) < _HISTORY_FROM_S:
+            del self.fields["keep_history"]
         if inspection.time_column and not inspection.problems_total:
             self.fields["leave_out_problems"].help_text = "Every line of this file can be read as proposed."
 
@@ -102,6 +109,16 @@ class ColumnsForm(_SourceForm):
         if data.get("stretch") == "at" and not data.get("start"):
             self.add_error("start", "Enter when the stretch begins, or choose another stretch.")
         return data
+
+    @property
+    def history(self) -> dict[str, Any] | None:
+        """What `history_create_from_upload` takes, if the file is to be kept as load history."""
+        if not self.cleaned_data.get("keep_history"):
+            return None
+        left_out = {"stretch", "fill"}
+        reading = {name: value for name, value in self.reading.items() if name not in left_out}
+        named = {name: self.cleaned_data[name] for name in ("source_id", "description")}
+        return {**reading, **named, "replace": True}
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -119,3 +119,17 @@ def test_a_generated_history_and_its_faults(browser: Client, cluster: Cluster) -
     assert "allowed: a number from 0 to 1" in body(wrong)
     assert browser.post(f"{ROOT}histories/generate/", fields).status_code == 302
     assert LoadHistory.objects.get().buckets == 336
+
+
+def test_the_whole_file_of_arrivals_is_kept_as_load_history(browser: Client, cluster: Cluster) -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    lines = [f"{(start + timedelta(hours=i)):%Y-%m-%d %H:%M:%S},{500 + i}" for i in range(72)]
+    file = SimpleUploadedFile("load.csv", ("time,count\n" + "\n".join(lines)).encode())
+    address = browser.post("/c/little/arrivals/new/", {"file": file, "time_zone": "UTC"})["Location"]
+    html = body(browser.get(address))
+    assert "Keep the whole file as load history" in html
+    chosen = {"key": html.split('name="key" value="')[1].split('"')[0], "source_id": "web", "time_zone": "UTC"}
+    chosen |= {"time_column": "time", "count_column": "count", "stretch": "busiest", "keep_history": "on"}
+    assert browser.post(address, chosen).status_code == 302
+    row = LoadHistory.objects.get()
+    assert (row.source_id, row.origin, row.buckets) == ("web", "arrivals", 72)
