@@ -199,6 +199,7 @@ SPECTACULAR_SETTINGS = {
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",
         "Verdict": "apps.admission.choices.Verdict",
+        "WhatIfState": "apps.planning.choices.WhatIfState",
     },
 }
 UPLOAD_MAX_BYTES = int(ENV.upload_max_mb * 1e6)

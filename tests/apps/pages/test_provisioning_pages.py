@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, NodePool
@@ -15,6 +17,7 @@ from apps.fleet.services import cluster_create, node_create
 from apps.pages import provisioning
 from apps.planning import asking
 from apps.planning.models import Scenario, WhatIf
+from apps.planning.services import scenario_create
 from apps.queries.models import Query
 from tests.apps import little
 
@@ -195,6 +198,22 @@ def test_more_nodes_are_planned_and_never_just_there(browser: Client, fleet: Clu
     fewer = body(browser.get(f"{BENCH}nodes/?nodes=1"))
     assert "1 node fewer" in fewer
     assert browser.post(f"{BENCH}nodes/", {"nodes": "1"}).status_code == 400
+
+
+def test_the_bench_costs_the_database_the_same_however_many_rows_there_are(browser: Client, fleet: Cluster) -> None:
+    def cost() -> int:
+        browser.get(BENCH)
+        with CaptureQueriesContext(connection) as queries:
+            assert browser.get(BENCH).status_code == 200
+        return len(queries)
+
+    scenario_create(cluster=fleet, name="first", user=None)
+    before = cost()
+    for i in range(3):
+        little.start_query(fleet, f"more-{i}", 0.01, "a")
+        node_create(pool=fleet.pools.get(), name=f"m{i}")
+        scenario_create(cluster=fleet, name=f"s{i}", user=None)
+    assert cost() == before
 
 
 def test_a_viewer_sees_the_bench_and_asks_nothing(browser_of: Callable[..., Client], fleet: Cluster) -> None:
