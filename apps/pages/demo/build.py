@@ -33,6 +33,9 @@ from apps.pages.demo.plans import Plan, operators_of
 from apps.pages.demo.reports import reports_build
 from apps.pages.demo.running import RUNNING
 from apps.pages.demo.scenarios import scenarios_build
+from apps.placements.choices import Objective
+from apps.placements.models import PlacementRun
+from apps.placements.work import search_placement
 from apps.plans.services import comparison_create
 from apps.plans.work import compare_plans
 from apps.queries.arrivals import arrivals_create_from_generator
@@ -62,6 +65,7 @@ def demo_build(say: Say) -> None:
             say("Estimating again with what was admitted")
             _estimate(cluster, user)
         _compare(cluster.queries.get(name=FRAUD_RULES.name), user, say)
+        _propose(cluster, user, say)
         say("Forecasting the load of ten sources")
         histories_build(cluster)
         forecast_build(cluster, user)
@@ -202,6 +206,22 @@ def _compare(query: Query, user: User, say: Say) -> None:
         )
         row.save(update_fields=["job"])
     _run(row.job, compare_plans)
+
+
+def _propose(cluster: Cluster, user: User, say: Say) -> None:
+    """Leave a proposal that a visitor may apply."""
+    if cluster.placement_runs.exists():
+        return
+    say("Searching a better placement")
+    with transaction.atomic():
+        run = PlacementRun.objects.create(
+            cluster=cluster, requested_by=user, objective=Objective.OBJECTIVES, budget_s=2.0
+        )
+        run.job = _job(
+            JobKind.PLACEMENT, f"Search a placement of {cluster.slug}", cluster, user, {"placement": str(run.pk)}
+        )
+        run.save(update_fields=["job"])
+    _run(run.job, search_placement)
 
 
 def _job(kind: JobKind, title: str, cluster: Cluster, user: User, params: Mapping[str, Any]) -> Job:

@@ -15,6 +15,7 @@ from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import run_latest, run_staleness
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
+from apps.placements.selectors import placement_standing
 from apps.queries.models import Query
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -54,6 +55,9 @@ def test_every_verdict_can_be_seen() -> None:
     assert [name for name, state in found.items() if state == ObjectiveState.AT_RISK] == ["fraud-rules"]
     assert sum(state == ObjectiveState.HOLDS for state in found.values()) == 7
     assert cluster.nodes.count() == 12
+    proposal = cluster.placement_runs.get()
+    assert placement_standing(proposal).can_apply
+    assert proposal.facts["moves"] > 0
     assert not Query.objects.filter(cluster__slug="eu-2").exists()
     for name in ("demo", "viewer"):
         person = authenticate(username=name, password="sluice-demo")
