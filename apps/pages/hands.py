@@ -96,7 +96,7 @@ def _plans(cluster: Cluster) -> list[Hand]:
         return []
     names = ", ".join(row.query.name for row in rows[:3])
     title = f"{rows[0].query.name} has a faster plan" if len(rows) == 1 else f"{len(rows)} queries have faster plans"
-    text = "A comparison of its plans is sure of it." if len(rows) == 1 else f"Comparisons are sure of it: {names}."
+    text = "The samples tell it apart from what runs." if len(rows) == 1 else f"The samples tell them apart: {names}."
     url = url_of("pages:query-plans", cluster.slug, rows[0].query.name)
     return [Hand("tune", "ok", title, text, url, "Open plans")]
 

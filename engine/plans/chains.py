@@ -38,7 +38,7 @@ def chains_of(flow: Dataflow) -> list[tuple[Operator, ...]]:
     chains: list[list[Operator]] = []
     of: dict[str, list[Operator]] = {}
     for operator in flow.operators:
-        if not free(flow, operator):
+        if not free(operator):
             continue
         above = flow.upstream(operator)
         chain = of.get(above.id) if above and flow.only_reader(above) is operator else None

@@ -32,7 +32,7 @@ class Refusal:
         return f"`{self.operator}` {verb or 'is not moved below'} `{self.over}`: {self.why}"
 
 
-def free(flow: Dataflow, operator: Operator) -> bool:
+def free(operator: Operator) -> bool:
     """Whether the operator takes one event at a time and forgets it: it may be part of a chain that is put in order."""
     return not barrier(operator)
 

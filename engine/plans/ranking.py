@@ -72,7 +72,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """One plan's place and numbers; times in seconds. `kept` says how many operators stay where they run."""
+    """One plan's numbers, in seconds; `mace_s` is at the statistic across time, `mace_worst_s` the paper's Mace_WC."""
 
     key: str
     estimate_s: float
