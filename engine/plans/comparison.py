@@ -9,8 +9,9 @@ from typing import Any
 from engine.deployment import Deployment
 from engine.export import operator_document
 from engine.plans.dataflow import Dataflow, Operators, shape_of
+from engine.plans.differences import Difference
 from engine.plans.meaning import Refusal
-from engine.plans.ranking import Difference, OneNode, Plan, Progress, Ranking, rank
+from engine.plans.ranking import OneNode, Plan, Progress, Ranking, rank
 from engine.plans.rewriting import CAP, Rewrite, Rewriting, rewrite
 
 __all__ = ["Finding", "compare", "finding_of"]

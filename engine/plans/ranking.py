@@ -10,7 +10,6 @@ References: paper, section IX-A (plan selection by Mace_WC on one node), its foo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,11 +25,11 @@ from engine.intervals import Z, jackknife, standard_error
 from engine.mace import Mace, mace
 from engine.placement.greedy import place
 from engine.plans.dataflow import Dataflow, Operators
-from engine.plans.sampling import EVENTS
+from engine.plans.differences import Difference, difference_of
 from engine.quantiles import event_mean, event_quantile, statistic_of
 from engine.topology import closures_of
 
-__all__ = ["Difference", "OneNode", "Plan", "Ranked", "Ranking", "rank"]
+__all__ = ["OneNode", "Plan", "Ranked", "Ranking", "rank"]
 
 Progress = Callable[[float, str], None]
 PLACES = ("keep", "free")
@@ -50,24 +49,6 @@ class OneNode:
     """The paper's setting: everything of the plan on one core of this capacity, and nothing else."""
 
     capacity_cps: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One plan against another: `seconds` above 0 means the plan is slower.
-
-    `error_s` is the standard error on common samples, None where neither plan has a sample. `more_events` of the sample
-    would tell the two apart, if the difference is what it seems; None where they are told apart, or no sample would.
-    """
-
-    seconds: float
-    error_s: float | None
-    told_apart: bool
-    equal: bool
-    more_events: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +178,8 @@ def rank(
         objective.bound_s if objective else None,
         floor_s,
         tuple(ranked),
-        {plan.key: _difference(plan, ranked[0], floor_s) for plan in ranked[1:]},
-        {plan.key: _difference(plan, own, floor_s) for plan in ranked if own is not None and plan is not own},
+        {plan.key: difference_of(plan, ranked[0], floor_s) for plan in ranked[1:]},
+        {plan.key: difference_of(plan, own, floor_s) for plan in ranked if own is not None and plan is not own},
         running,
     )
 
@@ -305,40 +286,3 @@ def _mace(found: Mace, query: str, statistic: str, weights: FloatArray, every: i
     else:
         at = event_quantile(series, padded, float(statistic[1:])) or 0.0
     return at, float(series.max())
-
-
-def _difference(plan: Ranked, other: Ranked, floor_s: float) -> Difference:
-    """Compare two plans; `floor_s` is what the width of a slice leaves open.
-
-    The standard error of a sample of n events falls as 1 / sqrt(n). With |D| - floor left to be seen by Z errors, a
-    sample (Z error / (|D| - floor))^2 times as large tells the plans apart, should the difference stay as it is.
-    """
-    seconds = plan.estimate_s - other.estimate_s
-    room = abs(seconds) - floor_s
-    error = _error(plan.replicates, other.replicates)
-    if room <= 0.0:
-        return Difference(seconds, error, False, True, None)
-    if error is None:
-        return Difference(seconds, None, False, False, EVENTS)
-    if Z * error < room:
-        return Difference(seconds, error, True, False, None)
-    events = max(plan.sample_events, other.sample_events)
-    return Difference(seconds, error, False, False, _rounded_up(events * ((Z * error / room) ** 2 - 1.0)))
-
-
-def _error(one: FloatArray, other: FloatArray) -> float | None:
-    """Standard error of the difference: paired where both have the same groups, else as of independent samples."""
-    if not len(one) and not len(other):
-        return None
-    if len(one) == len(other):
-        return float(standard_error(one - other))
-    parts = [float(standard_error(values)) for values in (one, other) if len(values)]
-    return math.hypot(*parts)
-
-
-def _rounded_up(events: float) -> int:
-    """At least 1, to two digits: the figure is no more certain than that."""
-    if events < 1.0:
-        return 1
-    step = 10 ** max(0, math.floor(math.log10(events)) - 1)
-    return int(math.ceil(events / step) * step)
