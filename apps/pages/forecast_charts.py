@@ -74,7 +74,7 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
     """Latency of a query's statistic at the expected load and at the upper end, against its objective."""
     bound_s = facts["bound_s"]
     per_day = max(1, 86_400 // row.bucket_s)
-    axis = time_axis(row.starts_at, float(row.bucket_s * per_day), -(-row.horizon // per_day))
+    axis = time_axis(row.starts_at, float(row.bucket_s * per_day), -(-row.horizon // per_day) + 1)
     top = 3.0 * bound_s  # what lies beyond is as bad, and would flatten everything that can still be read
     lines = [
         Series("alt", "At the 90% band", y=_daily(curves["high"], per_day, top)),
@@ -105,8 +105,9 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
 
 
 def _daily(values: Sequence[float], per_day: int, top: float) -> list[float]:
-    """The highest of each day, and not above `top`."""
-    return [min(max(values[i : i + per_day]), top) for i in range(0, len(values), per_day)]
+    """The highest of each day, and not above `top`; the last one twice, for its step to have a width."""
+    found = [min(max(values[i : i + per_day]), top) for i in range(0, len(values), per_day)]
+    return [*found, *found[-1:]]
 
 
 def history_chart(history: LoadHistory) -> Chart:
