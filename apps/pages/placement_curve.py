@@ -12,7 +12,7 @@ from apps.ui.numbers import Quantity, as_float, percent, seconds
 
 __all__ = ["search_curve"]
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 12.0, 22.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 12.0, 12.0, 22.0
 _TICKS = 4
 _MOST = 240
 

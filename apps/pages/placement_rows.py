@@ -235,8 +235,8 @@ def _server(part: Mapping[str, Any]) -> str:
 def _operator(slug: str, move: PlacementMove) -> SafeString:
     url = reverse("pages:query", args=[slug, move.query])
     name = move.operator.removeprefix(f"{move.query}/")
-    link = format_html('<a class="name" href="{}">{}</a> <span class="aside">{}</span>', url, name, move.query)
-    return format_html('<span class="nm">{}</span>', link)
+    link = '<span class="pair"><a class="name" href="{}">{}</a><small>{}</small></span>'
+    return format_html(link, url, name, move.query)
 
 
 def _state_bytes(move: PlacementMove) -> SafeString | str:
@@ -250,7 +250,8 @@ def _takes(move: PlacementMove) -> SafeString:
 def _bump(move: PlacementMove) -> SafeString | str:
     if move.bump_s < _CHANGED_S:
         return "nobody"
-    return format_html('+{} <span class="muted sm">{}</span>', seconds(move.bump_s).html, move.bump_query)
+    delay = seconds(move.bump_s).html
+    return format_html('<span class="pair"><span>+{}</span><small>{}</small></span>', delay, move.bump_query)
 
 
 def _why(move: PlacementMove) -> SafeString:
@@ -261,9 +262,13 @@ def _progress(move: PlacementMove) -> SafeString | str:
     return _PROGRESS[MoveState(move.state)](move)
 
 
+def _when(mark: SafeString, move: PlacementMove) -> SafeString:
+    return format_html('<span class="pair">{}<small>{}</small></span>', mark, time_tag(move.applied_at))
+
+
 _PROGRESS = {
     MoveState.PENDING: lambda move: format_html('<span class="muted">{}</span>', "not yet"),
-    MoveState.DONE: lambda move: format_html("{} {}", state_mark("applied", "Moved"), time_tag(move.applied_at)),
-    MoveState.UNDONE: lambda move: format_html("{} {}", state_mark("undone", "Moved back"), time_tag(move.applied_at)),
+    MoveState.DONE: lambda move: _when(state_mark("applied", "Moved"), move),
+    MoveState.UNDONE: lambda move: _when(state_mark("undone", "Moved back"), move),
     MoveState.SKIPPED: lambda move: format_html('<span class="muted">{}</span>', "not made"),
 }

@@ -272,7 +272,7 @@ class RunDetail:
             Stat("Objectives that hold", Quantity(str(held), f"of {judged}"), f"{was} now"),
             Stat("Moves", Quantity(str(facts["moves"])), f"state travels {seconds(facts['duration_s'])} in all"),
             Stat("Longest delay while moving", seconds(longest), "by Flow, of one query"),
-            Stat("Searched", seconds(facts["elapsed_s"]), f"{note}, {facts['rounds']:,} rounds"),
+            Stat("Searched", seconds(facts["elapsed_s"]), f"{note}, {counted(facts['rounds'], 'round')}"),
         ]
 
     @property

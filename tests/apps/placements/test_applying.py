@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from apps.core.errors import Conflict, Malformed, Stale
@@ -185,3 +187,21 @@ def test_moves_that_touch_a_node_wait_on_each_other() -> None:
     assert pause_of(moves[:2], pace=2.0, batches=3) == 10.0
     assert pause_of(moves[:2], pace=10.0, batches=3) == 30.0
     assert pause_of(moves[:2], pace=1.0, batches=300) == 1.0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_at_the_same_time_one_is_applied(crowded: Cluster, proposed: Proposed) -> None:
+    runs = [proposed(), proposed()]
+
+    def apply(run: PlacementRun) -> str:
+        try:
+            placement_apply(run=run, user=None)
+        except Conflict as refusal:
+            return refusal.code
+        finally:
+            connection.close()
+        return "applied"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(apply, runs)) == ["applied", "busy"]
+    assert sorted(run.state for run in PlacementRun.objects.all()) == [RunState.APPLYING, RunState.PROPOSED]
