@@ -163,6 +163,8 @@ class _Sizing:
         if mix is not None and mix.counts is not None and sum(count > 0 for count in mix.counts.values()) > 1:
             choices.append(_mix_choice(mix))
         choices.sort(key=lambda one: (math.inf if one["cost_per_hour"] is None else one["cost_per_hour"], one["nodes"]))
+        if choices and not choices[0]["nodes"]:
+            choices = choices[:1]  # every type would say so
         found = {
             "available": True,
             "growth": self.growth,
