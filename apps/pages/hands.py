@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Exists, OuterRef
+from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
@@ -13,13 +15,14 @@ from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.forecasts.selectors import forecasts_listed, shortages
 from apps.pages.context import url_of
 from apps.pages.findings import Findings, headroom_of
 from apps.plans.selectors import plans_recommended
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
 from apps.ui.numbers import ratio, seconds
-from apps.ui.times import ago
+from apps.ui.times import ago, short
 
 __all__ = ["MOST", "Hand", "hands_needed"]
 
@@ -45,11 +48,30 @@ def hands_needed(findings: Findings) -> list[Hand]:
         *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
         *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
         *_waiting(cluster),
+        *_threatened(findings),
         *_plans(cluster),
         *_alarm(findings),
         *_unestimated(findings),
         *_assumed(cluster),
     ]
+
+
+def _threatened(findings: Findings) -> list[Hand]:
+    """The first objective that the forecast sees violated, unless its query is over already."""
+    cluster = findings.cluster
+    row = forecasts_listed().filter(cluster=cluster).first()
+    over = {one.query.name for one in findings.with_state(ObjectiveState.BREACHED)}
+    found = [one for one in shortages(cluster, row) if one.query not in over] if row else []
+    if not found:
+        return []
+    first = found[0]
+    with timezone.override(ZoneInfo(cluster.time_zone)):
+        when = short(first.first_at)
+    band = "at the 90% band" if first.band == "high" else "at the expected load"
+    more = f"; {len(found) - 1} more threatened" if len(found) > 1 else ""
+    title = f"{first.query} may miss its objective from {when}"
+    url = url_of("pages:forecast", cluster.slug)
+    return [Hand("watch", "watch", title, f"Forecast, {band}{more}", url, "Open forecast")]
 
 
 def _query_url(cluster: Cluster, name: str) -> str:

@@ -133,3 +133,9 @@ def test_the_whole_file_of_arrivals_is_kept_as_load_history(browser: Client, clu
     assert browser.post(address, chosen).status_code == 302
     row = LoadHistory.objects.get()
     assert (row.source_id, row.origin, row.buckets) == ("web", "arrivals", 72)
+
+
+def test_the_overview_names_the_first_objective_that_is_threatened(browser: Client, forecast: Cluster) -> None:
+    html = body(browser.get("/c/little/"))
+    assert "grows may miss its objective from" in html
+    assert f'href="{ROOT}"' in html
