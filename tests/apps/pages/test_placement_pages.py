@@ -186,7 +186,7 @@ def test_a_proposal_that_was_overtaken_says_so(browser: Client, cluster: Cluster
 def test_a_large_proposal_finds_out_later_what_moved(
     browser: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.pages.placement_run._LARGE", 1)
+    monkeypatch.setattr("apps.pages.placement_detail._LARGE", 1)
     run = search(browser)
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
     page = browser.get(address(run)).content.decode()
