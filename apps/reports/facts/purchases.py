@@ -30,6 +30,7 @@ _BELOW, _ABOVE = 4, 8  # sizes of the curve around the answer
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 _NO_TIME = "no size was found within the time of a report"
+_ALTOGETHER_S = 90.0  # after which no further search begins
 _LONGEST_S = {"pool": 25.0, "mix": 20.0, "losses": 25.0}  # a report that takes hours helps nobody
 
 Progress = Callable[[float, str], None]
@@ -67,6 +68,7 @@ class _Sizing:
         pools = [pool for pool in cluster.pools.order_by("-cores", "name") if pool.name in used]
         self.pools = pools[:_MOST_TYPES]
         self.like = {pool.name: used[pool.name] for pool in self.pools}
+        self.until = time.monotonic() + _ALTOGETHER_S
 
     def facts(self) -> dict[str, Any]:
         refusal = ""
@@ -77,7 +79,7 @@ class _Sizing:
                 return self._answered(growth, answers, refusal)
             first = next(iter(answers.values()), None)
             refusal = refusal or (first.message if first is not None else _NO_TIME)
-            if self.growth == 0:
+            if self.growth == 0 or self._is_late:
                 break
         return self._shaped(None, {}, None, refusal, [])
 
@@ -85,6 +87,8 @@ class _Sizing:
         found = {}
         most = len(self.deployment.nodes) + _MOST_OF_A_TYPE
         for index, (name, node) in enumerate(self.like.items()):
+            if self._is_late:
+                break
             self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {_plus(growth)}")
             with suppress(_TimeUp):
                 found[name] = smallest_pool(
@@ -96,6 +100,10 @@ class _Sizing:
                     **self.options,
                 )
         return found
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.until
 
     def _limit(self, what: str) -> Progress:
         """Progress that ends a search when its time is over, and lets a cancelled job end it as well."""
@@ -111,6 +119,8 @@ class _Sizing:
         """A mix of priced types that may be cheaper than any single one; limited to what would cost less."""
         priced = [pool for pool in self.pools if pool.price_per_hour]
         if len(priced) < 2 or any(pool.price_per_hour is None for pool in self.pools):
+            return None
+        if self._is_late:
             return None
         most = min(_extra(answer) for answer in answers.values())
         types = [

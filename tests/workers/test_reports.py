@@ -1,0 +1,61 @@
+"""A worker killed while it writes a report: it is written again, kept once, and addressed once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.jobs.choices import JobState
+from apps.jobs.models import Job
+from apps.jobs.selectors import jobs_lost
+from apps.reports.choices import ReportState
+from apps.reports.models import Delivery, Report
+from apps.reports.services import definition_create
+from apps.reports.writing import report_request
+from tests.apps.little import little_cluster, start_query
+from workers.reports import run_due_reports, run_report, send_deliveries
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_report_whose_worker_died_is_written_again(monkeypatch: Any) -> None:
+    cluster = little_cluster()
+    start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
+    definition = definition_create(
+        cluster=cluster,
+        kind="provisioning",
+        name="Weekly",
+        parameters={"sections": ["objectives"]},
+        emails=["ops@example.org"],
+    )
+    report = report_request(definition=definition)
+    job = str(report.job_id)
+
+    class Killed(BaseException):
+        """Nothing in the worker catches it, as nothing catches a SIGKILL."""
+
+    def killed(**_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("apps.reports.work.report_store", killed)
+        with pytest.raises(Killed):
+            run_report(job)
+    assert Report.objects.get().state == ReportState.WRITING
+    assert not Delivery.objects.exists()
+    silent = timezone.now() - timedelta(minutes=5)
+    Job.objects.filter(pk=job).update(heartbeat_at=silent, sent_at=silent)
+    assert [str(lost.pk) for lost in jobs_lost()] == [job]
+    run_report(job)
+    run_report(job)  # delivered twice by the broker
+    assert Job.objects.get(pk=job).state == JobState.SUCCEEDED
+    assert Job.objects.get(pk=job).attempt == 2
+    assert Report.objects.get().state == ReportState.READY
+    assert Delivery.objects.count() == 1
+
+
+def test_tasks_of_the_schedule_do_nothing_when_there_is_nothing() -> None:
+    assert (run_due_reports(), send_deliveries()) == (0, 0)
