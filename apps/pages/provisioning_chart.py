@@ -8,38 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.pages.provisioning_scale import nice_step
+from apps.pages.provisioning_scale import NARROW, WIDE, Frame, nice_step
 from apps.planning.sweeps import Size, Sweep
 from apps.ui.numbers import money, percent, seconds, significant
 
 __all__ = ["BenchChart"]
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Places in a picture, in its own units."""
-
-    css: str
-    width: int
-    left: int
-    right: int
-    top: int = 20
-    base: int = 268
-    cost_top: int = 296
-    cost_base: int = 336
-
-    @property
-    def height(self) -> int:
-        return self.cost_base + 24
-
-
-_WIDE = _Frame("fig wide", 700, 44, 572)
-_NARROW = _Frame("fig narrow", 366, 44, 352, base=258, cost_top=286, cost_base=326)
 
 
 class BenchChart:
@@ -122,9 +99,9 @@ class BenchChart:
 
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn(_WIDE) + self._drawn(_NARROW))
+        return mark_safe(self._drawn(WIDE) + self._drawn(NARROW))
 
-    def _drawn(self, frame: _Frame) -> str:
+    def _drawn(self, frame: Frame) -> str:
         parts = [*self._grid(frame), *self._columns(frame), *self._lines(frame), *self._bars(frame)]
         parts += [*self._labels(frame), *self._hits(frame)]
         head = format_html(
@@ -136,14 +113,14 @@ class BenchChart:
         )
         return head + "".join(parts) + "</svg>"
 
-    def _x(self, frame: _Frame, index: int) -> float:
+    def _x(self, frame: Frame, index: int) -> float:
         step = (frame.right - frame.left) / len(self.sweep.sizes)
         return round(frame.left + step * (index + 0.5), 1)
 
-    def _y(self, frame: _Frame, value: float) -> float:
+    def _y(self, frame: Frame, value: float) -> float:
         return round(frame.base - (frame.base - frame.top) * value / self.top, 1)
 
-    def _grid(self, frame: _Frame) -> list[str]:
+    def _grid(self, frame: Frame) -> list[str]:
         parts = []
         for tick in self.ticks:
             y = self._y(frame, tick)
@@ -153,7 +130,7 @@ class BenchChart:
             parts.append(f'<text x="{frame.left - 8}" y="{y + 4:g}" text-anchor="end">{words}{unit}</text>')
         return parts
 
-    def _columns(self, frame: _Frame) -> list[str]:
+    def _columns(self, frame: Frame) -> list[str]:
         """The chosen size's column, and the mark of the present number."""
         parts = []
         step = (frame.right - frame.left) / len(self.sweep.sizes)
@@ -167,7 +144,7 @@ class BenchChart:
                 )
         return parts
 
-    def _lines(self, frame: _Frame) -> list[str]:
+    def _lines(self, frame: Frame) -> list[str]:
         parts = []
         if self.interval is not None:
             x = self._x(frame, self.sweep.sizes.index(self.chosen))
@@ -188,7 +165,7 @@ class BenchChart:
                 parts.append(f'<circle cx="{x:g}" cy="{self._y(frame, up):g}" r="{radius}" fill="var(--c-estimate)"/>')
         return parts
 
-    def _path(self, frame: _Frame, values: Sequence[float | None]) -> str:
+    def _path(self, frame: Frame, values: Sequence[float | None]) -> str:
         """A line that is cut where it leaves the picture at its top."""
         points = [(self._x(frame, i), value) for i, value in enumerate(values) if value is not None]
         path, before = [], None
@@ -198,7 +175,7 @@ class BenchChart:
             before = (x, value)
         return "".join(path)
 
-    def _piece(self, frame: _Frame, a: tuple[float, float], b: tuple[float, float]) -> list[str]:
+    def _piece(self, frame: Frame, a: tuple[float, float], b: tuple[float, float]) -> list[str]:
         if a[1] > self.top and b[1] > self.top:
             return []
         a, b = (self._cut(a, b) if a[1] > self.top else a), (self._cut(b, a) if b[1] > self.top else b)
@@ -208,7 +185,7 @@ class BenchChart:
         share = (self.top - inside[1]) / (outside[1] - inside[1])
         return round(inside[0] + (outside[0] - inside[0]) * share, 1), self.top
 
-    def _bars(self, frame: _Frame) -> list[str]:
+    def _bars(self, frame: Frame) -> list[str]:
         """Cost by number of nodes; without prices the numbers alone."""
         known = [cost for cost in self.costs if cost is not None]
         highest = nice_step(max(known)) if any(known) else 0.0
@@ -243,7 +220,7 @@ class BenchChart:
                     parts.append(f'<path class="now" d="M{x - 7:g} {frame.cost_base + 22.5}h14"/>')
         return parts
 
-    def _is_labelled(self, index: int, frame: _Frame) -> bool:
+    def _is_labelled(self, index: int, frame: Frame) -> bool:
         sizes = self.sweep.sizes
         every = max(1, math.ceil(len(sizes) * 26 / (frame.right - frame.left)))
         near = any(abs(index - sizes.index(one)) < every and one is not sizes[index] for one in self._kept_labels)
@@ -253,27 +230,29 @@ class BenchChart:
     def _kept_labels(self) -> list[Size]:
         return [size for size in self.sweep.sizes if size is self.chosen or size.is_now]
 
-    def _labels(self, frame: _Frame) -> list[str]:
+    def _labels(self, frame: Frame) -> list[str]:
         left, top = frame.left, frame.top
         parts = [f'<text class="t2" x="{left}" y="{top - 7}">{escape(self.title)}</text>']
         if any(cost is not None for cost in self.costs):
             parts.append(f'<text class="t2 halo" x="{left}" y="{frame.cost_top - 8}">Cost per hour</text>')
         parts += self._beside(frame) + self._flag(frame)
-        if frame is _WIDE:
+        if frame is WIDE:
             parts.append(f'<text x="{frame.right + 10}" y="{frame.cost_base + 19}">nodes</text>')
         return parts
 
-    def _beside(self, frame: _Frame) -> list[str]:
+    def _beside(self, frame: Frame) -> list[str]:
         """Names of the lines at their right ends, apart from each other."""
         wanted = [("ta", "All nodes up", self.up[-1])]
         wanted += [("talt", "One node lost", self.lost[-1])] if self.lost[-1] is not None else []
         limit = f"Objective {seconds(self.limit)}" if self.in_seconds and self.limit else "Objective"
         wanted += [("to", limit, self.limit)] if self.limit else []
-        if frame is _NARROW:
-            if not self.limit:
-                return []
-            y = self._y(frame, self.limit) - 6
-            return [f'<text class="to halo" x="{frame.right}" y="{y:g}" text-anchor="end">{limit}</text>']
+        if frame is NARROW:
+            y = self._y(frame, self.limit or 0.0) - 6
+            return (
+                []
+                if not self.limit
+                else [f'<text class="to halo" x="{frame.right}" y="{y:g}" text-anchor="end">{limit}</text>']
+            )
         placed: list[tuple[float, str, str]] = []
         ends = [
             (min(max(self._y(frame, min(value, self.top)) + 4, 28), frame.base), css, words)
@@ -285,7 +264,7 @@ class BenchChart:
             placed.append((low, css, words))
         return [f'<text class="{css}" x="{frame.right + 10}" y="{y:g}">{words}</text>' for y, css, words in placed]
 
-    def _flag(self, frame: _Frame) -> list[str]:
+    def _flag(self, frame: Frame) -> list[str]:
         """The chosen size in words, beside its column."""
         index = self.sweep.sizes.index(self.chosen)
         is_right = index < len(self.sweep.sizes) * 0.6
@@ -301,7 +280,7 @@ class BenchChart:
             for css, words, y in lines
         ]
 
-    def _hits(self, frame: _Frame) -> list[str]:
+    def _hits(self, frame: Frame) -> list[str]:
         """Each size's column as a link; one of them is in the order of Tab, arrows lead to the others."""
         step = (frame.right - frame.left) / len(self.sweep.sizes)
         parts = []

@@ -8,34 +8,18 @@ from typing import Any
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.pages.objectives import objective_text
 from apps.pages.provisioning_scenarios import outcome_mark, outcome_state
-from apps.pages.what_if_front import FrontChart
+from apps.pages.what_if_fleets import Fronted, Mixed, Sized
+from apps.pages.what_if_parts import Result, first_known, query_cell, size_row
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
 from apps.planning.sweeps import Sweep
-from apps.ui.numbers import MISSING, counted, factor, money, percent, seconds, seconds_range
+from apps.ui.numbers import counted, factor, seconds
 
 __all__ = ["RESULTS"]
 
 
-class _Result:
-    """An answer and the question it belongs to."""
-
-    def __init__(self, row: WhatIf, answer: Mapping[str, Any]) -> None:
-        self.row, self.answer, self.currency = row, answer, row.cluster.currency
-
-    def money(self, value: Any) -> str:
-        return money(value, self.currency)
-
-    @property
-    def message(self) -> str:
-        """The engine's own words, as a sentence."""
-        text = str(self.answer.get("message", "")).strip()
-        return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
-
-
-class Compared(_Result):
+class Compared(Result):
     """Scenarios side by side."""
 
     @property
@@ -45,7 +29,7 @@ class Compared(_Result):
                 "name": one["name"],
                 "nodes": one["node_count"],
                 "cost": self.money(one["cost_per_hour"]),
-                "worst": seconds(_first(one.get("flow_s"), one.get("mace_s"))).html,
+                "worst": seconds(first_known(one.get("flow_s"), one.get("mace_s"))).html,
                 "mace": seconds(one.get("mace_s")).html,
                 "lost": seconds((one.get("lost") or {}).get("worst_s")).html,
                 "lost_node": (one.get("lost") or {}).get("node"),
@@ -62,7 +46,7 @@ class Compared(_Result):
         """A row for every query, with a cell for every scenario."""
         parts = [one.get("queries", {}) for one in self.answer["scenarios"]]
         names = dict.fromkeys(name for part in parts for name in part)
-        return [{"name": name, "cells": [_cell(part.get(name)) for part in parts]} for name in sorted(names)]
+        return [{"name": name, "cells": [query_cell(part.get(name)) for part in parts]} for name in sorted(names)]
 
     @property
     def sentence(self) -> SafeString:
@@ -86,174 +70,7 @@ def _keeps(names: Sequence[str]) -> str:
     return "keeps" if len(names) == 1 else "keep"
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _cell(one: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A query in one scenario."""
-    if one is None:
-        return {"state": "", "value": MISSING}
-    bound = one["bound_s"]
-    chance = (one.get("probability") or {}).get("share")
-    return {
-        "state": one["state"],
-        "value": seconds(one["estimate_s"], apart_from=bound).html,
-        "interval": "" if one.get("high_s") is None else seconds_range(one["low_s"], one["high_s"]).html,
-        "chance": "" if chance is None else percent(chance),
-        "objective": objective_text(one["statistic"], bound),
-    }
-
-
-class Sized(_Result):
-    """The smallest pool with its proof."""
-
-    @property
-    def sentence(self) -> SafeString:
-        found = self.answer
-        if found["nodes"] is None:
-            return format_html("No pool of up to <b>{} nodes</b> keeps every objective.", found["most"])
-        cost = self.money(found["cost_per_hour"])
-        price = "" if cost == MISSING else format_html(", for <b>{} per hour</b>", cost)
-        lost = " with any one lost" if self.row.options.get("lose_one", True) else ""
-        more = _more(found["added"])
-        verb = "keeps" if found["nodes"] == 1 else "keep"
-        noun = counted(found["nodes"], "node")
-        return format_html("<b>{}</b> {} every objective{}{}{}.", noun, verb, lost, price, more)
-
-    @property
-    def proof(self) -> dict[str, Any] | None:
-        """Why one node less is not enough."""
-        return self.answer["proof"]
-
-    @property
-    def proof_words(self) -> str:
-        if self.proof is None:
-            return "There is no smaller pool to look at: all of these nodes are there already."
-        lead = f"With {counted(self.proof['nodes'], 'node')}: "
-        sure = "" if self.proof["proven"] else " That is the best placement found, not a bound for every placement."
-        return f"{lead}{self.proof['message']}.{sure}"
-
-    @property
-    def counterexample(self) -> dict[str, Any] | None:
-        return (self.proof or {}).get("counterexample")
-
-    @property
-    def confirmation(self) -> str:
-        if self.answer["nodes"] is None:
-            return ""
-        if self.answer["confirmed"]:
-            return f"Found by Mace and confirmed by {counted(self.answer['flows'], 'run')} of Flow at full resolution."
-        return "Found by Mace; Flow does not confirm it within the steps it was given."
-
-    @property
-    def sizes(self) -> list[dict[str, Any]]:
-        return [_size(one, self.currency) for one in self.answer["sizes"]]
-
-
-def _more(added: int | None) -> str:
-    if added is None or added == 0:
-        return "; they are there already" if added == 0 else ""
-    return f"; {added} more than now" if added > 0 else f"; {-added} fewer than now"
-
-
-def _size(one: Mapping[str, Any], currency: str) -> dict[str, Any]:
-    lost = one["lost"] or {}
-    late = [*one["late"], *(name for name in lost.get("late", ()) if name not in one["late"])]
-    state = (
-        "breached" if one["late"] or one["stuck"] else "fragile" if lost.get("late") or lost.get("stuck") else "holds"
-    )
-    return {
-        "nodes": one["nodes"],
-        "cost": money(one["cost_per_hour"], currency),
-        "worst": seconds(one["worst_s"]).html,
-        "lost": seconds(lost.get("worst_s")).html,
-        "late": ", ".join(late[:4]) + (f" and {len(late) - 4} more" if len(late) > 4 else ""),
-        "mark": outcome_mark(state),
-    }
-
-
-class Mixed(_Result):
-    """The cheapest mix of node types."""
-
-    @property
-    def sentence(self) -> SafeString:
-        if self.answer["counts"] is None:
-            return format_html("{}", self.message)
-        sure = "every cheaper mix is proven too small" if self.answer["proven"] else "no cheaper one was found"
-        cost = self.money(self.answer["cost_per_hour"])
-        return format_html("<b>{}</b> for <b>{} per hour</b> keep every objective; {}.", self.words, cost, sure)
-
-    @property
-    def words(self) -> str:
-        counts = self.answer["counts"] or {}
-        return " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "No new node"
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Types with how many of each."""
-        counts = self.answer["counts"] or {}
-        return [
-            {**one, "price": self.money(one["price_per_hour"]), "count": counts.get(one["name"])}
-            for one in self.row.options["types"]
-        ]
-
-    @property
-    def proofs(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "pool": " and ".join(f"{n} {name}" for name, n in (one["pool"] or {}).items() if n) or "no new node",
-                "cost": self.money(one["cost_per_hour"]),
-                "message": one["message"],
-                "proven": one["proven"],
-            }
-            for one in self.answer["proofs"]
-        ]
-
-    @property
-    def effort(self) -> str:
-        gave_up = "" if self.answer["complete"] else " The search gave up before it had looked at everything cheaper."
-        refuted, tried = self.answer["refuted"], self.answer["tried"]
-        return f"{refuted} cheaper mixes are refuted by a bound, {tried} were placed.{gave_up}"
-
-
-class Fronted(_Result):
-    """Cost against latency."""
-
-    @property
-    def points(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "mix": " and ".join(f"{n} {name}" for name, n in one["counts"].items() if n) or "no new node",
-                "cost": self.money(one["cost_per_hour"]),
-                **_size({**one, "cost_per_hour": None}, self.currency),
-                "price": self.money(one["cost_per_hour"]),
-            }
-            for one in self.answer["points"]
-        ]
-
-    @property
-    def chart(self) -> FrontChart:
-        return FrontChart(self.answer["points"], self.currency, self.row.options.get("lose_one", True))
-
-    @property
-    def sentence(self) -> SafeString:
-        points = self.answer["points"]
-        if not points:
-            return format_html("{}", "No mix of these types can be placed.")
-        first, last = points[0], points[-1]
-        words = "From <b>{}</b> for {} of new nodes per hour to <b>{}</b> for {}: {} worth having."
-        noun = counted(len(points), "mix").replace("mixs", "mixes")
-        ends = [(seconds(FrontChart.latency(p)), self.money(p["cost_per_hour"])) for p in (first, last)]
-        return format_html(words, *ends[0], *ends[1], noun)
-
-    @property
-    def effort(self) -> str:
-        rest = "" if self.answer["complete"] else " More could be looked at."
-        return f"{self.answer['tried']} mixes were placed, {self.answer['skipped']} cannot be better by a bound.{rest}"
-
-
-class Survived(_Result):
+class Survived(Result):
     """What the loss of each node does to each query."""
 
     @property
@@ -285,10 +102,10 @@ class Survived(_Result):
         return {"node": one["node"], "cells": self._cells(one), "breaks": len(one["breaks"]), "infeasible": why}
 
     def _cells(self, outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return [_cell(outcome.get("queries", {}).get(name)) for name in self.names]
+        return [query_cell(outcome.get("queries", {}).get(name)) for name in self.names]
 
 
-class Grown(_Result):
+class Grown(Result):
     """By how much each load may grow."""
 
     @property
@@ -318,7 +135,7 @@ class Grown(_Result):
         ]
 
 
-class Swept(_Result):
+class Swept(Result):
     """Sizes that a job has looked at."""
 
     @property
@@ -330,7 +147,7 @@ class Swept(_Result):
 
     @property
     def sizes(self) -> list[dict[str, Any]]:
-        return [_size(one, self.currency) for one in self.answer["sizes"]]
+        return [size_row(one, self.currency) for one in self.answer["sizes"]]
 
 
 RESULTS: dict[Find, Callable[[WhatIf, Mapping[str, Any]], Any]] = {
