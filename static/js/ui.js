@@ -165,9 +165,22 @@
     dialog.querySelector("[data-question]").textContent = question;
     const go = dialog.querySelector("[data-go-on]");
     go.textContent = dialog.querySelector("[data-title]").textContent = submitter.textContent.trim();
-    go.onclick = () => { dialog.close(); form.dataset.confirmed = "yes"; form.requestSubmit(submitter); };
+    go.onclick = () => {
+      dialog.close();
+      const [now, button] = standing(form, submitter);
+      if (!now) { location.reload(); return; }
+      now.dataset.confirmed = "yes";
+      now.requestSubmit(button);
+    };
     dialog.showModal();
   });
+  // the part a form stood in may have been fetched anew while the question was open: then its successor is sent
+  function standing(form, submitter) {
+    if (form.isConnected) return [form, submitter];
+    const now = all("form").find(other => other.action === form.action && other.dataset.confirm === form.dataset.confirm);
+    const same = button => button.name === submitter.name && button.value === submitter.value;
+    return [now, now && [...now.elements].find(button => button.type === "submit" && same(button))];
+  }
   // -- a form is sent once, however often its button is pressed; the way back makes it new
   document.addEventListener("submit", event => {
     const form = event.target;
