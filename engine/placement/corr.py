@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.compiled import compiled
-from engine.elements import FloatArray
-from engine.placement.kernels import Fixed, State, admissible, move
+from engine.compiled import compiled, inner
+from engine.elements import FloatArray, IntArray
+from engine.placement.kernels import NONE, Fixed, State, admissible, move
 from engine.placement.problem import Problem
 from engine.placement.walk import Best, keep, shuffle
 from engine.placement.windows import core_cost
@@ -43,7 +43,7 @@ class Correlation:
         load = fixed.load[:-1]
         if not self.begun:
             self.begun = True
-            shuffle(fixed, state, best)
+            _at_random(fixed, state, best)
             self.apart[:] = self.empty
             np.add.at(self.apart, state.core, load)
             self.products[:] = load @ self.apart.T
@@ -54,6 +54,11 @@ class Correlation:
             keep(fixed, state, best)
         best.rounds[0] += 1
         return bool(done)
+
+
+@compiled
+def _at_random(fixed: Fixed, state: State, best: Best) -> None:
+    shuffle(fixed, state, best)
 
 
 @compiled
@@ -69,14 +74,14 @@ def _descend(
     """The best single move each step; where none is left, the best exchange with the core that is furthest off."""
     items, cores = products.shape
     for _ in range(steps):
-        item, core = -1, -1
+        item, core = NONE, NONE
         gain = 0.0
         for i in range(items):
             home = state.core[i]
             leave = scale[home] * (squares[i] - 2.0 * products[i, home])
             for c in range(cores):
                 change = leave + scale[c] * (squares[i] + 2.0 * products[i, c])
-                if change < gain - _STEP * squares[i] and c != home and admissible(fixed, state, i, c, -1):
+                if change < gain - _STEP * squares[i] and c != home and admissible(fixed, state, i, c, NONE):
                     gain, item, core = change, i, c
         if item >= 0:
             _shift(fixed, state, apart, products, item, core)
@@ -86,7 +91,7 @@ def _descend(
     return False
 
 
-@compiled
+@inner
 def _swap(
     fixed: Fixed, state: State, apart: FloatArray, products: FloatArray, squares: FloatArray, scale: FloatArray
 ) -> bool:
@@ -94,8 +99,8 @@ def _swap(
     off = np.empty(cores)
     for c in range(cores):
         off[c] = -scale[c] * (apart[c] * apart[c]).sum()
-    for worst in np.argsort(off):
-        gain, first, second = 0.0, -1, -1
+    for worst in _ascending(off):
+        gain, first, second = 0.0, NONE, NONE
         for a in range(items):
             if state.core[a] != worst:
                 continue
@@ -123,7 +128,20 @@ def _swap(
     return False
 
 
-@compiled
+@inner
+def _ascending(values: FloatArray) -> IntArray:
+    """Indices by rising value."""
+    order = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        at = i
+        while at > 0 and values[order[at - 1]] > values[i]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = i
+    return order
+
+
+@inner
 def _shift(fixed: Fixed, state: State, apart: FloatArray, products: FloatArray, item: int, core: int) -> None:
     home = state.core[item]
     items, d = products.shape[0], apart.shape[1]

@@ -5,15 +5,16 @@ Costs are in subintervals (times weight); `residual` is load less budget, so a s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.compiled import compiled
+from engine.compiled import compiled, inner
 from engine.elements import FloatArray, IntArray
 
 __all__ = [
+    "NONE",
     "OWN",
     "WINDOWS",
     "BoolArray",
@@ -24,6 +25,7 @@ __all__ = [
     "link",
     "members_of",
     "move",
+    "reaching",
     "scan",
     "steps",
 ]
@@ -32,6 +34,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 # The common table, and windows of each core's own: those that refuted something for it last.
 WINDOWS, OWN = 24, 4
+# "No item" or "no core" in variables of compiled code: a plain -1 is a type of its own, for which every function that
+# gets the variable would be compiled once more.
+NONE = cast(int, np.int64(-1))
 
 
 class Fixed(NamedTuple):
@@ -76,12 +81,25 @@ class State(NamedTuple):
     counts: IntArray  # (3,): windows known, scans, candidates
 
 
-@compiled
+@inner
+def reaching(values: FloatArray, begin: int, target: float) -> int:
+    """The first of ascending values from `begin` on that is no less than a target (searchsorted compiles for long)."""
+    end = len(values)
+    while begin < end:
+        middle = (begin + end) // 2
+        if values[middle] < target:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@inner
 def drain(rates: FloatArray, done: FloatArray, p: int, excess: float) -> float:
     """Subintervals it takes to work off what is left after subinterval p; the last rate holds for ever."""
     last = len(rates) - 1
     target = done[p] + excess
-    q = p + 1 + np.searchsorted(done[p + 1 :], target)
+    q = reaching(done, p + 1, target)
     return (q - 1 - p) + (target - done[min(q, last + 1) - 1]) / rates[min(q, last)]
 
 
@@ -115,38 +133,41 @@ def scan(
     return highest / most if constant else worst, begin, end
 
 
-@compiled
-def heaviest(fixed: Fixed, state: State, core: int, plus: int, minus: int) -> float:
-    """Weight of a core with one item more and one less."""
-    if len(fixed.weight) == 0:
+@inner
+def heaviest(weight: FloatArray, first: int, after: IntArray, plus: int, minus: int) -> float:
+    """Weight of a core with one item more and one less; `first` is the head of its list."""
+    if len(weight) == 0:
         return 1.0
-    found = fixed.weight[plus] if plus < len(fixed.weight) else 0.0
-    item = state.first[core]
+    found = weight[plus] if plus < len(weight) else 0.0
+    item = first
     while item >= 0:
         if item != minus:
-            found = max(found, fixed.weight[item])
-        item = state.after[item]
+            found = max(found, weight[item])
+        item = after[item]
     return found
 
 
-@compiled
-def members_of(state: State, core: int) -> IntArray:
-    """Items of a core in ascending order."""
+@inner
+def members_of(first: int, after: IntArray) -> IntArray:
+    """Items of a core in ascending order; `first` is the head of its list."""
     count = 0
-    item = state.first[core]
+    item = first
     while item >= 0:
         count += 1
-        item = state.after[item]
+        item = after[item]
     found = np.empty(count, np.int64)
-    item = state.first[core]
+    item = first
     for n in range(count):
-        found[n] = item
-        item = state.after[item]
-    found.sort()
+        at = n
+        while at > 0 and found[at - 1] > item:
+            found[at] = found[at - 1]
+            at -= 1
+        found[at] = item
+        item = after[item]
     return found
 
 
-@compiled
+@inner
 def admissible(fixed: Fixed, state: State, item: int, core: int, leaving: int) -> bool:
     """May `item` go to `core` once `leaving` (an item, or -1) has gone away from there to the core of `item`?
 
@@ -161,45 +182,44 @@ def admissible(fixed: Fixed, state: State, item: int, core: int, leaving: int) -
     if node != from_node:
         for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
             group = fixed.groups[g]
-            if state.held[group, node] - _is_in(fixed, leaving, group) > 0:
+            if state.held[group, node] - _is_in(fixed.group_start, fixed.groups, leaving, group) > 0:
                 return False
         if leaving >= 0:
             for g in range(fixed.group_start[leaving], fixed.group_start[leaving + 1]):
                 group = fixed.groups[g]
-                if state.held[group, from_node] - _is_in(fixed, item, group) > 0:
+                if state.held[group, from_node] - _is_in(fixed.group_start, fixed.groups, item, group) > 0:
                     return False
     if fixed.max_moves < 0:
         return True
-    away = state.away[0] + steps(fixed, state, item, core)
+    away = state.away[0] + steps(fixed.origin[item], home, core)
     if leaving >= 0:
-        away += steps(fixed, state, leaving, home)
+        away += steps(fixed.origin[leaving], state.core[leaving], home)
     return away <= fixed.max_moves or away <= state.away[0]
 
 
-@compiled
-def _is_in(fixed: Fixed, item: int, group: int) -> int:
+@inner
+def _is_in(group_start: IntArray, groups: IntArray, item: int, group: int) -> int:
     if item >= 0:
-        for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
-            if fixed.groups[g] == group:
+        for g in range(group_start[item], group_start[item + 1]):
+            if groups[g] == group:
                 return 1
     return 0
 
 
-@compiled
-def steps(fixed: Fixed, state: State, item: int, core: int) -> int:
-    """By how much the count of items away from their place grows if an item goes to a core."""
-    origin = fixed.origin[item]
+@inner
+def steps(origin: int, home: int, core: int) -> int:
+    """By how much the count of items away from their origin grows if an item goes from home to a core."""
     if origin < 0:
         return 0
-    return (1 if core != origin else 0) - (1 if state.core[item] != origin else 0)
+    return (1 if core != origin else 0) - (1 if home != origin else 0)
 
 
-@compiled
+@inner
 def move(fixed: Fixed, state: State, item: int, core: int) -> None:
     """Put an item on another core; costs of the two cores are left to the caller."""
     home = state.core[item]
     if fixed.max_moves >= 0:
-        state.away[0] += steps(fixed, state, item, core)
+        state.away[0] += steps(fixed.origin[item], home, core)
     previous, following = state.before[item], state.after[item]
     if previous >= 0:
         state.after[previous] = following
@@ -207,7 +227,8 @@ def move(fixed: Fixed, state: State, item: int, core: int) -> None:
         state.first[home] = following
     if following >= 0:
         state.before[following] = previous
-    link(fixed, state, item, core)
+    link(state.first, state.after, state.before, item, core)
+    state.core[item] = core
     for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
         state.held[fixed.groups[g], fixed.node[home]] -= 1
         state.held[fixed.groups[g], fixed.node[core]] += 1
@@ -225,12 +246,12 @@ def move(fixed: Fixed, state: State, item: int, core: int) -> None:
     state.dirty[core] = True
 
 
-@compiled
-def link(fixed: Fixed, state: State, item: int, core: int) -> None:
-    head = state.first[core]
-    state.core[item] = core
-    state.before[item] = -1
-    state.after[item] = head
+@inner
+def link(first: IntArray, after: IntArray, before: IntArray, item: int, core: int) -> None:
+    """Put an item at the head of a core's list."""
+    head = first[core]
+    before[item] = -1
+    after[item] = head
     if head >= 0:
-        state.before[head] = item
-    state.first[core] = item
+        before[head] = item
+    first[core] = item

@@ -115,7 +115,7 @@ def search(
     """
     _refuse_wrong(algorithm, seed, budget_s, rounds, workers, finalists)
     refuse_impossible(problem)
-    _compile()
+    _compile(algorithm == "corr")
     run = _Run(problem, algorithm, seed, workers, finalists)
     if algorithm in ("greedy", "baseline"):
         rounds = 0 if algorithm == "greedy" else 1
@@ -125,12 +125,10 @@ def search(
 
 
 @cache
-def _compile() -> None:
-    """Run every kernel once on a problem of one item, so that compiling is no part of a budget."""
+def _compile(corr: bool) -> None:
+    """Run the kernels once on a problem of one item, so that compiling is no part of a budget."""
     one = Problem(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool))
-    for algorithm in ("search", "corr"):
-        run = _Run(one, algorithm, 0, 1, 1)
-        run.walks[0].advance(1, -1.0, 1)
+    _Run(one, "corr" if corr else "search", 0, 1, 1).walks[0].advance(1, -1.0, 1)
 
 
 def _refuse_wrong(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.compiled import compiled
+from engine.compiled import compiled, inner
 from engine.elements import FloatArray, IntArray
 from engine.placement.arrays import groups_of
 from engine.placement.feasible import respectful
@@ -128,7 +128,7 @@ def _fill(
     return True
 
 
-@compiled
+@inner
 def _highest(row: FloatArray, add: FloatArray, above: float) -> float:
     """Largest excess of a row with a load more; given up once it is above a limit."""
     excess, highest = 0.0, 0.0

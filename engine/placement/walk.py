@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.compiled import compiled
+from engine.compiled import compiled, inner
 from engine.elements import FloatArray, IntArray
-from engine.placement.kernels import Fixed, State, admissible, members_of, move
+from engine.placement.kernels import NONE, Fixed, State, admissible, members_of, move, reaching
 from engine.placement.windows import core_cost, open_cores, open_partners, rebuild, sum_windows
 
 __all__ = ["KICKS", "RANDOM", "RESTARTS", "Best", "advance", "draw", "keep", "shuffle"]
@@ -35,7 +35,7 @@ class Best(NamedTuple):
     random: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]  # (1,)
 
 
-@compiled
+@inner
 def draw(random: np.ndarray[tuple[int, ...], np.dtype[np.uint64]], below: int) -> int:
     """A number from 0 to below - 1 (splitmix64)."""
     random[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -51,52 +51,56 @@ def keep(fixed: Fixed, state: State, best: Best) -> None:
     """Make the present placement the one to go back to; rows are added up anew, so that rounding does not pile up."""
     for core in range(len(state.cost)):
         if state.dirty[core]:
-            row = state.residual[core]
-            row[:] = fixed.empty[core]
-            for item in members_of(state, core):
+            row, empty, kept = state.residual[core], fixed.empty[core], best.residual[core]
+            for p in range(len(row)):
+                row[p] = empty[p]
+            for item in members_of(state.first[core], state.after):
                 load = fixed.load[item]
                 for p in range(len(row)):
                     row[p] += load[p]
-            best.residual[core] = row
+            for p in range(len(row)):
+                kept[p] = row[p]
             best.cost[core] = state.cost[core]
             state.dirty[core] = False
-    best.core[:] = state.core
-    best.value[0] = best.cost.max()
+    _copy(state.core, best.core)
+    best.value[0] = best.cost[_highest(best.cost)]
 
 
-@compiled
+@inner
 def _go_back(fixed: Fixed, state: State, best: Best) -> None:
     for item in range(len(state.core)):
         if state.core[item] != best.core[item]:
             move(fixed, state, item, best.core[item])
     for core in range(len(state.cost)):
         if state.dirty[core]:
-            state.residual[core] = best.residual[core]
+            row, kept = state.residual[core], best.residual[core]
+            for p in range(len(row)):
+                row[p] = kept[p]
             state.cost[core] = best.cost[core]
             sum_windows(state, core)
             state.dirty[core] = False
 
 
-@compiled
+@inner
 def _settle(fixed: Fixed, state: State, core: int) -> None:
     none = len(state.core)
     state.cost[core] = core_cost(fixed, state, core, none, none, np.inf)
 
 
-@compiled
+@inner
 def _move_off(fixed: Fixed, state: State, bottleneck: int) -> bool:
     """The single move that lowers the larger of the two costs most."""
     none = len(state.core)
     limit = state.cost[bottleneck] * (1.0 - _STEP)
     room = np.empty(len(state.cost), np.int64)
-    best_item, best_core = -1, -1
-    for item in members_of(state, bottleneck):
+    best_item, best_core = NONE, NONE
+    for item in members_of(state.first[bottleneck], state.after):
         left = core_cost(fixed, state, bottleneck, none, item, limit)
         if left >= limit:
             continue
         for n in range(open_cores(fixed, state, item, limit, room)):
             core = room[n]
-            if core == bottleneck or not admissible(fixed, state, item, core, -1):
+            if core == bottleneck or not admissible(fixed, state, item, core, NONE):
                 continue
             cost = max(left, core_cost(fixed, state, core, item, none, limit))
             if cost < limit:
@@ -112,20 +116,20 @@ def _move_off(fixed: Fixed, state: State, bottleneck: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _published_move(fixed: Fixed, state: State, bottleneck: int) -> bool:
     """The first item of the bottleneck whose best target lowers the larger of the two costs (Figure 11)."""
     none = len(state.core)
     limit = state.cost[bottleneck] * (1.0 - _STEP)
     room = np.empty(len(state.cost), np.int64)
-    for item in members_of(state, bottleneck):
+    for item in members_of(state.first[bottleneck], state.after):
         left = core_cost(fixed, state, bottleneck, none, item, limit)
         if left >= limit:
             continue
-        best_cost, best_core = limit, -1
+        best_cost, best_core = limit, NONE
         for n in range(open_cores(fixed, state, item, best_cost, room)):
             core = room[n]
-            if core == bottleneck or not admissible(fixed, state, item, core, -1):
+            if core == bottleneck or not admissible(fixed, state, item, core, NONE):
                 continue
             cost = core_cost(fixed, state, core, item, none, best_cost)
             if cost < best_cost:
@@ -138,13 +142,13 @@ def _published_move(fixed: Fixed, state: State, bottleneck: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def _exchange(fixed: Fixed, state: State, bottleneck: int) -> bool:
     """The exchange of an item of the bottleneck with one elsewhere that lowers the larger of the two costs most."""
     limit = state.cost[bottleneck] * (1.0 - _STEP)
-    best_item, best_other = -1, -1
+    best_item, best_other = NONE, NONE
     room = np.empty(len(state.core), np.int64)
-    for item in members_of(state, bottleneck):
+    for item in members_of(state.first[bottleneck], state.after):
         for n in range(open_partners(fixed, state, item, limit, room)):
             other = room[n]
             core = state.core[other]
@@ -167,10 +171,10 @@ def _exchange(fixed: Fixed, state: State, bottleneck: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _kick(fixed: Fixed, state: State, best: Best, bottleneck: int) -> None:
     """Some items, mostly of the bottleneck, go to random cores, in exchange for one from there if need be."""
-    members = members_of(state, bottleneck)
+    members = members_of(state.first[bottleneck], state.after)
     most = 3 if draw(best.random, 16) else 8
     for _ in range(1 + draw(best.random, most)):
         item = members[draw(best.random, len(members))] if len(members) else 0
@@ -179,11 +183,11 @@ def _kick(fixed: Fixed, state: State, best: Best, bottleneck: int) -> None:
         core, home = draw(best.random, len(state.cost)), state.core[item]
         if core == home:
             continue
-        if admissible(fixed, state, item, core, -1):
+        if admissible(fixed, state, item, core, NONE):
             move(fixed, state, item, core)
         else:
-            others = members_of(state, core)
-            other = others[draw(best.random, len(others))] if len(others) else -1
+            others = members_of(state.first[core], state.after)
+            other = others[draw(best.random, len(others))] if len(others) else NONE
             if other < 0 or not admissible(fixed, state, item, core, other):
                 continue
             move(fixed, state, item, core)
@@ -192,17 +196,21 @@ def _kick(fixed: Fixed, state: State, best: Best, bottleneck: int) -> None:
         _settle(fixed, state, core)
 
 
-@compiled
+@inner
 def shuffle(fixed: Fixed, state: State, best: Best) -> None:
     """Every item on a random core, chances by capacity; with constraints, as far as they allow it from where it is."""
-    reach = np.cumsum(fixed.most)
+    reach = np.empty(len(fixed.most))
+    total = 0.0
+    for core in range(len(reach)):
+        total += fixed.most[core]
+        reach[core] = total
     for item in range(len(state.core)):
         for _ in range(8):
             at = draw(best.random, 1 << 53) / (1 << 53) * reach[-1]
-            core = min(np.searchsorted(reach, at), len(reach) - 1)
+            core = min(reaching(reach, 0, at), len(reach) - 1)
             if core == state.core[item]:
                 break
-            if admissible(fixed, state, item, core, -1):
+            if admissible(fixed, state, item, core, NONE):
                 for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
                     state.held[fixed.groups[g], fixed.node[state.core[item]]] -= 1
                     state.held[fixed.groups[g], fixed.node[core]] += 1
@@ -213,56 +221,106 @@ def shuffle(fixed: Fixed, state: State, best: Best) -> None:
     rebuild(fixed, state)
 
 
-@compiled
-def _keep_end(state: State, best: Best) -> None:
+@inner
+def _highest(values: FloatArray) -> int:
+    """The first of the largest."""
+    at = 0
+    for n in range(1, len(values)):
+        if values[n] > values[at]:
+            at = n
+    return at
+
+
+@inner
+def _keep_end(core: IntArray, value: float, ends: IntArray, end_values: FloatArray) -> None:
     """Remember where a climb ended if it is among the best and new."""
-    value = state.cost.max()
-    last = len(best.end_values) - 1
-    if not value < best.end_values[last]:
+    last = len(end_values) - 1
+    if not value < end_values[last]:
         return
     for n in range(last + 1):
-        if best.end_values[n] == value and (best.ends[n] == state.core).all():
-            return
+        if end_values[n] == value:
+            row, at = ends[n], 0
+            while at < len(row) and row[at] == core[at]:
+                at += 1
+            if at == len(row):
+                return
     n = last
-    while n > 0 and best.end_values[n - 1] > value:
-        best.end_values[n] = best.end_values[n - 1]
-        best.ends[n] = best.ends[n - 1]
+    while n > 0 and end_values[n - 1] > value:
+        end_values[n] = end_values[n - 1]
+        _copy(ends[n - 1], ends[n])
         n -= 1
-    best.end_values[n] = value
-    best.ends[n] = state.core
+    end_values[n] = value
+    _copy(core, ends[n])
+
+
+@inner
+def _copy(values: IntArray, to: IntArray) -> None:
+    for n in range(len(values)):
+        to[n] = values[n]
+
+
+def advance(fixed: Fixed, state: State, best: Best, mode: int, rounds: int, bound: float, work: int) -> bool:
+    """Go on for about `work` steps of a scan or up to `rounds` rounds; True if there is nothing left to do."""
+    if mode == KICKS:
+        return _kicks(fixed, state, best, rounds, bound, work)
+    return _restarts(fixed, state, best, mode == RESTARTS, rounds, bound, work)
+
+
+@inner
+def _steps(counts: IntArray, d: int) -> int:
+    """Work done so far, in steps of a scan."""
+    return counts[1] * d + counts[2] * 4
+
+
+@inner
+def _end_round(state: State, best: Best, value: float) -> None:
+    _keep_end(state.core, value, best.ends, best.end_values)
+    best.rounds[0] += 1
+    best.rounds[1] = 0
 
 
 @compiled
-def advance(fixed: Fixed, state: State, best: Best, mode: int, rounds: int, bound: float, work: int) -> bool:
-    """Go on for about `work` steps of a scan or up to `rounds` rounds; True if there is nothing left to do."""
-    d = len(fixed.load[0])
-    until = state.counts[1] * d + state.counts[2] * 4 + work
+def _kicks(fixed: Fixed, state: State, best: Best, rounds: int, bound: float, work: int) -> bool:
+    """A kick and a climb a round."""
+    d = fixed.load.shape[1]
+    until = _steps(state.counts, d) + work
     while best.rounds[0] < rounds and best.value[0] > bound:
-        if state.counts[1] * d + state.counts[2] * 4 >= until:
+        if _steps(state.counts, d) >= until:
             return False
-        bottleneck = int(state.cost.argmax())
+        bottleneck = _highest(state.cost)
         value = state.cost[bottleneck]
-        # A start that a random placement is about to replace does not count.
-        if value < best.value[0] and (mode == KICKS or best.rounds[1] == 1):
+        if value < best.value[0]:
             keep(fixed, state, best)
-        if best.rounds[1] == 1:
-            if mode == RESTARTS:
-                if _published_move(fixed, state, bottleneck):
-                    continue
-            elif mode == KICKS and (_move_off(fixed, state, bottleneck) or _exchange(fixed, state, bottleneck)):
-                continue
-            _keep_end(state, best)
-            best.rounds[0] += 1
-            best.rounds[1] = 0
-            continue
-        if mode == KICKS:
+        if best.rounds[1] == 0:
             if best.rounds[0] > 0:
                 if value <= best.value[0]:
                     keep(fixed, state, best)
                 else:
                     _go_back(fixed, state, best)
-                _kick(fixed, state, best, int(state.cost.argmax()))
-        else:
+                _kick(fixed, state, best, _highest(state.cost))
+            best.rounds[1] = 1
+        elif not _move_off(fixed, state, bottleneck) and not _exchange(fixed, state, bottleneck):
+            _end_round(state, best, value)
+    return True
+
+
+@compiled
+def _restarts(fixed: Fixed, state: State, best: Best, climbing: bool, rounds: int, bound: float, work: int) -> bool:
+    """A random placement and, if `climbing`, a published climb a round."""
+    d = fixed.load.shape[1]
+    until = _steps(state.counts, d) + work
+    while best.rounds[0] < rounds and best.value[0] > bound:
+        if _steps(state.counts, d) >= until:
+            return False
+        if best.rounds[1] == 0:
             shuffle(fixed, state, best)
-        best.rounds[1] = 1
+            best.rounds[1] = 1
+            continue
+        # A start that a random placement is about to replace does not count.
+        bottleneck = _highest(state.cost)
+        value = state.cost[bottleneck]
+        if value < best.value[0]:
+            keep(fixed, state, best)
+        if not climbing or not _published_move(fixed, state, bottleneck):
+            _end_round(state, best, value)
     return True

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.compiled import compiled
-from engine.elements import IntArray
+from engine.compiled import compiled, inner
+from engine.elements import FloatArray, IntArray
 from engine.placement.kernels import OWN, WINDOWS, Fixed, State, heaviest, link, scan
 
 __all__ = ["core_cost", "open_cores", "open_partners", "rebuild", "sum_windows"]
@@ -20,14 +20,16 @@ _EVERY = 16
 _MARGIN = 1e-9
 
 
-@compiled
+@inner
 def core_cost(fixed: Fixed, state: State, core: int, plus: int, minus: int, limit: float) -> float:
     """Cost of a core with one item more and one less; infinite once above `limit`, and the window is learnt."""
-    weight = heaviest(fixed, state, core, plus, minus)
+    weight = heaviest(fixed.weight, state.first[core], state.after, plus, minus)
     if weight == 0.0:
         return 0.0
-    if limit < np.inf and _refuted_by_own(fixed, state, core, plus, minus, limit / weight):
-        return np.inf
+    if limit < np.inf:
+        above = (limit / weight * (1.0 + _MARGIN) + _MARGIN) * fixed.most[core]
+        if _refuted(fixed.upto, state.own[core], state.own_sum[core], plus, minus, above):
+            return np.inf
     state.counts[1] += 1
     found, begin, end = scan(
         state.residual[core],
@@ -42,36 +44,35 @@ def core_cost(fixed: Fixed, state: State, core: int, plus: int, minus: int, limi
         place = state.own_next[core]
         state.own_next[core] = (place + 1) % OWN
         state.own[core, place, 0], state.own[core, place, 1] = begin, end
-        state.own_sum[core, place] = _residual_in(state, core, begin, end)
+        state.own_sum[core, place] = _residual_in(state.residual[core], begin, end)
         if state.counts[0] < WINDOWS or state.counts[1] % _EVERY == 0:
             _learn(fixed, state, begin, end)
     return found * weight
 
 
-@compiled
-def _refuted_by_own(fixed: Fixed, state: State, core: int, plus: int, minus: int, limit: float) -> bool:
-    above = (limit * (1.0 + _MARGIN) + _MARGIN) * fixed.most[core]
-    items = fixed.upto.shape[1]
+@inner
+def _refuted(upto: FloatArray, windows: IntArray, sums: FloatArray, plus: int, minus: int, above: float) -> bool:
+    items = upto.shape[1]
     for r in range(OWN):
-        begin, end = state.own[core, r, 0], state.own[core, r, 1]
-        total = state.own_sum[core, r]
+        begin, end = windows[r, 0], windows[r, 1]
+        total = sums[r]
         if plus < items:
-            total += fixed.upto[end, plus] - fixed.upto[begin, plus]
+            total += upto[end, plus] - upto[begin, plus]
         if minus < items:
-            total -= fixed.upto[end, minus] - fixed.upto[begin, minus]
+            total -= upto[end, minus] - upto[begin, minus]
         if total > above:
             return True
     return False
 
 
-@compiled
+@inner
 def open_cores(fixed: Fixed, state: State, item: int, limit: float, room: IntArray) -> int:
     """Cores that no window refutes for one item more, in ascending order in `room`; returns how many."""
     cores = len(state.cost)
     for core in range(cores):
         room[core] = core
     left = cores
-    limit = _loose(fixed, item, limit)
+    limit = _loose(fixed.weight, item, limit)
     if limit == np.inf:
         return left
     for n in range(state.counts[0]):
@@ -82,13 +83,13 @@ def open_cores(fixed: Fixed, state: State, item: int, limit: float, room: IntArr
             core = room[i]
             room[kept] = core
             kept += of_core[core] + added <= limit * fixed.most[core]
-        _credit(state, n, left - kept)
+        _credit(state.order, state.hits, n, left - kept)
         left = kept
     state.counts[2] += cores
     return left
 
 
-@compiled
+@inner
 def open_partners(fixed: Fixed, state: State, item: int, limit: float, room: IntArray) -> int:
     """Items elsewhere that no window refutes for an exchange with `item`, in ascending order; returns how many."""
     items, home = len(state.core), state.core[item]
@@ -99,7 +100,7 @@ def open_partners(fixed: Fixed, state: State, item: int, limit: float, room: Int
     state.counts[2] += left
     at_home = limit * (1.0 + _MARGIN) + _MARGIN
     if len(fixed.weight):
-        weight = heaviest(fixed, state, home, items, item)
+        weight = heaviest(fixed.weight, state.first[home], state.after, items, item)
         at_home = at_home / weight if weight > 0.0 else np.inf
     at_home *= fixed.most[home]
     for n in range(state.counts[0]):
@@ -110,9 +111,9 @@ def open_partners(fixed: Fixed, state: State, item: int, limit: float, room: Int
             other = room[i]
             room[kept] = other
             kept += of_item[other] <= most
-        _credit(state, n, left - kept)
+        _credit(state.order, state.hits, n, left - kept)
         left = kept
-    limit = _loose(fixed, item, limit)
+    limit = _loose(fixed.weight, item, limit)
     kept = 0
     for i in range(left):
         other = room[i]
@@ -123,33 +124,33 @@ def open_partners(fixed: Fixed, state: State, item: int, limit: float, room: Int
             k = state.order[n]
             if state.of_core[k, core] + state.of_item[k, item] - state.of_item[k, other] > above:
                 good = False
-                _credit(state, n, 1)
+                _credit(state.order, state.hits, n, 1)
                 break
         room[kept] = other
         kept += good
     return kept
 
 
-@compiled
-def _loose(fixed: Fixed, item: int, limit: float) -> float:
+@inner
+def _loose(weight: FloatArray, item: int, limit: float) -> float:
     """Limit of the Mace of a core that gets an item, with room for rounding: it weighs as much as the item at least."""
     limit = limit * (1.0 + _MARGIN) + _MARGIN
-    if len(fixed.weight) == 0:
+    if len(weight) == 0:
         return limit
-    return limit / fixed.weight[item] if fixed.weight[item] > 0.0 else np.inf
+    return limit / weight[item] if weight[item] > 0.0 else np.inf
 
 
-@compiled
-def _credit(state: State, n: int, refuted: int) -> None:
+@inner
+def _credit(order: IntArray, hits: IntArray, n: int, refuted: int) -> None:
     """Count what the n-th window refuted, and let it overtake the one before it."""
-    k = state.order[n]
-    state.hits[k] += refuted
-    if n > 0 and state.hits[k] > state.hits[state.order[n - 1]]:
-        state.order[n] = state.order[n - 1]
-        state.order[n - 1] = k
+    k = order[n]
+    hits[k] += refuted
+    if n > 0 and hits[k] > hits[order[n - 1]]:
+        order[n] = order[n - 1]
+        order[n - 1] = k
 
 
-@compiled
+@inner
 def _learn(fixed: Fixed, state: State, begin: int, end: int) -> None:
     """Put a window into the table, in place of the least useful one."""
     known = state.counts[0]
@@ -175,25 +176,25 @@ def _learn(fixed: Fixed, state: State, begin: int, end: int) -> None:
     for i in range(fixed.upto.shape[1]):
         state.of_item[place, i] = fixed.upto[end, i] - fixed.upto[begin, i]
     for core in range(len(state.cost)):
-        state.of_core[place, core] = _residual_in(state, core, begin, end)
+        state.of_core[place, core] = _residual_in(state.residual[core], begin, end)
 
 
-@compiled
-def _residual_in(state: State, core: int, begin: int, end: int) -> float:
+@inner
+def _residual_in(row: FloatArray, begin: int, end: int) -> float:
     """Residual of a core summed over a window."""
     total = 0.0
     for p in range(begin, end):
-        total += state.residual[core, p]
+        total += row[p]
     return total
 
 
-@compiled
+@inner
 def sum_windows(state: State, core: int) -> None:
     """Make the sums of a core over all its windows anew."""
     for k in range(state.counts[0]):
-        state.of_core[k, core] = _residual_in(state, core, state.begin[k], state.end[k])
+        state.of_core[k, core] = _residual_in(state.residual[core], state.begin[k], state.end[k])
     for r in range(OWN):
-        state.own_sum[core, r] = _residual_in(state, core, state.own[core, r, 0], state.own[core, r, 1])
+        state.own_sum[core, r] = _residual_in(state.residual[core], state.own[core, r, 0], state.own[core, r, 1])
 
 
 @compiled
@@ -203,10 +204,13 @@ def rebuild(fixed: Fixed, state: State) -> None:
     state.held[:] = 0
     state.away[0] = 0
     state.dirty[:] = True
-    state.residual[:] = fixed.empty
+    for core in range(len(state.cost)):
+        row, empty = state.residual[core], fixed.empty[core]
+        for p in range(len(row)):
+            row[p] = empty[p]
     for item in range(len(state.core)):
         core = state.core[item]
-        link(fixed, state, item, core)
+        link(state.first, state.after, state.before, item, core)
         for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
             state.held[fixed.groups[g], fixed.node[core]] += 1
         if 0 <= fixed.origin[item] != core:
