@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from django.db import connections
 
 from apps.accounts.choices import Role
 from apps.admission.applying import admission_apply
 from apps.admission.choices import Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.services import admission_preview
-from apps.core.errors import SluiceError
 from apps.estimates.refresh import refresh_paused
 from apps.queries.choices import QueryState
 from apps.queries.snapshots import cluster_snapshot
 from engine.estimation import estimate
 from tests.apps.little import little_cluster, make_query, run_jobs, start_query, user
+from tests.apps.parallel import at_once
 
 CLIENTS = 8
 
@@ -71,28 +65,3 @@ def check_parallel_previews() -> None:
         asked = [lambda: admission_preview(cluster=cluster, user=asker, query="wish")] * CLIENTS
         assert at_once(asked) == {"done": CLIENTS}
     assert AdmissionRequest.objects.count() == 1
-
-
-def at_once(calls: list[Callable[[], Any]]) -> dict[str, int]:
-    """Each call in a thread with a connection of its own, released together; what came of them, counted."""
-    barrier, outcomes = threading.Barrier(len(calls)), []
-
-    def client(call: Callable[[], Any]) -> None:
-        try:
-            with refresh_paused():
-                barrier.wait()
-                call()
-            outcomes.append("done")
-        except SluiceError as error:
-            outcomes.append(error.code)
-        except Exception as error:
-            outcomes.append(repr(error))
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=client, args=[call]) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return dict(Counter(outcomes))
