@@ -70,7 +70,7 @@ def drift(
     tests: list[tuple[float, str, str, str, float, float]] = []
     untested = []
     for key in [key for key in new if key in old]:
-        if min(len(old[key]), len(new[key])) < _LEAST_BATCHES or not (_events(old[key]) and _events(new[key])):
+        if min(_spoken(old[key]), _spoken(new[key])) < _LEAST_BATCHES:
             untested.append(key)
             continue
         for what, name in (("selectivity", "outputs"), ("cycles_per_event", "cycles")):
@@ -82,6 +82,11 @@ def drift(
         worst = max(worst, min(1.0, p * (len(tests) - k)))
         changes.append(Change(operator, source, what, before, after, p, worst, worst < alpha))
     return Drift(alpha, tuple(changes), tuple(untested))
+
+
+def _spoken(batches: Sequence[Batch]) -> int:
+    """Batches that saw an event: one alone has no spread, and any difference would count as significant."""
+    return sum(batch.events > 0 for batch in batches)
 
 
 def _events(batches: Sequence[Batch]) -> float:

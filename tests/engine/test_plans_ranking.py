@@ -241,6 +241,12 @@ def test_the_same_sample_and_a_missing_one_are_no_drift() -> None:
     assert answer.untested == (("o0", "s"),) and not answer.significant
 
 
+def test_one_batch_that_saw_events_has_no_spread_and_is_not_tested() -> None:
+    key, empty = ("o0", "s"), Batch(0.0, 0.0, 0.0)
+    answer = drift({key: [Batch(500.0, 150.0, 1e6), empty]}, {key: [Batch(500.0, 151.0, 1.01e6), empty]})
+    assert answer.untested == (key,) and not answer.changes
+
+
 def test_the_command_ranks_the_plans_of_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deployment = running()
     plans = {"q": (tuple(replace(op, replicas=()) for op in wider(deployment, 0.5)),)}
