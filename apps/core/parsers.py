@@ -16,6 +16,8 @@ __all__ = ["MAX_DEPTH", "StrictJSONParser", "strict_json"]
 
 # PostgreSQL stores no text with a zero character. An even number of backslashes before it is text about escapes.
 _ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+# Escapes from here on stand in pairs for one character; a single one is no text, and nothing can store or show it.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 MAX_DEPTH = 40  # the deployment document needs 7; deeper nesting is a mistake or an attack on the parser
 
 
@@ -30,7 +32,7 @@ def strict_json(data: bytes) -> Any:
     if zero:
         raise Malformed(f"The body holds a text with a zero character{_place(text[: zero.end()], zero[0])}.")
     try:
-        return json.loads(
+        found = json.loads(
             text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_no_duplicates
         )
     except json.JSONDecodeError as error:
@@ -38,6 +40,17 @@ def strict_json(data: bytes) -> Any:
         raise Malformed(f"The body is not JSON: {error.msg} at {place}.", [("", f"{error.msg} at {place}")]) from None
     except _Refused as error:
         raise Malformed(f"The body is not JSON: {error}{_place(text, error.needle)}.") from None
+    if _HALF.search(text):
+        _check_characters(found)
+    return found
+
+
+def _check_characters(found: Any) -> None:
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise Malformed(f"The body holds half of a character: {half} has no partner.") from None
 
 
 class _Refused(ValueError):

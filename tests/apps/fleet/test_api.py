@@ -166,6 +166,16 @@ def test_zero_characters_are_refused(api: APIClient) -> None:
     assert api.get("/api/v1/clusters/eu%00/document").status_code == 404
 
 
+def test_halves_of_characters_are_refused(api: APIClient) -> None:
+    def post(escaped: str) -> Any:
+        return api.generic("POST", "/api/v1/clusters", f'{{"slug": "{escaped}"}}', content_type="application/json")
+
+    for half in (r"\ud800", r"a\udfffb", r"\ude00\ud83d"):
+        assert "half of a character" in post(half).json()["message"]
+    whole = post(r"\ud83d\ude00").json()["message"]
+    assert "half" not in whole
+
+
 def test_who_may_do_what(api_of: Any) -> None:
     make_cluster()
     viewer = api_of("viewer")
