@@ -70,7 +70,9 @@ class QueryForm(forms.Form):
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
     bound_s = forms.FloatField(label="Objective", required=False, help_text="At most this; empty if there is none.")
     priority = forms.IntegerField(
-        initial=0, help_text="A whole number. Each step doubles the query's weight in placements by objectives; admission does not use it."
+        initial=0,
+        help_text="A whole number. Each step doubles the query's weight in placements by objectives; "
+        "admission does not use it.",
     )
     description = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 

@@ -15,9 +15,9 @@ from apps.forecasts.work import forecast_cluster
 from apps.jobs.choices import JobKind, JobState
 from apps.jobs.models import Job
 from apps.jobs.running import run_job
-from apps.plans.work import compare_plans
 from apps.placements.work import apply_moves, search_placement
 from apps.planning.work import answer_what_if
+from apps.plans.work import compare_plans
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
