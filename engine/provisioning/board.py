@@ -17,7 +17,7 @@ from engine.deployment import Combine, Deployment, Node, Replica
 from engine.elements import FloatArray, IntArray
 from engine.loads import loads_of
 from engine.placement.problem import BoolArray, Problem
-from engine.provisioning.kernels import fill, loads_on_cores
+from engine.provisioning.kernels import fill, loads_on_cores, peaks
 from engine.provisioning.nodes import lose
 
 __all__ = ["Board", "Placement", "board_of"]
@@ -108,6 +108,7 @@ class Board:
             self.weight,
             total,
             heaviest,
+            peaks(total, self.budget[:cores], self.seconds[:cores]) / self.seconds[:cores],
             self.budget[:cores],
             self.seconds[:cores],
             self.node[:cores],

@@ -6,11 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.compiled import compiled
 from engine.deployment import Deployment
 from engine.elements import FloatArray, IntArray
 from engine.mace import drain_times
 from engine.placement.problem import BoolArray
+from engine.placement.scan import excess_of
 from engine.provisioning.board import Board
 from engine.provisioning.kernels import loads_on_cores, peaks
 from engine.quantiles import statistic_of
@@ -56,6 +56,10 @@ class Judge:
         deployment = board.deployment
         self.queries = deployment.queries
         self.members = queries_above(deployment)[:, board.operator]
+        counts = self.members.sum(axis=1)
+        self._filled = counts > 0
+        self._member_items = np.nonzero(self.members)[1]
+        self._member_start = np.concatenate([[0], np.cumsum(counts[self._filled])[:-1]]).astype(np.int64)
         self.bounds = np.full(len(self.queries), np.inf)
         self.statistics = ["worst"] * len(self.queries)
         for i, query in enumerate(self.queries):
@@ -136,7 +140,10 @@ class Judge:
         if len(edge_s):
             item_s = item_s.copy()
             np.maximum.at(item_s, self.edges[:, 1], edge_s)
-        return np.asarray(np.where(self.members, item_s, 0.0).max(axis=1, initial=0.0))
+        found = np.zeros(len(self.queries))
+        if len(self._member_items):
+            found[self._filled] = np.maximum.reduceat(item_s[self._member_items], self._member_start)
+        return found
 
     def by_query(self, assignment: IntArray, worst_s: FloatArray, cores: int) -> FloatArray:
         """The statistic of each query's objective, shape (queries,): exact for cores, and no less than that for links.
@@ -151,16 +158,3 @@ class Judge:
                 mine = series[np.unique(assignment[self.members[i]])].max(axis=0, initial=0.0)
                 found[i] = statistic_of(mine, self.weights[self.queries[i]], self.statistics[i])
         return found
-
-
-@compiled
-def excess_of(total: FloatArray, budget: FloatArray) -> FloatArray:
-    """Cumulative excess of every core, shape (cores, d), in cycles."""
-    excess = np.zeros(total.shape)
-    constant = budget.shape[1] == 1
-    for c in range(len(total)):
-        left = 0.0
-        for p in range(total.shape[1]):
-            left = max(0.0, left + total[c, p] - budget[c, 0 if constant else p])
-            excess[c, p] = left
-    return excess

@@ -11,31 +11,34 @@ import numpy as np
 from engine.compiled import compiled
 from engine.elements import FloatArray, IntArray
 from engine.placement.problem import BoolArray
+from engine.placement.scan import add_loads
 
 __all__ = ["fill", "loads_on_cores", "lose_each", "peaks"]
 
 _TIE = 1e-9
 
 
-@compiled
 def loads_on_cores(load: FloatArray, assignment: IntArray, cores: int) -> FloatArray:
     """Load of every core, shape (cores, d)."""
     total = np.zeros((cores, load.shape[1]))
-    for i in range(len(assignment)):
-        row, added = total[assignment[i]], load[i]
-        for p in range(len(added)):
-            row[p] += added[p]
+    add_loads(total, load, assignment)
     return total
 
 
 @compiled
-def peak(row: FloatArray, added: FloatArray, budget: FloatArray, limit: float) -> tuple[float, float]:
-    """Largest excess and largest load of a core with one more load; infinite once the excess is above `limit`."""
+def peak(row: FloatArray, added: FloatArray, budget: FloatArray, limit: float, ceiling: float) -> tuple[float, float]:
+    """Largest excess and largest load of a core with one more load.
+
+    Both are infinite once the excess is above `limit` or the load is at `ceiling`.
+    """
     left, worst, most = 0.0, 0.0, 0.0
     constant = len(budget) == 1
     for p in range(len(row)):
         here = row[p] + added[p]
-        most = max(most, here)
+        if here > most:
+            most = here
+            if most >= ceiling:
+                return np.inf, np.inf
         left = max(0.0, left + here - (budget[0] if constant else budget[p]))
         if left > worst:
             worst = left
@@ -50,7 +53,7 @@ def peaks(total: FloatArray, budget: FloatArray, seconds: FloatArray) -> FloatAr
     none = np.zeros(total.shape[1])
     found = np.zeros(len(total))
     for c in range(len(total)):
-        found[c] = peak(total[c], none, budget[c], np.inf)[0] * seconds[c]
+        found[c] = peak(total[c], none, budget[c], np.inf, np.inf)[0] * seconds[c]
     return found
 
 
@@ -61,6 +64,7 @@ def fill(
     weight: FloatArray,
     total: FloatArray,
     heaviest: FloatArray,
+    waiting: FloatArray,
     budget: FloatArray,
     seconds: FloatArray,
     node: IntArray,
@@ -75,8 +79,9 @@ def fill(
     ----------
     items : array
         In the order of placing.
-    total, heaviest, assignment : arrays
-        Loads (cores, d), largest weights (cores,) and places (items,) so far; changed in place.
+    total, heaviest, waiting, assignment : arrays
+        Loads (cores, d), largest weights (cores,), largest excesses in cycles (cores,) and places (items,) so far;
+        changed in place.
     seconds : array, shape (cores,)
         Seconds that one cycle takes on each core, at its mean capacity.
     closed : int
@@ -90,31 +95,49 @@ def fill(
         The first item that fits no core, -1 if all are placed.
     """
     cores = len(total)
+    open_ = np.zeros(cores, np.bool_)
     barred = np.zeros(node.max() + 1 if cores else 0, np.bool_)
     for i in items:
-        best, best_cost, best_peak = -1, np.inf, np.inf
+        best, best_cost, best_peak, best_excess = -1, np.inf, np.inf, 0.0
+        top = load[i].argmax()
         barred[:] = False
         if len(apart):
             for other in range(len(assignment)):
                 if apart[i, other] and assignment[other] >= 0:
                     barred[node[assignment[other]]] = True
+        # The core that is least loaded when the item is largest goes first: it leaves most others no chance.
+        first, least = -1, np.inf
         for c in range(cores):
-            if node[c] == closed or barred[node[c]] or not allowed[i, c]:
+            open_[c] = not (node[c] == closed or barred[node[c]]) and allowed[i, c]
+            if open_[c]:
+                there = (total[c, top] + load[i, top]) * seconds[c]
+                if there < least:
+                    first, least = c, there
+        for k in range(-1, cores):
+            c = first if k < 0 else k
+            if c < 0 or k == first or not open_[c]:
+                continue
+            # Where nothing has to wait for the best so far, only a lower peak is better.
+            if best_cost == 0.0 and (total[c, top] + load[i, top]) * seconds[c] >= best_peak * (1.0 - _TIE):
                 continue
             heavy = max(heaviest[c], weight[i])
             scale = heavy * seconds[c]
             limit = np.inf if scale == 0.0 else best_cost * (1.0 + _TIE) / scale
-            excess, most = peak(total[c], load[i], budget[c], limit)
+            if waiting[c] > limit * (1.0 + _TIE):
+                continue  # it is late without the item
+            ceiling = np.inf if best_cost > 0.0 else best_peak * (1.0 - _TIE) / seconds[c]
+            excess, most = peak(total[c], load[i], budget[c], limit, ceiling)
             if excess == np.inf:
                 continue
             cost, share = excess * scale, most * seconds[c]
             slack = _TIE * max(1e-9, best_cost) if best >= 0 else 0.0
             if best < 0 or cost < best_cost - slack or share < best_peak * (1.0 - _TIE):
-                best, best_cost, best_peak = c, cost, share
+                best, best_cost, best_peak, best_excess = c, cost, share, excess
         if best < 0:
             return int(i)
         assignment[i] = best
         heaviest[best] = max(heaviest[best], weight[i])
+        waiting[best] = best_excess
         row, added = total[best], load[i]
         for p in range(len(row)):
             row[p] += added[p]
@@ -172,13 +195,15 @@ def lose_each(
         if not count:
             continue
         # Rows that change are put back afterwards; copying them all would cost more than the placing.
+        # With capacities that vary, seconds to drain say nothing about the excess in cycles.
+        waiting = excess_s / seconds if budget.shape[1] == 1 else np.zeros(cores)
         stuck[k] = fill(
-            moving[:count], load, weight, total, heaviest, budget, seconds, node, allowed, lost, apart, place
+            moving[:count], load, weight, total, heaviest, waiting, budget, seconds, node, allowed, lost, apart, place
         )
         for m in range(count):
             c = place[moving[m]]
             if c >= 0:
-                after[c] = peak(total[c], none, budget[c], np.inf)[0] * seconds[c]
+                after[c] = peak(total[c], none, budget[c], np.inf, np.inf)[0] * seconds[c]
         for m in range(count):
             c = place[moving[m]]
             if c >= 0:
