@@ -134,9 +134,18 @@ class RunDetail(Search):
             return format_html(
                 "Nothing to move: {} stays at <b>{}</b>{}.", what.rstrip(","), self._value(facts["value_after"]), near
             )
-        head = format_html("Moving <b>{}</b> takes {}", counted(facts["moves"], "operator"), what)
+        moving = counted(facts["moves"], "operator")
         if facts["value_before"] is None:
-            return format_html("{} to <b>{}</b>{}.", head, value_words(facts, "value_after"), near)
+            why = "What runs now is not as the rules want it. " if self.rules else ""
+            return format_html(
+                "{}After moving <b>{}</b> {} is <b>{}</b>{}.",
+                why,
+                moving,
+                what.rstrip(","),
+                value_words(facts, "value_after"),
+                near,
+            )
+        head = format_html("Moving <b>{}</b> takes {}", moving, what)
         was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
         return format_html("{} from <b>{}</b> to <b>{}</b>{}.", head, was, now, near)
 

@@ -37,11 +37,15 @@ class Search:
     @property
     def live_sentence(self) -> str:
         """Best so far 5.4 s after 1.2 s of 5 s; no placement can be below 5.1 s."""
-        value = self.live.get("value_s")
-        if value is None:
-            return "The first placement is on its way."
+        value, cores = self.live.get("value_s"), self.live.get("cores_s")
         spent = f"{seconds(self.live.get('elapsed_s'))} of {seconds(self.run.budget_s)}"
+        if value is None and cores is None:
+            return "The first placement is on its way."
+        if value is None:
+            return f"{self._value(cores)} after {spent} by the cores alone; links are counted next."
         text = f"Best so far {self._value(value)} after {spent}"
+        if cores is not None and cores < value:
+            text += f", {self._value(cores)} by the cores alone"
         return f"{text}; no placement can be below {self._value(self._bound)}." if self._bound else f"{text}."
 
     @property

@@ -77,6 +77,7 @@ class Hunt:
     rounds: int = 0
     stopped: str = "rounds"
     alone: list[dict[str, Any]] = field(default_factory=list)
+    cores_value: float | None = None  # best of the cores alone, while links and delays are still to be counted
 
     def __post_init__(self) -> None:
         self._began = time.perf_counter()
@@ -140,7 +141,12 @@ class Hunt:
     def _report(self, step: str) -> None:
         budget_s = self.settings.budget_s
         share = 0.0 if not budget_s else min(1.0, self.elapsed_s / budget_s)
-        detail = {"value_s": self.best_value, "bound_s": self.bound.value_s, "elapsed_s": self.elapsed_s}
+        detail = {
+            "value_s": self.best_value,
+            "cores_s": self.cores_value,
+            "bound_s": self.bound.value_s,
+            "elapsed_s": self.elapsed_s,
+        }
         self.tell(0.7 * share, step, detail)
 
     def _search(self, items: Items) -> None:
@@ -197,7 +203,9 @@ class Hunt:
 
         def heard(elapsed_s: float, value: float, bound: float, rounds: int) -> None:
             self.bound = Bound(bound, self.bound.kind)
-            if not network:
+            if network:
+                self.cores_value = value
+            else:
                 self._note(value)
             self._report("Searching")
 
@@ -236,14 +244,20 @@ class Hunt:
         starts = finalists[:_CLIMBED]
         if self.start is not None and not self.parts:
             starts = [self.start.assignment, *starts]
-        least = [np.inf]
+        self.cores_value = None
 
-        def goes_on(value: float) -> bool:
-            least[0] = min(least[0], value)
-            self._report("Climbing on the network")
-            return not self._is_over()
+        def climbed(assignment: IntArray) -> IntArray:
+            counts = not self._breaks(board.items, assignment)
 
-        return [board.climb(assignment, goes_on) for assignment in starts]
+            def goes_on(value: float) -> bool:
+                if counts:
+                    self._note(value)
+                self._report("Climbing on the network")
+                return not self._is_over()
+
+            return board.climb(assignment, goes_on)
+
+        return [climbed(assignment) for assignment in starts]
 
     def _more_parts(self, items: Items) -> dict[str, int]:
         """Parts for operators that alone are in the way; of those that may not be split, what it would gain."""

@@ -171,6 +171,12 @@ def test_progress_is_told_and_may_stop() -> None:
     assert shares[-1] == 1.0
     assert set(heard[-1][2]) == {"value_s", "bound_s", "elapsed_s"}
 
+    heard.clear()
+    place(drawn(5, links=True), progress=lambda *told: heard.append(told), **(STEADY | {"algorithm": "mace-hc"}))
+    assert any(detail.get("cores_s") is not None for _, _, detail in heard)  # before links are counted
+    values = [detail["value_s"] for _, _, detail in heard if detail["value_s"] is not None]
+    assert values == sorted(values, reverse=True)
+
     class Cancelled(Exception):
         pass
 

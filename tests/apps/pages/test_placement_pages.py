@@ -118,6 +118,10 @@ def test_rules_hold_and_wrong_ones_are_named(browser: Client, cluster: Cluster) 
     run = search(browser, **rules)
     assert run.constraints == {"pin": {"second/work": "a"}}
     assert "second/work stays on a" in text(browser.get(address(run)))
+    against = text(
+        browser.get(address(search(browser, rule_operator="first/work", rule_kind="forbid", rule_other="a")))
+    )
+    assert "What runs now is not as the rules want it. After moving 1 operator the worst case is 0 s." in against
     wrong = {"rule_operator": ["second/work", "first/work"], "rule_kind": ["pin", "apart"], "rule_other": ["zz", ""]}
     answer = browser.post(PAGE, {"objective": "worst", "budget_s": "0.3", **wrong})
     assert answer.status_code == 422
@@ -136,6 +140,8 @@ def test_a_search_is_followed_and_stopped(browser: Client, cluster: Cluster) -> 
     run = PlacementRun.objects.get()
     page = text(browser.get(address(run)))
     assert "The first placement is on its way" in page
+    placement_live(run=run, best={"value_s": None, "cores_s": 9.0, "bound_s": 5.0, "elapsed_s": 0.1, "trace": []})
+    assert "9 s after 0.1 s of 0.3 s by the cores alone" in text(browser.get(address(run, "live/")))
     best = {"value_s": 8.0, "bound_s": 5.0, "elapsed_s": 0.1, "trace": [[0.05, 12.0], [0.1, 8.0]]}
     placement_live(run=run, best=best)
     live = browser.get(address(run, "live/"))
