@@ -228,7 +228,8 @@ def _scenarios_read(
 
 
 def _is_pk(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)
+    """Whether it may be a number of a scenario; what is larger than the database's numbers is none."""
+    return isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63
 
 
 def _scenario_read(

@@ -130,8 +130,8 @@ def read_rule(given: Any, path: str = "rule") -> Rule:
     Malformed
         With every fault: unknown fields, values out of range, days that never come.
     """
-    if not isinstance(given, Mapping) or given.get("every") not in EVERY:
-        told = given.get("every") if isinstance(given, Mapping) else given
+    told = given.get("every") if isinstance(given, Mapping) else given
+    if not isinstance(given, Mapping) or not isinstance(told, str) or told not in EVERY:
         fault = Fault(f"{path}.every", f"every is {told!r}; allowed are {', '.join(EVERY)}")
         raise Malformed(f"{fault.path}: {fault.message}.", [fault])
     reader = _Reader(given, path)

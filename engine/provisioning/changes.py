@@ -13,11 +13,12 @@ from engine.fields import BAD, Anything, Field, Number, Series, Table, Text
 from engine.tables import CORES, ID, NOT_NEGATIVE, POSITIVE, STATISTIC
 from engine.wording import show, suggest
 
-__all__ = ["FORMS", "MOST_NODES", "Change", "read_change", "read_list"]
+__all__ = ["FORMS", "MOST_LOAD", "MOST_NODES", "Change", "read_change", "read_list"]
 
 Change = dict[str, Any]
 
 MOST_NODES = 1024  # of one change: each core is a server with a series of its own
+MOST_LOAD = 1e6  # times the present one, all changes of it together
 
 FORMS = {
     "scale_source": Table(
@@ -48,7 +49,7 @@ FORMS = {
     "capacity": Table(
         "another capacity",
         Field("capacity", ID, required=True, help="a node"),
-        Field("by", POSITIVE),
+        Field("by", Number(above=0, most=1e6)),
         Field("capacity_cps", POSITIVE),
     ),
     "resize_pool": Table(

@@ -15,7 +15,7 @@ from engine.deployment import Deployment, Objective, Source
 from engine.elements import FloatArray, frozen_array
 from engine.errors import DocumentError, Fault
 from engine.provisioning import nodes
-from engine.provisioning.changes import FORMS, Change, read_list
+from engine.provisioning.changes import FORMS, MOST_LOAD, Change, read_list
 from engine.variations import private_name, renamed
 from engine.wording import suggest
 
@@ -149,7 +149,7 @@ class _Walk:
         if name != "*" and not self._known(f"{path}.scale_source", name, "source", self._source_ids()):
             return
         for source in self._source_ids() if name == "*" else [name]:
-            self.factors[source] = self.factors.get(source, 1.0) * by
+            self._grow(self.factors, source, by, f"{path}.by")
         self.words.append(f"{'every source' if name == '*' else f'source {name}'} at {by:g} times its load")
 
     def _scale_query(self, change: Change, path: str) -> None:
@@ -160,8 +160,13 @@ class _Walk:
         if query not in {owner for _, owner in self.copies.values()}:
             self._fault(f"{path}.scale_query", f"query {query!r} reads no source of its own, only other queries")
             return
-        self.shares[query] = self.shares.get(query, 1.0) * by
+        self._grow(self.shares, query, by, f"{path}.by")
         self.words.append(f"query {query} at {by:g} times its load")
+
+    def _grow(self, factors: dict[str, float], name: str, by: float, path: str) -> None:
+        factors[name] = factors.get(name, 1.0) * by
+        if factors[name] > MOST_LOAD:
+            self._fault(path, f"by makes {name} {factors[name]:g} times its load; allowed: up to {MOST_LOAD:g} times")
 
     def _make_private(self, query: str) -> None:
         """Give the query copies of the sources it reads, so that nobody else's load changes with its own."""
@@ -193,6 +198,9 @@ class _Walk:
             return
         sources = list(self.deployment.sources)
         i = next(i for i, source in enumerate(sources) if source.id == name)
+        if form == "factors" and given.max(initial=0.0) > MOST_LOAD:
+            self._fault(f"{path}.factors", f"factors has {given.max():g}; allowed: up to {MOST_LOAD:g}")
+            return
         values = given if form == "values" else frozen_array(sources[i].arrivals * given)
         sources[i] = Source(name, values)
         self.deployment = replace(self.deployment, sources=tuple(sources))

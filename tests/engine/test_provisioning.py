@@ -200,6 +200,24 @@ def test_faults_name_their_place_and_what_is_allowed(changes: Any, expected: dic
         assert words in found[path]
 
 
+def test_loads_that_no_number_holds_are_refused() -> None:
+    changes = [
+        {"scale_source": "*", "by": 1e5},
+        {"scale_source": "s0", "by": 100},
+        {"scale_query": "q1", "by": 1e308},
+        {"arrivals": "s1", "factors": [1, 1e308, 1]},
+        {"capacity": "n0", "by": 1e308},
+    ]
+    with pytest.raises(DocumentError) as refused:
+        apply_changes(small(), changes)
+    assert sorted(fault.path for fault in refused.value.faults) == [
+        "changes[1].by",
+        "changes[2].by",
+        "changes[3].factors",
+        "changes[4].by",
+    ]
+
+
 def test_all_faults_come_at_once() -> None:
     every = [change for changes, _ in FAULTS[3:] for change in changes if change != {"lose_node": "n0"}]
     assert len(faults_of(every)) >= 20

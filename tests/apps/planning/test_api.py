@@ -98,3 +98,5 @@ def test_what_cannot_be_read_is_named(api: APIClient, cluster: Cluster) -> None:
     assert post(api, "what-ifs", {"cluster": "nowhere"}).status_code == 400
     options = post(api, "what-ifs", {"cluster": "little", "find": "growth", "options": {"most": 0.5}})
     assert options.json()["faults"][0]["path"] == "options.most"
+    huge = post(api, "what-ifs", {"cluster": "little", "scenarios": [2**64]})
+    assert huge.json()["faults"][0]["path"] == "scenarios[0]"

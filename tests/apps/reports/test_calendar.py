@@ -73,6 +73,8 @@ def test_days_of_months_that_lack_them() -> None:
         ({"every": "hours", "hours": 5, "at": "00:00"}, "rule.hours", "allowed are 1, 2, 3, 4, 6, 8, 12"),
         ({"every": "day", "at": "07:00", "dayz": 1}, "rule.dayz", "unknown field"),
         ({"every": "moon"}, "rule.every", "allowed are day, week"),
+        ({"every": ["day"]}, "rule.every", "allowed are day, week"),
+        ({"every": {}}, "rule.every", "allowed are day, week"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused_by_field(rule: dict[str, Any], path: str, said: str) -> None:
