@@ -20,15 +20,15 @@ _IDLE = 1e-9
 def fixed_of(problem: Problem) -> Fixed:
     """What does not change in a search; loads and rates in cycles per subinterval."""
     items, d = problem.load.shape
-    load = np.zeros((items + 1, d))
-    load[:items] = problem.load
+    load = np.empty((items + 1, d))
+    load[:items], load[items] = problem.load, 0.0
     base = np.zeros((problem.cores, d)) if problem.base is None else problem.base
     rates = np.array(problem.budget, dtype=np.float64, order="C")
     rates = np.maximum(rates, _IDLE * rates.max(initial=1.0))
     starts, groups = groups_of(problem)
     return Fixed(
         load=load,
-        upto=_running(load, items),
+        upto=_running(load, np.empty((d + 1, items))),
         empty=np.ascontiguousarray(base - problem.budget),
         rates=rates,
         done=np.cumsum(rates, axis=1),
@@ -44,13 +44,16 @@ def fixed_of(problem: Problem) -> Fixed:
 
 
 @compiled
-def _running(load: FloatArray, items: int) -> FloatArray:
-    """Sums of the first rows of `load` before each subinterval, (d + 1, items); a few rows at a time stay in cache."""
-    d = load.shape[1]
-    upto = np.empty((d + 1, items))
-    upto[0] = 0.0
-    for first in range(0, items, 16):
-        last = min(first + 16, items)
+def _running(load: FloatArray, upto: FloatArray) -> FloatArray:
+    """Sums of the first rows of `load` before each subinterval, (d + 1, items); a few rows at a time stay in cache.
+
+    numpy makes `upto`: it asks for large pages, without which most of the time is page faults.
+    """
+    d, items = load.shape[1], upto.shape[1]
+    for i in range(items):
+        upto[0, i] = 0.0
+    for first in range(0, items, 64):
+        last = min(first + 64, items)
         for p in range(d):
             for i in range(first, last):
                 upto[p + 1, i] = upto[p, i] + load[i, p]

@@ -13,6 +13,7 @@ import numpy as np
 from engine.elements import FloatArray, IntArray
 from engine.errors import Fault
 from engine.mace import drain_times
+from engine.placement.scan import add_loads, excess_of
 
 __all__ = ["BoolArray", "Problem", "core_costs", "faults_of", "value_of"]
 
@@ -126,20 +127,30 @@ def _wrong_values(problem: Problem) -> list[str]:
 def core_costs(problem: Problem, assignment: IntArray) -> FloatArray:
     """Cost of every core in (weighted) seconds, shape (cores,): Mace, the time to drain, times the largest weight."""
     d = problem.load.shape[1]
-    total = np.zeros((problem.cores, d)) if problem.base is None else problem.base.copy()
-    np.add.at(total, assignment, problem.load)
-    excess, left = np.zeros((d, problem.cores)), np.zeros(problem.cores)
-    for p in range(d):
-        budget = problem.budget[:, min(p, problem.budget.shape[1] - 1)]
-        left = np.maximum(0.0, left + total[:, p] - budget)
-        excess[p] = left
-    mace_s = drain_times(excess, np.ascontiguousarray(problem.budget.T) / problem.width_s, problem.width_s)
-    worst_s = np.where(excess > 0.0, mace_s, 0.0).max(axis=0, initial=0.0)
+    total = (
+        np.zeros((problem.cores, d)) if problem.base is None else np.array(problem.base, dtype=np.float64, order="C")
+    )
+    add_loads(total, *_plain(problem.load, assignment))
+    excess = excess_of(total, np.ascontiguousarray(problem.budget, dtype=np.float64))
+    if problem.budget.shape[1] == 1:
+        highest = excess.max(axis=1, initial=0.0)
+        rates = problem.budget[:, 0] / problem.width_s
+        with np.errstate(divide="ignore"):
+            worst_s = np.divide(highest, rates, out=np.zeros(problem.cores), where=highest > 0.0)
+    else:
+        rates = np.ascontiguousarray(problem.budget.T) / problem.width_s
+        mace_s = drain_times(np.ascontiguousarray(excess.T), rates, problem.width_s).T
+        worst_s = np.where(excess > 0.0, mace_s, 0.0).max(axis=1, initial=0.0)
     if problem.weight is None:
         return np.asarray(worst_s)
     largest = np.zeros(problem.cores)
     np.maximum.at(largest, assignment, problem.weight)
     return np.asarray(np.multiply(worst_s, largest, out=np.zeros(problem.cores), where=largest > 0.0))
+
+
+def _plain(load: FloatArray, assignment: IntArray) -> tuple[FloatArray, IntArray]:
+    """As compiled code takes them; copies only where they are otherwise."""
+    return np.ascontiguousarray(load, dtype=np.float64), np.ascontiguousarray(assignment, dtype=np.int64)
 
 
 def value_of(problem: Problem, assignment: IntArray) -> float:
@@ -149,12 +160,14 @@ def value_of(problem: Problem, assignment: IntArray) -> float:
 
 def faults_of(problem: Problem, assignment: IntArray) -> list[Fault]:
     """Everything about a placement that the problem does not allow; empty for a good one."""
+    assignment = np.asarray(assignment)
+    known = (assignment >= 0) & (assignment < problem.cores)
+    good = known.copy()
+    good[known] = problem.allowed[np.flatnonzero(known), assignment[known]]
     faults = []
-    for item, core in enumerate(assignment):
-        if not 0 <= core < problem.cores:
-            faults.append(Fault(f"items[{item}]", f"item {item} has no core"))
-        elif not problem.allowed[item, core]:
-            faults.append(Fault(f"items[{item}]", f"item {item} may not be on core {core}"))
+    for item in np.flatnonzero(~good).tolist():
+        what = f"may not be on core {assignment[item]}" if known[item] else "has no core"
+        faults.append(Fault(f"items[{item}]", f"item {item} {what}"))
     for number, group in enumerate(problem.apart):
         nodes = [problem.core_node[assignment[item]] for item in sorted(set(group))]
         if len(set(nodes)) < len(nodes):

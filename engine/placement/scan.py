@@ -1,13 +1,13 @@
-"""Compiled scans over load series: what a server would look like with one more load on it."""
+"""Compiled scans over load series: loads of cores, their excess, and a server with one more load on it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from engine.compiled import compiled
-from engine.elements import FloatArray
+from engine.elements import FloatArray, IntArray
 
-__all__ = ["loaded_peaks"]
+__all__ = ["add_loads", "excess_of", "loaded_peaks"]
 
 
 @compiled
@@ -44,3 +44,25 @@ def loaded_peaks(base: FloatArray, added: FloatArray, budget: FloatArray) -> tup
         excess[i] = worst / mean
         share[i] = peak / mean
     return excess, share
+
+
+@compiled
+def add_loads(total: FloatArray, load: FloatArray, assignment: IntArray) -> None:
+    """Add the load of every item, (items, d), to that of its core, (cores, d)."""
+    for i in range(len(assignment)):
+        row, added = total[assignment[i]], load[i]
+        for p in range(len(added)):
+            row[p] += added[p]
+
+
+@compiled
+def excess_of(total: FloatArray, budget: FloatArray) -> FloatArray:
+    """Cumulative excess of every core, shape (cores, d), in cycles; `budget` has a column for each p, or one."""
+    excess = np.zeros(total.shape)
+    constant = budget.shape[1] == 1
+    for c in range(len(total)):
+        left = 0.0
+        for p in range(total.shape[1]):
+            left = max(0.0, left + total[c, p] - budget[c, 0 if constant else p])
+            excess[c, p] = left
+    return excess

@@ -32,8 +32,8 @@ MODES = {"search": KICKS, "greedy": KICKS, "mace-hc": RESTARTS, "random": RANDOM
 ALGORITHMS = (*MODES, "corr")
 # Rounds where neither these nor a time are given.
 _ROUNDS = 100
-# What a thread does between two looks at the clock, in steps of a scan: some 10 ms.
-_WORK = 3_000_000
+# What a thread does between two looks at the clock, in steps of a scan: some 10 ms, and less at first.
+_WORK, _FIRST_WORK = 3_000_000, 300_000
 _MANY = 2**62
 
 
@@ -202,6 +202,8 @@ class _Run:
         self, budget_s: float | None, rounds: int, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> str:
         bound = self.bound.value_s / self.problem.width_s * (1.0 + 1e-11)
+        # A round of Corr is as much work as there is between two looks.
+        work = _WORK if self.algorithm == "corr" else _FIRST_WORK
         with ThreadPoolExecutor(self.workers) as pool:
             while True:
                 self._note(progress)
@@ -211,15 +213,16 @@ class _Run:
                     return "stopped"
                 if budget_s is not None and self.elapsed_s >= budget_s and np.isfinite(self.value):
                     return "budget"
-                done = self._advance(pool, rounds, bound)
+                done = self._advance(pool, rounds, bound, work)
+                work = min(2 * work, _WORK)
                 if done:
                     self._note(progress)
                     return "optimal" if self.value <= bound * self.problem.width_s else "rounds"
 
-    def _advance(self, pool: ThreadPoolExecutor, rounds: int, bound: float) -> bool:
+    def _advance(self, pool: ThreadPoolExecutor, rounds: int, bound: float, work: int) -> bool:
         if self.workers == 1:
-            return self.walks[0].advance(rounds, bound, _WORK)
-        tasks = [pool.submit(walk.advance, rounds, bound, _WORK) for walk in self.walks]
+            return self.walks[0].advance(rounds, bound, work)
+        tasks = [pool.submit(walk.advance, rounds, bound, work) for walk in self.walks]
         done = [task.result() for task in tasks]
         return all(done)
 

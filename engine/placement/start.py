@@ -8,7 +8,7 @@ from engine.compiled import compiled, inner
 from engine.elements import FloatArray, IntArray
 from engine.placement.arrays import groups_of
 from engine.placement.feasible import respectful
-from engine.placement.kernels import BoolArray
+from engine.placement.kernels import NONE, BoolArray
 from engine.placement.problem import Problem, faults_of, value_of
 
 __all__ = ["first_placements"]
@@ -87,22 +87,26 @@ def _fill(
     for item in range(len(core)):
         if core[item] >= 0:
             heaviest[core[item]] = max(heaviest[core[item]], weight[item])
-    by_block = np.ascontiguousarray(residual.T)
-    overlap = np.empty(cores)
-    reached = np.zeros(cores)
+    by_block = np.empty((blocks, cores))
     for c in range(cores):
-        reached[c] = _highest(residual[c], np.zeros(blocks), np.inf)
+        for p in range(blocks):
+            by_block[p, c] = residual[c, p]
+    overlap = np.empty(cores)
+    reached, nothing = np.zeros(cores), np.zeros(blocks)
+    # What each core costs already: no item can make that less.
+    costs = np.zeros(cores)
+    for c in range(cores):
+        reached[c] = _highest(residual[c], nothing, np.inf)
+        costs[c] = reached[c] * (max(heaviest[c], 1e-300) / rate[c])
     for item in order:
         add = load[item]
-        overlap[:] = 0.0
-        for p in range(blocks):
-            row = by_block[p]
-            for c in range(cores):
-                overlap[c] += row[c] * add[p]
-        best, best_cost, best_overlap = -1, np.inf, np.inf
-        likely = int((reached / rate).argmin())
+        told = False
+        best, best_cost, best_overlap = NONE, np.inf, np.inf
+        likely = _least(reached, rate)
         for n in range(-1, cores):
             c = likely if n < 0 else n
+            if costs[c] > best_cost:
+                continue
             scale = max(heaviest[c], weight[item], 1e-300) / rate[c]
             # An item more never makes a core cheaper; and nothing costs less than nothing: then the overlap decides.
             if reached[c] * scale > best_cost or (best_cost == 0.0 and overlap[c] / rate[c] >= best_overlap):
@@ -113,6 +117,11 @@ def _fill(
             if not free:
                 continue
             cost = _highest(residual[c], add, best_cost / scale) * scale
+            if not told and (cost == 0.0 or cost == best_cost):
+                # Most items are told apart by what they cost.
+                told = True
+                _overlaps(by_block, add, overlap)
+                best_overlap = np.inf if best < 0 else overlap[best] / rate[best]
             if best < 0 or cost < best_cost or (cost == best_cost and overlap[c] / rate[c] < best_overlap):
                 best, best_cost, best_overlap = c, cost, overlap[c] / rate[c]
         if best < 0:
@@ -122,10 +131,32 @@ def _fill(
         for p in range(blocks):
             residual[best, p] += add[p]
             by_block[p, best] += add[p]
-        reached[best] = _highest(residual[best], np.zeros(blocks), np.inf)
+        reached[best] = _highest(residual[best], nothing, np.inf)
+        costs[best] = reached[best] * (max(heaviest[best], 1e-300) / rate[best])
         for g in range(group_start[item], group_start[item + 1]):
             held[groups[g], node[best]] += 1
     return True
+
+
+@inner
+def _overlaps(by_block: FloatArray, add: FloatArray, overlap: FloatArray) -> None:
+    """Residual of every core at the times when an item has its load."""
+    for c in range(len(overlap)):
+        overlap[c] = 0.0
+    for p in range(len(add)):
+        row, share = by_block[p], add[p]
+        for c in range(len(overlap)):
+            overlap[c] += row[c] * share
+
+
+@inner
+def _least(reached: FloatArray, rate: FloatArray) -> int:
+    """The first of the cores that are least behind."""
+    at = 0
+    for c in range(1, len(reached)):
+        if reached[c] / rate[c] < reached[at] / rate[at]:
+            at = c
+    return at
 
 
 @inner

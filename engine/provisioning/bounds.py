@@ -12,16 +12,20 @@ import numpy as np
 
 from engine.elements import FloatArray
 from engine.mace import drain_times
+from engine.placement.scan import excess_of
 from engine.provisioning.board import Board
-from engine.provisioning.judge import Judge, excess_of
+from engine.provisioning.judge import Judge
 from engine.quantiles import statistic_of
 
-__all__ = ["Refutation", "fused_s", "refuted"]
+__all__ = ["Fused", "Late", "Refutation", "alone_s", "fused_s", "late_alone", "refuted"]
 
 
 @dataclass(frozen=True)
 class Refutation:
-    """Why no placement on a pool keeps every objective."""
+    """Why no placement on a pool keeps every objective.
+
+    `parts` are those the operator was cut into already, `whole` is why it is not cut (any further).
+    """
 
     kind: str  # "fused" or "largest operator"
     query: str
@@ -29,6 +33,8 @@ class Refutation:
     least_s: float
     operator: str | None = None
     lose: int = 0
+    parts: int = 1
+    whole: str = ""
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -37,21 +43,35 @@ class Refutation:
             "operator": self.operator,
             "bound_s": self.bound_s,
             "least_s": self.least_s,
+            "parts": self.parts,
+            "whole": self.whole,
             "message": self.message,
         }
 
     @property
     def message(self) -> str:
         if self.operator is not None:
+            cut = f", in {self.parts} equal parts, each" if self.parts > 1 else ""
+            why = f"; {self.whole}" if self.whole else ""
             return (
-                f"operator {self.operator} alone on the best core it may have takes query {self.query} to "
-                f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps"
+                f"operator {self.operator}{cut} alone on the best core it may have takes query {self.query} to "
+                f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps{why}"
             )
         lost = " with its largest node lost" if self.lose else ""
         return (
             f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool{lost}, takes "
             f"{self.least_s:.3g} s: some query among {self.query} is late wherever the operators are"
         )
+
+
+@dataclass(frozen=True)
+class Late:
+    """An item that by itself takes a query over its bound on the best core it may have."""
+
+    item: int
+    query: int
+    least_s: float
+    over: float
 
 
 def fused_s(load: FloatArray, budget: FloatArray, width_s: float) -> float:
@@ -73,64 +93,99 @@ def refuted(board: Board, judge: Judge, nodes: int, *, lose: int = 0) -> Refutat
         0 or 1. The largest node is taken away for the fused bound.
     """
     cores = board.cores_of(nodes)
-    return _largest_operator(board, judge, cores) or _fused(board, judge, nodes, lose)
+    late = late_alone(board, judge, cores)
+    if late:
+        return of_operator(board, judge, late[0])
+    return Fused(board, judge).refute(remaining(board, cores, lose), lose)
 
 
-def _largest_operator(board: Board, judge: Judge, cores: int) -> Refutation | None:
-    w = board.deployment.subinterval_s
-    worst: Refutation | None = None
-    alone_s = _alone_s(board, cores)
-    for i, query in enumerate(judge.queries):
-        limit = judge.bounds[i]
-        late = np.flatnonzero(judge.members[i] & (alone_s > limit))
-        for item in late[np.argsort(-alone_s[late])][:8]:
-            least_s = float(alone_s[item])
-            if judge.statistics[i] != "worst":
-                best = _best_core(board, int(item), cores)
-                excess = excess_of(board.load[[item]], board.budget[[best]])
-                rates = np.ascontiguousarray(board.budget[[best]].T) / w
-                series = drain_times(np.ascontiguousarray(excess.T), rates, w)[:, 0]
-                series = np.where(excess[0] > 0.0, series, 0.0)
-                least_s = statistic_of(series, judge.weights[query], judge.statistics[i])
-            if least_s > limit and (worst is None or least_s / limit > worst.least_s / worst.bound_s):
-                name = board.deployment.operators[board.operator[item]].id
-                worst = Refutation("largest operator", query, float(limit), least_s, name)
-    return worst
-
-
-def _best_core(board: Board, item: int, cores: int) -> int:
-    """The fastest core an item may have (by mean capacity)."""
-    open_ = np.flatnonzero(board.allowed[item, :cores])
-    return int(open_[board.budget[open_].mean(axis=1).argmax()]) if len(open_) else 0
-
-
-def _alone_s(board: Board, cores: int) -> FloatArray:
-    """Least Mace of every item alone on a core it may have, (items,); infinite where it may have none."""
-    budgets, kind = np.unique(board.budget[:cores], axis=0, return_inverse=True)
-    kind = kind.reshape(-1)
-    found = np.full(len(board.load), np.inf)
-    for k in range(len(budgets)):
-        open_ = board.allowed[:, :cores][:, kind == k].any(axis=1)
-        for item in np.flatnonzero(open_):
-            if found[item] > 0.0:
-                alone = fused_s(board.load[item], budgets[[k]], board.deployment.subinterval_s)
-                found[item] = min(found[item], alone)
-    return found
-
-
-def _fused(board: Board, judge: Judge, nodes: int, lose: int) -> Refutation | None:
-    """Queries with bounds up to b, together on all cores: their largest Mace is at least that of the fused server."""
-    cores = board.cores_of(nodes)
+def remaining(board: Board, cores: int, lose: int) -> FloatArray:
+    """Budgets of the first cores, without those of the largest node if one is to be lost."""
     budget, node = board.budget[:cores], board.node[:cores]
     if lose and cores:
         size = np.bincount(node, budget.mean(axis=1))
         budget = budget[node != int(size.argmax())]
-    worst_only = [i for i, name in enumerate(judge.statistics) if name == "worst" and np.isfinite(judge.bounds[i])]
-    for bound in sorted({float(judge.bounds[i]) for i in worst_only}):
-        chosen = [i for i in worst_only if judge.bounds[i] <= bound]
-        members = judge.members[chosen].any(axis=0)
-        least_s = fused_s(board.load[members].sum(axis=0), budget, board.deployment.subinterval_s)
-        if least_s > bound:
-            names = ", ".join(judge.queries[i] for i in chosen[:5]) + (" ..." if len(chosen) > 5 else "")
-            return Refutation("fused", names, bound, least_s, None, lose)
-    return None
+    return budget
+
+
+def of_operator(board: Board, judge: Judge, late: Late) -> Refutation:
+    """The proof that one item is."""
+    operator = board.deployment.operators[board.operator[late.item]]
+    parts = int((board.operator == board.operator[late.item]).sum())
+    bound_s = float(judge.bounds[late.query])
+    whole = board.whole(operator)
+    name = judge.queries[late.query]
+    return Refutation("largest operator", name, bound_s, late.least_s, operator.id, 0, parts, whole)
+
+
+def late_alone(board: Board, judge: Judge, cores: int) -> list[Late]:
+    """Items that no placement on the first `cores` cores can keep in time, the worst of all first."""
+    found = []
+    best_s = alone_s(board, cores)
+    for i, query in enumerate(judge.queries):
+        limit = float(judge.bounds[i])
+        late = np.flatnonzero(judge.members[i] & (best_s > limit))
+        for item in late[np.argsort(-best_s[late], kind="stable")]:
+            least_s = float(best_s[item])
+            if judge.statistics[i] != "worst" and np.isfinite(least_s):
+                least_s = statistic_of(_series(board, int(item), cores), judge.weights[query], judge.statistics[i])
+            if least_s > limit:
+                found.append(Late(int(item), i, least_s, least_s / limit))
+    return sorted(found, key=lambda late: -late.over)
+
+
+def _series(board: Board, item: int, cores: int) -> FloatArray:
+    """Mace over time of an item alone on the fastest core it may have (by mean capacity), shape (d,)."""
+    open_ = np.flatnonzero(board.allowed[item, :cores])
+    best = int(open_[board.budget[open_].mean(axis=1).argmax()])
+    w = board.deployment.subinterval_s
+    excess = excess_of(board.load[[item]], board.budget[[best]])
+    series = drain_times(np.ascontiguousarray(excess.T), np.ascontiguousarray(board.budget[[best]].T) / w, w)[:, 0]
+    return np.asarray(np.where(excess[0] > 0.0, series, 0.0))
+
+
+def alone_s(board: Board, cores: int, scale: FloatArray | None = None) -> FloatArray:
+    """Least Mace of every item alone on a core it may have, (items,); infinite where it may have none.
+
+    With `scale` (items,) of each item only that share of its load; items with a share of 0 are passed over.
+    """
+    budgets, kind = np.unique(board.budget[:cores], axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
+    share = np.ones(len(board.load)) if scale is None else scale
+    found = np.full(len(board.load), np.inf)
+    for k in range(len(budgets)):
+        open_ = board.allowed[:, :cores][:, kind == k].any(axis=1)
+        for item in np.flatnonzero(open_ & (share > 0.0)):
+            if found[item] > 0.0:
+                alone = fused_s(board.load[item] * share[item], budgets[[k]], board.deployment.subinterval_s)
+                found[item] = min(found[item], alone)
+    return found
+
+
+class Fused:
+    """Queries with bounds up to b, together on all cores: their largest Mace is at least that of the fused server."""
+
+    def __init__(self, board: Board, judge: Judge) -> None:
+        self._judge, self._width_s = judge, board.deployment.subinterval_s
+        worst = [i for i, name in enumerate(judge.statistics) if name == "worst" and np.isfinite(judge.bounds[i])]
+        worst.sort(key=lambda i: float(judge.bounds[i]))
+        self.bounds = sorted({float(judge.bounds[i]) for i in worst})
+        self._queries = worst
+        self._loads: list[FloatArray] = []
+        load, seen = np.zeros(board.load.shape[1]), np.zeros(len(board.load), dtype=bool)
+        for bound in self.bounds:
+            chosen = [i for i in worst if judge.bounds[i] == bound]
+            new = judge.members[chosen].any(axis=0) & ~seen
+            load, seen = load + board.load[new].sum(axis=0), seen | new
+            self._loads.append(load)
+
+    def refute(self, budget: FloatArray, lose: int) -> Refutation | None:
+        """A proof against cores with these budgets, (cores, d) or (cores, 1); `lose` are those already taken away."""
+        together = budget.sum(axis=0, keepdims=True) if len(budget) else budget
+        for bound, load in zip(self.bounds, self._loads, strict=True):
+            least_s = fused_s(load, together, self._width_s)
+            if least_s > bound:
+                names = [self._judge.queries[i] for i in self._queries if self._judge.bounds[i] <= bound]
+                said = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+                return Refutation("fused", said, bound, least_s, None, lose)
+        return None
