@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,6 +19,7 @@ __all__ = ["MAX_SLICES", "check_free", "check_row", "cluster_faults", "label_fau
 
 # A day in slices of half a second. An estimate's time and memory grow with slices times operators.
 MAX_SLICES = 200_000
+_BREAKS = frozenset({"Cc", "Zl", "Zp"})  # control characters, line and paragraph separators
 
 
 def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
@@ -28,7 +30,7 @@ def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
     Malformed
         With every fault; uniqueness is `check_free`'s.
     """
-    found = list(faults)
+    found = [*faults, *_line_faults(row)]
     infinite = [name for name, value in _numbers(row) if not math.isfinite(value)]
     found += [Fault(name, f"{name} is {getattr(row, name)}; allowed: a finite number") for name in infinite]
     try:
@@ -37,6 +39,14 @@ def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
         found += [reworded(fault, getattr(row, fault.path, MISSING)) for fault in field_faults(error)]
     if found:
         raise Malformed(_summary(row._meta.verbose_name, found), found)
+
+
+def _line_faults(row: models.Model) -> list[Fault]:
+    """Names stand in subjects of mails, titles and tables: they are one line."""
+    name = getattr(row, "name", "")
+    if not isinstance(name, str) or not any(unicodedata.category(letter) in _BREAKS for letter in name):
+        return []
+    return [Fault("name", f"name is {name!r}; allowed: one line without control characters")]
 
 
 def _numbers(row: models.Model) -> list[tuple[str, float]]:

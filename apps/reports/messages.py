@@ -67,8 +67,9 @@ def _mail(delivery: Delivery, connection: Any) -> EmailMultiAlternatives:
         "link": page_url(report) if settings.PUBLIC_URL else "",
         "attached": ", ".join(kind.upper() for kind in attached),
     }
+    subject = " ".join(f"{facts['name']}, {facts['cluster']['name']}: {facts['finding']}".split())  # one line
     mail = EmailMultiAlternatives(
-        subject=f"{facts['name']}, {facts['cluster']['name']}: {facts['finding']}"[:180],
+        subject=subject[:180],
         body=render_to_string("reports/mail.txt", context),
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[delivery.target],

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
@@ -19,6 +20,7 @@ __all__ = ["Gone", "Undelivered", "address_faults", "post"]
 TIMEOUT_S = 10.0
 #: A server that answers a byte at a time is cut off after so long.
 LONGEST_S = 30.0
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class Undelivered(Exception):
@@ -92,11 +94,16 @@ class _Pinned(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.create_connection((self._address, self.port), self.timeout)
         if self._secure:
-            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+            context = ssl.create_default_context()
+            # The handshake comes after the socket is known here, so that one that drags on can be cut too.
+            secured = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+            self.sock = secured
+            secured.do_handshake()
 
     def cut(self) -> None:
         if self.sock is not None:
-            self.sock.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has ended by itself
+                self.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _split(url: object) -> SplitResult | None:
@@ -125,5 +132,14 @@ def _resolved(parts: SplitResult) -> str:
 def _is_allowed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if settings.WEBHOOK_PRIVATE:
         return True
-    inner = getattr(address, "ipv4_mapped", None) or address
+    inner = _inner(address)
     return inner.is_global and not inner.is_multicast
+
+
+def _inner(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The IPv4 address that an IPv6 one stands for: mapped, 6to4, or behind a NAT64 gateway."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

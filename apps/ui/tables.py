@@ -21,7 +21,7 @@ from django.utils.safestring import SafeString
 
 from apps.ui.icons import icon
 
-__all__ = ["Cell", "Choice", "Column", "Filter", "Header", "Table", "address"]
+__all__ = ["Cell", "Choice", "Column", "Filter", "Header", "Table", "address", "csv_cell"]
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -262,14 +262,15 @@ class Table:
         response = HttpResponse(content_type="text/csv; charset=utf-8", headers=headers)
         writer = csv.writer(response)
         writer.writerow([column.label for column in self.columns if column.label])
-        writer.writerows([_plain(value) for value in self._raw(row)] for row in self.found)
+        writer.writerows([csv_cell(value) for value in self._raw(row)] for row in self.found)
         return response
 
     def _raw(self, row: Any) -> list[Any]:
         return [(column.csv or column.cell)(row) for column in self.columns if column.label]
 
 
-def _plain(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
+    """A value as a CSV file holds it."""
     if value is None:
         return ""
     if isinstance(value, datetime):

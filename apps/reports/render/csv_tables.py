@@ -6,13 +6,12 @@ import csv
 import io
 import zipfile
 from collections.abc import Iterable
-from typing import Any
 
 from apps.reports.blocks import Block, Table
+from apps.ui.tables import csv_cell
 
 __all__ = ["csv_zip", "table_csv"]
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same report gives the same file
 
 
@@ -34,11 +33,5 @@ def table_csv(table: Table) -> str:
     rows = csv.writer(text)
     rows.writerow([column.csv for column in table.columns])
     for cells in table.rows:
-        rows.writerow([_plain(cell.raw) for cell in cells])
+        rows.writerow([csv_cell(cell.raw) for cell in cells])
     return text.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    if value is None:
-        return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

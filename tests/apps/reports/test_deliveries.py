@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from email import message_from_string
@@ -14,10 +16,11 @@ import pytest
 from django.utils import timezone
 
 from apps.core.errors import Malformed
+from apps.reports import sending
 from apps.reports.choices import DeliveryState
 from apps.reports.delivering import PAUSES_MIN, deliveries_send_due, delivery_send_again
 from apps.reports.models import Delivery, Report, ReportDefinition
-from apps.reports.sending import Gone, address_faults, post
+from apps.reports.sending import Gone, Undelivered, address_faults, post
 from apps.reports.services import definition_update, webhook_create, webhook_delete
 from apps.reports.signing import webhook_secret
 from apps.reports.writing import report_request, report_store
@@ -134,6 +137,8 @@ def test_private_addresses_are_refused_unless_allowed(settings: Any, definition:
         "http://[::1]/",
         "http://169.254.169.254/",
         "http://[::ffff:10.0.0.1]/",
+        "http://[2002:0a00:0001::1]/",
+        "http://[64:ff9b::a00:1]/",
     ]
     for url in inside:
         assert "private network" in address_faults(url)[0].message, url
@@ -143,6 +148,16 @@ def test_private_addresses_are_refused_unless_allowed(settings: Any, definition:
         assert address_faults(url), url
     with pytest.raises(Malformed):
         webhook_create(cluster=definition.cluster, name="in", url="http://192.168.0.1/")
+
+
+def test_a_server_that_never_shakes_hands_is_cut_off(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.WEBHOOK_PRIVATE = True
+    monkeypatch.setattr(sending, "LONGEST_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begin = time.monotonic()
+        with pytest.raises(Undelivered, match="did not answer"):
+            post(f"https://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {})
+    assert time.monotonic() - begin < sending.TIMEOUT_S / 2
 
 
 def test_a_deleted_webhook_ends_its_deliveries(definition: ReportDefinition, write: Write, hook: Any) -> None:
