@@ -1,7 +1,8 @@
 """Forecasts of a recorded load judged by its own past: ``./sluice bench forecast FILE... [--bucket-s 3600]``.
 
-Each file is a table of counts or time stamps (CSV, also gzip, xz or zstd). Printed per file: what was fitted, and by
-how far ahead the errors and the coverage of the 90 % band at rolling origins, beside those of repeating the last season.
+Each file is a table of counts or time stamps (CSV, also gzip, xz or zstd). Printed per file: what was fitted, and
+by how far ahead the errors and the coverage of the 90 % band at rolling origins, beside those of repeating the last
+season.
 """
 
 from __future__ import annotations
