@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from engine.admission.margins import sink_events
@@ -13,6 +14,7 @@ from engine.errors import DocumentError
 from engine.estimation import Progress
 from engine.mace import mace
 from engine.provisioning.confirming import Miss, flow_miss
+from engine.provisioning.growing import Growing, is_linear
 from engine.provisioning.proving import need_objectives
 from engine.provisioning.scenario import apply_changes
 from engine.provisioning.what_if import mace_by_query
@@ -21,6 +23,7 @@ from engine.quantiles import statistic_of
 __all__ = ["Growth", "Headroom", "headroom_by_query"]
 
 _STEP = 0.01  # factors are found to a hundredth of themselves
+_RUN = 20  # a confirmation by Flow, in units of a bisection, for the progress told
 _LESS = 0.97  # what Flow does not confirm is tried again at this share
 
 
@@ -83,6 +86,7 @@ def headroom_by_query(
     queries: Sequence[str] | None = None,
     most: float = 16.0,
     confirm: int = 3,
+    tightest: int = 8,
     mace_every: int = 1,
     flow: bool = True,
     progress: Progress | None = None,
@@ -97,6 +101,8 @@ def headroom_by_query(
         The largest factor looked at.
     confirm : int
         Times Flow may lower a factor by 3 %.
+    tightest : int
+        Queries, those that break first by Mace, whose factor Flow confirms; the others have `confirmed` false.
     flow : bool
         False leaves out the confirmation.
 
@@ -117,11 +123,19 @@ def headroom_by_query(
     names = list(deployment.queries if queries is None else queries)
     search = _Search(deployment, most, confirm, mace_every, flow)
     tell(0.0, "Growing everything together")
-    together = search.headroom(None)
+    together = search.confirmed(search.by_mace(None))
     found = {}
+    steps = len(names) + (1 + _RUN * min(tightest, len(names)) if flow else 1)
     for i, query in enumerate(names):
-        tell((i + 1) / (len(names) + 1), f"Growing {query}, {i + 1} of {len(names)}")
-        found[query] = search.headroom(query)
+        tell((i + 1) / steps, f"Growing {query}, {i + 1} of {len(names)}")
+        found[query] = search.by_mace(query)
+    if flow:
+        open_ = sorted((q for q in names if found[q].factor is not None), key=lambda q: found[q].factor or 0.0)
+        for k, query in enumerate(open_[:tightest]):
+            tell((len(names) + 1 + _RUN * k) / steps, f"Flow of {query}, {k + 1} of {min(tightest, len(open_))}")
+            found[query] = search.confirmed(found[query])
+        for query in open_[tightest:]:
+            found[query] = replace(found[query], note=f"by Mace alone: {tightest} queries break sooner")
     tell(1.0, "Done")
     return Growth(together, found, search.flows[0])
 
@@ -132,10 +146,10 @@ class _Search:
         self.mace_every, self.flow = mace_every, flow
         self.flows = [0]
         self.now = self._miss(deployment) if flow else None
-        self.objectives = deployment.objectives
+        self.linear = is_linear(deployment)
 
-    def headroom(self, query: str | None) -> Headroom:
-        """The factor of one load."""
+    def by_mace(self, query: str | None) -> Headroom:
+        """The factor of one load by Mace."""
         try:
             keeps = self._keeps(query)
         except DocumentError as error:
@@ -143,7 +157,7 @@ class _Search:
         if self.now is not None or not keeps(1.0):
             return Headroom(query, None, False, self.flow, self.now, "an objective is broken as it is")
         factor = self._bisected(keeps)
-        return self._confirmed(query, factor)
+        return Headroom(query, factor, factor >= self.most, False, None)
 
     def _bisected(self, keeps: Callable[[float], bool]) -> float:
         if keeps(self.most):
@@ -154,18 +168,18 @@ class _Search:
             low, high = (middle, high) if keeps(middle) else (low, middle)
         return low
 
-    def _confirmed(self, query: str | None, factor: float) -> Headroom:
-        unlimited = factor >= self.most
-        if not self.flow:
-            return Headroom(query, factor, unlimited, False, None)
-        miss = None
+    def confirmed(self, found: Headroom) -> Headroom:
+        """The same by Flow, which may lower the factor."""
+        query, factor, unlimited, miss = found.query, found.factor, found.unlimited, None
+        if not self.flow or factor is None:
+            return found
         for _ in range(self.confirm):
-            found = self._miss(self._grown(query, factor))
-            if found is None:
+            late = self._miss(self._grown(query, factor))
+            if late is None:
                 if miss is None and not unlimited:
                     miss = self._miss(self._grown(query, factor * (1.0 + 2 * _STEP)))
                 return Headroom(query, factor, unlimited, True, miss)
-            miss, unlimited = found, False
+            miss, unlimited = late, False
             factor = max(1.0, factor * _LESS)
         return Headroom(query, factor, False, factor == 1.0, miss)
 
@@ -178,6 +192,15 @@ class _Search:
 
     def _keeps(self, query: str | None) -> Callable[[float], bool]:
         """Whether every objective is kept by Mace at a factor."""
+        self._grown(query, 1.0)  # a query without a source of its own is refused
+        return self._by_difference.keeps(query) if self.linear else self._in_full(query)
+
+    @cached_property
+    def _by_difference(self) -> Growing:
+        return Growing(self.deployment.coarsened(self.mace_every))
+
+    def _in_full(self, query: str | None) -> Callable[[float], bool]:
+        """For loads that are not linear: everything is worked out anew."""
 
         def keeps(factor: float) -> bool:
             coarse = self._grown(query, factor).coarsened(self.mace_every)
@@ -189,7 +212,6 @@ class _Search:
                 if entry.query in series
             )
 
-        self._grown(query, 1.0)
         return keeps
 
     @staticmethod
