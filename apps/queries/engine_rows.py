@@ -68,15 +68,18 @@ def private_arrivals(values: FloatArray, *, rate_share: float, start_s: float, s
 
 
 def engine_sources(
-    queries: Sequence[Query], versions: Mapping[int, QueryVersion], arrays: Mapping[str, FloatArray]
+    queries: Sequence[Query], reads: Mapping[int, Iterable[str]], arrays: Mapping[str, FloatArray]
 ) -> tuple[elements.Source, ...]:
-    """Each source once in its original, and once for every query that has a share of it."""
+    """Each source once in its original, and once for every query that has a share of it.
+
+    `reads` are the sources that each running version reads.
+    """
     found: dict[str, elements.Source] = {}
     for query in queries:
-        for entry in inputs_of(versions[query.running_version_id]):
-            name = source_name(entry.source_id, query.name, query.reads_privately)
-            if entry.source_id and name not in found:
-                values = arrays[entry.source_id]
+        for source in reads[query.running_version_id]:
+            name = source_name(source, query.name, query.reads_privately)
+            if name not in found:
+                values = arrays[source]
                 if query.reads_privately:
                     share, slice_s = query.rate_share, query.cluster.slice_s
                     values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)

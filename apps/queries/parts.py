@@ -13,7 +13,7 @@ from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import Quantity, bytes_size, cps, percent, seconds
 from engine.elements import Replica
 
-__all__ = ["content", "link_content", "node_content", "query_content", "snapshot_changes"]
+__all__ = ["content", "link_content", "node_content", "query_content", "query_shorts", "snapshot_changes"]
 
 _WORDS = {
     "capacity_cps": "capacity",
@@ -72,17 +72,24 @@ def link_content(link: Link) -> str:
     return content(bandwidth_bytes_s=link.bandwidth_bytes_s, delay_s=link.delay_s)
 
 
-def query_content(query: Query, version: QueryVersion, replicas: Mapping[int, Sequence[Replica]]) -> str:
+def query_shorts(version: QueryVersion, replicas: Sequence[Sequence[Replica]]) -> dict[str, str]:
+    """Plan, statistics and placement of a version with fetched operators; `replicas` of each of them."""
     rows = list(version.operators.all())
+    return {
+        "plan": _short([_plan(row) for row in rows]),
+        "statistics": _short([_statistics(entry) for row in rows for entry in row.inputs.all()]),
+        "placement": _short([[(r.node, r.core, r.fraction) for r in parts] for parts in replicas]),
+    }
+
+
+def query_content(query: Query, shorts: Mapping[str, str]) -> str:
     bound = query.objective_bound_s
     return content(
         objective="none" if bound is None else f"{query.objective_statistic}<={bound!r}s",
         priority=query.priority,
         rate_share=query.rate_share,
         start_s=query.start_s,
-        plan=_short([_plan(row) for row in rows]),
-        statistics=_short([_statistics(entry) for row in rows for entry in row.inputs.all()]),
-        placement=_short([[(r.node, r.core, r.fraction) for r in replicas.get(row.pk, ())] for row in rows]),
+        **shorts,
     )
 
 

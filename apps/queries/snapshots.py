@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,14 @@ from apps.queries.engine_rows import (
     candidate_operator,
     engine_node,
     engine_objective,
-    engine_operator,
     engine_sources,
     inputs_of,
     operator_id,
     source_name,
 )
-from apps.queries.models import OperatorInput, Placement, Query, QueryVersion
+from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.parts import content, link_content, node_content, query_content, snapshot_changes
+from apps.queries.running_rows import running_queries
 from engine import elements
 from engine.deployment import Deployment
 
@@ -55,32 +55,25 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
     nodes = list(cluster.nodes.exclude(state__in=ABSENT).select_related("pool"))
     names = {node.pk: node.name for node in nodes}
     links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
-    running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
-    queries = list(running.select_related("cluster"))
-    versions = _running_versions(queries)
-    replicas = _replicas(versions.values(), names)
-    placed = {operator: place for place, operator in enumerate(replicas)}
-    queries.sort(key=lambda query: _first_placed(versions[query.running_version_id], placed))
-    used = {entry.source_id for version in versions.values() for entry in inputs_of(version) if entry.source_id}
-    arrivals = {row.source_id: row for row in arrival_rows(cluster, used)}
+    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
+    found = running_queries(list(rows.select_related("cluster")), names)
+    queries = [running.query for running in found]
+    arrivals = {row.source_id: row for row in arrival_rows(cluster, {name for one in found for name in one.reads})}
     parts = {
         "grid": content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
         "policy": content(review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed),
         **{f"node:{node.name}": node_content(node) for node in nodes},
         **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in links},
-        **{f"query:{q.name}": query_content(q, versions[q.running_version_id], replicas) for q in queries},
+        **{f"query:{one.query.name}": query_content(one.query, one.shorts) for one in found},
         **{f"source:{name}": content(data=f"#{row.digest[:16]}") for name, row in arrivals.items()},
     }
+    reads = {one.query.running_version_id: one.reads for one in found}
     deployment = Deployment(
         subinterval_s=cluster.slice_s,
         subintervals=cluster.slices,
-        sources=engine_sources(queries, versions, arrays_of(arrivals.values())),
+        sources=engine_sources(queries, reads, arrays_of(arrivals.values())),
         nodes=tuple(engine_node(node) for node in nodes),
-        operators=tuple(
-            engine_operator(query.name, row, replicas.get(row.pk, ()), query.reads_privately)
-            for query in queries
-            for row in versions[query.running_version_id].operators.all()
-        ),
+        operators=tuple(operator for one in found for operator in one.operators),
         links=tuple(
             elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
             for link in links
@@ -130,28 +123,6 @@ def candidate_document(
     if query.objective_bound_s is not None:
         document["objective"] = {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
     return document
-
-
-def _running_versions(queries: Sequence[Query]) -> dict[int, QueryVersion]:
-    wanted = [query.running_version_id for query in queries]
-    return {version.pk: version for version in with_operators(QueryVersion.objects.filter(pk__in=wanted))}
-
-
-def _replicas(versions: Iterable[QueryVersion], names: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
-    found: dict[int, list[elements.Replica]] = {}
-    rows = Placement.objects.filter(operator__version__in=[version.pk for version in versions]).order_by("pk")
-    for row in rows.filter(node__in=names):
-        found.setdefault(row.operator_id, []).append(elements.Replica(names[row.node_id], row.core, row.fraction))
-    return {operator: tuple(replicas) for operator, replicas in found.items()}
-
-
-def _first_placed(version: QueryVersion, placed: Mapping[int, int]) -> int:
-    """Where a version stands among those that run, by when it was placed.
-
-    Ties between operators on one server go by listing order, and admission lists the candidate last: listed here in
-    the order in which they were admitted, queries have the estimates that their previews showed.
-    """
-    return min((placed.get(row.pk, len(placed)) for row in version.operators.all()), default=len(placed))
 
 
 def _sources_running(cluster: Cluster) -> set[str]:

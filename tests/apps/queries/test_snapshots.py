@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.fleet import services as fleet
 from apps.fleet.models import Cluster
 from apps.queries import services
+from apps.queries.models import OperatorInput
 from apps.queries.snapshots import candidate_document, cluster_snapshot, snapshot_changes
 from engine.candidate import parse_candidate
 from engine.deployment import Deployment
@@ -191,7 +192,30 @@ def test_a_snapshot_costs_the_same_statements_however_much_runs(
     cluster_snapshot(cluster)
     for i in range(5):
         start(make_query(cluster, f"q{i}"))
-    with django_assert_max_num_queries(9) as captured:
+    with django_assert_max_num_queries(13):
+        cluster_snapshot(cluster)
+    with django_assert_max_num_queries(7) as captured:
         cluster_snapshot(cluster)
     assert isinstance(captured, CaptureQueriesContext)
     assert not any('"data"' in entry["sql"] for entry in captured.captured_queries)
+
+
+def test_only_what_has_changed_is_made_again(cluster: Cluster) -> None:
+    start(make_query(cluster, "basket"))
+    before = cluster_snapshot(cluster)
+    services.placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n2"})
+    after = cluster_snapshot(cluster)
+    was, now = before.deployment, after.deployment
+    assert [now.operators[i] is was.operators[i] for i in now.operators_of("checkout")] == [True, True]
+    assert [now.operators[i] is was.operators[i] for i in now.operators_of("basket")] == [False, False]
+    services.placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n1"})
+    assert cluster_snapshot(cluster).digest == before.digest
+
+
+def test_rows_written_behind_the_services_back_are_seen(cluster: Cluster) -> None:
+    before = cluster_snapshot(cluster)
+    OperatorInput.objects.filter(operator__name="count").update(batches=[{"events": 2, "outputs": 1, "cycles": 5}])
+    after = cluster_snapshot(cluster)
+    assert snapshot_changes(before.parts, after.parts) == ["query checkout: statistics changed"]
+    batch = after.deployment.operators[1].inputs[0].batches[0]
+    assert (batch.events, batch.outputs, batch.cycles) == (2, 1, 5)
