@@ -14,9 +14,11 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.pages.provisioning_scale import NARROW, WIDE, Frame, nice_step
 from apps.planning.sweeps import Size, Sweep
-from apps.ui.numbers import money, percent, seconds, significant
+from apps.ui.numbers import factor, money, percent, seconds, significant
 
 __all__ = ["BenchChart"]
+
+_MANY_TIMES = 10.0
 
 
 class BenchChart:
@@ -76,7 +78,20 @@ class BenchChart:
 
     @property
     def title(self) -> str:
-        return "Worst-case latency" if self.in_seconds else "Worst case, as a share of its objective"
+        if self.in_seconds:
+            return "Worst-case latency"
+        return "Worst case, in times its objective" if self.in_times else "Worst case, as a share of its objective"
+
+    @property
+    def in_times(self) -> bool:
+        """Whether shares are so large that percent would be four digits and more."""
+        return not self.in_seconds and self.top >= _MANY_TIMES
+
+    @property
+    def _unit(self) -> str:
+        if self.in_seconds:
+            return " s"
+        return " ×" if self.in_times else "%"
 
     @property
     def finding(self) -> str:
@@ -92,7 +107,7 @@ class BenchChart:
 
     def _written(self, value: float | None) -> str:
         if not self.in_seconds:
-            return str(percent(value))
+            return str(factor(value) if self.in_times and value is not None else percent(value))
         return str(seconds(value, apart_from=self.limit, under=self.resolution_s))
 
     # -- drawing
@@ -124,8 +139,8 @@ class BenchChart:
         parts = []
         for tick in self.ticks:
             y = self._y(frame, tick)
-            words = f"{round(tick * 100)}" if not self.in_seconds else significant(tick)
-            unit = ("%" if not self.in_seconds else " s") if tick == self.ticks[-1] else ""
+            words = significant(tick) if self.in_seconds or self.in_times else f"{round(tick * 100)}"
+            unit = self._unit if tick == self.ticks[-1] else ""
             parts.append(f'<path class="grid" d="M{frame.left} {y:g}H{frame.right}"/>')
             parts.append(f'<text x="{frame.left - 8}" y="{y + 4:g}" text-anchor="end">{words}{unit}</text>')
         return parts

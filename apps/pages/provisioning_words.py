@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["change_words"]
+__all__ = ["change_words", "option_words"]
 
 
 def change_words(change: Mapping[str, Any]) -> str:
@@ -13,6 +13,33 @@ def change_words(change: Mapping[str, Any]) -> str:
     kind = next(iter(change.keys() & _WORDS.keys()), "")
     return _WORDS[kind](change) if kind else ", ".join(f"{name} {value}" for name, value in change.items())
 
+
+def option_words(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Parameters of a search as (name, value) a reader knows; lists have a place of their own on the page."""
+    rows = [(name, value) for name, value in options.items() if not isinstance(value, (list, dict))]
+    return [(_OPTIONS.get(name, name.replace("_", " ")), _value_words(value)) for name, value in rows]
+
+
+def _value_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_OPTIONS = {
+    "lose_one": "Hold with any one node lost",
+    "keep_present": "The nodes of now stay",
+    "pool": "Nodes are added to pool",
+    "headroom_s": "Headroom to keep, s",
+    "max_nodes": "At most nodes",
+    "bound_s": "Objective of every query, s",
+    "objective_factor": "Every objective times",
+    "factor": "Every source times",
+    "seed": "Seed",
+    "most": "Largest growth looked at",
+    "flow": "With Flow",
+    "intervals": "With intervals",
+}
 
 _WORDS: dict[str, Any] = {
     "scale_source": lambda c: (

@@ -135,8 +135,11 @@ class Fronted(Result):
         if not points:
             return format_html("{}", "No mix of these types can be placed.")
         first, last = points[0], points[-1]
+        if len(points) == 1:
+            words = "One mix is worth having: <b>{}</b> for {} of new nodes per hour. No dearer one is faster."
+            return format_html(words, seconds(FrontChart.latency(first)), self.money(first["cost_per_hour"]))
         words = "From <b>{}</b> for {} of new nodes per hour to <b>{}</b> for {}: {} worth having."
-        noun = counted(len(points), "mix").replace("mixs", "mixes")
+        noun = f"{len(points)} mixes"
         ends = [(seconds(FrontChart.latency(p)), self.money(p["cost_per_hour"])) for p in (first, last)]
         return format_html(words, *ends[0], *ends[1], noun)
 

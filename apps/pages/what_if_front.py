@@ -39,7 +39,7 @@ class FrontChart:
 
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn("fig wide", 700, 620) + self._drawn("fig narrow", 366, 340))
+        return mark_safe(self._drawn("fig wide", 1000, 940) + self._drawn("fig narrow", 366, 340))
 
     def _drawn(self, css: str, width: int, right: int) -> str:
         costs = [float(point["cost_per_hour"]) for point in self.points]

@@ -77,6 +77,13 @@ class Survived(Result):
     def sentence(self) -> SafeString:
         losses = self.answer["losses"]
         bad = [one for one in losses if one["breaks"] or one["infeasible"]]
+        late = self._late
+        if late:
+            few = ", ".join(late[:4]) + (f" and {len(late) - 4} more" if len(late) > 4 else "")
+            more = "Losing a node breaks no other." if not bad else f"Losing one of {len(bad)} nodes breaks more."
+            words = "<b>{}</b> {} late with every node up: {}. {}"
+            one = len(late) == 1
+            return format_html(words, "1 query" if one else f"{len(late)} queries", "is" if one else "are", few, more)
         if not bad:
             return format_html("The loss of any <b>one of {}</b> breaks no objective.", counted(len(losses), "node"))
         worst = max(bad, key=lambda one: len(one["breaks"]))
@@ -85,6 +92,11 @@ class Survived(Result):
             words = "<b>{}</b> of {} breaks an objective when lost: {}, and with it {}."
         harm = ", ".join(worst["breaks"][:4]) or "what cannot be placed"
         return format_html(words, len(bad), counted(len(losses), "node"), worst["node"], harm)
+
+    @property
+    def _late(self) -> list[str]:
+        """What misses its objective before anything is lost."""
+        return [name for name, one in self.answer["now"].get("queries", {}).items() if one["state"] == "breached"]
 
     @property
     def names(self) -> list[str]:

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage
-from apps.pages.provisioning_words import change_words
+from apps.pages.provisioning_words import change_words, option_words
 from apps.pages.what_if_results import RESULTS
 from apps.planning.choices import Find, WhatIfState
 from apps.planning.models import WhatIf
@@ -94,6 +94,10 @@ class WhatIfDetail:
     def question(self) -> list[tuple[str, list[str]]]:
         """(scenario, its changes in words)."""
         return [(one["name"], [change_words(change) for change in one["changes"]]) for one in self.row.scenarios]
+
+    @property
+    def options(self) -> list[tuple[str, str]]:
+        return option_words(self.row.options)
 
     @property
     def rest_path(self) -> str:

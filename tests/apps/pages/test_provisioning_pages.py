@@ -15,10 +15,15 @@ from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, NodePool
 from apps.fleet.services import cluster_create, node_create
 from apps.pages import provisioning
+from apps.pages.provisioning_chart import BenchChart
+from apps.pages.provisioning_words import option_words
+from apps.pages.what_if_results import Survived
 from apps.planning import asking
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.services import scenario_create
+from apps.planning.sweeps import Sweep
 from apps.queries.models import Query
+from engine.elements import Objective
 from tests.apps import little
 
 pytestmark = pytest.mark.django_db
@@ -176,7 +181,36 @@ def test_searches_have_pages(browser: Client, fleet: Cluster, search: str, words
     assert words in html
     assert sentence(html)
     assert "every source at 1.5 times its load" in html
+    assert "lose_one" not in html.split("The REST call")[0]
     assert search in body(browser.get(f"{BENCH}what-ifs/?export=csv"))
+
+
+def test_options_of_a_search_are_said_in_words() -> None:
+    said = option_words({"lose_one": True, "headroom_s": 0.5, "types": [{"name": "small"}], "max_nodes": 64})
+    assert said == [("Hold with any one node lost", "yes"), ("Headroom to keep, s", "0.5"), ("At most nodes", "64")]
+
+
+def test_survival_says_first_what_is_late_with_every_node_up() -> None:
+    def outcome(state: str) -> dict[str, Any]:
+        return {"queries": {"q": {"state": state}}}
+
+    lost = {"node": "a", "breaks": [], "infeasible": None, **outcome("breached")}
+    answer = {"now": outcome("breached"), "losses": [lost]}
+    words = Survived(WhatIf(cluster=Cluster()), answer).sentence
+    assert words == "<b>1 query</b> is late with every node up: q. Losing a node breaks no other."
+
+
+def test_large_shares_of_objectives_are_said_in_times() -> None:
+    def size(nodes: int, share: float) -> dict[str, Any]:
+        rest = {"cost_per_hour": None, "late": ["q"], "lost": None, "stuck": "", "queries": {"q": share, "r": 1.0}}
+        return {"nodes": nodes, "worst_s": share, "over_bound": share, **rest}
+
+    objectives = {"q": Objective("q", "worst", 1.0), "r": Objective("r", "mean", 5.0)}
+    sweep = Sweep(1, [size(1, 125.0), size(2, 90.0)], objectives, lose_one=False)
+    svg = str(BenchChart(sweep, sweep.sizes[0], "EUR", lambda nodes: f"?nodes={nodes}").svg)
+    assert "Worst case, in times its objective" in svg
+    assert "150 ×" in svg
+    assert "%" not in svg
 
 
 def test_a_search_from_the_bench_is_shown_there(browser: Client, fleet: Cluster) -> None:
