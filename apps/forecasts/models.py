@@ -81,6 +81,11 @@ class Forecast(models.Model):
     def ends_at(self) -> datetime:
         return self.at(self.horizon)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all it speaks of is in the past: the histories ended long before it was made, or none came since."""
+        return self.ends_at <= timezone.now()
+
     def at(self, index: int) -> datetime:
         """Where a future bucket begins."""
         return self.starts_at + timedelta(seconds=self.bucket_s * index)

@@ -78,6 +78,8 @@ def forecast_changes(forecast: Forecast) -> Sequence[str]:
     """What has moved since a forecast was made, in words; empty if it still speaks of the cluster as it is."""
     snapshot = cluster_snapshot(forecast.cluster)
     found = []
+    if forecast.is_over:
+        found.append(f"its time has passed, for the histories end on {forecast.starts_at:%d %B %Y}; upload newer load")
     if snapshot.digest != forecast.snapshot:
         found += snapshot_changes(forecast.snapshot_parts, snapshot.parts)
     rows = LoadHistory.objects.filter(cluster_id=forecast.cluster_id).values_list("source_id", "digest")

@@ -15,7 +15,8 @@ from apps.queries.models import ArrivalSeries
 from apps.queries.snapshots import cluster_snapshot
 from apps.queries.times import zone_of
 from engine.errors import Fault, InfeasibleError
-from engine.forecasting.outlook import History, outlook
+from engine.forecasting.factors import History
+from engine.forecasting.outlook import outlook
 
 __all__ = ["forecast_cluster"]
 

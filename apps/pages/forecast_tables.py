@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from django.http import HttpRequest
@@ -15,7 +16,7 @@ from apps.forecasts.selectors import histories_listed
 from apps.pages.forecast_facts import ForecastFacts, moment
 from apps.pages.objectives import named
 from apps.ui.marks import evidence_mark
-from apps.ui.numbers import MISSING, percent, rate, seconds
+from apps.ui.numbers import MISSING, counted, percent, rate, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import time_tag
 
@@ -42,88 +43,63 @@ def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
 
 
 def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
-    def at(one: dict[str, Any], band: str) -> Any:
-        first = one[f"first_{band}"]
-        return facts.row.at(first["index"]) if first else None
-
     def name(one: dict[str, Any]) -> SafeString:
         url = reverse("pages:query", args=[slug, one["query"]])
         state = "breached" if one["first_mean"] else "at_risk" if one["first_high"] else "holds"
         return named(state, one["query"], url)
 
-    def holds(one: dict[str, Any]) -> Any:
-        chance = one["chance"]
-        if not chance:
-            return MISSING
-        return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
+    def bound(one: dict[str, Any]) -> SafeString:
+        return format_html('{} <small class="muted">{}</small>', seconds(one["bound_s"]).html, one["statistic"])
 
-    def fix(one: dict[str, Any]) -> str:
-        if not (one["first_high"] or one["first_mean"]):
-            return MISSING
-        found = one["fix"]
-        if not found:
-            return "none of the pools judged"
-        added = found["added"] or 0
-        if added <= 0:
-            return "place operators anew"
-        return f"{added} more node{'' if added == 1 else 's'}"
+    def chance(one: dict[str, Any]) -> Any:
+        return (one["chance"] or {}).get("holds")
 
+    limit = itemgetter("bound_s")
     return [
-        Column("query", "Query", name, sort=lambda one: one["query"], csv=lambda one: one["query"]),
-        Column(
-            "bound",
-            "Objective",
-            lambda one: format_html(
-                '{} <small class="muted">{}</small>', seconds(one["bound_s"]).html, one["statistic"]
-            ),
-            sort=lambda one: one["bound_s"],
-            csv=lambda one: one["bound_s"],
-            num=True,
-        ),
-        Column(
-            "expected",
-            "Highest, expected",
-            lambda one: seconds(one["worst_mean_s"]).html,
-            sort=lambda one: one["worst_mean_s"],
-            csv=lambda one: one["worst_mean_s"],
-            num=True,
-            high_first=True,
-        ),
-        Column(
-            "upper",
-            "Highest, 90% band",
-            lambda one: seconds(one["worst_high_s"]).html,
-            sort=lambda one: one["worst_high_s"],
-            csv=lambda one: one["worst_high_s"],
-            num=True,
-            high_first=True,
-        ),
-        Column(
-            "band",
-            "Violated from, 90% band",
-            lambda one: moment(at(one, "high")),
-            sort=lambda one: (one["first_high"] or {}).get("index"),
-            csv=lambda one: at(one, "high"),
-            num=True,
-        ),
-        Column(
-            "mean",
-            "Violated from, expected",
-            lambda one: moment(at(one, "mean")),
-            sort=lambda one: (one["first_mean"] or {}).get("index"),
-            csv=lambda one: at(one, "mean"),
-            num=True,
-        ),
-        Column(
-            "holds",
-            "Holds throughout",
-            holds,
-            sort=lambda one: (one["chance"] or {}).get("holds"),
-            csv=lambda one: (one["chance"] or {}).get("holds"),
-            num=True,
-        ),
-        Column("fix", "What would do", fix),
+        Column("query", "Query", name, sort=itemgetter("query"), csv=itemgetter("query")),
+        Column("bound", "Objective", bound, sort=limit, csv=limit, num=True),
+        _highest("expected", "Highest, expected", "worst_mean_s"),
+        _highest("upper", "Highest, 90% band", "worst_high_s"),
+        _from(facts, "band", "Violated from, 90% band", "first_high"),
+        _from(facts, "mean", "Violated from, expected", "first_mean"),
+        Column("holds", "Holds throughout", _holds, sort=chance, csv=chance, num=True),
+        Column("fix", "What would do", _fix),
     ]
+
+
+def _highest(key: str, label: str, field: str) -> Column:
+    """The highest latency over the coming buckets."""
+    value = itemgetter(field)
+    return Column(key, label, lambda one: seconds(one[field]).html, sort=value, csv=value, num=True, high_first=True)
+
+
+def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
+    """When the objective is violated for the first time."""
+
+    def at(one: dict[str, Any]) -> Any:
+        return facts.row.at(one[field]["index"]) if one[field] else None
+
+    def index(one: dict[str, Any]) -> Any:
+        return (one[field] or {}).get("index")
+
+    return Column(key, label, lambda one: moment(at(one)), sort=index, csv=at, num=True)
+
+
+def _holds(one: dict[str, Any]) -> Any:
+    chance = one["chance"]
+    if not chance:
+        return MISSING
+    return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
+
+
+def _fix(one: dict[str, Any]) -> str:
+    if not (one["first_high"] or one["first_mean"]):
+        return MISSING
+    found = one["fix"]
+    if not found:
+        return "none of the pools judged"
+    added = found["added"] or 0
+    return counted(added, "more node") if added > 0 else "place operators anew"
 
 
 def histories_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) -> Table:

@@ -61,7 +61,7 @@ def _threatened(findings: Findings) -> list[Hand]:
     cluster = findings.cluster
     row = forecasts_listed().filter(cluster=cluster).first()
     over = {one.query.name for one in findings.with_state(ObjectiveState.BREACHED)}
-    found = [one for one in shortages(cluster, row) if one.query not in over] if row else []
+    found = [one for one in shortages(cluster, row) if one.query not in over] if row and not row.is_over else []
     if not found:
         return []
     first = found[0]

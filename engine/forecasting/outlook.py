@@ -14,31 +14,20 @@ from engine.elements import FloatArray
 from engine.errors import EngineError
 from engine.estimation import estimate
 from engine.forecasting.clock import wall_clock
+from engine.forecasting.factors import Factors, History
 from engine.forecasting.forecast import LEVEL, Forecast, forecast
 from engine.forecasting.history import DAY_S
 from engine.forecasting.pools import PoolOutcome, pool_outcomes
 from engine.forecasting.uncertainty import Probability, most_paths, probability
 from engine.forecasting.violations import Violations, scaled_deployment, violations
 
-__all__ = ["History", "Outlook", "outlook"]
+__all__ = ["Outlook", "outlook"]
 
 PATHS = 100
 _LATE_S = 14 * DAY_S  # a history that ends so much before the newest says nothing of the future
 _MOST = 4032  # buckets a model is fitted to: 24 weeks of hours
 
 Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """Load of one source: events per bucket from `starts_s` (unix seconds) on, NaN where nothing is known.
-
-    `stretch_eps` is the mean rate of the source's stretch of arrivals in the deployment, events/s; 0 if it has none.
-    """
-
-    counts: FloatArray
-    starts_s: float
-    stretch_eps: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +201,7 @@ def _judged(
     seed: int,
     tell: Progress,
 ) -> tuple[Any, ...]:
-    factors = _Factors(deployment, histories, found, offsets, horizon)
+    factors = Factors(deployment, histories, found, offsets, horizon)
     mean, high = factors.of("mean"), factors.of("high")
     seen = violations(
         deployment,
@@ -243,49 +232,6 @@ def _judged(
     if factors.fixed:
         notes.append(f"Without a forecast and kept at their stretch: {', '.join(factors.fixed)}.")
     return seen, bottlenecks, chance, tuple(pools), tuple(notes)
-
-
-class _Factors:
-    """Forecast rate over the rate of the stretch, for the sources of a deployment."""
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        histories: Mapping[str, History],
-        found: Mapping[str, Forecast],
-        offsets: Mapping[str, int],
-        horizon: int,
-    ) -> None:
-        names = [source.id.partition("@")[0] for source in deployment.sources]
-        self._histories, self._found, self._offsets, self._horizon = histories, found, offsets, horizon
-        self._names = [name if self._knows(name) else None for name in names]
-        self.fixed = [name for name, known in zip(names, self._names, strict=True) if known is None]
-
-    def _knows(self, name: str) -> bool:
-        return name in self._found and self._histories[name].stretch_eps > 0.0
-
-    def _scale(self, name: str) -> float:
-        return 1.0 / (self._found[name].bucket_s * self._histories[name].stretch_eps)
-
-    def of(self, curve: str) -> FloatArray:
-        """Factors of a curve (`mean`, `high`), shape (h, sources)."""
-        rows = [
-            np.ones(self._horizon)
-            if name is None
-            else getattr(self._found[name], curve)[self._offsets[name] :] * self._scale(name)
-            for name in self._names
-        ]
-        return np.stack(rows, axis=1)
-
-    def futures(self, count: int) -> FloatArray:
-        """Factors of the first `count` futures, shape (count, h, sources)."""
-        rows = [
-            np.ones((count, self._horizon))
-            if name is None
-            else self._found[name].paths[:count, self._offsets[name] :] * self._scale(name)
-            for name in self._names
-        ]
-        return np.stack(rows, axis=2)
 
 
 def _bottlenecks(

@@ -10,7 +10,8 @@ import pytest
 from engine.deployment import Deployment
 from engine.errors import InfeasibleError, OptionError
 from engine.flow import flow
-from engine.forecasting.outlook import History, outlook
+from engine.forecasting.factors import History
+from engine.forecasting.outlook import outlook
 from engine.forecasting.regret import least_regret
 from engine.forecasting.scaled import ScaledMace
 from engine.forecasting.uncertainty import probability, resampled

@@ -24,6 +24,9 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[s
     row = forecast_latest(cluster)
     if row is None:
         return {"available": False, "text": _MISSING, "horizon_days": horizon_days}
+    if row.is_over:
+        text = f"The newest forecast rests on load histories that end on {row.starts_at:%d %B %Y}: upload newer load."
+        return {"available": False, "text": text, "horizon_days": horizon_days}
     until = now + timedelta(days=horizon_days)
     every = shortages(cluster, row)
     found = [one for one in every if one.first_at <= until]

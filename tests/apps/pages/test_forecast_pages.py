@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.forecasts.forecasting import forecast_request
-from apps.forecasts.models import LoadHistory
+from apps.forecasts.models import Forecast, LoadHistory
 from apps.forecasts.services import history_create_from_generator
+from apps.reports.facts.forecast import forecast_facts
 from tests.apps import little
 
 pytestmark = pytest.mark.django_db
@@ -55,9 +57,18 @@ def test_the_finding_is_a_sentence_with_a_date_and_a_band(browser: Client, forec
     assert "grows" in csv
 
 
+def test_a_forecast_whose_days_have_passed_says_so(browser: Client, forecast: Cluster) -> None:
+    assert "may miss its objective" in body(browser.get("/c/little/"))
+    Forecast.objects.update(starts_at=datetime(2026, 3, 1, tzinfo=UTC))
+    assert "its time has passed, for the histories end on 01 March 2026" in body(browser.get(ROOT))
+    assert "may miss its objective" not in body(browser.get("/c/little/"))
+    facts = forecast_facts(forecast, 28, timezone.now())
+    assert (facts["available"], "end on 01 March 2026" in facts["text"]) == (False, True)
+
+
 def test_cost_and_days_are_in_the_address(browser: Client, forecast: Cluster) -> None:
     html = body(browser.get(f"{ROOT}?cost=0&days=7"))
-    assert "1 nodes are to be regretted least" in html
+    assert "1 node is to be regretted least" in html
     assert 'max="14" value="7"' in html
     assert "x is not a cost" in body(browser.get(f"{ROOT}?cost=x"))
     assert 'value="clicks" selected' in body(browser.get(f"{ROOT}?source=clicks"))
