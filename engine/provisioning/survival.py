@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from engine.deployment import Deployment
-from engine.errors import DocumentError, Fault
+from engine.elements import IntArray
+from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation import Progress
-from engine.provisioning.what_if import Outcome, what_if
+from engine.provisioning.placing import placed
+from engine.provisioning.questions import read_scenarios
+from engine.provisioning.what_if import Outcome, by_mace, moves_between, what_if
+from engine.reports import QueryEstimate
+from engine.topology import closures_of
 
 __all__ = ["Survival", "lose_each"]
+
+_NEAR = 0.8  # of a bound: from there on Flow is asked too
+_RUN = 5  # a run of Flow, in units of a loss by Mace, for the progress told
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +77,7 @@ def lose_each(
     flow: bool = True,
     rounds: int = 2,
     closed: Sequence[str] = (),
+    flows: int = 32,
     progress: Progress | None = None,
 ) -> Survival:
     """Lose every node in turn (or those named) and estimate every query.
@@ -78,6 +90,9 @@ def lose_each(
         ``fill`` places only what was on the lost node; ``search`` may move everything.
     flow : bool
         False estimates by Mace alone.
+    flows : int
+        Losses that Flow estimates at most. Of more nodes, Mace chooses: the losses after which an objective that is
+        kept now is broken, or nearly (from 0.8 of its bound), the worst first. All others are estimates by Mace.
 
     Raises
     ------
@@ -93,15 +108,94 @@ def lose_each(
     if unknown:
         raise DocumentError(unknown, "question")
     tell = progress or (lambda share, step: None)
-    common = {"seed": seed, "mace_every": mace_every, "flow": flow, "rounds": rounds, "closed": closed}
-    now = what_if(deployment, [{"name": "now"}], **common)[0]  # type: ignore[arg-type]
-    losses = {}
-    for i, name in enumerate(names):
-        tell(i / len(names), f"Losing {name}, {i + 1} of {len(names)}")
-        scenario = {"name": name, "changes": [{"lose_node": name}], "place": place}
-        losses[name] = what_if(deployment, [scenario], **common)[0]  # type: ignore[arg-type]
+    common: dict[str, Any] = {"seed": seed, "mace_every": mace_every, "flow": flow, "rounds": rounds, "closed": closed}
+    now = what_if(deployment, [{"name": "now"}], **common)[0]
+    losses: dict[str, Outcome] = {}
+    chosen = names
+    if len(names) > flows or not flow:
+        plain = what_if(deployment, [{"name": "now"}], **(common | {"flow": False}))[0] if flow else now
+        quick = _Quick(deployment, plain, place, seed, mace_every, rounds, closed)
+        for i, name in enumerate(names):
+            tell(i / (len(names) + _RUN * flow * flows), f"Losing {name}, {i + 1} of {len(names)}")
+            losses[name] = quick.lose(name)
+        chosen = quick.tight(losses)[:flows] if flow else []
+    begun = len(losses) / (len(names) + _RUN * flows) if losses else 0.0
+    for k, name in enumerate(chosen):
+        tell(begun + (1.0 - begun) * k / len(chosen), f"Flow: losing {name}, {k + 1} of {len(chosen)}")
+        losses[name] = what_if(deployment, [_loss_of(name, place)], **common)[0]
     tell(1.0, "Done")
     return Survival(now, losses)
+
+
+def _loss_of(name: str, place: str) -> dict[str, Any]:
+    return {"name": name, "changes": [{"lose_node": name}], "place": place}
+
+
+@dataclass(frozen=True)
+class _Quick:
+    """Losses by Mace. Reports of queries that share no node with what moved are those of now."""
+
+    deployment: Deployment
+    now: Outcome
+    place: str
+    seed: int
+    mace_every: int
+    rounds: int
+    closed: Sequence[str]
+
+    def lose(self, name: str) -> Outcome:
+        scenario = read_scenarios([_loss_of(name, self.place)], self.deployment)[0]
+        try:
+            whole = placed(
+                scenario.applied.deployment,
+                self.place,
+                mace_every=self.mace_every,
+                seed=self.seed,
+                rounds=self.rounds,
+                closed=[node for node in self.closed if node != name],
+            )
+        except InfeasibleError as error:
+            return Outcome(scenario, None, error)
+        moves = moves_between(self.deployment, whole)
+        touched = {name} | {place["node"] for move in moves for place in (*move["from"], *move["to"])}
+        return by_mace(scenario, whole, moves, self.mace_every, self._unaffected(touched))
+
+    def tight(self, losses: Mapping[str, Outcome]) -> list[str]:
+        """Losses after which an objective kept now is broken or nearly, the worst first."""
+        share = {name: self._share(outcome) for name, outcome in losses.items()}
+        return sorted((name for name in share if share[name] >= _NEAR), key=lambda name: -share[name])
+
+    def _share(self, outcome: Outcome) -> float:
+        """Largest share of its bound that a query takes which keeps it now."""
+        now = self.now.queries or {}
+        shares = [
+            report.estimate_s / report.bound_s
+            for query, report in (outcome.queries or {}).items()
+            if report.bound_s and now[query].state != "breached"
+        ]
+        return max(shares, default=0.0)
+
+    def _unaffected(self, touched: set[str]) -> dict[str, QueryEstimate]:
+        """Reports of the queries that wait for no server on the touched nodes."""
+        index = self.deployment.node_index
+        hit = np.isin(self._nodes, [index[name] for name in touched])
+        start = self._closures[0]
+        reports = self.now.queries or {}
+        return {
+            query: reports[query]
+            for i, query in enumerate(self.deployment.queries)
+            if query in reports and not hit[start[i] : start[i + 1]].any()
+        }
+
+    @cached_property
+    def _closures(self) -> tuple[IntArray, IntArray]:
+        return closures_of(self.deployment)
+
+    @cached_property
+    def _nodes(self) -> IntArray:
+        """Node of every replica that a query waits for, query by query."""
+        of_server = np.array([-1 if server.node is None else server.node for server in self.deployment.servers])
+        return np.asarray(of_server[self.deployment.layout.rep_server[self._closures[1]]])
 
 
 def _some(names: Sequence[str]) -> str:

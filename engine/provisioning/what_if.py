@@ -6,7 +6,7 @@ between two of them comes from their changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from engine.provisioning.sampling import Probability, probabilities
 from engine.reports import QueryEstimate, QueryReporter
 from engine.topology import closures_of, servers_above
 
-__all__ = ["Outcome", "mace_by_query", "what_if"]
+__all__ = ["Outcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,11 +165,11 @@ def what_if(
         except InfeasibleError as error:
             outcomes.append(Outcome(scenario, None, error))
             continue
-        moves = _moves(deployment, whole)
+        moves = moves_between(deployment, whole)
         if flow:
             outcomes.append(_by_flow(scenario, whole, moves, mace_every, intervals, draws, seed, told))
         else:
-            outcomes.append(_by_mace(scenario, whole, moves, mace_every))
+            outcomes.append(by_mace(scenario, whole, moves, mace_every))
     tell(1.0, "Done")
     return outcomes
 
@@ -194,13 +194,22 @@ def _by_flow(
     return Outcome(scenario, whole, None, found.mace, found.flow.wc, found.alarm.message, found.queries, chances, moves)
 
 
-def _by_mace(scenario: Scenario, whole: Deployment, moves: tuple[dict[str, Any], ...], mace_every: int) -> Outcome:
+def by_mace(
+    scenario: Scenario,
+    whole: Deployment,
+    moves: tuple[dict[str, Any], ...],
+    mace_every: int,
+    known: Mapping[str, QueryEstimate] | None = None,
+) -> Outcome:
+    """An outcome by Mace alone; `known` are reports of queries that are not affected by what moved."""
     coarse = whole.coarsened(mace_every)
     found = mace(coarse)
     # Mace over time in Flow's place: the reports are made of any latency over time.
     stand_in = Flow(found.total_s, mace_by_query(found), 1, {})
     runs = Jackknife((), covered_inputs(coarse))
-    reports = QueryReporter(coarse, coarse, found, stand_in, runs, coarse.subinterval_s / 4).reports()
+    reporter = QueryReporter(coarse, coarse, found, stand_in, runs, coarse.subinterval_s / 4)
+    told = known or {}
+    reports = {query: told[query] if query in told else reporter.report(query) for query in coarse.queries}
     return Outcome(scenario, whole, None, found, None, "", reports, None, moves)
 
 
@@ -214,7 +223,7 @@ def mace_by_query(found: Mace) -> dict[str, FloatArray]:
     }
 
 
-def _moves(before: Deployment, after: Deployment) -> tuple[dict[str, Any], ...]:
+def moves_between(before: Deployment, after: Deployment) -> tuple[dict[str, Any], ...]:
     """Operators whose replicas differ."""
     was = {operator.id: operator.replicas for operator in before.operators}
     return tuple(
