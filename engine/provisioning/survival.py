@@ -117,12 +117,12 @@ def lose_each(
         quick = _Quick(deployment, plain, place, seed, mace_every, rounds, closed)
         for i, name in enumerate(names):
             tell(i / (len(names) + _RUN * flow * flows), f"Losing {name}, {i + 1} of {len(names)}")
-            losses[name] = quick.lose(name)
+            losses[name] = quick.lose(name).brief()
         chosen = quick.tight(losses)[:flows] if flow else []
     begun = len(losses) / (len(names) + _RUN * flows) if losses else 0.0
     for k, name in enumerate(chosen):
         tell(begun + (1.0 - begun) * k / len(chosen), f"Flow: losing {name}, {k + 1} of {len(chosen)}")
-        losses[name] = what_if(deployment, [_loss_of(name, place)], **common)[0]
+        losses[name] = what_if(deployment, [_loss_of(name, place)], **common)[0].brief()
     tell(1.0, "Done")
     return Survival(now, losses)
 
