@@ -153,7 +153,7 @@ class _Start:
     def _first_data(self) -> Service:
         if self._empty:
             return processes.manage("admin", "create_admin", "--if-missing", env=self._env)
-        return processes.manage("demo", "seed_demo", env=self._env)
+        return processes.manage("demo", "seed_demo", "--in-background", env=self._env)
 
     def _ready(self, said: list[str]) -> None:
         console = self._console

@@ -5,7 +5,7 @@ No number is written down here: estimates and verdicts come from the engine, by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
@@ -25,9 +25,9 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, link_create, node_create, pool_create
 from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
-from apps.jobs.running import Outcome, Reporter, run_job
 from apps.pages.demo import asking, fleet
 from apps.pages.demo.alternatives import FRAUD_RULES, NOTE
+from apps.pages.demo.doing import Doing
 from apps.pages.demo.loads import forecast_build, histories_build
 from apps.pages.demo.plans import Plan, operators_of
 from apps.pages.demo.reports import reports_build
@@ -47,10 +47,16 @@ __all__ = ["PASSWORD", "demo_build"]
 PASSWORD = "sluice-demo"
 
 Say = Callable[[str], None]
+_NOW = Doing()
 
 
-def demo_build(say: Say) -> None:
-    """Build what of the demo is not there yet."""
+def demo_build(say: Say, *, in_background: bool = False) -> None:
+    """Build what of the demo is not there yet.
+
+    With `in_background`, plans, placement, forecast, scenarios and the report are left to the workers: what runs and
+    the verdicts are there at once, the rest follows.
+    """
+    later = Doing(in_background)
     user = _user("demo", Role.ADMIN)
     _user("viewer", Role.VIEWER)
     with refresh_paused():
@@ -64,14 +70,13 @@ def demo_build(say: Say) -> None:
         if _is_overtaken(cluster):
             say("Estimating again with what was admitted")
             _estimate(cluster, user)
-        _compare(cluster.queries.get(name=FRAUD_RULES.name), user, say)
-        _propose(cluster, user, say)
-        say("Forecasting the load of ten sources")
+        say("Histories of ten sources, and what is to be found out: forecast, plans, placement, scenarios, a report")
         histories_build(cluster)
-        forecast_build(cluster, user)
-        say("Comparing two scenarios with what is now")
-        scenarios_build(cluster, user)
-        reports_build(cluster, user, say)
+        forecast_build(cluster, user, later)
+        _compare(cluster.queries.get(name=FRAUD_RULES.name), user, later)
+        _propose(cluster, user, later)
+        scenarios_build(cluster, user, later)
+        reports_build(cluster, user, later)
 
 
 def _user(name: str, role: Role) -> User:
@@ -177,62 +182,47 @@ def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> 
 
 def _preview_job(request: AdmissionRequest, user: User) -> Job:
     params = {"admission": str(request.pk), "purpose": "preview"}
-    request.job = _job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", request.cluster, user, params)
+    request.job = _NOW.job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", request.cluster, user, params)
     request.save(update_fields=["job"])
     return request.job
 
 
 def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionRequest:
-    _run(job, preview_admission)
+    _NOW.finish(job, preview_admission)
     request.refresh_from_db()
     say(f"  {request.get_verdict_display()}: {(request.result or {}).get('headline', '')}")
     return request
 
 
 def _estimate(cluster: Cluster, user: User) -> None:
-    job = _job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
-    _run(job, estimate_cluster)
+    job = _NOW.job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
+    _NOW.finish(job, estimate_cluster)
 
 
-def _compare(query: Query, user: User, say: Say) -> None:
+def _compare(query: Query, user: User, later: Doing) -> None:
     """Rank the plans of the query that has several."""
     if query.comparisons.exists():
         return
-    say(f"Comparing the plans of {query.name}")
     with transaction.atomic():
         row = comparison_create(query=query, user=user)
-        row.job = _job(
-            JobKind.PLANS, f"Compare plans of {query.name}", query.cluster, user, {"comparison": str(row.pk)}
-        )
+        params = {"comparison": str(row.pk)}
+        row.job = later.job(JobKind.PLANS, f"Compare plans of {query.name}", query.cluster, user, params)
         row.save(update_fields=["job"])
-    _run(row.job, compare_plans)
+    later.finish(row.job, compare_plans)
 
 
-def _propose(cluster: Cluster, user: User, say: Say) -> None:
+def _propose(cluster: Cluster, user: User, later: Doing) -> None:
     """Leave a proposal that a visitor may apply."""
     if cluster.placement_runs.exists():
         return
-    say("Searching a better placement")
     with transaction.atomic():
         run = PlacementRun.objects.create(
             cluster=cluster, requested_by=user, objective=Objective.OBJECTIVES, budget_s=2.0
         )
-        run.job = _job(
-            JobKind.PLACEMENT, f"Search a placement of {cluster.slug}", cluster, user, {"placement": str(run.pk)}
-        )
+        params = {"placement": str(run.pk)}
+        run.job = later.job(JobKind.PLACEMENT, f"Search a placement of {cluster.slug}", cluster, user, params)
         run.save(update_fields=["job"])
-    _run(run.job, search_placement)
-
-
-def _job(kind: JobKind, title: str, cluster: Cluster, user: User, params: Mapping[str, Any]) -> Job:
-    """A job that is run here and now, so that the demo needs neither broker nor worker."""
-    return Job.objects.create(kind=kind, title=title, params=dict(params), cluster=cluster, requested_by=user)
-
-
-def _run(job: Job, work: Callable[[Reporter], Outcome]) -> None:
-    ended = run_job(job.pk, work)
-    if ended is None or ended.error:
-        raise RuntimeError(f"{job.title}: {ended.error if ended else 'not run'}")
+    later.finish(run.job, search_placement)
 
 
 def _is_overtaken(cluster: Cluster) -> bool:

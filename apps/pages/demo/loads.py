@@ -10,9 +10,9 @@ from apps.forecasts.forecasting import histories_mark
 from apps.forecasts.models import Forecast, LoadHistory
 from apps.forecasts.services import history_create_from_generator
 from apps.forecasts.work import forecast_cluster
-from apps.jobs.choices import JobKind
+from apps.jobs.choices import FINISHED, JobKind
 from apps.jobs.models import Job
-from apps.jobs.running import run_job
+from apps.pages.demo.doing import Doing
 
 __all__ = ["forecast_build", "histories_build"]
 
@@ -49,15 +49,11 @@ def _spec(peak_rate_eps: float, growth: float, seed: int) -> dict[str, Any]:
     }
 
 
-def forecast_build(cluster: Cluster, user: User) -> None:
+def forecast_build(cluster: Cluster, user: User, later: Doing) -> None:
     """A forecast of the present histories, unless there is one."""
-    if Forecast.objects.filter(cluster=cluster).exists():
+    asked = Job.objects.filter(cluster=cluster, kind=JobKind.FORECAST).exclude(state__in=FINISHED)
+    if asked.exists() or Forecast.objects.filter(cluster=cluster).exists():
         return
     mark = histories_mark(cluster)
     params = {"cluster": cluster.slug, "horizon_days": 28, "seed": 0, "histories": mark}
-    job = Job.objects.create(
-        kind=JobKind.FORECAST, title=f"Forecast {cluster.slug}", params=params, cluster=cluster, requested_by=user
-    )
-    ended = run_job(job.pk, forecast_cluster)
-    if ended is None or ended.error:
-        raise RuntimeError(f"{job.title}: {ended.error if ended else 'not run'}")
+    later.finish(later.job(JobKind.FORECAST, f"Forecast {cluster.slug}", cluster, user, params), forecast_cluster)

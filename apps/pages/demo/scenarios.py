@@ -9,8 +9,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.jobs.choices import JobKind
-from apps.jobs.models import Job
-from apps.jobs.running import run_job
+from apps.pages.demo.doing import Doing
 from apps.planning.choices import Place
 from apps.planning.services import scenario_create, what_if_create
 from apps.planning.work import answer_what_if
@@ -34,21 +33,14 @@ _SCENARIOS: tuple[dict[str, Any], ...] = (
 _NOW = {"name": "Now", "changes": [], "place": str(Place.KEEP)}
 
 
-def scenarios_build(cluster: Cluster, user: User) -> None:
+def scenarios_build(cluster: Cluster, user: User, later: Doing) -> None:
     """Save the scenarios and compare them, unless there are some."""
     if cluster.scenarios.exists():
         return
     with transaction.atomic():
         saved = [scenario_create(cluster=cluster, user=user, place=str(Place.SEARCH), **one) for one in _SCENARIOS]
         row, _ = what_if_create(cluster=cluster, user=user, scenarios=[_NOW, *(one.pk for one in saved)])
-        row.job = Job.objects.create(
-            kind=JobKind.WHAT_IF,
-            title=f"Compare scenarios, {cluster.slug}",
-            params={"what_if": str(row.pk)},
-            cluster=cluster,
-            requested_by=user,
-        )
+        params = {"what_if": str(row.pk)}
+        row.job = later.job(JobKind.WHAT_IF, f"Compare scenarios, {cluster.slug}", cluster, user, params)
         row.save(update_fields=["job"])
-    ended = run_job(row.job.pk, answer_what_if)
-    if ended is None or ended.error:
-        raise RuntimeError(f"{row.job.title}: {ended.error if ended else 'not run'}")
+    later.finish(row.job, answer_what_if)
