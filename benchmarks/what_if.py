@@ -78,7 +78,7 @@ def section8() -> Deployment:
 def _measured(name: str, deployment: Deployment, rounds: int) -> bool:
     least = max(1, len(deployment.nodes) - 6)
     sizes = range(least, least + SIZES)
-    Bench(deployment).sweep(1.0, sizes[:2], rounds=rounds)  # compiles
+    Bench(deployment).sweep(1.0, sizes, rounds=rounds)  # compiles
     print(f"\n{name}: {len(deployment.operators)} operators, {len(deployment.queries)} queries, ", end="")
     print(f"d = {deployment.subintervals}, pools of {sizes[0]} to {sizes[-1]} nodes, now {len(deployment.nodes)}")
     cold, found = _steps(deployment, sizes, rounds, lose_one=True)
