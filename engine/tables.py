@@ -14,6 +14,8 @@ VERSION = 1
 ID = Text()
 NOT_NEGATIVE = Number(least=0)
 POSITIVE = Number(above=0)
+# Loads over less than this overflow, and a latency without end is computed without end.
+CAPACITY = Number(least=1e-6)
 INDEX = Number(least=0, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
@@ -31,7 +33,7 @@ SOURCE = Table(
 NODE = Table(
     "a node",
     Field("id", ID, required=True),
-    Field("capacity_cps", POSITIVE, help="cycles/s of one core"),
+    Field("capacity_cps", CAPACITY, help="cycles/s of one core"),
     Field(
         "capacity_series_cps", Series(), help="cycles/s of one core, per subinterval; the last also holds afterwards"
     ),

@@ -110,8 +110,8 @@ def _numbers(query: Query, versions: Sequence[int] | None) -> list[int]:
 
 def _check(query: Query, numbers: Sequence[int], capacity_cps: float | None, hop_cycles: float, places: str) -> None:
     faults = []
-    if capacity_cps is not None and not (math.isfinite(capacity_cps) and capacity_cps > 0):
-        faults.append(Fault("capacity_cps", f"capacity_cps is {capacity_cps}; allowed: above 0"))
+    if capacity_cps is not None and not (math.isfinite(capacity_cps) and capacity_cps >= 1):
+        faults.append(Fault("capacity_cps", f"capacity_cps is {capacity_cps}; allowed: at least 1, as of nodes"))
     if not (math.isfinite(hop_cycles) and hop_cycles >= 0):
         faults.append(Fault("hop_cycles", f"hop_cycles is {hop_cycles}; allowed: at least 0"))
     if places not in Places.values:

@@ -12,7 +12,7 @@ from engine.candidate import Candidate
 from engine.deployment import Deployment
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Choice, Field, Number, Table, Text
-from engine.tables import CORES, ID, INDEX, POSITIVE, STATISTIC
+from engine.tables import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
 from engine.wording import show, suggest
 
 __all__ = ["Change", "joined", "read_changes"]
@@ -31,7 +31,7 @@ _TABLES = {
         Field("kind", Text(), required=True),
         Field("id", ID, required=True),
         Field("like", ID, required=True),
-        Field("capacity_cps", POSITIVE, required=True),
+        Field("capacity_cps", CAPACITY, required=True),
         Field("cores", CORES),
     ),
     "objective": Table(

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import Fault
 from engine.fields import BAD, Anything, Field, Number, Series, Table, Text
-from engine.tables import CORES, ID, NOT_NEGATIVE, POSITIVE, STATISTIC
+from engine.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE, STATISTIC
 from engine.wording import show, suggest
 
 __all__ = ["FORMS", "MOST_LOAD", "MOST_NODES", "Change", "read_change", "read_list"]
@@ -41,7 +41,7 @@ FORMS = {
         "new nodes",
         Field("add_nodes", Number(least=1, most=MOST_NODES, whole=True), required=True),
         Field("like", ID, help="a node; not needed with capacity_cps"),
-        Field("capacity_cps", POSITIVE),
+        Field("capacity_cps", CAPACITY),
         Field("cores", CORES),
         Field("price_per_hour", NOT_NEGATIVE, nullable=True),
     ),
@@ -49,8 +49,8 @@ FORMS = {
     "capacity": Table(
         "another capacity",
         Field("capacity", ID, required=True, help="a node"),
-        Field("by", Number(above=0, most=1e6)),
-        Field("capacity_cps", POSITIVE),
+        Field("by", Number(least=1e-6, most=1e6)),
+        Field("capacity_cps", CAPACITY),
     ),
     "resize_pool": Table(
         "a resized pool",

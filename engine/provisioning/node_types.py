@@ -10,13 +10,13 @@ from engine.deployment import Node
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, Listed, Number, Table
 from engine.provisioning.changes import MOST_NODES
-from engine.tables import CORES, ID, NOT_NEGATIVE, POSITIVE
+from engine.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE
 
 __all__ = ["NodeType", "node_of", "read_types"]
 
 _FIELDS = (
     Field("name", ID),
-    Field("capacity_cps", POSITIVE, required=True, help="cycles/s of one core"),
+    Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
     Field("cores", CORES),
 )
 _LIKE = Table("a type", *_FIELDS, Field("price_per_hour", NOT_NEGATIVE, nullable=True))

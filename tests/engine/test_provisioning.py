@@ -207,6 +207,7 @@ def test_loads_that_no_number_holds_are_refused() -> None:
         {"scale_query": "q1", "by": 1e308},
         {"arrivals": "s1", "factors": [1, 1e308, 1]},
         {"capacity": "n0", "by": 1e308},
+        {"capacity": "n1", "capacity_cps": 1e-308},
     ]
     with pytest.raises(DocumentError) as refused:
         apply_changes(small(), changes)
@@ -215,6 +216,7 @@ def test_loads_that_no_number_holds_are_refused() -> None:
         "changes[2].by",
         "changes[3].factors",
         "changes[4].by",
+        "changes[5].capacity_cps",
     ]
 
 

@@ -102,7 +102,7 @@ def test_refusals_name_what_is_allowed(query: Query, cluster: Cluster) -> None:
     for asked, part in (
         ({"versions": [7]}, "allowed: 1"),
         ({"hop_cycles": -1.0}, "at least 0"),
-        ({"capacity_cps": 0.0}, "above 0"),
+        ({"capacity_cps": 0.5}, "at least 1"),
         ({"places": "nowhere"}, "keep, free"),
     ):
         with pytest.raises(Malformed, match=part):
