@@ -14,8 +14,9 @@ VERSION = 1
 ID = Text()
 NOT_NEGATIVE = Number(least=0)
 POSITIVE = Number(above=0)
-# Loads over less than this overflow, and a latency without end is computed without end.
-CAPACITY = Number(least=1e-6)
+# Beyond these, sums overflow: a latency without end would be computed without end.
+CAPACITY = Number(least=1e-6, most=1e18)
+PRICE = Number(least=0, most=1e12)
 INDEX = Number(least=0, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
@@ -39,7 +40,7 @@ NODE = Table(
     ),
     Field("cores", CORES),
     Field("pool", ID, nullable=True),
-    Field("price_per_hour", NOT_NEGATIVE, nullable=True),
+    Field("price_per_hour", PRICE, nullable=True),
     Field("memory_bytes", NOT_NEGATIVE, nullable=True),
     Field("labels", Mapped(Text())),
 )

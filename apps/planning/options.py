@@ -8,6 +8,7 @@ from typing import Any
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.planning.choices import Find
 from engine.fields import BAD, Field, Flag, Listed, Mapped, Number, Table, Text
+from engine.tables import CAPACITY, PRICE
 
 __all__ = ["FACTOR", "MOST_NODES", "MOST_SIZES", "options_read"]
 
@@ -20,9 +21,9 @@ _COUNT = Number(least=1, most=MOST_NODES, whole=True)
 _TYPE = Table(
     "a node type",
     Field("name", Text(), required=True),
-    Field("capacity_cps", Number(above=0.0), required=True, help="cycles/s of one core"),
+    Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
     Field("cores", Number(least=1, most=1024, whole=True), required=True),
-    Field("price_per_hour", _NOT_NEGATIVE, required=True),
+    Field("price_per_hour", PRICE, required=True),
     Field("max", _COUNT, nullable=True, help="most nodes of this type"),
 )
 _SEED = Field("seed", Number(least=0, whole=True))

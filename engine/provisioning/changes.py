@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import Fault
 from engine.fields import BAD, Anything, Field, Number, Series, Table, Text
-from engine.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE, STATISTIC
+from engine.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.wording import show, suggest
 
 __all__ = ["FORMS", "MOST_LOAD", "MOST_NODES", "Change", "read_change", "read_list"]
@@ -43,7 +43,7 @@ FORMS = {
         Field("like", ID, help="a node; not needed with capacity_cps"),
         Field("capacity_cps", CAPACITY),
         Field("cores", CORES),
-        Field("price_per_hour", NOT_NEGATIVE, nullable=True),
+        Field("price_per_hour", PRICE, nullable=True),
     ),
     "lose_node": Table("a lost node", Field("lose_node", ID, required=True)),
     "capacity": Table(

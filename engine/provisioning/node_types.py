@@ -10,7 +10,7 @@ from engine.deployment import Node
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, Listed, Number, Table
 from engine.provisioning.changes import MOST_NODES
-from engine.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE
+from engine.tables import CAPACITY, CORES, ID, NOT_NEGATIVE
 
 __all__ = ["NodeType", "node_of", "read_types"]
 
@@ -24,7 +24,7 @@ _PRICED = Table(
     "a type",
     Field("name", ID, required=True),
     *_FIELDS[1:],
-    Field("price_per_hour", POSITIVE, required=True),
+    Field("price_per_hour", Number(above=0, most=1e12), required=True),
     Field("max", Number(least=0, most=MOST_NODES, whole=True)),
 )
 _TYPES = Listed(_PRICED, least=1)

@@ -208,6 +208,7 @@ def test_loads_that_no_number_holds_are_refused() -> None:
         {"arrivals": "s1", "factors": [1, 1e308, 1]},
         {"capacity": "n0", "by": 1e308},
         {"capacity": "n1", "capacity_cps": 1e-308},
+        {"add_nodes": 1, "capacity_cps": 1e308, "price_per_hour": 1e308},
     ]
     with pytest.raises(DocumentError) as refused:
         apply_changes(small(), changes)
@@ -217,6 +218,8 @@ def test_loads_that_no_number_holds_are_refused() -> None:
         "changes[3].factors",
         "changes[4].by",
         "changes[5].capacity_cps",
+        "changes[6].capacity_cps",
+        "changes[6].price_per_hour",
     ]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from apps.fleet.models import Cluster
 from apps.queries.snapshots import Snapshot
-from apps.reports.money import money
-from apps.ui.numbers import counted, percent
+from apps.reports.facts.purchase_choices import badness, curve_point, extra_cost, finding, mix_choice, plus, pool_choice
+from apps.ui.numbers import counted
 from engine.deployment import Deployment
 from engine.errors import EngineError
 from engine.provisioning.bench import Bench, PoolSize
@@ -89,7 +89,7 @@ class _Sizing:
         for index, (name, node) in enumerate(self.like.items()):
             if self._is_late:
                 break
-            self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {_plus(growth)}")
+            self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {plus(growth)}")
             with suppress(_TimeUp):
                 found[name] = smallest_pool(
                     self.deployment,
@@ -111,7 +111,7 @@ class _Sizing:
 
     def _answered(self, growth: float, answers: dict[str, PoolAnswer], refusal: str) -> dict[str, Any]:
         mix = self._mix(growth, answers)
-        name = min((one for one in answers if answers[one].nodes is not None), key=lambda one: _extra(answers[one]))
+        name = min((one for one in answers if answers[one].nodes is not None), key=lambda one: extra_cost(answers[one]))
         self.tell(0.7, "Drawing cost against latency")
         return self._shaped(growth, answers, mix, refusal, self._curve(growth, name, answers[name]))
 
@@ -122,7 +122,7 @@ class _Sizing:
             return None
         if self._is_late:
             return None
-        most = min(_extra(answer) for answer in answers.values())
+        most = min(extra_cost(answer) for answer in answers.values())
         types = [
             {
                 "name": pool.name,
@@ -135,7 +135,7 @@ class _Sizing:
         ]
         if not most or math.isinf(most) or not any(one["max"] for one in types):
             return None
-        self.tell(0.45, f"Mixing types at {_plus(growth)}")
+        self.tell(0.45, f"Mixing types at {plus(growth)}")
         with suppress(_TimeUp):
             return cheapest_mix(
                 self.deployment,
@@ -157,8 +157,8 @@ class _Sizing:
         best: PoolSize | None = None
         for quick in bench.sweep(1 + growth, sizes, like=self.like[name]):
             found = [one for one in (quick, searched.get(quick.nodes), best) if one is not None]
-            best = min(found, key=_badness)
-            points.append(_point(best, name) | {"nodes": quick.nodes, "cost_per_hour": quick.cost_per_hour})
+            best = min(found, key=badness)
+            points.append(curve_point(best, name) | {"nodes": quick.nodes, "cost_per_hour": quick.cost_per_hour})
         return points
 
     def _shaped(
@@ -169,9 +169,9 @@ class _Sizing:
         refusal: str,
         curve: Sequence[dict[str, Any]],
     ) -> dict[str, Any]:
-        choices = [_pool_choice(name, answer) for name, answer in answers.items() if answer.nodes is not None]
+        choices = [pool_choice(name, answer) for name, answer in answers.items() if answer.nodes is not None]
         if mix is not None and mix.counts is not None and sum(count > 0 for count in mix.counts.values()) > 1:
-            choices.append(_mix_choice(mix))
+            choices.append(mix_choice(mix))
         choices.sort(key=lambda one: (math.inf if one["cost_per_hour"] is None else one["cost_per_hour"], one["nodes"]))
         if choices and not choices[0]["nodes"]:
             choices = choices[:1]  # every type would say so
@@ -184,7 +184,7 @@ class _Sizing:
             "choices": choices,
             "curve": list(curve),
         }
-        return {**found, "finding": _finding(found)}
+        return {**found, "finding": finding(found)}
 
 
 def _limited(what: str, tell: Callable[[str], None]) -> Progress:
@@ -196,84 +196,6 @@ def _limited(what: str, tell: Callable[[str], None]) -> Progress:
             raise _TimeUp(what)
 
     return progress
-
-
-def _extra(answer: PoolAnswer) -> float:
-    """What the new nodes cost per hour; infinite where there is no answer, their number where there is no price."""
-    if answer.added is None:
-        return math.inf
-    price = answer.model.price_per_hour
-    return answer.added * (1.0 if price is None else price)
-
-
-def _pool_choice(name: str, answer: PoolAnswer) -> dict[str, Any]:
-    price, added = answer.model.price_per_hour, max(answer.added or 0, 0)
-    return {
-        "kind": "pool",
-        "counts": {name: added},
-        "nodes": added,
-        "whole": answer.nodes,
-        "cost_per_hour": None if price is None else added * price,
-        "confirmed": answer.confirmed,
-        "proven": answer.proof is not None and answer.proof.refutation is not None,
-        "less": answer.proof.message if answer.proof is not None else "",
-    }
-
-
-def _mix_choice(mix: MixAnswer) -> dict[str, Any]:
-    counts = {name: count for name, count in (mix.counts or {}).items() if count}
-    return {
-        "kind": "mix",
-        "counts": counts,
-        "nodes": sum(counts.values()),
-        "whole": mix.present + sum(counts.values()),
-        "cost_per_hour": mix.cost_per_hour,
-        "confirmed": True,
-        "proven": mix.proven,
-        "less": mix.proofs[0].message if mix.proofs else "",
-    }
-
-
-def _badness(size: PoolSize) -> tuple[float, float]:
-    lost = size.lost.over_bound if size.lost is not None else 0.0
-    return max(size.over_bound, lost), size.over_bound
-
-
-def _point(size: PoolSize, name: str) -> dict[str, Any]:
-    plain = size.to_dict()
-    lost = plain["lost"] or {}
-    return {
-        "pool": name,
-        "nodes": size.nodes,
-        "cost_per_hour": plain["cost_per_hour"],
-        "over_bound": plain["over_bound"],
-        "lost_over_bound": lost.get("over_bound"),
-        "lost_node": lost.get("node"),
-        "worst_s": plain["worst_s"],
-        "lost_worst_s": lost.get("worst_s"),
-    }
-
-
-def _finding(found: dict[str, Any]) -> str:
-    asked, growth = _plus(found["growth"]), found["answered_growth"]
-    if growth is None:
-        return f"At {asked} load no purchase keeps every objective if a node is lost."
-    best = found["choices"][0]
-    load = f"{_plus(growth)} load with any one node lost"
-    said = f"The nodes there are keep every objective at {load} once operators are placed anew: buy none."
-    if best["nodes"]:
-        hour = best["cost_per_hour"]
-        price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
-        words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
-        verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
-        said = f"{words} {verb.format(price)} every objective at {load}, with operators placed anew."
-    if growth == found["growth"]:
-        return said
-    return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"
-
-
-def _plus(growth: float) -> str:
-    return f"+{percent(growth)}" if growth else "the present"
 
 
 def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> dict[str, Any]:
