@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from django import forms
@@ -38,6 +39,7 @@ _FIELDS = {
     "hours": ("at", "hours"),
     "rrule": ("rrule",),
 }
+_NAME = "Weekly provisioning"
 _CONTENTS = ("sections", "horizon_days", "growth", "query", "team")
 
 
@@ -47,6 +49,11 @@ def _when(every: tuple[str, ...]) -> dict[str, str]:
 
 def _shown_for(name: str) -> dict[str, str]:
     return _when(tuple(every for every, names in _FIELDS.items() if name in names))
+
+
+def _free_name(cluster: Cluster) -> str:
+    taken = set(ReportDefinition.objects.filter(cluster=cluster).values_list("name", flat=True))
+    return next(name for k in count(1) if (name := _NAME if k == 1 else f"{_NAME} {k}") not in taken)
 
 
 class DefinitionForm(forms.Form):
@@ -67,7 +74,9 @@ class DefinitionForm(forms.Form):
     )
     horizon_days = forms.IntegerField(label="Forecast", required=False, help_text="1 to 366 days ahead.")
     growth = forms.FloatField(
-        label="Purchases for", required=False, help_text="More load than now, with any one node lost."
+        label="Purchases for",
+        required=False,
+        help_text="More load than now, 0 to 2000 %, with any one node lost.",
     )
     query = forms.ChoiceField(required=False)
     team = forms.ChoiceField(required=False, help_text="Every query of the team.")
@@ -159,7 +168,7 @@ class DefinitionForm(forms.Form):
     def beginning(cls, cluster: Cluster) -> dict[str, Any]:
         """What a new report starts with: the fleet's, on Mondays at seven."""
         return {
-            "name": "Weekly provisioning",
+            "name": _free_name(cluster),
             "kind": ReportKind.PROVISIONING,
             "sections": DEFAULTS["sections"],
             "horizon_days": DEFAULTS["horizon_days"],

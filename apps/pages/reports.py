@@ -85,11 +85,14 @@ def reports_table(request: HttpRequest, page: ClusterPage) -> Table:
         caption="Reports",
         default_sort="-created",
         filters=[
-            Filter("report", chosen, lambda found, value: found.filter(definition_id=value), as_menu=True),
+            Filter(
+                "report", chosen, lambda found, value: found.filter(definition_id=value), "Any report", as_menu=True
+            ),
             Filter(
                 "trigger",
                 [Choice(value, str(label)) for value, label in Trigger.choices],
                 lambda found, value: found.filter(trigger=value),
+                "For any reason",
             ),
         ],
         search=["definition__name", "finding"],
@@ -98,7 +101,9 @@ def reports_table(request: HttpRequest, page: ClusterPage) -> Table:
         empty={
             "icon": "log",
             "title": "No report was written yet",
-            "text": "Write one now with its button above, or wait for its schedule.",
+            "text": "Write one now with its button above, or wait for its schedule."
+            if chosen
+            else "One that is defined is written by its schedule, or at once when you ask for it.",
         },
     )
 

@@ -53,6 +53,7 @@ def written(browser: Client) -> Report:
 def test_without_reports_the_page_says_what_to_do(browser: Client, browser_of: Any, cluster: Cluster) -> None:
     html = body(browser.get("/c/little/reports/"))
     assert "No report is defined yet" in html
+    assert "button above" not in html
     assert "/c/little/reports/new/" in html
     assert "/c/little/reports/new/" not in body(browser_of("viewer").get("/c/little/reports/"))
 
@@ -78,6 +79,12 @@ def test_a_report_is_defined_changed_and_deleted(browser: Client, cluster: Clust
     browser.post("/c/little/reports/new/", FORM)
     definition, schedule = ReportDefinition.objects.get(), ReportSchedule.objects.get()
     assert definition.parameters["growth"] == 0.6
+    for name in ("Weekly provisioning", "Weekly provisioning 2"):
+        fresh = body(browser.get("/c/little/reports/new/"))
+        assert f'value="{name}"' in fresh
+        browser.post("/c/little/reports/new/", {**FORM, "name": name})
+        ReportDefinition.objects.filter(name=name).exclude(name="Weekly provisioning").delete()
+    ReportDefinition.objects.exclude(pk=definition.pk).delete()
     assert "Every Monday at 07:00 Europe/Berlin; next" in body(browser.get("/c/little/reports/"))
     address = f"/c/little/reports/definitions/{definition.pk}/"
     assert 'value="Weekly"' in body(browser.get(address))
