@@ -6,25 +6,37 @@ have ("largest operator"). Both hold for any placement, so an objective they bre
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.elements import FloatArray
+from engine.elements import FloatArray, IntArray
 from engine.mace import drain_times
 from engine.placement.scan import excess_of
 from engine.provisioning.board import Board
 from engine.provisioning.judge import Judge
 from engine.quantiles import statistic_of
 
-__all__ = ["Fused", "Late", "Refutation", "alone_s", "fused_s", "late_alone", "refuted"]
+__all__ = [
+    "Fused",
+    "Late",
+    "Refutation",
+    "alone_s",
+    "fused_s",
+    "late_alone",
+    "of_operator",
+    "refuted",
+    "remaining",
+    "remaining_of",
+]
 
 
 @dataclass(frozen=True)
 class Refutation:
     """Why no placement on a pool keeps every objective.
 
-    `parts` are those the operator was cut into already, `whole` is why it is not cut (any further).
+    `least_s` is infinite where nothing can run at all. `parts` are those the operator was cut into already, `whole` is why it is not cut (any further).
     """
 
     kind: str  # "fused" or "largest operator"
@@ -42,7 +54,7 @@ class Refutation:
             "query": self.query,
             "operator": self.operator,
             "bound_s": self.bound_s,
-            "least_s": self.least_s,
+            "least_s": self.least_s if math.isfinite(self.least_s) else None,
             "parts": self.parts,
             "whole": self.whole,
             "message": self.message,
@@ -50,6 +62,10 @@ class Refutation:
 
     @property
     def message(self) -> str:
+        if not math.isfinite(self.least_s):
+            if self.operator is not None:
+                return f"operator {self.operator} of query {self.query} fits no node: no number of such nodes helps"
+            return f"{'with its largest node lost ' if self.lose else ''}there is no core to run on"
         if self.operator is not None:
             cut = f", in {self.parts} equal parts, each" if self.parts > 1 else ""
             why = f"; {self.whole}" if self.whole else ""
@@ -101,10 +117,14 @@ def refuted(board: Board, judge: Judge, nodes: int, *, lose: int = 0) -> Refutat
 
 def remaining(board: Board, cores: int, lose: int) -> FloatArray:
     """Budgets of the first cores, without those of the largest node if one is to be lost."""
-    budget, node = board.budget[:cores], board.node[:cores]
-    if lose and cores:
+    return remaining_of(board.budget[:cores], board.node[:cores], lose)
+
+
+def remaining_of(budget: FloatArray, node: IntArray, lose: int) -> FloatArray:
+    """Budgets of cores on some nodes, without those of the largest node if one is to be lost."""
+    if lose and len(budget):
         size = np.bincount(node, budget.mean(axis=1))
-        budget = budget[node != int(size.argmax())]
+        return budget[node != int(size.argmax())]
     return budget
 
 

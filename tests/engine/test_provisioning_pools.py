@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -439,3 +440,26 @@ def test_a_pool_without_nodes_has_no_place() -> None:
     assert found.nodes is not None
     with pytest.raises(InfeasibleError):
         place(bare)
+
+
+class TestAnswersAsJson:
+    """A pool of which nothing is left takes no finite time; the answer still is JSON."""
+
+    small = Deployment.parse(document([[2.0, 3.0, 2.0]], 2))
+    types = ({"name": "t", "capacity_cps": 10.0, "cores": 1, "price_per_hour": 1.0, "max": 4},)
+
+    def test_the_smallest_pool_that_may_lose_a_node(self) -> None:
+        answer = smallest_pool(self.small, like="n0", most=6, lose=1, keep_present=False).to_dict()
+        assert answer["nodes"] == 2
+        assert "there is no core to run on" in answer["proof"]["message"]
+        assert answer["proof"]["refutation"]["least_s"] is None
+        json.dumps(answer, allow_nan=False)
+
+    def test_the_cheapest_mix_that_may_lose_a_node(self) -> None:
+        found = cheapest_mix(self.small, list(self.types), lose=1, keep_present=False)
+        assert found.counts == {"t": 2}
+        json.dumps(found.to_dict(), allow_nan=False)
+
+    def test_no_mix_at_all(self) -> None:
+        few = [{**self.types[0], "max": 1}]
+        json.dumps(cheapest_mix(self.small, few, lose=1, keep_present=False).to_dict(), allow_nan=False)
