@@ -80,7 +80,7 @@ def finding(found: dict[str, Any]) -> str:
         return f"At {asked} load no purchase keeps every objective if a node is lost."
     best = found["choices"][0]
     load = f"{plus(growth)} load with any one node lost"
-    said = f"The nodes there are keep every objective at {load} once operators are placed anew: buy none."
+    said = f"The present nodes keep every objective at {load} once operators are placed anew: buy none."
     if best["nodes"]:
         hour = best["cost_per_hour"]
         price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
