@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
@@ -37,6 +36,7 @@ from apps.core.api import ApiMixin, job_response
 from apps.core.errors import Forbidden, Missing
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
+from apps.jobs.serializers import JobSerializer
 
 __all__ = ["AdmissionViewSet"]
 
@@ -60,7 +60,7 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     def get_serializer_class(self) -> type:
         return _SERIALIZERS.get(self.action, AdmissionSerializer)
 
-    @extend_schema(responses={200: AdmissionDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @extend_schema(responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         asked = self._read(AdmissionCreateSerializer)
         is_apply = asked.pop("mode") == "apply"
@@ -71,7 +71,7 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         )
         return _answer(request, found, job)
 
-    @extend_schema(request=ChoiceSerializer, responses={200: AdmissionDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @extend_schema(request=ChoiceSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def preview(self, request: Request, pk: str) -> Response:
         """Preview again on the cluster as it is now, or with the changes of a choice. Makes a new request."""

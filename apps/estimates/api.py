@@ -28,6 +28,7 @@ from apps.estimates.serializers import (
 from apps.estimates.services import document_estimate_request, estimate_request
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
+from apps.jobs.serializers import JobSerializer
 from apps.queries.models import Query
 
 __all__ = ["DocumentEstimateViewSet", "EstimateViewSet", "QueryEstimateView"]
@@ -45,7 +46,7 @@ class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
             return EstimateCreateSerializer
         return EstimateRunDetailSerializer if self.action == "retrieve" else EstimateRunSerializer
 
-    @extend_schema(responses={200: EstimateRunDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @extend_schema(responses={200: EstimateRunDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         serializer = self.get_serializer(data=request.data)
         serializer.is_valid(raise_exception=True)

@@ -32,6 +32,7 @@ from apps.forecasts.serializers import (
     RegretSerializer,
 )
 from apps.jobs.models import Job
+from apps.jobs.serializers import JobSerializer
 from apps.queries.arrivals import arrivals_inspect
 
 __all__ = ["ForecastViewSet", "LoadHistoryViewSet"]
@@ -112,7 +113,7 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     def get_queryset(self) -> Any:
         return forecasts_listed()
 
-    @extend_schema(request=ForecastCreateSerializer, responses={200: ForecastSerializer, 202: OpenApiTypes.OBJECT})
+    @extend_schema(request=ForecastCreateSerializer, responses={200: ForecastSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         """Forecast a cluster's load and what it does to its objectives."""
         wanted = ForecastCreateSerializer(data=request.data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, status, viewsets
 from rest_framework.decorators import action
@@ -15,6 +14,7 @@ from apps.accounts.choices import Scope
 from apps.core.api import ApiMixin, job_response
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.models import Job
+from apps.jobs.serializers import JobSerializer
 from apps.placements.applying import placement_abort, placement_apply, placement_undo
 from apps.placements.filters import PlacementFilter
 from apps.placements.models import PlacementRun
@@ -29,7 +29,7 @@ from apps.placements.services import placement_delete, placement_request, placem
 
 __all__ = ["PlacementViewSet"]
 
-_ANSWER = {200: PlacementDetailSerializer, 202: OpenApiTypes.OBJECT}
+_ANSWER = {200: PlacementDetailSerializer, 202: JobSerializer}
 
 
 class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Model
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
@@ -15,6 +14,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.core.api import ApiMixin, job_response
 from apps.fleet.api import ServiceViewSet
+from apps.jobs.serializers import JobSerializer
 from apps.planning.asking import sweep_now
 from apps.planning.choices import Find, WhatIfState
 from apps.planning.filters import ScenarioFilter, WhatIfFilter
@@ -55,7 +55,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
     def get_serializer_class(self) -> type:
         return WhatIfDetailSerializer if self.action == "retrieve" else WhatIfSerializer
 
-    @extend_schema(request=WhatIfCreateSerializer, responses={200: WhatIfDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @extend_schema(request=WhatIfCreateSerializer, responses={200: WhatIfDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         asked = _read(WhatIfCreateSerializer, request)
         row, job = what_if_request(user=request.user, **asked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.request import Request
@@ -15,6 +14,7 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.core.api import ApiMixin, job_response
 from apps.core.errors import Missing
+from apps.jobs.serializers import JobSerializer
 from apps.plans.filters import PlanComparisonFilter
 from apps.plans.models import PlanComparison
 from apps.plans.selectors import comparison_latest, comparison_under_way, comparisons_listed
@@ -51,9 +51,7 @@ class PlansView(ApiMixin, APIView):
         }
         return Response(PlansSerializer(shown).data)
 
-    @extend_schema(
-        request=PlanCompareSerializer, responses={200: PlanComparisonDetailSerializer, 202: OpenApiTypes.OBJECT}
-    )
+    @extend_schema(request=PlanCompareSerializer, responses={200: PlanComparisonDetailSerializer, 202: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Compare: 202 with a job, or the ranking with `Prefer: wait=N`."""
         row, job = comparison_request(query=_query(pk), user=request.user, **_read(request, PlanCompareSerializer))

@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.core.api import ApiMixin, job_response
 from apps.fleet.api import ServiceViewSet
+from apps.jobs.serializers import JobSerializer
 from apps.reports import services
 from apps.reports.choices import FORMATS
 from apps.reports.delivering import delivery_send_again
@@ -61,7 +62,7 @@ class DefinitionViewSet(ServiceViewSet):
     def create_row(self, values: dict[str, Any]) -> Model:
         return services.definition_create(user=self.request.user, **values)
 
-    @extend_schema(request=None, responses={200: ReportDetailSerializer, 202: OpenApiTypes.OBJECT})
+    @extend_schema(request=None, responses={200: ReportDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def run(self, request: Request, pk: str | None = None) -> Response:
         """Write a report now: 202 with a job, or the report with `Prefer: wait=N`."""
