@@ -7,13 +7,13 @@ a larger pool, which makes answers monotone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from engine.deployment import Combine, Deployment, Node, Replica
+from engine.deployment import Combine, Deployment, Node, Operator, Replica
 from engine.elements import FloatArray, IntArray
 from engine.loads import loads_of
 from engine.placement.problem import BoolArray, Problem
@@ -45,6 +45,8 @@ class Board:
     apart : array, shape (items, items) or (0, 0)
     start : array, shape (items,)
         Core at present; -1 for none.
+    split : bool
+        Whether operators were to be split where that helps.
     """
 
     deployment: Deployment
@@ -59,6 +61,18 @@ class Board:
     apart: BoolArray
     groups: tuple[tuple[int, ...], ...]
     start: IntArray
+    split: bool = False
+
+    def whole(self, operator: Operator) -> str:
+        """Why an operator is not cut into more parts; for messages."""
+        if operator.stateless is False:
+            return "it has state, so it cannot be split"
+        if operator.stateless is None:
+            return "it is not known to be stateless, so it is not split"
+        if not self.split:
+            return "splitting was not asked for"
+        limits = self.deployment.constraints.may_split
+        return "may_split does not list it" if limits is not None and operator.id not in limits else ""
 
     @cached_property
     def seconds(self) -> FloatArray:
@@ -156,33 +170,47 @@ class Board:
         )
 
     def placement(self, assignment: IntArray) -> Placement:
-        """Replicas of every operator where the items are."""
+        """Replicas of every operator where the items are; parts that meet on a core are one replica."""
         servers, nodes = self.deployment.servers, self.deployment.nodes
-        found: dict[str, list[Replica]] = {}
+        shares: dict[str, dict[int, float]] = {}
         for i, core in enumerate(assignment.tolist()):
-            server = servers[core]
-            name = self.deployment.operators[self.operator[i]].id
-            part = Replica(nodes[server.node or 0].id, server.core, float(self.fraction[i]))
-            found.setdefault(name, []).append(part)
-        return {name: tuple(parts) for name, parts in found.items()}
+            held = shares.setdefault(self.deployment.operators[self.operator[i]].id, {})
+            held[core] = held.get(core, 0.0) + float(self.fraction[i])
+        return {
+            name: tuple(
+                Replica(nodes[servers[core].node or 0].id, servers[core].core, 1.0 if len(held) == 1 else share)
+                for core, share in held.items()
+            )
+            for name, held in shares.items()
+        }
 
 
-def board_of(deployment: Deployment, weights: FloatArray | None = None, closed: Sequence[str] = ()) -> Board:
-    """The board of a deployment at Mace's width; `weights` are those of its operators."""
+def board_of(
+    deployment: Deployment,
+    weights: FloatArray | None = None,
+    closed: Sequence[str] = (),
+    parts: Mapping[str, int] | None = None,
+) -> Board:
+    """The board of a deployment at Mace's width; `weights` are those of its operators.
+
+    Every replica of the operators in `parts` is cut into so many equal ones, which start where it is.
+    """
     cores = [(i, server) for i, server in enumerate(deployment.servers) if server.node is not None]
     at = {(deployment.nodes[s.node].id, s.core): i for i, s in cores if s.node is not None}
-    parts = [
-        (j, part.fraction, at.get((part.node, part.core), -1))
+    cut = parts or {}
+    items = [
+        (j, part.fraction / cut.get(operator.id, 1), at.get((part.node, part.core), -1))
         for j, operator in enumerate(deployment.operators)
         for part in operator.replicas or (Replica("", 0),)
+        for _ in range(cut.get(operator.id, 1))
     ]
-    operator = np.array([j for j, _, _ in parts], dtype=np.int64)
-    fraction = np.array([share for _, share, _ in parts], dtype=np.float64)
+    operator = np.array([j for j, _, _ in items], dtype=np.int64)
+    fraction = np.array([share for _, share, _ in items], dtype=np.float64)
     node = np.array([server.node for _, server in cores], dtype=np.int64)
     load, output = _series(deployment)
     budget = deployment.capacities[:, : len(cores)].T * deployment.subinterval_s
-    allowed = _allowed(deployment, closed)[:, node][operator] if len(cores) else np.ones((len(parts), 0), dtype=bool)
-    start = np.array([core for _, _, core in parts], dtype=np.int64)
+    allowed = _allowed(deployment, closed)[:, node][operator] if len(cores) else np.ones((len(items), 0), dtype=bool)
+    start = np.array([core for _, _, core in items], dtype=np.int64)
     held = start >= 0
     # What is on a closed node stays there.
     allowed[held, start[held]] |= np.isin(node[start[held]], [deployment.node_index[name] for name in closed])
@@ -193,11 +221,11 @@ def board_of(deployment: Deployment, weights: FloatArray | None = None, closed: 
         fraction=fraction,
         load=load[operator] * fraction[:, None],
         output=output,
-        weight=np.ones(len(parts)) if weights is None else weights[operator],
+        weight=np.ones(len(items)) if weights is None else weights[operator],
         budget=np.ascontiguousarray(budget),
         node=node,
         allowed=np.ascontiguousarray(allowed),
-        apart=_apart(groups, len(parts)),
+        apart=_apart(groups, len(items)),
         groups=groups,
         start=start,
     )

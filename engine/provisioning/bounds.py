@@ -36,7 +36,8 @@ __all__ = [
 class Refutation:
     """Why no placement on a pool keeps every objective.
 
-    `least_s` is infinite where nothing can run at all. `parts` are those the operator was cut into already, `whole` is why it is not cut (any further).
+    `least_s` is infinite where nothing can run at all. `parts` are those the operator was
+    cut into already, `whole` is why it is not cut (any further).
     """
 
     kind: str  # "fused" or "largest operator"

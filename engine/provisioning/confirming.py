@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Miss:
     by: str
     lost: str | None
     report: QueryEstimate | None
+    over: dict[str, float] = field(default_factory=dict)  # every query beyond its bound, and how many times
 
     def to_dict(self) -> dict[str, Any]:
         where = self.report.bottleneck if self.report else None
@@ -119,7 +120,8 @@ def flow_miss(
     none = Jackknife((), covered_inputs(coarse))
     reporter = QueryReporter(coarse, coarse, mace(coarse), stand_in, none, deployment.subinterval_s)
     report = reporter.report(worst.query)
-    return Miss(worst.query, worst.statistic, worst.bound_s, values[worst], "flow", lost, report)
+    over = {entry.query: value / entry.bound_s for entry, value in values.items() if value > entry.bound_s}
+    return Miss(worst.query, worst.statistic, worst.bound_s, values[worst], "flow", lost, report, over)
 
 
 def _grouped(series: Any, every: int) -> Any:

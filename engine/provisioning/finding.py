@@ -16,7 +16,7 @@ from engine.provisioning.node_types import node_of
 from engine.provisioning.pareto import front
 from engine.provisioning.sizing import cheapest_mix, smallest_pool
 from engine.provisioning.survival import lose_each
-from engine.tables import ID, INDEX, NOT_NEGATIVE
+from engine.tables import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.wording import show, suggest
 
 __all__ = ["QUESTIONS", "find", "read_parameters"]
@@ -33,6 +33,9 @@ _HEADROOM = (
 )
 _TRIED = Field("most_tried", Number(least=1, most=10_000, whole=True), help="mixes that are placed at most")
 _TYPES = Field("types", Anything(), required=True, help="name, capacity_cps, cores, price_per_hour and max of each")
+_SPLIT = Field("split", Flag(), help="false: no stateless operator is split, however large (true)")
+_BUDGET = Field("budget_s", POSITIVE, help="seconds after which the best bracket so far is the answer")
+_LEAVE_OUT = Field("leave_out", Flag(), help="true: go on without objectives that no number of nodes keeps (false)")
 _FLOW = Field("flow", Flag(), help="false: by Mace alone (true)")
 
 
@@ -53,14 +56,18 @@ QUESTIONS = {
             *_LOAD,
             *_HEADROOM,
             Field("most", Number(least=1, most=MOST_NODES, whole=True), help="largest pool looked at (64)"),
-            Field("confirm", INDEX, help="sizes by which Flow may move the answer (4)"),
+            _SPLIT,
+            _LEAVE_OUT,
+            _BUDGET,
+            Field("confirm", INDEX, help="steps by which Flow may move the answer (6)"),
         ),
         smallest_pool,
     ),
     "cheapest_mix": Question(
-        Table("a question for the cheapest mix", _TYPES, *_LOAD, *_HEADROOM, _TRIED), cheapest_mix
+        Table("a question for the cheapest mix", _TYPES, *_LOAD, *_HEADROOM, _TRIED, _SPLIT, _LEAVE_OUT, _BUDGET),
+        cheapest_mix,
     ),
-    "pareto": Question(Table("a question for the Pareto front", _TYPES, *_LOAD, _TRIED), front),
+    "pareto": Question(Table("a question for the Pareto front", _TYPES, *_LOAD, _TRIED, _SPLIT, _BUDGET), front),
     "survival": Question(
         Table(
             "a question for survival",

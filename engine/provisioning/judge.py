@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -31,10 +32,11 @@ def queries_above(deployment: Deployment) -> BoolArray:
     return member
 
 
-def operator_weights(deployment: Deployment) -> FloatArray:
+def operator_weights(deployment: Deployment, stand_in: Mapping[str, float] | None = None) -> FloatArray:
     """What a second at an operator counts: the tightest bound over that of its query, shape (operators,).
 
-    An operator that several queries depend on has the largest; one without an objective counts as the loosest of all.
+    An operator that several queries depend on has the largest; one without an objective counts as the loosest of all,
+    or as one with the bound that `stand_in` has for its query.
     """
     bounds = {objective.query: objective.bound_s for objective in deployment.objectives}
     ones = np.ones(len(deployment.operators))
@@ -43,7 +45,7 @@ def operator_weights(deployment: Deployment) -> FloatArray:
     tightest, loosest = min(bounds.values()), max(bounds.values())
     weights = ones * (tightest / loosest)
     for query, member in zip(deployment.queries, queries_above(deployment), strict=True):
-        share = tightest / bounds.get(query, loosest)
+        share = tightest / bounds.get(query, max(loosest, (stand_in or {}).get(query, 0.0)))
         weights[member] = np.maximum(weights[member], share)
     return weights
 

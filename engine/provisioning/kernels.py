@@ -211,3 +211,63 @@ def lose_each(
                 for p in range(len(row)):
                     row[p] -= added[p]
     return places, after_s, stuck
+
+
+@compiled
+def pack(
+    items: IntArray,
+    load: FloatArray,
+    weight: FloatArray,
+    total: FloatArray,
+    heaviest: FloatArray,
+    budget: FloatArray,
+    seconds: FloatArray,
+    node: IntArray,
+    allowed: BoolArray,
+    apart: BoolArray,
+    enough: float,
+    assignment: IntArray,
+) -> int:
+    """Place `items` one after the other on the fullest core where no weighted excess gets above `enough`.
+
+    What fits nowhere is left without a place. Of empty cores the slowest that will do is taken.
+
+    Returns
+    -------
+    int
+        How many were left out.
+    """
+    cores, left = len(total), 0
+    constant = budget.shape[1] == 1
+    barred = np.zeros(node.max() + 1 if cores else 0, np.bool_)
+    full = np.zeros(cores)
+    for c in range(cores):
+        full[c] = total[c].mean() * seconds[c]
+    for i in items:
+        top = load[i].argmax()
+        barred[:] = False
+        if len(apart):
+            for other in range(len(assignment)):
+                if apart[i, other] and assignment[other] >= 0:
+                    barred[node[assignment[other]]] = True
+        placed = False
+        for c in np.argsort(-full - 1e-9 * seconds / seconds.max(), kind="mergesort"):
+            if barred[node[c]] or not allowed[i, c]:
+                continue
+            heavy = max(heaviest[c], weight[i])
+            limit = np.inf if heavy == 0.0 else enough / (heavy * seconds[c])
+            if total[c, top] + load[i, top] - budget[c, 0 if constant else top] > limit:
+                continue
+            if peak(total[c], load[i], budget[c], limit, np.inf)[0] == np.inf:
+                continue
+            assignment[i] = c
+            heaviest[c] = heavy
+            row, added = total[c], load[i]
+            for p in range(len(row)):
+                row[p] += added[p]
+            full[c] = row.mean() * seconds[c]
+            placed = True
+            break
+        if not placed:
+            left += 1
+    return left

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.deployment import Deployment
+import numpy as np
+
+from engine.deployment import Deployment, Node
 from engine.estimation import Progress
 from engine.provisioning.board import Placement
+from engine.provisioning.bounds import Refutation
+from engine.provisioning.chains import PoolAnswer, smallest_of
+from engine.provisioning.clock import Clock
 from engine.provisioning.confirming import tightened
 from engine.provisioning.mixes import Counts, Mixes
 from engine.provisioning.node_types import NodeType, read_types
 from engine.provisioning.nodes import lose as lose_nodes
-from engine.provisioning.proving import Proof, need_objectives
+from engine.provisioning.pools import pool_of
+from engine.provisioning.proving import Proof, Prover, need_objectives
 from engine.provisioning.scenario import scaled_loads
 from engine.provisioning.solver import PoolSize, Solver
+from engine.provisioning.splits import splits_of, splits_said
 
 __all__ = ["MixAnswer", "cheapest_mix"]
 
@@ -39,6 +46,10 @@ class MixAnswer:
         The cheaper mixes that came nearest, and why they are not enough; for each type in use, one node less of it.
     complete : bool
         False if the search gave up before it had looked at every combination that could be cheaper.
+    confirmed : bool
+        Whether Flow agrees; a pool of one type may be the answer without, as in `smallest_pool`.
+    splits, beyond, confirmation
+        As in `PoolAnswer`.
     """
 
     types: tuple[NodeType, ...]
@@ -53,6 +64,10 @@ class MixAnswer:
     proofs: tuple[Proof, ...]
     complete: bool
     flows: int
+    confirmed: bool = True
+    splits: dict[str, int] = field(default_factory=dict)
+    beyond: tuple[Refutation, ...] = ()
+    confirmation: str = ""
 
     @property
     def proven(self) -> bool:
@@ -62,13 +77,23 @@ class MixAnswer:
 
     @property
     def message(self) -> str:
+        every, before = "every objective", ""
+        if self.beyond:
+            count = "1 objective" if len(self.beyond) == 1 else f"{len(self.beyond)} objectives"
+            before = f"{count} kept by no number of such nodes (first: {self.beyond[0].message}). Without: "
+            every = "the other objectives"
         if self.counts is None:
             why = f"; {self.proofs[0].message}" if self.proofs else ""
             given = "no mix within the limits" if self.complete else "no mix among those looked at"
-            return f"{given} keeps every objective{why}"
+            return f"{before}{given} keeps {every}{why}"
         words = " and ".join(f"{count} {name}" for name, count in self.counts.items() if count) or "no new node"
         sure = "every cheaper mix is proven too small" if self.proven else "no cheaper mix was found"
-        return f"{words} at {self.cost_per_hour:g} per hour; {sure}"
+        least = self.least_cost_per_hour
+        if not self.proven and least is not None and self.cost_per_hour is not None and least < self.cost_per_hour:
+            sure += f"; by bound it is at least {least:g} per hour"
+        flow = "" if self.confirmed else "; Flow does not confirm it"
+        split = splits_said(self.splits)
+        return f"{before}{words} at {self.cost_per_hour:g} per hour; {sure}{flow}{'. ' if split else ''}{split}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -87,6 +112,10 @@ class MixAnswer:
             },
             "proofs": [proof.to_dict() for proof in self.proofs],
             "flows": self.flows,
+            "confirmed": self.confirmed,
+            "splits": self.splits,
+            "beyond": [refutation.to_dict() for refutation in self.beyond],
+            "confirmation": self.confirmation,
             "message": self.message,
         }
 
@@ -100,11 +129,15 @@ def cheapest_mix(
     headroom_s: float = 0.0,
     headroom_share: float = 0.0,
     factor: float | Mapping[str, float] = 1.0,
-    rounds: int = 2,
+    rounds: int = 4,
+    confirm: int = 6,
     most_tried: int = 100,
     seed: int = 0,
     mace_every: int = 1,
     closed: Sequence[str] = (),
+    split: bool = True,
+    leave_out: bool = False,
+    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> MixAnswer:
     """Cheapest new nodes, of several types, with which every objective is kept.
@@ -117,7 +150,7 @@ def cheapest_mix(
         Whether new nodes join the present ones or take their place.
     lose : int
         1 if every objective must also be kept with any one node lost.
-    headroom_s, headroom_share, factor
+    headroom_s, headroom_share, factor, confirm, split, leave_out, budget_s
         As in `smallest_pool`.
     most_tried : int
         Combinations that are placed before the search gives up; those refuted by a bound cost next to nothing.
@@ -133,77 +166,215 @@ def cheapest_mix(
 
     Notes
     -----
-    Combinations are looked at by ascending cost, so the first that holds is the cheapest that the placement search can
-    fill; where all cheaper ones are refuted by a lower bound, it is the cheapest there is (by Mace).
+    The smallest pool of every type comes first, by the search of `smallest_pool`; the cheapest of these is the answer
+    unless a mix costs less. With one type the answers of both are the same.
+
+    Cheaper combinations are looked at by ascending cost, so the first that holds is the cheapest that the placement
+    search can fill; where all cheaper ones are refuted by a lower bound, it is the cheapest there is (by Mace). Of a
+    large deployment those in question are bisected by cost, which may pass over a cheaper mix.
     """
     need_objectives(deployment)
     read = read_types(types)
+    clock = Clock(progress, budget_s)
+    clock.tell(0.0, "Laying out the mixes")
     base = tightened(scaled_loads(deployment, factor), headroom_s, headroom_share)
     if not keep_present:
         base = lose_nodes(base, {node.id for node in base.nodes})
-    mixes = Mixes(base, read, mace_every, lose, rounds, seed, closed, progress)
-    return _Search(mixes, most_tried).answer()
+    options: dict[str, Any] = {
+        "mace_every": mace_every,
+        "lose": lose,
+        "rounds": rounds,
+        "seed": seed,
+        "closed": [name for name in closed if name in base.node_index],
+        "clock": clock,
+        "split": split,
+        "leave_out": leave_out,
+    }
+    pools = [_of_pool(_chain(base, entry, confirm, options), read, t) for t, entry in enumerate(read)]
+    best = min(pools, key=lambda answer: np.inf if answer.cost_per_hour is None else answer.cost_per_hour)
+    if len(read) == 1 or best.cost_per_hour == 0.0:
+        return best
+    return _Search(Mixes(base, read, **options), most_tried, best).answer()
+
+
+def _chain(base: Deployment, entry: NodeType, confirm: int, options: Mapping[str, Any]) -> PoolAnswer:
+    """The smallest pool of one type; as `smallest_pool` finds it."""
+    model = Node("", entry.capacity_cps, None, entry.cores, None, entry.price_per_hour)
+    most = len(base.nodes) + entry.max
+    pool = pool_of(base, most, model)
+    return smallest_of(pool, most, Prover(pool.deployment, **options), confirm)
+
+
+def _of_pool(found: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:
+    """The answer for one type as a mix: new nodes have the names they would have in one."""
+    entry = types[t]
+    added = found.added
+    taken = {replica.node for held in found.placement.values() for replica in held}
+    new = {
+        name: f"{entry.name}-{k + 1}"
+        for k, name in enumerate(_new_names(found))
+        if f"{entry.name}-{k + 1}" not in taken
+    }
+    placement = {
+        name: tuple(replace(replica, node=new.get(replica.node, replica.node)) for replica in held)
+        for name, held in found.placement.items()
+    }
+    never = found.nodes is None and found.proof is not None and found.proof.refutation is not None
+    proofs = () if found.proof is None else (_priced(found.proof, found.present, entry, types),)
+    return MixAnswer(
+        types=tuple(types),
+        present=found.present,
+        counts=None if added is None else {one.name: added if k == t else 0 for k, one in enumerate(types)},
+        cost_per_hour=None if added is None else added * entry.price_per_hour,
+        least_cost_per_hour=None if never else _least(found) * entry.price_per_hour,
+        best=found.best,
+        placement=placement,
+        refuted=max(0, (found.most + 1 if never else _proven_least(found)) - found.present),
+        tried=sum(1 for size in found.sizes if found.nodes is None or size.nodes < found.nodes),
+        proofs=proofs,
+        complete=found.complete,
+        flows=found.flows,
+        confirmed=found.confirmed,
+        splits=found.splits,
+        beyond=found.beyond,
+        confirmation=found.confirmation,
+    )
+
+
+def _proven_least(found: PoolAnswer) -> int:
+    """Fewest nodes of the pool that are not refuted."""
+    if found.proof is not None and found.proof.refutation is not None and found.nodes is not None:
+        return found.nodes
+    return min(found.least, found.nodes or found.least)
+
+
+def _least(found: PoolAnswer) -> int:
+    return max(0, _proven_least(found) - found.present)
+
+
+def _new_names(found: PoolAnswer) -> list[str]:
+    """Names of the nodes that were added, in their order."""
+    names = {replica.node for held in found.placement.values() for replica in held}
+    return sorted((name for name in names if name.startswith("new-")), key=lambda name: (len(name), name))
+
+
+def _priced(proof: Proof, present: int, entry: NodeType, types: Sequence[NodeType]) -> Proof:
+    """The case against one node less, in the words of mixes: with what was bought."""
+    added = proof.nodes - present
+    words = {one.name: added if one is entry else 0 for one in types}
+    return replace(proof, pool=words, cost_per_hour=added * entry.price_per_hour)
 
 
 class _Search:
-    """The first combination by cost that holds."""
+    """The cheapest combination that holds and costs less than the best pool of one type."""
 
-    def __init__(self, mixes: Mixes, most_tried: int) -> None:
-        self.mixes, self.most_tried = mixes, most_tried
+    def __init__(self, mixes: Mixes, most_tried: int, pool: MixAnswer) -> None:
+        self.mixes, self.most_tried, self.pool = mixes, most_tried, pool
         self.refuted: list[Counts] = []
-        self.least_cost: float | None = None
+        self.open: list[Counts] = []
         self.tried: dict[Counts, Proof] = {}
         self.over: dict[Counts, float] = {}
+        self.complete = True
 
     def answer(self) -> MixAnswer:
-        prover = self.mixes.prover
-        complete = True
         for cost, counts in self.mixes.by_cost():
-            if len(self.tried) >= self.most_tried:
-                complete = False
+            if self.pool.cost_per_hour is not None and cost >= self.pool.cost_per_hour * (1.0 - 1e-9):
                 break
-            if self.mixes.refutation(counts) is not None:
-                self.refuted.append(counts)
-                continue
-            if self.least_cost is None:
-                self.least_cost = cost
-            prover.tell(len(self.tried) / self.most_tried, f"Placing mix {len(self.tried) + 1} at {cost:g} per hour")
-            solver = self.mixes.solver(counts)
-            entry = solver.solve_jointly(len(solver.board.deployment.nodes))
-            miss = prover.confirm(entry, solver) if prover.keeps(entry) else None
-            if prover.keeps(entry) and miss is None:
-                return self._found(counts, entry, solver)
-            stuck = entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
-            self.tried[counts] = Proof(entry.nodes, cost, None, miss, stuck, self.mixes.words(counts))
-            self.over[counts] = max(entry.over_bound, entry.lost.over_bound if entry.lost else 0.0)
-        return self._made(None, None, None, complete)
+            (self.open if self.mixes.refutation(counts) is None else self.refuted).append(counts)
+        found = self._bisected() if self.mixes.prover.is_large else self._first()
+        if found is None:
+            return self._none_cheaper()
+        return self._made(*found)
 
-    def _found(self, counts: Counts, entry: PoolSize, solver: Solver) -> MixAnswer:
-        return self._made(counts, entry, solver, True)
+    @property
+    def _least_cost(self) -> float | None:
+        """No mix that costs less can do."""
+        return self.mixes.cost(self.open[0]) if self.open else self.pool.cost_per_hour
 
-    def _made(self, counts: Counts | None, entry: PoolSize | None, solver: Solver | None, complete: bool) -> MixAnswer:
+    def _first(self) -> tuple[Counts, PoolSize, Solver] | None:
+        """The first by cost that holds."""
+        for counts in self.open:
+            if self._is_over():
+                return None
+            found = self._held(counts)
+            if found is not None:
+                return counts, *found
+        return None
+
+    def _bisected(self) -> tuple[Counts, PoolSize, Solver] | None:
+        """One that holds, next to one that was not found to hold, in the order of cost."""
+        best, low, high = None, 0, len(self.open)
+        while low < high and not self._is_over():
+            middle = (low + high) // 2
+            found = self._held(self.open[middle])
+            if found is None:
+                low = middle + 1
+            else:
+                best, high = (self.open[middle], *found), middle
+        return best
+
+    def _is_over(self) -> bool:
+        self.complete = len(self.tried) < self.most_tried and not self.mixes.prover.clock.is_over
+        return not self.complete
+
+    def _held(self, counts: Counts) -> tuple[PoolSize, Solver] | None:
+        """The placement that keeps every objective on a mix; None, and what it misses, if none was found."""
+        prover, cost = self.mixes.prover, self.mixes.cost(counts)
+        step = f"Placing mix {len(self.tried) + 1} at {cost:g} per hour"
+        prover.tell(0.7 + 0.25 * len(self.tried) / self.most_tried, step)
+        solver = self.mixes.solver(counts)
+        entry = prover.during(step, lambda: solver.solve_jointly(len(solver.board.deployment.nodes)))
+        miss = prover.confirm(entry, solver) if prover.keeps(entry) else None
+        if prover.keeps(entry) and miss is None:
+            return entry, solver
+        self.tried[counts] = Proof(entry.nodes, cost, None, miss, _stuck(entry), self.mixes.words(counts))
+        self.over[counts] = max(entry.over_bound, entry.lost.over_bound if entry.lost else 0.0)
+        return None
+
+    def _none_cheaper(self) -> MixAnswer:
+        """The best pool of one type, with what is known about cheaper mixes."""
+        counts = self.pool.counts
+        known = None if counts is None else tuple(counts[entry.name] for entry in self.mixes.types)
+        proofs = [*self.pool.proofs, *self._proofs(known)]
+        kept = {tuple((proof.pool or {}).items()): proof for proof in reversed(proofs)}
+        return replace(
+            self.pool,
+            least_cost_per_hour=self._least_cost,
+            refuted=len(self.refuted),
+            tried=len(self.tried),
+            proofs=tuple(reversed(kept.values())),
+            complete=self.complete and self.pool.complete,
+            flows=self.pool.flows + self.mixes.prover.flows[0],
+        )
+
+    def _made(self, counts: Counts, entry: PoolSize, solver: Solver) -> MixAnswer:
         mixes = self.mixes
+        placement = solver.board.placement(entry.assignment)
         return MixAnswer(
             types=mixes.types,
             present=mixes.present,
-            counts=None if counts is None else mixes.words(counts),
-            cost_per_hour=None if counts is None else mixes.cost(counts),
-            least_cost_per_hour=self.least_cost,
+            counts=mixes.words(counts),
+            cost_per_hour=mixes.cost(counts),
+            least_cost_per_hour=self._least_cost,
             best=entry,
-            placement={} if solver is None or entry is None else solver.board.placement(entry.assignment),
+            placement=placement,
             refuted=len(self.refuted),
             tried=len(self.tried),
             proofs=tuple(self._proofs(counts)),
-            complete=complete,
+            complete=self.complete,
             flows=mixes.prover.flows[0],
+            splits=splits_of(mixes.prover.fine, placement),
+            beyond=mixes.prover.beyond,
+            confirmation=mixes.prover.confirmation,
         )
 
     def _proofs(self, counts: Counts | None) -> Iterator[Proof]:
         """The case against the nearest cheaper mixes, and against one node less of each type."""
         nearest = sorted(self.tried, key=lambda other: self.over[other])[:3]
+        small = not self.mixes.prover.is_large
         less = (
             []
-            if counts is None
+            if counts is None or not small
             else [(*counts[:t], counts[t] - 1, *counts[t + 1 :]) for t in range(len(counts)) if counts[t]]
         )
         last = self.refuted[-1:] if counts is None else []
@@ -221,8 +392,15 @@ class _Search:
         known = self.tried.get(counts)
         if known is not None and (known.miss is not None or known.stuck is not None):
             return known
+        if self.mixes.prover.clock.is_over:
+            return known or Proof(nodes, cost, None, None, None, words)
         solver = self.mixes.solver(counts)
-        entry = solver.solve_jointly(nodes)
-        stuck = entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
+        entry = prover.during("Looking at cheaper mixes", lambda: solver.solve_jointly(nodes))
+        stuck = _stuck(entry)
         miss = None if stuck else prover.confirm(entry, solver)
         return Proof(nodes, cost, None, miss, stuck, words)
+
+
+def _stuck(entry: PoolSize) -> str | None:
+    """An operator that fits no node, with all of them or after a loss."""
+    return entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)

@@ -6,15 +6,14 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from engine.deployment import Deployment
 from engine.errors import DocumentError, Fault
 from engine.estimation import Progress
-from engine.provisioning.board import Board
-from engine.provisioning.bounds import Refutation, refuted
+from engine.provisioning.bounds import Fused, Refutation, late_alone, of_operator, remaining_of
+from engine.provisioning.clock import Clock
 from engine.provisioning.node_types import NodeType
 from engine.provisioning.proving import Prover
 from engine.provisioning.solver import Solver
@@ -29,6 +28,8 @@ _MOST_COMBINATIONS = 200_000
 class Mixes:
     """Combinations of node types on top of the nodes of a deployment."""
 
+    _enough = np.inf  # the least capacity known that the fused bound does not refute
+
     def __init__(
         self,
         base: Deployment,
@@ -39,6 +40,10 @@ class Mixes:
         seed: int,
         closed: Sequence[str] = (),
         progress: Progress | None = None,
+        clock: Clock | None = None,
+        split: bool = False,
+        leave_out: bool = False,
+        enough: bool = True,
     ) -> None:
         combinations = float(np.prod([entry.max + 1.0 for entry in types]))
         if combinations > _MOST_COMBINATIONS:
@@ -48,6 +53,7 @@ class Mixes:
         taken = {node.id for node in base.nodes}
         new = [entry.node(_free(entry.name, k, taken)) for entry in types for k in range(entry.max)]
         whole = replace(base, nodes=(*base.nodes, *new))
+        self._first = np.concatenate([[0], np.cumsum([entry.max for entry in types])]) + self.present
         self.prover = Prover(
             whole,
             mace_every=mace_every,
@@ -56,8 +62,12 @@ class Mixes:
             seed=seed,
             closed=[name for name in closed if name in base.node_index],
             progress=progress,
+            clock=clock,
+            split=split,
+            leave_out=leave_out,
+            enough=enough,
+            kinds=[self._nodes((*(0,) * t, entry.max, *(0,) * (len(types) - t - 1))) for t, entry in enumerate(types)],
         )
-        self._first = np.concatenate([[0], np.cumsum([entry.max for entry in types])]) + self.present
 
     def by_cost(self) -> Iterator[tuple[float, Counts]]:
         """Every combination once, by ascending cost; fewer nodes first among equals."""
@@ -81,29 +91,46 @@ class Mixes:
 
     def solver(self, counts: Counts) -> Solver:
         """Placements on the present nodes and those of a combination."""
+        return self.prover.solver_of(self.prover.board.subset(self._nodes(counts)))
+
+    def _nodes(self, counts: Counts) -> list[int]:
+        """The present nodes and those of a combination, as they stand among all."""
         chosen = [*range(self.present)]
         for t, count in enumerate(counts):
             chosen += range(self._first[t], self._first[t] + count)
-        return self.prover.solver_of(self.prover.board.subset(chosen))
+        return chosen
 
     def refutation(self, counts: Counts) -> Refutation | None:
-        """A proof against a combination; the same capacity and types are looked at once."""
-        key = self._capacity(counts), tuple(count > 0 for count in counts)
-        if key not in self._refutations:
-            board, judge = self._board(counts)
-            self._refutations[key] = refuted(board, judge, len(board.deployment.nodes), lose=self.prover.lose)
-        return self._refutations[key]
+        """A proof against a combination. Kinds of nodes decide what an operator alone can do, sums all else."""
+        kinds = tuple(count > 0 for count in counts)
+        if kinds not in self._alone:
+            board = self.prover.board.subset(self._nodes(tuple(int(used) for used in kinds)))
+            late = late_alone(board, self.prover.solver.judge, len(board.budget))
+            self._alone[kinds] = of_operator(self.prover.board, self.prover.solver.judge, late[0]) if late else None
+        return self._alone[kinds] or self._too_small(counts)
 
-    def _capacity(self, counts: Counts) -> float:
-        return float(sum(n * entry.capacity_cps * entry.cores for n, entry in zip(counts, self.types, strict=True)))
-
-    def _board(self, counts: Counts) -> tuple[Board, Any]:
-        solver = self.solver(counts)
-        return solver.board, solver.judge
+    def _too_small(self, counts: Counts) -> Refutation | None:
+        """The fused bound. More capacity never makes it worse, so most combinations need no look at the loads."""
+        board = self.prover.board
+        cores = np.flatnonzero(np.isin(board.node, self._nodes(counts)))
+        left = remaining_of(board.budget[cores], board.node[cores], self.prover.lose)
+        if left.shape[1] > 1:
+            return self._fused.refute(left, self.prover.lose)
+        capacity = float(left.sum())
+        if capacity >= self._enough:
+            return None
+        found = self._fused.refute(left, self.prover.lose)
+        if found is None:
+            self._enough = capacity
+        return found
 
     @cached_property
-    def _refutations(self) -> dict[Any, Refutation | None]:
+    def _alone(self) -> dict[tuple[bool, ...], Refutation | None]:
         return {}
+
+    @cached_property
+    def _fused(self) -> Fused:
+        return Fused(self.prover.board, self.prover.solver.judge)
 
 
 def _free(name: str, number: int, taken: set[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from engine.deployment import Deployment
 from engine.estimation import Progress
 from engine.provisioning.bounds import fused_s
+from engine.provisioning.clock import Clock
 from engine.provisioning.mixes import Mixes
 from engine.provisioning.node_types import read_types
 from engine.provisioning.nodes import lose as lose_nodes
@@ -69,6 +71,8 @@ def front(
     seed: int = 0,
     mace_every: int = 1,
     closed: Sequence[str] = (),
+    split: bool = True,
+    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> Front:
     """The Pareto front of cost and worst-case latency (Mace_WC; with `lose` 1, that with any one node lost).
@@ -79,6 +83,8 @@ def front(
         As in `cheapest_mix`.
     most_tried : int
         Mixes that are placed before the search stops.
+    split, budget_s
+        As in `smallest_pool`.
 
     Raises
     ------
@@ -93,21 +99,33 @@ def front(
     base = scaled_loads(deployment, factor)
     if not keep_present:
         base = lose_nodes(base, {node.id for node in base.nodes})
-    mixes = Mixes(base, read_types(types), mace_every, lose, rounds, seed, closed, progress)
+    mixes = Mixes(
+        base,
+        read_types(types),
+        mace_every,
+        lose,
+        rounds,
+        seed,
+        closed,
+        clock=Clock(progress, budget_s),
+        split=split,
+        enough=False,
+    )
     points: list[Point] = []
     tried = skipped = 0
     best = np.inf
     load = mixes.prover.board.load.sum(axis=0)
     for cost, counts in mixes.by_cost():
-        if tried >= most_tried:
+        if tried >= most_tried or mixes.prover.clock.is_over:
             return Front(tuple(points), tried, skipped, False)
         solver = mixes.solver(counts)
         budget = solver.board.budget
         if points and fused_s(load, budget, solver.board.deployment.subinterval_s) >= best:
             skipped += 1
             continue
-        mixes.prover.tell(tried / most_tried, f"Placing mix {tried + 1} at {cost:g} per hour")
-        size = solver.solve_jointly(len(solver.board.deployment.nodes))
+        step = f"Placing mix {tried + 1} at {cost:g} per hour"
+        mixes.prover.tell(tried / most_tried, step)
+        size = mixes.prover.during(step, partial(solver.solve_jointly, len(solver.board.deployment.nodes)))
         tried += 1
         latency = size.joint[1]
         if latency < best * (1.0 - _BETTER):

@@ -38,6 +38,8 @@ class Lost:
         The node whose loss is worst.
     late : tuple of str
         Queries over their bound after some loss.
+    assignment : array or None
+        That placement, where it is known to be another one.
     """
 
     worst_s: float
@@ -46,6 +48,7 @@ class Lost:
     node: str | None
     late: tuple[str, ...]
     stuck: tuple[str, str] | None = None
+    assignment: IntArray | None = None
 
     @property
     def figures(self) -> tuple[float, float]:
@@ -119,9 +122,11 @@ class PoolSize:
 class Solver:
     """Placements on pools of one load. `rounds` are those of the placement search beyond a quick placement."""
 
-    def __init__(self, board: Board, *, lose_one: bool, rounds: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, board: Board, *, lose_one: bool, rounds: int = 0, seed: int = 0, judge: Judge | None = None
+    ) -> None:
         self.board, self.lose_one, self.rounds, self.seed = board, lose_one, rounds, seed
-        self.judge = Judge(board)
+        self.judge = judge or Judge(board)
 
     def solve(
         self,
@@ -145,8 +150,8 @@ class Solver:
             options += [spared] if spared else []
         return replace(best, lost=min(options, key=lambda lost: lost.figures))
 
-    def solve_jointly(self, size: int, smaller: PoolSize | None = None) -> PoolSize:
-        """The one placement that is best with all nodes up and with any one lost."""
+    def solve_jointly(self, size: int, smaller: PoolSize | None = None, near: Sequence[PoolSize] = ()) -> PoolSize:
+        """The one placement that is best with all nodes up and with any one lost; `near` are pools of other sizes."""
         tried = self._tried(size, smaller, ())
         if self.lose_one and size > 1:
             tried.append(self._with_spare(size))
@@ -163,6 +168,7 @@ class Solver:
             lose_one=False,
             rounds=self.rounds,
             seed=self.seed,
+            judge=self.judge,
         )
         best = min(others._tried(size, None, ()), key=lambda entry: entry.figures)
         return self._judged(size, best.assignment)
@@ -229,7 +235,7 @@ class Solver:
         nodes = np.unique(board.node[assignment])
         if not len(nodes):
             return Lost(0.0, 0.0, 0.0, None, ())
-        places, after_s, stuck = losses(board, judge, size, assignment, nodes)
+        places, after_s, stuck = self.losses(size, assignment, nodes)
         names = board.deployment.nodes
         if (stuck >= 0).any():
             k = int(np.flatnonzero(stuck >= 0)[0])
@@ -246,6 +252,10 @@ class Solver:
         at = int(np.lexsort((-worst, -over))[0])
         late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
         return Lost(float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late)
+
+    def losses(self, size: int, assignment: IntArray, nodes: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
+        """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
+        return losses(self.board, self.judge, size, assignment, nodes)
 
     def _exact(self, places: IntArray, values: FloatArray, cores: int) -> FloatArray:
         """Statistics other than the worst case, worked out where the worst case is over the bound."""
