@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine.reports import QueryEstimate, QueryReporter
 
 __all__ = ["Alarm", "Estimate", "command", "estimate"]
 
+_LARGE = 4_000_000  # operators times subintervals from which on errors are those at Mace's width
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
 Progress = Callable[[float, str], None]
 
@@ -162,7 +163,7 @@ def estimate(
     mace_every : int
         Subintervals of `deployment` that make one of Mace's.
     intervals : bool
-        Whether to run the jackknife.
+        Whether to run the jackknife; of large deployments on Mace's subintervals.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the estimate.
 
@@ -190,11 +191,13 @@ def estimate(
     flowed = flow(deployment, slices=flow_slices, trace=True, by_input=True)
     runs = Jackknife((), covered_inputs(deployment))
     if intervals:
+        merged = mace_every if len(deployment.operators) * deployment.subintervals > _LARGE else 1
         runs = jackknife(
-            deployment,
+            deployment if merged == 1 else coarse,
             slices=flow_slices,
             step=lambda done, of: tell(0.2 + 0.7 * done / of, f"Interval, run {done} of {of}"),
         )
+        runs = replace(runs, merged=merged)
     tell(0.9, "Reports")
     slice_s = deployment.subinterval_s / flow_slices
     resolution_s = slice_s if mace_every > 1 else deployment.subinterval_s / 4

@@ -159,21 +159,20 @@ class QueryReporter:
         return tuple(missing), any_covered
 
     def _margin(self, query: str, weights: FloatArray, statistic: str) -> float:
+        merged = self._jackknife.merged
+        weights = np.pad(weights, (0, -len(weights) % merged)).reshape(-1, merged).sum(axis=1)
         replicates = [statistic_of(flow.by_query[query], weights, statistic) for flow in self._jackknife.flows]
         return Z * float(standard_error(replicates)) + self._deployment.subinterval_s
 
     def _series(self, query: str, covered: bool) -> dict[str, FloatArray | None]:
         """Largest latency of each reported subinterval, with its interval."""
-        estimate = self._grouped(self._flow.by_query[query])
+        estimate = _grouped(self._flow.by_query[query], self._group)
         if not covered:
             return {"estimate": estimate, "low": None, "high": None}
-        replicates = np.array([self._grouped(flow.by_query[query]) for flow in self._jackknife.flows])
+        group = self._group // self._jackknife.merged
+        replicates = np.array([_grouped(flow.by_query[query], group) for flow in self._jackknife.flows])
         margin = Z * standard_error(replicates) + self._deployment.subinterval_s
         return {"estimate": estimate, "low": np.maximum(0.0, estimate - margin), "high": estimate + margin}
-
-    def _grouped(self, latency: FloatArray) -> FloatArray:
-        padded = np.concatenate([latency, np.zeros(-len(latency) % self._group)])
-        return np.asarray(padded.reshape(-1, self._group).max(axis=1))
 
     def _bottleneck(self, servers: IntArray, worst_p: int) -> Bottleneck | None:
         """The query's server with the largest Mace at its worst subinterval; failing that, ever; then the busiest."""
@@ -224,6 +223,12 @@ class QueryReporter:
         for j in np.argsort(-shares, kind="stable"):
             if shares[j] > 0.0:
                 yield {"operator": self._deployment.operators[j].id, "share": float(shares[j] / total)}
+
+
+def _grouped(latency: FloatArray, group: int) -> FloatArray:
+    """Largest of every `group` slices."""
+    padded = np.concatenate([latency, np.zeros(-len(latency) % group)])
+    return np.asarray(padded.reshape(-1, group).max(axis=1))
 
 
 def _against(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:

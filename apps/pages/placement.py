@@ -11,6 +11,7 @@ from apps.pages.base import ClusterPage, try_service
 from apps.pages.placement_forms import RULES, Rule, SearchForm
 from apps.pages.placement_nodes import NodesNow
 from apps.pages.placement_rows import finding_words, runs_table
+from apps.placements.asking import objective_usual
 from apps.placements.models import PlacementRun
 from apps.placements.selectors import placements_visible
 from apps.placements.services import placement_request
@@ -31,7 +32,7 @@ class PlacementPage(ClusterPage):
     write_scope = "operate"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self._shown(SearchForm())
+        return self._shown(SearchForm(initial={"objective": objective_usual(self.cluster)}))
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         form = SearchForm(request.POST)

@@ -44,7 +44,10 @@ class SearchForm(forms.Form):
         help_text=f"It ends earlier when nothing better can exist. Up to {MAX_BUDGET_S:g} s.",
     )
     max_moves = forms.IntegerField(
-        label="At most", required=False, min_value=0, help_text="Empty: as many moves as it takes."
+        label="At most",
+        required=False,
+        min_value=0,
+        help_text="Empty: as many as it takes. Moves that gain less than 1 % together are left out.",
     )
     may_split = forms.BooleanField(
         label="May split stateless operators",

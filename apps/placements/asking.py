@@ -16,7 +16,7 @@ from engine import elements
 from engine.checks import Parts, check_parts
 from engine.tables import CONSTRAINTS
 
-__all__ = ["MAX_BUDGET_S", "MAX_SEED", "asked_checked", "constraints_of"]
+__all__ = ["MAX_BUDGET_S", "MAX_SEED", "asked_checked", "constraints_of", "objective_usual"]
 
 MAX_BUDGET_S = 300.0
 MAX_SEED = 2**53  # browsers read whole numbers exactly up to here
@@ -50,6 +50,12 @@ def asked_checked(
         "seed": seed,
         "constraints": read,
     }
+
+
+def objective_usual(cluster: Cluster) -> str:
+    """What is made small unless somebody says: latencies against objectives, where a running query has one."""
+    bound = cluster.queries.filter(running_version__isnull=False, objective_bound_s__isnull=False)
+    return Objective.OBJECTIVES if bound.exists() else Objective.WORST
 
 
 def constraints_of(document: Mapping[str, Any]) -> elements.Constraints:

@@ -32,8 +32,9 @@ class PlacementCreateSerializer(StrictSerializer):
     algorithm = serializers.ChoiceField(choices=Algorithm.choices, default=Algorithm.SEARCH)
     objective = serializers.ChoiceField(
         choices=Objective.choices,
-        default=Objective.WORST,
-        help_text="worst: the largest Mace of any core. objectives: the largest priority-weighted latency over bound.",
+        required=False,
+        help_text="worst: the largest Mace of any core. objectives: the largest priority-weighted latency over bound, "
+        "the default where a running query has an objective.",
     )
     budget_s = serializers.FloatField(default=5.0, help_text=f"Seconds to search, up to {MAX_BUDGET_S:g}.")
     seed = serializers.IntegerField(default=0, help_text=f"Of the random numbers, 0 to {MAX_SEED}.")

@@ -17,8 +17,8 @@ from apps.fleet.models import Cluster
 from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
 from apps.jobs.services import job_submit
-from apps.placements.asking import asked_checked
-from apps.placements.choices import ENDED, Algorithm, Objective, RunState
+from apps.placements.asking import asked_checked, objective_usual
+from apps.placements.choices import ENDED, Algorithm, RunState
 from apps.placements.models import PlacementMove, PlacementRun
 from apps.placements.results import facts_of, move_rows, packed
 from apps.queries.choices import QueryState
@@ -46,13 +46,18 @@ def placement_request(
     cluster: Cluster,
     user: User | None,
     algorithm: str = Algorithm.SEARCH,
-    objective: str = Objective.WORST,
+    objective: str | None = None,
     budget_s: float = 5.0,
     seed: int = 0,
     constraints: Mapping[str, Any] | None = None,
     parent: PlacementRun | None = None,
 ) -> tuple[PlacementRun, Job]:
     """Look for a better placement of everything that runs in `cluster`.
+
+    Parameters
+    ----------
+    objective : str, optional
+        What is made small; without it what `objective_usual` says.
 
     Raises
     ------
@@ -65,7 +70,7 @@ def placement_request(
     asked = asked_checked(
         cluster=cluster,
         algorithm=algorithm,
-        objective=objective,
+        objective=objective or objective_usual(cluster),
         budget_s=budget_s,
         seed=seed,
         constraints=constraints or {},

@@ -15,15 +15,16 @@ from apps.jobs.models import Job
 from apps.jobs.running import Outcome, Reporter
 from apps.placements.applying import BatchDone, batch_make, moves_finish
 from apps.placements.asking import constraints_of
-from apps.placements.choices import MoveState, RunState
+from apps.placements.choices import Algorithm, MoveState, RunState
 from apps.placements.models import PlacementRun
 from apps.placements.services import placement_live, placement_started, placement_store
 from apps.queries.snapshots import cluster_snapshot
 from engine.deployment import Deployment
 from engine.loads import loads_of
 
-__all__ = ["SLICES_PER_SUBINTERVAL", "apply_moves", "search_placement"]
+__all__ = ["SLICES_PER_SUBINTERVAL", "WORTH_A_MOVE", "apply_moves", "search_placement"]
 
+WORTH_A_MOVE = 0.01  # share of the value that moves must gain, all that are left out together
 SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 _LIVE_EVERY_S = 0.5
 _TRACE = 120  # points of the live curve
@@ -49,6 +50,7 @@ def search_placement(report: Reporter) -> Outcome:
         closed=snapshot.closed_nodes,
         objective=run.objective,
         mace_every=SLICES_PER_SUBINTERVAL,
+        tolerance=WORTH_A_MOVE if run.algorithm == Algorithm.SEARCH else 0.0,
         progress=follow,
         stop=follow.is_stopped,
     )

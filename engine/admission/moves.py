@@ -21,8 +21,9 @@ from engine.admission.search import Search, Settled
 from engine.deployment import Deployment
 from engine.elements import FloatArray
 from engine.loads import loads_of
+from engine.placement.candidates import Settings
 from engine.placement.goal import Goal, goal_of
-from engine.placement.hunt import Hunt, Settings
+from engine.placement.hunt import Hunt
 from engine.placement.limits import Limits
 from engine.placement.moves import changes_of
 from engine.placement.scan import loaded_peaks

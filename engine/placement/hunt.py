@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,15 @@ import numpy as np
 from engine.deployment import Deployment
 from engine.elements import IntArray
 from engine.errors import Fault, InfeasibleError
-from engine.placement.goal import Goal, Measured, measure
-from engine.placement.items import Items, Placement, items_of
+from engine.placement.candidates import Candidate, Settings, Spared
+from engine.placement.goal import Goal, measure
+from engine.placement.items import Items, items_of
 from engine.placement.limits import Limits
 from engine.placement.network import Board, has_network
 from engine.placement.search import Bound, Found, search
 from engine.placement.splitting import Alone, alone_in, parts_for
 
-__all__ = ["Candidate", "Hunt", "Settings"]
+__all__ = ["Hunt"]
 
 Progress = Callable[[float, str, dict[str, Any]], None]
 
@@ -28,33 +29,9 @@ _FINALISTS = 8
 _SEARCH_SHARE = 0.6  # of the time, where a climb on the network follows
 _SPLIT_SHARE = 0.5  # of the time, where a search with more parts may follow
 _TRIAL_ROUNDS = 4  # of the search that says what splitting would gain
+_TRIAL_SHARE = 0.1  # of the time, for that search on top
 _CLIMBED = 4  # finalists the network climb starts from
 _TIE = 1e-9
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How long and how to search."""
-
-    algorithm: str = "search"
-    budget_s: float | None = 5.0
-    rounds: int | None = None
-    seed: int = 0
-    workers: int = 1
-    mace_every: int = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A placement that was found, with what the goal says of it."""
-
-    items: Items
-    assignment: IntArray
-    measured: Measured
-
-    @property
-    def placement(self) -> Placement:
-        return self.items.placement(self.assignment)
 
 
 @dataclass(eq=False)
@@ -86,8 +63,12 @@ class Hunt:
             self._note(self.start.measured.value)
 
     def run(self) -> list[Candidate]:
-        """Placements, the best by the goal first; the one at the start is among them if it is allowed."""
+        """Placements, the best by the goal first; the one at the start is among them if it is allowed.
+
+        With a tolerance only those that move least, of the ones within it.
+        """
         while True:
+            self._report("Reading the loads")
             items = items_of(self.deployment, self.settings.mace_every, self.parts)
             self._search(items)
             more = self._more_parts(items)
@@ -95,7 +76,13 @@ class Hunt:
                 break
             self.parts |= more
         candidates = self.found if self.start is None else [self.start, *self.found]
-        return sorted(candidates, key=lambda candidate: candidate.measured.value)
+        candidates = sorted(candidates, key=lambda candidate: candidate.measured.value)
+        if self.settings.tolerance <= 0.0 or not candidates:
+            return candidates
+        limit = candidates[0].measured.value * (1.0 + self.settings.tolerance)
+        near = [candidate for candidate in candidates if candidate.measured.value <= limit]
+        fewest = min(candidate.moves for candidate in near)
+        return [candidate for candidate in near if candidate.moves == fewest]
 
     @property
     def elapsed_s(self) -> float:
@@ -167,13 +154,23 @@ class Hunt:
             raise self._nothing(items)
         seen: set[bytes] = set()
         for assignment in good:
-            fewer = board.with_fewer_moves(assignment)
-            if fewer.tobytes() in seen:
-                continue
-            seen.add(fewer.tobytes())
-            candidate = Candidate(items, fewer, measure(items.placed(fewer), self.goal))
-            self.found.append(candidate)
-            self._note(candidate.measured.value)
+            candidate = self._with_fewer_moves(items, board, assignment)
+            if candidate.assignment.tobytes() not in seen:
+                seen.add(candidate.assignment.tobytes())
+                self.found.append(candidate)
+                self._note(candidate.measured.value)
+
+    def _with_fewer_moves(self, items: Items, board: Board, assignment: IntArray) -> Candidate:
+        """A placement without the moves that gain nothing, and without those that gain less than the tolerance."""
+        exact = board.with_fewer_moves(assignment)
+        whole = Candidate(items, exact, measure(items.placed(exact), self.goal))
+        if self.settings.tolerance <= 0.0 or self.start is None:
+            return whole
+        fewer = board.with_fewer_moves(exact, self.settings.tolerance)
+        if (fewer == exact).all():
+            return whole
+        part = Candidate(items, fewer, measure(items.placed(fewer), self.goal))
+        return replace(part, spared=Spared(whole.moves - part.moves, whole.measured.value))
 
     def _best_of_all(self, items: Items, board: Board) -> IntArray:
         """The best of all placements, where they are few enough to try them one by one."""
@@ -280,8 +277,11 @@ class Hunt:
             return
         parts = self.parts | parts_for(items, self.limits, self.goal, blocking, self.parts)
         cut = items_of(self.deployment, self.settings.mace_every, parts)
+        budget_s = None if self.settings.budget_s is None else _TRIAL_SHARE * self.settings.budget_s
+        self._report("Trying what splitting would gain")
         try:
-            found = search(cut.problem(self.limits, self.goal), seed=self.settings.seed, rounds=_TRIAL_ROUNDS)
+            problem = cut.problem(self.limits, self.goal)
+            found = search(problem, seed=self.settings.seed, rounds=_TRIAL_ROUNDS, budget_s=budget_s)
         except InfeasibleError:
             self.alone = [one.to_dict(None, None) for one in blocking]
             return

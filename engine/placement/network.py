@@ -88,11 +88,14 @@ class Board:
         """
         return climbed(self.net, self.state(assignment), _MOST_STEPS, goes_on)
 
-    def with_fewer_moves(self, assignment: IntArray) -> IntArray:
-        """Items put back where they were, one after the other, as long as the goal does not get worse by it."""
+    def with_fewer_moves(self, assignment: IntArray, tolerance: float = 0.0) -> IntArray:
+        """Items put back where they were, one after the other, as long as the goal does not get worse by it.
+
+        By all of them together it may get worse by the share `tolerance`.
+        """
         state = self.state(assignment)
         value, _ = valued(self.net, state)
-        limit = value * (1.0 + 1e-9) + 1e-12
+        limit = value * (1.0 + max(1e-9, tolerance)) + 1e-12
         again = True
         while again:
             again = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,21 +12,22 @@ from engine.errors import Fault, OptionError
 from engine.estimation import Estimate, estimate
 from engine.mace import Mace
 from engine.placement.bumps import Bumps
+from engine.placement.candidates import Settings
 from engine.placement.goal import GOALS, goal_of
-from engine.placement.hunt import Hunt, Settings
+from engine.placement.hunt import Hunt
 from engine.placement.items import Placement
 from engine.placement.limits import limits_of, refuse_impossible
+from engine.placement.messages import messages_of
 from engine.placement.moves import Step, changes_of, move_rows, ordered
 from engine.placement.ranking import Ranked, mace_at, query_rows, ranked, server_rows, standing
-from engine.placement.search import ALGORITHMS
+from engine.placement.search import ALGORITHMS, compile_kernels
 
 __all__ = ["Proposal", "place"]
 
 Progress = Callable[[float, str, dict[str, Any]], None]
 
 _TIE = 1e-6
-_FEW = 5  # moves that need no summary
-_MOST_OF_GAIN = 0.95
+_FLOW_SHARE = 0.5  # of the budget, for comparing candidates by Flow on top of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,7 @@ def place(
     fixed: Collection[str] = (),
     mace_every: int = 1,
     rank_within: float = 0.0,
+    tolerance: float = 0.0,
     flow: bool = True,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
@@ -100,6 +103,9 @@ def place(
         Subintervals of `deployment` that make one of Mace's.
     rank_within : float
         Candidates within this share of the best are compared by Flow; 0: those as good as the best.
+    tolerance : float
+        Moves are left out where the value stays within this share of the best found without them; so nothing is moved
+        for a gain of less.
     flow : bool
         Whether to run Flow at all; without it there are neither latencies by Flow nor bumps.
     progress : callable, optional
@@ -119,36 +125,46 @@ def place(
     InfeasibleError
         If the constraints leave no placement; every reason that can be told.
     """
-    _refuse_options(algorithm, objective, budget_s, rounds, rank_within)
+    _refuse_options(algorithm, objective, budget_s, rounds, {"rank_within": rank_within, "tolerance": tolerance})
     limits = limits_of(deployment, closed, fixed)
     refuse_impossible(limits)
     tell = progress or (lambda share, step, detail: None)
     if not deployment.operators:
         return _empty(deployment, limits.to_dict(), algorithm, objective, seed)
     goal = goal_of(deployment, objective)
-    settings = Settings(algorithm, budget_s, rounds, seed, workers, mace_every)
+    settings = Settings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance)
+    tell(0.0, "Preparing the search", {"value_s": None, "bound_s": 0.0, "elapsed_s": 0.0})
+    compile_kernels(algorithm == "corr")
     hunt = Hunt(deployment, limits, goal, settings, tell, stop or (lambda: False))
     candidates = hunt.run()
 
     def detail() -> dict[str, Any]:
         return {"value_s": hunt.best_value, "bound_s": hunt.bound.value_s, "elapsed_s": hunt.elapsed_s}
 
-    best = ranked(
-        deployment,
-        goal,
-        candidates,
-        hunt.start,
-        within=rank_within,
-        every=mace_every,
-        flow=flow,
-        step=lambda done, of: tell(0.7 + 0.1 * done / of, "Comparing by Flow", detail()),
-    )
-    tell(0.8, "Estimating what runs", detail())
-    return _proposal(hunt, best, mace_every, flow, lambda share, step: tell(share, step, detail()))
+    runs = standing(deployment)
+    with ThreadPoolExecutor(1) as beside:
+        before = None
+        if flow and runs.operators and candidates[0] is not hunt.start:
+            # Flow takes seconds on a large fleet and leaves the interpreter to others: both sides at the same time.
+            before = beside.submit(estimate, runs, mace_every=mace_every, intervals=False)
+        best = ranked(
+            deployment,
+            goal,
+            candidates,
+            hunt.start,
+            within=rank_within,
+            every=mace_every,
+            flow=flow,
+            step=lambda done, of: tell(0.7 + 0.1 * done / of, f"Flow of placement {done + 1} of {of}", detail()),
+            budget_s=None if budget_s is None else _FLOW_SHARE * budget_s,
+        )
+        tell(0.8, "Flow of what runs now", detail())
+        was = before.result() if before else best.estimate if best.candidate is hunt.start else None
+    return _proposal(hunt, best, runs, was, flow, lambda share, step: tell(share, step, detail()))
 
 
 def _refuse_options(
-    algorithm: str, objective: str, budget_s: float | None, rounds: int | None, rank_within: float
+    algorithm: str, objective: str, budget_s: float | None, rounds: int | None, shares: Mapping[str, float]
 ) -> None:
     faults = [
         Fault(name, f"{name} is {value!r}; allowed: {', '.join(allowed)}")
@@ -160,19 +176,17 @@ def _refuse_options(
     for name, number in (("budget_s", budget_s), ("rounds", rounds)):
         if number is not None and not number > 0:
             faults.append(Fault(name, f"{name} is {number}; allowed: a number above 0"))
-    if not rank_within >= 0.0:
-        faults.append(Fault("rank_within", f"rank_within is {rank_within}; allowed: a number of at least 0"))
+    for name, share in shares.items():
+        if not share >= 0.0:
+            faults.append(Fault(name, f"{name} is {share}; allowed: a number of at least 0"))
     if faults:
         raise OptionError(f"The options have {len(faults)} faults; first: {faults[0].message}", faults)
 
 
-def _proposal(hunt: Hunt, best: Ranked, every: int, flow: bool, tell: Callable[[float, str], None]) -> Proposal:
-    deployment, placement = hunt.deployment, best.candidate.placement
-    runs = standing(deployment)
-    before: Estimate | None = None
-    if flow and runs.operators:
-        same = runs is deployment and best.candidate is hunt.start
-        before = best.estimate if same else estimate(runs, mace_every=every, intervals=False)
+def _proposal(
+    hunt: Hunt, best: Ranked, runs: Deployment, before: Estimate | None, flow: bool, tell: Callable[[float, str], None]
+) -> Proposal:
+    deployment, placement, every = hunt.deployment, best.candidate.placement, hunt.settings.mace_every
     was, now = mace_at(runs, every), best.candidate.measured.mace
     tell(0.85, "Ordering the moves")
     changes = changes_of(deployment, placement)
@@ -197,7 +211,7 @@ def _proposal(hunt: Hunt, best: Ranked, every: int, flow: bool, tell: Callable[[
         "links": links,
         "moves": moves,
         "alone": hunt.alone,
-        "messages": _messages(hunt, moves),
+        "messages": messages_of(hunt, best, moves),
         "trace": hunt.trace,
         "constraints": hunt.limits.to_dict(),
     }
@@ -233,51 +247,6 @@ def _gap(value: float, bound: float) -> float | None:
     if value <= bound * (1.0 + _TIE):
         return 0.0
     return value / bound - 1.0 if bound > 0.0 else None
-
-
-def _messages(hunt: Hunt, moves: list[dict[str, Any]]) -> list[str]:
-    """What a person should know about the answer, in sentences."""
-    words = []
-    if hunt.start is not None and not moves:
-        words.append("No better placement was found: everything stays where it is.")
-    if (words_of_few := _few_words(hunt, moves)) is not None:
-        words.append(words_of_few)
-    return words + [_alone_words(one, hunt.goal.kind) for one in hunt.alone]
-
-
-def _few_words(hunt: Hunt, moves: list[dict[str, Any]]) -> str | None:
-    """How many of many moves bring nearly all of the gain; None where they are few or all of them are needed."""
-    if hunt.start is None or len(moves) <= _FEW:
-        return None
-    before, after = hunt.start.measured.mace.worst, moves[-1]["mace_s"]
-    limit_s = after + (1.0 - _MOST_OF_GAIN) * (before - after)
-    n = next(move["n"] for move in moves if move["mace_s"] <= max(limit_s, after))
-    if n > len(moves) // 2:
-        return None
-    there = moves[n - 1]["mace_s"]
-    return (
-        f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
-        f"down from {before:.3g} s; max_moves asks for a placement with fewer."
-    )
-
-
-def _alone_words(one: dict[str, Any], kind: str) -> str:
-    words = (
-        f"Operator {one['operator']} alone on the best core it may use takes {one['own_s']:.3g} s: "
-        "no placement of it in one piece is faster."
-    )
-    if one["load_share"] > 1.0:
-        words += f" Its mean load is {one['load_share']:.2f} of that core's capacity, so it never catches up."
-    if one["split_value"] is not None:
-        unit = " s" if kind == "worst" else " of its objective"
-        words += (
-            f" Split into {one['parts']} parts it would be {one['split_value']:.3g}{unit}; may_split does not list it."
-        )
-    elif one["stateless"] is False:
-        words += " It has state and cannot be split."
-    elif one["stateless"] is None:
-        words += " Whether it has state is not known; a stateless operator could be split."
-    return words
 
 
 def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, objective: str, seed: int) -> Proposal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,8 +13,8 @@ from engine.deployment import Constraints, Deployment
 from engine.elements import FloatArray
 from engine.estimation import Estimate, estimate
 from engine.mace import Mace, mace
+from engine.placement.candidates import Candidate
 from engine.placement.goal import Goal
-from engine.placement.hunt import Candidate
 
 __all__ = ["Ranked", "mace_at", "query_rows", "ranked", "server_rows", "standing"]
 
@@ -41,10 +42,12 @@ def ranked(
     every: int,
     flow: bool,
     step: Callable[[int, int], None],
+    budget_s: float | None = None,
 ) -> Ranked:
     """The candidate to propose: of those within `within` of the best by the goal the best by Flow.
 
-    Where the start is as good as the best, it is proposed: nothing is moved for nothing.
+    Where the start is as good as the best, it is proposed: nothing is moved for nothing. With a budget only as many
+    are compared as Flow can be run on in that time, at least one.
     """
     best = candidates[0]
     limit = best.measured.value * (1.0 + _TIE) + 1e-12
@@ -56,7 +59,11 @@ def ranked(
     if not flow:
         return Ranked(*placed[0], None)
     scored: list[tuple[float, int, Ranked]] = []
+    began = time.perf_counter()
     for k, (candidate, whole) in enumerate(placed):
+        spent_s = time.perf_counter() - began
+        if k and budget_s is not None and spent_s * (k + 1) / k > budget_s:
+            break
         step(k, len(placed))
         found = estimate(whole, mace_every=every, intervals=False)
         scored.append((flow_value(goal, found), k, Ranked(candidate, whole, found)))

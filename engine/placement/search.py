@@ -24,7 +24,7 @@ from engine.placement.problem import Problem, faults_of, value_of
 from engine.placement.start import first_placements
 from engine.placement.walk import KICKS, RANDOM, RESTARTS, Best, advance, keep
 
-__all__ = ["ALGORITHMS", "Bound", "Found", "search"]
+__all__ = ["ALGORITHMS", "Bound", "Found", "compile_kernels", "search"]
 
 Progress = Callable[[float, float, float, int], None]
 
@@ -115,7 +115,7 @@ def search(
     """
     _refuse_wrong(algorithm, seed, budget_s, rounds, workers, finalists)
     refuse_impossible(problem)
-    _compile(algorithm == "corr")
+    compile_kernels(algorithm == "corr")
     run = _Run(problem, algorithm, seed, workers, finalists)
     if algorithm in ("greedy", "baseline"):
         rounds = 0 if algorithm == "greedy" else 1
@@ -125,8 +125,11 @@ def search(
 
 
 @cache
-def _compile(corr: bool) -> None:
-    """Run the kernels once on a problem of one item, so that compiling is no part of a budget."""
+def compile_kernels(corr: bool) -> None:
+    """Run the kernels once on a problem of one item, so that compiling is no part of a budget.
+
+    With `corr` those of the algorithm of that name as well.
+    """
     one = Problem(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool))
     _Run(one, "corr" if corr else "search", 0, 1, 1).walks[0].advance(1, -1.0, 1)
 

@@ -69,6 +69,21 @@ def test_an_interval_is_three_errors_and_a_slice_and_only_from_batches() -> None
     assert estimate(Deployment.parse(document()), intervals=False).queries["q"].high_s is None
 
 
+def test_a_large_deployment_has_its_errors_from_coarser_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = Deployment.parse(document(spread=0.2) | {"subinterval_s": 0.25})
+    fine = estimate(deployment, mace_every=4).queries["q"]
+    monkeypatch.setattr("engine.estimation._LARGE", 0)
+    told: list[str] = []
+    coarse = estimate(deployment, mace_every=4, progress=lambda share, step: told.append(step)).queries["q"]
+    assert any(step.startswith("Interval") for step in told)
+    assert coarse.estimate_s == fine.estimate_s
+    assert fine.high_s is not None and coarse.high_s is not None
+    assert coarse.high_s - coarse.estimate_s == pytest.approx(fine.high_s - fine.estimate_s, abs=0.05)
+    assert coarse.series["high"] is not None and fine.series["high"] is not None
+    assert coarse.series["high"].shape == fine.series["high"].shape
+    assert estimate(deployment, mace_every=4, flow_slices=2).queries["q"].high_s is not None
+
+
 def test_standard_error_of_a_mean_is_the_usual_one() -> None:
     sample = np.array([1.0, 2.0, 4.0, 7.0])
     left_out = (sample.sum() - sample) / 3

@@ -100,6 +100,30 @@ def test_only_the_moves_that_matter() -> None:
     assert len(report["moves"]) == 1
 
 
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tolerance_spares_moves_and_costs_no_more_than_it_says(seed: int, links: bool) -> None:
+    deployment = drawn(seed, links=links, constraints=True)
+    if least(deployment) is None or broken(deployment, start_of(deployment)):
+        pytest.skip("no start to stay at")
+    exact, _ = placed(deployment)
+    spared, _ = placed(deployment, tolerance=0.3)
+    assert not broken(deployment, places_of(spared))
+    assert len(spared["moves"]) <= len(exact["moves"])
+    assert spared["value_after"] <= min(exact["value_after"] * 1.3, exact["value_before"]) + 1e-9
+    gained = spared["value_after"] - exact["value_after"] > 1e-6
+    assert gained == any("30 %" in words for words in spared["messages"])
+
+
+def test_a_gain_within_the_tolerance_moves_nothing() -> None:
+    deployment = drawn(0)
+    report, found = placed(deployment, tolerance=1e9)
+    assert found.changed == frozenset() and report["moves"] == []
+    assert report["value_after"] == report["value_before"]
+    with pytest.raises(OptionError, match="tolerance is -1"):
+        placed(deployment, tolerance=-1)
+
+
 @pytest.mark.parametrize("most", [0, 1, 2, 3])
 def test_as_many_moves_as_allowed(most: int) -> None:
     crowd = [operator(f"p/{k}", 4.0, node="n") for k in range(8)]

@@ -41,6 +41,14 @@ def test_a_search_is_a_job_and_a_run(api: Any, cluster: Cluster) -> None:
     assert "moves" not in found["proposal"]
 
 
+def test_objectives_count_where_there_are_any(api: Any, cluster: Cluster) -> None:
+    cluster.queries.update(objective_statistic="worst", objective_bound_s=2.0)
+    assert api.get(ask(api)["Content-Location"]).json()["objective"] == "objectives"
+    assert api.get(ask(api, objective="worst")["Content-Location"]).json()["objective"] == "worst"
+    cluster.queries.update(objective_bound_s=None)
+    assert api.get(ask(api)["Content-Location"]).json()["objective"] == "worst"
+
+
 def test_applied_undone_and_deleted(api: Any, cluster: Cluster) -> None:
     address = proposed(api)
     answer = api.post(f"{address}/apply", {"pace": 0}, format="json")

@@ -160,7 +160,9 @@ def test_aborted_before_a_worker_had_it(cluster: Cluster, proposed: Proposed) ->
 def test_a_split_writes_replicas_with_their_shares(cluster: Cluster) -> None:
     query = little.start_query(cluster, "heavy", 1.6, "c", bound_s=5.0)
     query.running_version.operators.update(stateless=True)
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=1.0, constraints={"may_split": ["heavy/work"]})
+    run, _ = placement_request(
+        cluster=cluster, user=None, objective="worst", budget_s=1.0, constraints={"may_split": ["heavy/work"]}
+    )
     little.run_jobs()
     move = run.moves.get(operator="heavy/work")
     assert move.kind == "split"
