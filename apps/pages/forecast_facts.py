@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -213,17 +213,23 @@ class ForecastFacts:
         return DEFAULT_COST, f"{text[:20]} is not a cost: enter a number of at least 0. Shown for {DEFAULT_COST:g}."
 
     @cached_property
-    def days(self) -> int:
-        text = self.given.get("days", "")
-        return (
-            min(int(text), self.most_days) if text.isascii() and text.isdigit() and text.strip("0") else self.most_days
-        )
+    def days(self) -> tuple[int, str]:
+        """Days compared as the address has them, and what is wrong with them."""
+        text, most = self.given.get("days", "").strip(), self.most_days
+        if not text:
+            return most, ""
+        days = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+        if 1 <= days <= most:
+            return days, ""
+        return most, f"{text[:20]} is no number of days from 1 to {most}. Shown for {most}."
 
     @cached_property
     def regret(self) -> LeastRegret | None:
         try:
             cost = self.cost[0]
-            return forecast_regret(self.row, cost_per_violation_hour=cost, horizon_days=self.days, series=self.series)
+            return forecast_regret(
+                self.row, cost_per_violation_hour=cost, horizon_days=self.days[0], series=self.series
+            )
         except SluiceError as error:
             self.no_regret = error.message
             return None
@@ -257,10 +263,6 @@ class ForecastFacts:
     @property
     def bottleneck_words(self) -> list[tuple[Shortage, str]]:
         return [(one, bottleneck_text(one)) for one in self.shortages]
-
-    @property
-    def history_start(self) -> datetime | None:
-        return self.row.starts_at - timedelta(days=28) if self.row else None
 
 
 def bottleneck_text(one: Shortage) -> str:

@@ -7,7 +7,6 @@ with a bandwidth. The goal is the largest such sum over the queries, each times 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -88,11 +87,6 @@ class Measured:
     def worst_s(self) -> float:
         """Largest Mace of a server, with the delays of the queries on it, unweighted."""
         return float((self.party_s + self.delay_s).max(initial=0.0))
-
-    @cached_property
-    def by_party(self) -> dict[str, tuple[float, float]]:
-        """Mace and delay of every party."""
-        return {name: (float(self.party_s[i]), float(self.delay_s[i])) for i, name in enumerate(self.goal.parties)}
 
 
 def measure(coarse: Deployment, goal: Goal) -> Measured:
