@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from django.utils import timezone
 
 from apps.forecasts.bucketing import coarser
 from apps.forecasts.models import Forecast, LoadHistory
@@ -45,7 +46,8 @@ def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHi
         f"Load of {what}: expected to peak at {rate(highest)}, at most {rate(max(curves['high']))} in the 90% band."
     )
     axis = time_axis(start, float(row.bucket_s), back + ahead)
-    marks = [Mark(back * row.bucket_s, "now", solid=True)]
+    is_old = timezone.now() - row.starts_at > timedelta(days=2)
+    marks = [Mark(back * row.bucket_s, "history ends" if is_old else "now", solid=True)]
     return Chart(id="load", finding=finding, unit="/s", x=axis, series=lines, marks=marks)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.core.errors import Malformed, SluiceError
@@ -27,7 +28,10 @@ class PlannedNodes(ClusterPage):
     template_name = "pages/provisioning/nodes.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.show(Bench(self))
+        bench = Bench(self)
+        if not bench.snapshot.deployment.nodes:
+            return redirect("pages:fleet", slug)
+        return self.show(bench)
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         bench = Bench(self)

@@ -29,6 +29,9 @@ _DECISIONS = (
 def risk_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     yield Heading("risks", "Risks", "The gravest first")
     risks = facts["risks"]
+    if not risks and not facts["estimate"]:
+        yield Text("Nothing runs yet, so nothing is at risk.")
+        return
     if not risks:
         yield Text("None was found: every objective holds with its interval, no node drains, every cost was measured.")
         return

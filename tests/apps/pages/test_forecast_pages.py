@@ -72,7 +72,7 @@ def test_cost_and_days_are_in_the_address(browser: Client, forecast: Cluster) ->
     assert 'max="14" value="7"' in html
     assert "x is not a cost" in body(browser.get(f"{ROOT}?cost=x"))
     assert 'value="clicks" selected' in body(browser.get(f"{ROOT}?source=clicks"))
-    assert browser.get(f"{ROOT}?source=nobody&days=900").status_code == 200
+    assert "900 is no number of days from 1 to 14" in body(browser.get(f"{ROOT}?source=nobody&days=900"))
 
 
 def test_a_forecast_is_asked_for(browser_of: Callable[..., Client], forecast: Cluster) -> None:

@@ -97,6 +97,7 @@ def test_wrong_inputs_are_said_and_left_out(browser: Client, fleet: Cluster) -> 
 def test_without_nodes_queries_objectives_or_prices(browser: Client, fleet: Cluster) -> None:
     cluster_create(slug="bare", name="Bare")
     assert "No nodes yet" in body(browser.get("/c/bare/provisioning/"))
+    assert browser.get("/c/bare/provisioning/nodes/")["Location"] == "/c/bare/fleet/"
     little.little_cluster("idle")
     assert "Nothing runs yet" in body(browser.get("/c/idle/provisioning/"))
     NodePool.objects.update(price_per_hour=None)
