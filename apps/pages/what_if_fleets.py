@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.utils.html import format_html
@@ -21,14 +22,15 @@ class Sized(Result):
     def sentence(self) -> SafeString:
         found = self.answer
         if found["nodes"] is None:
-            return format_html("No pool of up to <b>{} nodes</b> keeps every objective.", found["most"])
+            kept = _kept(found)
+            return format_html("No pool of up to <b>{} nodes</b> keeps {}.{}", found["most"], kept, _asides(found))
         cost = self.money(found["cost_per_hour"])
         price = "" if cost == MISSING else format_html(", for <b>{} per hour</b>", cost)
         lost = " with any one lost" if self.row.options.get("lose_one", True) else ""
         more = _more(found["added"])
         verb = "keeps" if found["nodes"] == 1 else "keep"
         noun = counted(found["nodes"], "node")
-        return format_html("<b>{}</b> {} every objective{}{}{}.", noun, verb, lost, price, more)
+        return format_html("<b>{}</b> {} {}{}{}{}.{}", noun, verb, _kept(found), lost, price, more, _asides(found))
 
     @property
     def proof(self) -> dict[str, Any] | None:
@@ -52,12 +54,33 @@ class Sized(Result):
         if self.answer["nodes"] is None:
             return ""
         if self.answer["confirmed"]:
-            return f"Found by Mace and confirmed by {counted(self.answer['flows'], 'run')} of Flow at full resolution."
+            how = self.answer.get("confirmation") or "Flow at full resolution"
+            return f"Found by Mace and confirmed by {how} ({counted(self.answer['flows'], 'run')})."
         return "Found by Mace; Flow does not confirm it within the steps it was given."
 
     @property
     def sizes(self) -> list[dict[str, Any]]:
         return [size_row(one, self.currency) for one in self.answer["sizes"]]
+
+
+def _kept(found: Mapping[str, Any]) -> str:
+    """What an answer keeps: every objective, or all but those that no number of nodes keeps."""
+    beyond = len(found.get("beyond", ()))
+    return f"all but {counted(beyond, 'objective')}" if beyond else "every objective"
+
+
+def _asides(found: Mapping[str, Any]) -> str:
+    """What an answer rests on: objectives left out and why, operators to be split, a search cut short."""
+    said = ""
+    if beyond := found.get("beyond"):
+        said += f" The others cannot be kept: {beyond[0]['message']}."
+    if splits := found.get("splits"):
+        first = ", ".join(f"{name} in {parts} parts" for name, parts in list(splits.items())[:3])
+        more = f" and {len(splits) - 3} more operators" if len(splits) > 3 else ""
+        said += f" Split: {first}{more}."
+    if not found.get("complete", True):
+        said += f" The time was over before smaller numbers had all been tried; at least {found['least']} by bound."
+    return said
 
 
 def _more(added: int | None) -> str:
@@ -75,7 +98,9 @@ class Mixed(Result):
             return format_html("{}", self.message)
         sure = "every cheaper mix is proven too small" if self.answer["proven"] else "no cheaper one was found"
         cost = self.money(self.answer["cost_per_hour"])
-        return format_html("<b>{}</b> for <b>{} per hour</b> keep every objective; {}.", self.words, cost, sure)
+        asides = _asides({**self.answer, "complete": True})
+        kept = _kept(self.answer)
+        return format_html("<b>{}</b> for <b>{} per hour</b> keep {}; {}.{}", self.words, cost, kept, sure, asides)
 
     @property
     def words(self) -> str:

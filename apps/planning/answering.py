@@ -25,6 +25,7 @@ from engine.provisioning.what_if import Outcome, what_if
 __all__ = ["ANSWERS"]
 
 Progress = Callable[[float, str], Any]
+_LONGEST_S = 150.0  # of a search for a fleet; then it says what it has found by then
 _DRAWS = 40  # runs of Flow behind a probability
 _FLOW_CELLS = 100_000_000  # nodes x operators x slices up to which every loss is estimated by Flow
 
@@ -63,12 +64,8 @@ def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any
     bench = Bench(question.deployment, MACE_EVERY, closed=snapshot.closed_nodes)
     wanted = sorted(row.options.get("sizes") or [question.now])
     factors = question.inputs.factors(question.deployment)
-    progress(0.0, "Laying out the fleet")
-    found: list[Mapping[str, Any]] = []
-    for done, size in enumerate(wanted):
-        progress(done / len(wanted), f"{size} nodes")
-        found += [one.to_dict() for one in bench.sweep(factors, [size], like=question.like, lose_one=True)]
-    return {"now": question.now, "sizes": found}
+    found = bench.sweep(factors, wanted, like=question.like, lose_one=True, progress=progress)
+    return {"now": question.now, "sizes": [one.to_dict() for one in found]}
 
 
 def _base(row: WhatIf, snapshot: Snapshot) -> Deployment:
@@ -94,6 +91,7 @@ def _common(row: WhatIf, base: Deployment, snapshot: Snapshot, progress: Progres
         "seed": given.get("seed", 0),
         "mace_every": MACE_EVERY,
         "closed": _closed(base, snapshot),
+        "budget_s": _LONGEST_S,
         "progress": progress,
     }
 
@@ -111,6 +109,7 @@ def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[
         like=like,
         headroom_s=row.options.get("headroom_s", 0.0),
         most=most,
+        leave_out=True,
         **_common(row, base, snapshot, progress),
     )
     return _without_placement(found.to_dict())
@@ -121,6 +120,7 @@ def _cheapest_mix(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[s
     found = cheapest_mix(
         base,
         row.options["types"],
+        leave_out=True,
         headroom_s=row.options.get("headroom_s", 0.0),
         **_common(row, base, snapshot, progress),
     )

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine.deployment import Deployment, Node
 from engine.elements import IntArray
+from engine.estimation import Progress
 from engine.provisioning.board import Board, board_of
+from engine.provisioning.clock import Clock
 from engine.provisioning.judge import operator_weights
+from engine.provisioning.large import is_large, solver_for
 from engine.provisioning.pools import Pool, pool_of
 from engine.provisioning.scenario import scaled_loads
-from engine.provisioning.solver import Lost, PoolSize, Solver
+from engine.provisioning.solver import Lost, PoolSize
+from engine.provisioning.splits import split_board
 
 __all__ = ["Bench", "Lost", "PoolSize"]
 
@@ -35,7 +41,7 @@ class Bench:
 
     def __init__(self, deployment: Deployment, mace_every: int = 1, *, closed: Sequence[str] = ()) -> None:
         self._coarse = deployment.coarsened(mace_every)
-        self._closed = tuple(closed)
+        self._closed, self._present = tuple(closed), len(deployment.nodes)
         self._weights = operator_weights(self._coarse)
         self._boards: dict[Any, tuple[Pool, Board]] = {}
         self._remembered: dict[Any, list[IntArray]] = {}
@@ -49,6 +55,8 @@ class Bench:
         lose_one: bool = True,
         rounds: int = 1,
         seed: int = 0,
+        split: bool = True,
+        progress: Progress | None = None,
     ) -> list[PoolSize]:
         """Every pool size at a load of `factor` times the present one.
 
@@ -64,6 +72,10 @@ class Bench:
             Whether to lose every node in turn as well.
         rounds : int
             Rounds of the placement search for each size beyond the quick placement.
+        split : bool
+            Whether stateless operators that alone break an objective are split, as in `smallest_pool`.
+        progress : callable, optional
+            Told before every size.
 
         Returns
         -------
@@ -78,18 +90,34 @@ class Bench:
         wanted = sorted(set(sizes))
         if not wanted:
             return []
+        tell = progress or (lambda share, step: None)
+        tell(0.0, "Laying out the fleet")
         key, board = self._board(wanted[-1], like)
         board = board.scaled(scaled_loads(board.deployment, factor))
-        solver = Solver(board, lose_one=lose_one, rounds=rounds, seed=seed)
+        if split:
+            key, board, parts = self._split(key, board)
+        else:
+            parts = {}
+        clock = Clock(progress)
+        solver = solver_for(board, lose_one=lose_one, rounds=rounds, seed=seed, clock=clock)
         found: list[PoolSize] = []
-        for size in wanted:
+        for done, size in enumerate(wanted):
+            clock.tell(done / len(wanted), f"{size} nodes")
             known = self._remembered.setdefault((key, size), [])
-            best = solver.solve(size, found[-1] if found else None, known, self._of_smaller(key, size))
+            solve = partial(solver.solve, size, found[-1] if found else None, known, self._of_smaller(key, size))
+            best = clock.during(f"{size} nodes", solve) if is_large(board) else solve()
+            placed = solver.as_placed(size) if size == self._present else None
+            best = replace(best, splits=parts, as_placed=placed)
             found.append(best)
             if best.stuck is None and not any(np.array_equal(best.assignment, other) for other in known):
                 known.insert(0, best.assignment)
                 del known[_REMEMBERED:]
         return found
+
+    def _split(self, key: Any, board: Board) -> tuple[Any, Board, dict[str, int]]:
+        """The board with what alone is too large at this load in parts, and what its placements are kept under."""
+        board, parts = split_board(board, self._weights, self._closed, len(board.budget))
+        return (key, tuple(sorted(parts.items()))), board, parts
 
     def _of_smaller(self, key: Any, size: int) -> list[IntArray]:
         """The placement that the nearest smaller size was given last, in whatever sweep that was."""

@@ -24,9 +24,9 @@ from engine.provisioning.solver import Lost, PoolSize, Solver, losses
 __all__ = ["LargeSolver", "is_large", "solver_for"]
 
 _LARGE = 200_000  # items times cores, from which on trying every loss for every size takes too long
-_ORDERS = 5  # of packing, for each size of a search for the smallest pool
-_HOPELESS = 0.05  # share of the items that a packing leaves out, from which on no other one is tried
-_FAR = 2.0  # times a bound, from which on a climb is not tried
+_ORDERS = 3  # of packing, for each size of a search for the smallest pool
+_HOPELESS = 0.02  # share of the items that a packing leaves out, from which on no other one is tried
+_FAR = 1.3  # times a bound, from which on a climb is not tried
 _CHUNK = 100_000_000  # steps of a scan between two looks at the clock: about half a second
 
 

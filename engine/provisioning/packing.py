@@ -18,7 +18,7 @@ __all__ = ["packings"]
 
 # Whether classes of loose bounds go first, the ratio of bounds within a class, and whether the mean and deviation of a
 # load decide within it instead of the peak.
-_ORDERS = ((True, 2.0, False), (False, 1.6, False), (True, 3.0, True), (False, 2.0, True), (True, 1.4, False))
+_ORDERS = ((True, 2.0, False), (False, 1.6, False), (True, 3.0, True))
 
 
 def packings(board: Board, size: int, tightest_s: float, most: int = len(_ORDERS)) -> Iterator[tuple[IntArray, int]]:

@@ -23,7 +23,7 @@ from engine.provisioning.splits import parts_needed
 
 __all__ = ["Proof", "Prover", "need_objectives"]
 
-_MARGIN, _STRICTEST, _ROOM = 0.9, 0.02, 1.1  # of a tightened bound
+_MARGIN, _STRICTEST, _ROOM = 0.7, 0.02, 1.1  # of a tightened bound
 _FEW_LOSSES = 3  # of a large pool that Flow looks at
 Found = TypeVar("Found")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,10 @@ class PoolSize:
         None where it was not asked for.
     stuck : str or None
         An operator that fits no node.
+    as_placed : PoolSize or None
+        For the number of nodes there is now: the same figures with every operator where it is.
+    splits : mapping
+        Operators that may be in several parts, and in how many at most.
     """
 
     nodes: int
@@ -94,6 +98,8 @@ class PoolSize:
     lost: Lost | None
     stuck: str | None
     assignment: IntArray
+    as_placed: PoolSize | None = None
+    splits: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -105,6 +111,15 @@ class PoolSize:
             "late": list(self.late),
             "lost": None if self.lost is None else self.lost.to_dict(),
             "stuck": self.stuck,
+            "splits": self.splits,
+            "as_placed": None
+            if self.as_placed is None
+            else {
+                "worst_s": _number(self.as_placed.worst_s),
+                "over_bound": _number(self.as_placed.over_bound),
+                "queries": {query: _number(value) for query, value in self.as_placed.queries.items()},
+                "late": list(self.as_placed.late),
+            },
         }
 
     @property
@@ -149,6 +164,13 @@ class Solver:
             spared = self._with_losses(self._judged(size, smaller.assignment)).lost
             options += [spared] if spared else []
         return replace(best, lost=min(options, key=lambda lost: lost.figures))
+
+    def as_placed(self, size: int) -> PoolSize | None:
+        """The pool as it is placed now; None where something has no place on it."""
+        start = self.board.start
+        if (start < 0).any() or (start >= self.board.cores_of(size)).any():
+            return None
+        return self._judged(size, start)
 
     def solve_jointly(self, size: int, smaller: PoolSize | None = None, near: Sequence[PoolSize] = ()) -> PoolSize:
         """The one placement that is best with all nodes up and with any one lost; `near` are pools of other sizes."""

@@ -33,6 +33,8 @@ def pool_choice(name: str, answer: PoolAnswer) -> dict[str, Any]:
         "confirmed": answer.confirmed,
         "proven": answer.proof is not None and answer.proof.refutation is not None,
         "less": answer.proof.message if answer.proof is not None else "",
+        "beyond": len(answer.beyond),
+        "splits": answer.splits,
     }
 
 
@@ -45,9 +47,11 @@ def mix_choice(mix: MixAnswer) -> dict[str, Any]:
         "nodes": sum(counts.values()),
         "whole": mix.present + sum(counts.values()),
         "cost_per_hour": mix.cost_per_hour,
-        "confirmed": True,
+        "confirmed": mix.confirmed,
         "proven": mix.proven,
         "less": mix.proofs[0].message if mix.proofs else "",
+        "beyond": len(mix.beyond),
+        "splits": mix.splits,
     }
 
 
@@ -80,13 +84,14 @@ def finding(found: dict[str, Any]) -> str:
         return f"At {asked} load no purchase keeps every objective if a node is lost."
     best = found["choices"][0]
     load = f"{plus(growth)} load with any one node lost"
-    said = f"The present nodes keep every objective at {load} once operators are placed anew: buy none."
+    every = f"all but {best['beyond']} objectives" if best["beyond"] else "every objective"
+    said = f"The present nodes keep {every} at {load} once operators are placed anew: buy none."
     if best["nodes"]:
         hour = best["cost_per_hour"]
         price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
         words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
         verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
-        said = f"{words} {verb.format(price)} every objective at {load}, with operators placed anew."
+        said = f"{words} {verb.format(price)} {every} at {load}, with operators placed anew."
     if growth == found["growth"]:
         return said
     return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"

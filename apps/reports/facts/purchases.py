@@ -29,9 +29,10 @@ _BELOW, _ABOVE = 4, 8  # sizes of the curve around the answer
 #: Where no purchase helps at the growth asked for, these shares of it are tried.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 
+_GRACE = 2.0  # a search whose time is over still confirms what it has found
 _NO_TIME = "no size was found within the time of a report"
-_ALTOGETHER_S = 90.0  # after which no further search begins
-_LONGEST_S = {"pool": 25.0, "mix": 20.0, "losses": 25.0}  # a report that takes hours helps nobody
+_ALTOGETHER_S = 180.0  # after which no further search begins
+_LONGEST_S = {"pool": 60.0, "mix": 45.0, "losses": 25.0}  # a report that takes hours helps nobody
 
 Progress = Callable[[float, str], None]
 
@@ -85,7 +86,8 @@ class _Sizing:
 
     def _pools(self, growth: float) -> dict[str, PoolAnswer]:
         found = {}
-        most = len(self.deployment.nodes) + _MOST_OF_A_TYPE
+        present = len(self.deployment.nodes)
+        most = present + max(_MOST_OF_A_TYPE, present)
         for index, (name, node) in enumerate(self.like.items()):
             if self._is_late:
                 break
@@ -96,6 +98,8 @@ class _Sizing:
                     like=node,
                     factor=1 + growth,
                     most=most,
+                    leave_out=True,
+                    budget_s=_LONGEST_S["pool"],
                     progress=self._limit("pool"),
                     **self.options,
                 )
@@ -106,8 +110,8 @@ class _Sizing:
         return time.monotonic() > self.until
 
     def _limit(self, what: str) -> Progress:
-        """Progress that ends a search when its time is over, and lets a cancelled job end it as well."""
-        return _limited(what, lambda step: self.tell(0.1, step))
+        """Progress that ends a search long past its time, and lets a cancelled job end it as well."""
+        return _limited(what, lambda step: self.tell(0.1, step), _GRACE)
 
     def _answered(self, growth: float, answers: dict[str, PoolAnswer], refusal: str) -> dict[str, Any]:
         mix = self._mix(growth, answers)
@@ -142,6 +146,8 @@ class _Sizing:
                 types,
                 factor=1 + growth,
                 most_tried=_MOST_TRIED,
+                leave_out=True,
+                budget_s=_LONGEST_S["mix"],
                 progress=self._limit("mix"),
                 **self.options,
             )
@@ -187,8 +193,8 @@ class _Sizing:
         return {**found, "finding": finding(found)}
 
 
-def _limited(what: str, tell: Callable[[str], None]) -> Progress:
-    until = time.monotonic() + _LONGEST_S[what]
+def _limited(what: str, tell: Callable[[str], None], grace: float = 1.0) -> Progress:
+    until = time.monotonic() + _LONGEST_S[what] * grace
 
     def progress(share: float, step: str = "") -> None:
         tell(step)
