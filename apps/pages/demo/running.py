@@ -57,7 +57,7 @@ RUNNING = (
         [
             Step("read-impressions", "source", {"impressions": (1.0, 25.6)}, "n10", 310),
             Step("valid", "filter", {"read-impressions": (0.97, 44.8)}, "n10", 310),
-            Step("key", "map", {"valid": (1.0, 240.2)}, "n10#1", 180),
+            Step("key", "map", {"valid": (1.0, 153.6)}, "n10#1", 180),
             Step("seen", "window", {"key": (1.0, 208.6)}, "n10#2", 180, _SLIDING),
             Step("first-only", "aggregate", {"seen": (0.72, 217.7)}, "n10#3", 140),
             Step("bill", "sink", {"first-only": (1.0, 140.9)}, "n10#3", 140),
