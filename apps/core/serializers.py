@@ -10,12 +10,22 @@ from rest_framework import serializers
 
 __all__ = ["StrictModelSerializer", "StrictSerializer", "unknown_message"]
 
+_MOST_CHOICES = 24  # named in a refusal
+
 
 class _Strict:
     """Unknown fields are an error naming the nearest known one; read-only fields may only repeat their value.
 
     The latter lets a client send back what it has read, and tells it when it tries to change what it cannot.
     """
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields: dict[str, serializers.Field] = super().get_fields()  # type: ignore[misc]
+        for field in fields.values():
+            inner = getattr(field, "child", field)
+            if isinstance(inner, serializers.ChoiceField):
+                inner.error_messages["invalid_choice"] = _choice_message(inner.choices)
+        return fields
 
     def to_internal_value(self, data: Any) -> Any:
         problems: dict[str, Any] = self._unknown(data) if isinstance(data, Mapping) else {}
@@ -40,6 +50,13 @@ class _Strict:
     def _repeats(self, name: str, value: Any) -> bool:
         instance = getattr(self, "instance", None)
         return instance is not None and self.to_representation(instance).get(name) == value  # type: ignore[attr-defined]
+
+
+def _choice_message(choices: Mapping[Any, Any]) -> str:
+    """What a field of choices says to another value; the framework fills in ``{input}``."""
+    names = [str(name) for name in choices if name not in ("", None)]
+    allowed = ", ".join(names[:_MOST_CHOICES]) + (" and others" if len(names) > _MOST_CHOICES else "")
+    return "it is {input}; allowed: " + allowed.replace("{", "{{").replace("}", "}}")
 
 
 def unknown_message(name: str, allowed: list[str], what: str = "field") -> str:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
+from rest_framework import serializers
 from rest_framework.test import APIClient
 
 from apps.core.errors import Fault, Unavailable, field_faults, from_engine, join_path
+from apps.core.serializers import StrictSerializer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.apps.core.views_for_tests")]
 
@@ -167,3 +169,14 @@ def test_the_engines_refusals_keep_their_faults() -> None:
 
 def test_unavailable_says_when_to_retry() -> None:
     assert Unavailable("x").headers == {"Retry-After": "5"}
+
+
+def test_a_wrong_choice_names_the_allowed_ones() -> None:
+    class Asked(StrictSerializer):
+        goal = serializers.ChoiceField(["worst", "objectives"])
+        forms = serializers.ListField(child=serializers.ChoiceField(["pdf", "{csv}"]))
+
+    asked = Asked(data={"goal": "x", "forms": ["doc"]})
+    assert not asked.is_valid()
+    assert asked.errors["goal"] == ["it is x; allowed: worst, objectives"]
+    assert asked.errors["forms"][0] == ["it is doc; allowed: pdf, {csv}"]
