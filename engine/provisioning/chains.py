@@ -110,7 +110,8 @@ class PoolAnswer:
             said = f"no pool of up to {self.most} nodes was found{late} that keeps {every}{bound}{why}"
             return self._beyond_said + said
         count = "1 node keeps" if self.nodes == 1 else f"{self.nodes} nodes keep"
-        sure = f", confirmed by {self.confirmation}" if self.confirmed else " by Mace; Flow does not confirm it"
+        late = f": {self.miss.message}" if self.miss else ""
+        sure = f", confirmed by {self.confirmation}" if self.confirmed else f" by Mace; Flow does not confirm it{late}"
         less = f" With one less, {self.proof.message}." if self.proof else ""
         bounded = not self._is_proven and self.least > max(self.present, 1)
         bound = f" At least {self.least} are needed by bound." if bounded else ""
@@ -192,6 +193,9 @@ class _Search:
             self.low = self.most + 1 if never.operator is None else self.least
             return None, None, False, Proof(self.most, None, never, None)
         nodes = self._by_mace()
+        if nodes is None and self.prover.relax():
+            self.sizes, self.misses = {}, {}
+            nodes = self._by_mace()
         if nodes is None:
             entry = self.at(self.most)
             return None, None, False, self._against(entry)

@@ -24,6 +24,7 @@ from engine.provisioning.splits import parts_needed
 __all__ = ["Proof", "Prover", "need_objectives"]
 
 _MARGIN, _STRICTEST, _ROOM = 0.7, 0.02, 1.1  # of a tightened bound
+_ON_A_PATH = 0.4  # of its bound a query of a large deployment may wait for one server, to begin with
 _FEW_LOSSES = 3  # of a large pool that Flow looks at
 Found = TypeVar("Found")
 
@@ -116,8 +117,11 @@ class Prover:
         self.solver = self.solver_of(self.board)
         self.flows = [0]
         self.losses_by_flow = 0
-        self._judge = self.solver.judge
+        self._judge, self._weight = self.solver.judge, self.board.weight
         self._fused = Fused(self.board, self._judge)
+        if self.is_large and self._enough:
+            # Packed up to their bounds, nearly all queries are late by Flow: waits of several servers add up.
+            self.tighten(dict.fromkeys(self._alone_share, _MARGIN / _ON_A_PATH))
 
     def _board(self, closed: Sequence[str], split: bool, kinds: Sequence[Sequence[int]] | None) -> Board:
         board = replace(board_of(self.coarse, operator_weights(self.coarse), closed), split=split)
@@ -188,11 +192,22 @@ class Prover:
         for query, times in over.items():
             least = max(_STRICTEST, self._alone_share.get(query, 0.0))
             self._strict[query] = min(1.0, max(least, self._strict.get(query, 1.0) * _MARGIN / times))
+        self._weigh()
+
+    def relax(self) -> bool:
+        """Go back to the bounds of the objectives as they are; False if they were never left."""
+        tightened = bool(self._strict)
+        self._strict = {}
+        self._weigh()
+        return tightened
+
+    def _weigh(self) -> None:
+        """Weights of the items and a solver for the bounds as they are now."""
         judge = Judge(self.board)
         strict = judge.bounds * [self._strict.get(query, 1.0) for query in judge.queries]
         tightest = float(strict.min())
         heaviest = np.where(judge.members, (tightest / strict)[:, None], 0.0).max(axis=0, initial=0.0)
-        before = self.board.weight * (tightest / float(self.solver.judge.bounds.min()))
+        before = self._weight * (tightest / float(self._judge.bounds.min()))
         self.board = replace(self.board, weight=np.maximum(heaviest, before))
         self.solver = self.solver_of(self.board)
 
