@@ -17,7 +17,7 @@ from apps.pages.findings import Stat
 from apps.pages.placement_change import NodesChanged
 from apps.pages.placement_curve import search_curve
 from apps.pages.placement_live import Search
-from apps.pages.placement_rows import moves_table, queries_table, value_words
+from apps.pages.placement_rows import moves_table, queries_table, tightest_words, value_words
 from apps.placements.batches import BATCH_SIZE, batches_of, pause_of
 from apps.placements.choices import BUSY, ENDED, MoveState, RunState
 from apps.placements.models import PlacementRun
@@ -126,6 +126,8 @@ class RunDetail(Search):
     def finding(self) -> SafeString:
         """Moving 3 operators takes the worst case from 8.1 s to 5.2 s; no placement can be below 5.1 s."""
         facts = self.run.facts
+        if self._is_share and facts["moves"] and (said := tightest_words(facts)):
+            return said
         what = "the largest latency over its objective, weighted by priority," if self._is_share else "the worst case"
         near = ""
         if facts["bound_s"]:

@@ -33,7 +33,15 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     for moment in ("before", "after"):
         states = [query[f"{moment}_state"] for query in answer["queries"]]
         facts[f"breached_{moment}"] = states.count("breached")
+        facts[f"tightest_{moment}"] = _tightest(answer["queries"], f"{moment}_s")
     return facts
+
+
+def _tightest(queries: Sequence[Mapping[str, Any]], moment: str) -> dict[str, Any] | None:
+    """The query whose latency is the largest share of its objective, priorities left out; None without any."""
+    shares = {q["query"]: q[moment] / q["bound_s"] for q in queries if q["bound_s"] and q[moment] is not None}
+    name = max(shares, key=lambda query: shares[query], default=None)
+    return None if name is None else {"query": name, "share": shares[name]}
 
 
 def move_rows(run: PlacementRun, answer: Mapping[str, Any]) -> list[PlacementMove]:
