@@ -17,7 +17,7 @@ from engine.mace import Mace, mace
 from engine.quantiles import LEVELS, event_mean, event_quantile, nearest_rank
 from engine.reports import QueryEstimate, QueryReporter
 
-__all__ = ["Alarm", "Estimate", "command", "estimate"]
+__all__ = ["Alarm", "Estimate", "command", "estimate", "is_large"]
 
 _LARGE = 4_000_000  # operators times subintervals from which on errors are those at Mace's width
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
@@ -144,6 +144,11 @@ class Estimate:
         }
 
 
+def is_large(deployment: Deployment) -> bool:
+    """Whether standard errors are taken from slices as wide as Mace's subintervals, at a fraction of the cost."""
+    return len(deployment.operators) * deployment.subintervals > _LARGE
+
+
 def estimate(
     deployment: Deployment,
     *,
@@ -191,7 +196,7 @@ def estimate(
     flowed = flow(deployment, slices=flow_slices, trace=True, by_input=True)
     runs = Jackknife((), covered_inputs(deployment))
     if intervals:
-        merged = mace_every if len(deployment.operators) * deployment.subintervals > _LARGE else 1
+        merged = mace_every if is_large(deployment) else 1
         runs = jackknife(
             deployment if merged == 1 else coarse,
             slices=flow_slices,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from engine.deployment import Deployment
 from engine.elements import FloatArray
-from engine.estimation import Estimate
+from engine.estimation import Estimate, is_large
 from engine.intervals import Z, jackknife, standard_error
 from engine.loads import loads_of
 from engine.quantiles import statistic_of
@@ -37,6 +37,9 @@ class Margins:
         deployment = estimated.deployment
         weights = sink_events(deployment)
         decisive = _few_stretches(estimated, weights)
+        if is_large(deployment):  # as for its estimates, errors are those at Mace's width
+            deployment = estimated.coarse
+            weights = sink_events(deployment)
         factor = round(estimated.coarse.subinterval_s / deployment.subinterval_s)
         kept = np.repeat(decisive, factor)[: deployment.subintervals]
         runs = jackknife(only_in(deployment, kept), slices=1).flows

@@ -102,8 +102,11 @@ def bursty_fleet(nodes: int, queries: int, operators: int, d: int, statistic: st
     return unplaced.with_placement(place(unplaced, coarse=4))
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("statistic", ["worst", "q0.99", "mean"])
-def test_intervals_are_those_of_the_estimate(statistic: str) -> None:
+def test_intervals_are_those_of_the_estimate(statistic: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr("engine.estimation._LARGE", 0)
     deployment = bursty_fleet(3, 4, 4, 1600, statistic)
     exact = estimate(deployment, mace_every=4).queries
     quick = Margins(estimate(deployment, mace_every=4, intervals=False))
