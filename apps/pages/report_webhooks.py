@@ -22,6 +22,7 @@ class WebhooksPage(ClusterPage):
     """`/c/<slug>/reports/webhooks/`: the list, and a form to add one. The secret is shown once, in the answer."""
 
     template_name = "pages/reports/webhooks.html"
+    scope = "operate"  # an address often holds a secret
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         return self.show(WebhookForm())

@@ -144,8 +144,9 @@ class ReportViewSet(
 
 
 class WebhookViewSet(ServiceViewSet):
-    """Addresses that are told of finished reports by a signed POST."""
+    """Addresses that are told of finished reports by a signed POST. They often hold a secret of their own."""
 
+    scopes = {"GET": Scope.OPERATE}
     queryset = Webhook.objects.none()
     serializer_class = WebhookSerializer
     filterset_class = WebhookFilter
