@@ -13,6 +13,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from apps.reports.models import Delivery, Report, ReportDefinition
+from apps.reports.serializers import DeliverySerializer
 from apps.reports.writing import report_request
 
 pytestmark = pytest.mark.django_db
@@ -134,3 +135,12 @@ def test_readers_see_and_change_nothing(api_of: Callable[..., APIClient], defini
     ):
         assert viewer.post(f"/api/v1/{path}", {}, format="json").status_code == 403, path
     assert viewer.delete(f"/api/v1/reports/{report.pk}").status_code == 403
+
+
+def test_only_the_host_of_a_webhook_is_told(definition: ReportDefinition) -> None:
+    report = report_request(definition=definition)
+    told = [
+        DeliverySerializer(Delivery(report=report, channel=channel, target=target)).data["target"]
+        for channel, target in (("webhook", "https://hooks.example/T0/secret"), ("email", "ops@example.org"))
+    ]
+    assert told == ["hooks.example", "ops@example.org"]
