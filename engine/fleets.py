@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine.deployment import Deployment, Replica
+from engine.flow import flow
 from engine.loads import loads_of
-from engine.mace import Mace, mace
 from engine.placement.greedy import place
 from engine.workload import on_off
 
@@ -29,7 +29,9 @@ _SLICES = 4  # of a subinterval
 _OPERATORS = 10  # of a query
 _QUERIES_PER_SOURCE = 8
 _BATCHES = 8
-_SLACK = (1.15, 2.5)  # objectives over what Mace finds at the start
+_SLACK = (1.15, 2.5)  # objectives over what Flow finds at the start
+_TIGHTEST_S = 3.0  # what seconds of a subinterval can tell apart
+_LARGEST = 0.5  # of the fastest core, at most, by the busiest subinterval of one operator
 _MISPLACED = 0.03  # share of the operators put on a random node, so that a search has something to find
 
 
@@ -73,7 +75,7 @@ def made_fleet(plan: FleetPlan) -> dict[str, Any]:
         "nodes": _nodes(plan.nodes),
         "operators": operators,
     }
-    fitted = _fitted(Deployment.parse(document, placed=False), plan.load)
+    fitted = _fitted(_capped(_fitted(Deployment.parse(document, placed=False), plan.load)), plan.load)
     placed = _placed(fitted, rng)
     return _with_objectives(placed, rng).to_document()
 
@@ -148,9 +150,24 @@ def _input(rng: np.random.Generator, source: str, selectivity: float, cycles: fl
     return {"from": source, "selectivity": selectivity, "cycles_per_event": cycles, "batches": batches}
 
 
+def _together(deployment: Deployment) -> Deployment:
+    """Everything on one node: where operators are does not matter to their own loads."""
+    return deployment.with_placement({op.id: (Replica(deployment.nodes[0].id),) for op in deployment.operators})
+
+
+def _capped(deployment: Deployment) -> Deployment:
+    """The same without operators that a core could hardly hold alone: no placement helps them."""
+    peaks = loads_of(_together(deployment).coarsened(_SLICES)).operators().load.max(axis=1)
+    fastest = max(node.capacity_cps or 0.0 for node in deployment.nodes)
+    most = _LARGEST * fastest * deployment.subinterval_s * _SLICES
+    factors = np.minimum(1.0, most / np.maximum(peaks, 1e-12))
+    operators = [_scaled(op, float(factor)) for op, factor in zip(deployment.operators, factors, strict=True)]
+    return replace(deployment, operators=tuple(operators))
+
+
 def _fitted(deployment: Deployment, load: float) -> Deployment:
     """The same with every cost scaled so that the mean load is `load` of all capacity."""
-    everything = deployment.with_placement({op.id: (Replica(deployment.nodes[0].id),) for op in deployment.operators})
+    everything = _together(deployment)
     cycles = float(loads_of(everything).by_time.sum())
     capacity = sum((node.capacity_cps or 0.0) * node.cores for node in deployment.nodes)
     factor = load * capacity * deployment.subinterval_s * deployment.subintervals / cycles
@@ -180,22 +197,15 @@ def _placed(deployment: Deployment, rng: np.random.Generator) -> Deployment:
 
 
 def _with_objectives(deployment: Deployment, rng: np.random.Generator) -> Deployment:
-    """Objectives a little to a good deal above what Mace finds now."""
+    """Objectives a little to a good deal above what Flow finds now."""
     document = deployment.to_document()
-    coarse = deployment.coarsened(_SLICES)
-    worst = _worst_by_query(coarse, mace(coarse))
+    latency = flow(deployment, by_input=True).by_query
     document["objectives"] = [
-        {"query": query, "statistic": "worst", "bound_s": round(max(1.0, value * float(rng.uniform(*_SLACK))), 1)}
-        for query, value in worst.items()
+        {
+            "query": query,
+            "statistic": "worst",
+            "bound_s": round(max(_TIGHTEST_S, series.max() * rng.uniform(*_SLACK)), 1),
+        }
+        for query, series in latency.items()
     ]
     return Deployment.parse(document)
-
-
-def _worst_by_query(deployment: Deployment, found: Mace) -> dict[str, float]:
-    server = {(deployment.nodes[s.node].id, s.core): i for i, s in enumerate(deployment.servers) if s.node is not None}
-    worst: dict[str, float] = {}
-    for operator in deployment.operators:
-        for part in operator.replicas:
-            value = float(found.worst_s[server[part.node, part.core]])
-            worst[str(operator.query)] = max(worst.get(str(operator.query), 0.0), value)
-    return worst

@@ -59,7 +59,7 @@ QUESTIONS = {
             _SPLIT,
             _LEAVE_OUT,
             _BUDGET,
-            Field("confirm", INDEX, help="steps by which Flow may move the answer (6)"),
+            Field("confirm", INDEX, help="steps by which Flow may move the answer (12; 6 for a mix)"),
         ),
         smallest_pool,
     ),

@@ -32,7 +32,7 @@ def smallest_pool(
     factor: float | Mapping[str, float] = 1.0,
     most: int = 64,
     rounds: int = 4,
-    confirm: int = 6,
+    confirm: int = 12,
     seed: int = 0,
     mace_every: int = 1,
     closed: Sequence[str] = (),
