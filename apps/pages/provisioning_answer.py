@@ -82,8 +82,9 @@ class Answer:
         last = self.sweep.sizes[-1]
         if size is last:
             return format_html("{} {}: {}.", self._who, self._not_kept, self._why)
-        beyond = format_html("No number up to <b>{} nodes</b> does", last.nodes)
-        return format_html("{} {}: {}. {}.", self._who, self._not_kept, self._why, beyond)
+        beyond = format_html("No number up to <b>{} nodes</b> does with every operator whole", last.nodes)
+        hint = "<i>Smallest pool</i> also splits stateless operators"
+        return format_html("{} {}: {}. {}; {}.", self._who, self._not_kept, self._why, beyond, SafeString(hint))
 
     @property
     def _who(self) -> SafeString:
