@@ -100,12 +100,17 @@ def test_only_the_moves_that_matter() -> None:
     assert len(report["moves"]) == 1
 
 
+def startable(links: bool) -> list[Deployment]:
+    """Drawn deployments whose start respects their constraints: there is something to stay at."""
+    found = (drawn(seed, links=links, constraints=True) for seed in range(40))
+    kept = [one for one in found if least(one) is not None and not broken(one, start_of(one))]
+    return kept[:4]
+
+
 @pytest.mark.parametrize("links", [False, True])
-@pytest.mark.parametrize("seed", range(6))
-def test_a_tolerance_spares_moves_and_costs_no_more_than_it_says(seed: int, links: bool) -> None:
-    deployment = drawn(seed, links=links, constraints=True)
-    if least(deployment) is None or broken(deployment, start_of(deployment)):
-        pytest.skip("no start to stay at")
+@pytest.mark.parametrize("which", range(4))
+def test_a_tolerance_spares_moves_and_costs_no_more_than_it_says(which: int, links: bool) -> None:
+    deployment = startable(links)[which]
     exact, _ = placed(deployment)
     spared, _ = placed(deployment, tolerance=0.3)
     assert not broken(deployment, places_of(spared))
