@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import zstandard
 from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
+from apps.core.packing import pack_json, unpack_json
 from apps.estimates.models import DocumentEstimate, EstimateRun, QueryEstimate
 from apps.estimates.results import node_rows, query_rows, run_facts
 from apps.fleet.models import Cluster
@@ -108,7 +107,7 @@ def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1,
     _check_size(deployment, flow_slices)
     with transaction.atomic():
         row = DocumentEstimate.objects.create(
-            requested_by=user, digest=deployment.digest, flow_slices=flow_slices, document=_packed(document)
+            requested_by=user, digest=deployment.digest, flow_slices=flow_slices, document=pack_json(document)
         )
         job = job_submit(
             kind=JobKind.ESTIMATE_DOCUMENT,
@@ -139,27 +138,19 @@ def _check_size(deployment: Deployment, flow_slices: int) -> None:
 
 def document_estimate_store(*, row: DocumentEstimate, answer: dict[str, Any]) -> None:
     """Keep the engine's whole answer for a document. Called inside the job's transaction."""
-    DocumentEstimate.objects.filter(pk=row.pk).update(result=_packed(answer))
+    DocumentEstimate.objects.filter(pk=row.pk).update(result=pack_json(answer))
 
 
 def document_estimate_document(row: DocumentEstimate) -> dict[str, Any]:
     """The document as it was posted."""
-    return _unpacked(row.document)
+    return unpack_json(row.document)
 
 
 def document_estimate_result(row: DocumentEstimate) -> dict[str, Any] | None:
     """The engine's answer for a document, as its command line prints it; None while it is computed."""
-    return None if row.result is None else _unpacked(row.result)
+    return None if row.result is None else unpack_json(row.result)
 
 
 def document_estimates_purge() -> int:
     """Forget documents older than `KEEP_DOCUMENTS`; returns how many."""
     return DocumentEstimate.objects.filter(created_at__lt=timezone.now() - KEEP_DOCUMENTS).delete()[0]
-
-
-def _packed(value: Any) -> bytes:
-    return zstandard.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode())
-
-
-def _unpacked(data: bytes | memoryview) -> Any:
-    return json.loads(zstandard.decompress(bytes(data)))

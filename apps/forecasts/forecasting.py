@@ -8,13 +8,13 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import zstandard
 from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Fault, Impossible, Malformed, SluiceError
 from apps.core.events import announce
+from apps.core.packing import pack_json, unpack_json
 from apps.fleet.models import Cluster
 from apps.forecasts.models import Forecast, LoadHistory
 from apps.jobs.choices import JobKind
@@ -107,7 +107,7 @@ def forecast_store(
             horizon=outlook.horizon,
             seed=seed,
             result=outlook.to_dict(),
-            series=zstandard.compress(json.dumps(outlook.series(), separators=(",", ":"), allow_nan=False).encode()),
+            series=pack_json(outlook.series()),
             duration_s=duration_s,
         )
         ids = list(Forecast.objects.filter(cluster=cluster).values_list("pk", flat=True)[: KEEP + 20])
@@ -119,7 +119,7 @@ def forecast_store(
 
 def forecast_series(forecast: Forecast) -> dict[str, Any]:
     """The curves of a forecast; empty where they have been dropped."""
-    return {} if forecast.series is None else json.loads(zstandard.decompress(bytes(forecast.series)))
+    return {} if forecast.series is None else unpack_json(forecast.series)
 
 
 def forecast_renew_all() -> int:

@@ -102,10 +102,6 @@ class Frame:
         return self.user is not None and "operate" in self.user.scopes
 
     @cached_property
-    def can_admit(self) -> bool:
-        return self.user is not None and "admit" in self.user.scopes
-
-    @cached_property
     def clusters(self) -> list[Any]:
         if self.user is None:
             return []

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import zstandard
-
+from apps.core.packing import unpack_json
 from apps.placements.models import PlacementMove, PlacementRun
 
-__all__ = ["facts_of", "move_rows", "packed", "result_of"]
-
-
-def packed(answer: Mapping[str, Any]) -> bytes:
-    return zstandard.compress(json.dumps(answer, separators=(",", ":"), allow_nan=False).encode())
+__all__ = ["facts_of", "move_rows", "result_of"]
 
 
 def result_of(run: PlacementRun) -> dict[str, Any] | None:
     """The engine's proposal, as its command line prints it; None while it is looked for."""
-    return None if run.result is None else json.loads(zstandard.decompress(bytes(run.result)))
+    return None if run.result is None else unpack_json(run.result)
 
 
 def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:

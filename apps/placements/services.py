@@ -12,6 +12,7 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible
 from apps.core.events import announce
+from apps.core.packing import pack_json
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.jobs.choices import JobKind
@@ -20,7 +21,7 @@ from apps.jobs.services import job_submit
 from apps.placements.asking import asked_checked, objective_usual
 from apps.placements.choices import ENDED, Algorithm, RunState
 from apps.placements.models import PlacementMove, PlacementRun
-from apps.placements.results import facts_of, move_rows, packed
+from apps.placements.results import facts_of, move_rows
 from apps.queries.choices import QueryState
 from apps.queries.snapshots import Snapshot
 
@@ -125,7 +126,7 @@ def placement_live(*, run: PlacementRun, best: Mapping[str, Any]) -> bool:
 def placement_store(*, run: PlacementRun, answer: Mapping[str, Any]) -> PlacementRun:
     """Keep the proposal and its moves. Called inside the job's transaction."""
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
-    run.result, run.facts, run.live = packed(answer), facts_of(answer), {}
+    run.result, run.facts, run.live = pack_json(answer), facts_of(answer), {}
     run.state, run.proposed_at = RunState.PROPOSED, timezone.now()
     run.save(update_fields=["result", "facts", "live", "state", "proposed_at", "updated_at"])
     run.moves.all().delete()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import zstandard
 from django.db.models import QuerySet
 
+from apps.core.packing import unpack_json
 from apps.fleet.models import Cluster
 from apps.planning.choices import Find, WhatIfState
 from apps.planning.models import Scenario, WhatIf
@@ -49,7 +48,7 @@ def what_ifs_listed() -> QuerySet[WhatIf]:
 
 def what_if_result(row: WhatIf) -> dict[str, Any] | None:
     """The engine's answer; None while there is none."""
-    return None if row.result is None else dict(json.loads(zstandard.decompress(bytes(row.result))))
+    return None if row.result is None else dict(unpack_json(row.result))
 
 
 def what_if_standing(row: WhatIf, present: Snapshot | None = None) -> Standing:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import zstandard
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -16,6 +15,7 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, field_faults, from_engine
 from apps.core.events import announce
+from apps.core.packing import pack_json
 from apps.fleet.models import Cluster
 from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
@@ -171,7 +171,7 @@ def what_if_create(
 
 def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any], duration_s: float) -> WhatIf:
     """Keep an answer with the snapshot it rests on. Called inside the job's transaction."""
-    row.result = zstandard.compress(json.dumps(answer, separators=(",", ":"), allow_nan=False).encode())
+    row.result = pack_json(answer)
     row.snapshot, row.snapshot_parts = snapshot.digest, snapshot.parts
     row.state, row.answered_at, row.duration_s = WhatIfState.ANSWERED, timezone.now(), duration_s
     row.save(update_fields=["result", "snapshot", "snapshot_parts", "state", "answered_at", "duration_s"])

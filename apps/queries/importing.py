@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
-import zstandard
 from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Malformed, fault_count, from_engine
+from apps.core.packing import pack_json, unpack_json
 from apps.fleet.models import Cluster
 from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
@@ -56,7 +55,7 @@ def import_request(
         run = ImportRun.objects.create(
             cluster=cluster,
             requested_by=user if user is not None and user.pk else None,
-            document=_packed(document),
+            document=pack_json(document),
             options={"dry_run": dry_run, "fill": fill, "query": query, "start": start},
             counts=counts,
         )
@@ -93,7 +92,7 @@ def import_deployment(report: Reporter) -> Outcome:
 
 def document_of(run: ImportRun) -> Any:
     """The document as it was given."""
-    return json.loads(zstandard.decompress(bytes(run.document)))
+    return unpack_json(run.document)
 
 
 def imports_purge() -> int:
@@ -104,7 +103,3 @@ def imports_purge() -> int:
 def result_of(job: Job) -> dict[str, Any]:
     """What a finished import's job did, as REST shows it."""
     return ImportRun.objects.get(job=job).result or {}
-
-
-def _packed(value: Any) -> bytes:
-    return zstandard.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode())

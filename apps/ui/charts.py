@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from apps.ui.numbers import Quantity, as_float, scaled, seconds
 
-__all__ = ["Chart", "Mark", "Series", "elapsed_axis", "number_axis", "time_axis"]
+__all__ = ["Chart", "Mark", "Series", "elapsed_axis", "time_axis"]
 
 _ROLES = {"estimate", "forecast", "band", "measured", "load", "alt", "third"}
 _TABLE_ROWS = 24
@@ -38,10 +38,6 @@ def time_axis(start: datetime, step_s: float, slices: int) -> dict[str, Any]:
         if not offsets or offsets[-1][1] != offset:
             offsets.append([moment.timestamp(), offset])
     return {"kind": "time", "start": start.timestamp(), "first": 0.0, "step": step_s, "offsets": offsets}
-
-
-def number_axis(values: Sequence[float], title: str = "") -> dict[str, Any]:
-    return {"kind": "number", "values": list(values), "title": title}
 
 
 @dataclass(frozen=True)
