@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from engine.deployment import Deployment, Node
 from engine.estimation import Progress
-from engine.provisioning.board import Placement
-from engine.provisioning.bounds import Refutation
 from engine.provisioning.chains import PoolAnswer, smallest_of
 from engine.provisioning.clock import Clock
 from engine.provisioning.confirming import tightened
+from engine.provisioning.mix_answer import MixAnswer, of_pool
 from engine.provisioning.mixes import Counts, Mixes
 from engine.provisioning.node_types import NodeType, read_types
 from engine.provisioning.nodes import lose as lose_nodes
@@ -22,102 +21,9 @@ from engine.provisioning.pools import pool_of
 from engine.provisioning.proving import Proof, Prover, need_objectives
 from engine.provisioning.scenario import scaled_loads
 from engine.provisioning.solver import PoolSize, Solver
-from engine.provisioning.splits import splits_of, splits_said
+from engine.provisioning.splits import splits_of
 
-__all__ = ["MixAnswer", "cheapest_mix"]
-
-
-@dataclass(frozen=True, eq=False)
-class MixAnswer:
-    """The cheapest mix found.
-
-    Attributes
-    ----------
-    counts : mapping or None
-        New nodes by type; None if no mix within the limits was found.
-    cost_per_hour : float or None
-        Of the new nodes.
-    least_cost_per_hour : float or None
-        No mix that costs less can keep every objective (by Mace): every one is refuted by a lower bound. Equal to the
-        cost where the answer is proven to be the cheapest. None if all mixes are refuted.
-    refuted, tried : int
-        Cheaper combinations that a bound refutes, and those that were placed without success.
-    proofs : tuple of Proof
-        The cheaper mixes that came nearest, and why they are not enough; for each type in use, one node less of it.
-    complete : bool
-        False if the search gave up before it had looked at every combination that could be cheaper.
-    confirmed : bool
-        Whether Flow agrees; a pool of one type may be the answer without, as in `smallest_pool`.
-    splits, beyond, confirmation
-        As in `PoolAnswer`.
-    """
-
-    types: tuple[NodeType, ...]
-    present: int
-    counts: dict[str, int] | None
-    cost_per_hour: float | None
-    least_cost_per_hour: float | None
-    best: PoolSize | None
-    placement: Placement
-    refuted: int
-    tried: int
-    proofs: tuple[Proof, ...]
-    complete: bool
-    flows: int
-    confirmed: bool = True
-    splits: dict[str, int] = field(default_factory=dict)
-    beyond: tuple[Refutation, ...] = ()
-    confirmation: str = ""
-
-    @property
-    def proven(self) -> bool:
-        """Whether nothing cheaper can do (by Mace)."""
-        least, cost = self.least_cost_per_hour, self.cost_per_hour
-        return self.counts is not None and least is not None and cost is not None and cost <= least * (1.0 + 1e-9)
-
-    @property
-    def message(self) -> str:
-        every, before = "every objective", ""
-        if self.beyond:
-            count = "1 objective" if len(self.beyond) == 1 else f"{len(self.beyond)} objectives"
-            before = f"{count} kept by no number of such nodes (first: {self.beyond[0].message}). Without: "
-            every = "the other objectives"
-        if self.counts is None:
-            why = f"; {self.proofs[0].message}" if self.proofs else ""
-            given = "no mix within the limits" if self.complete else "no mix among those looked at"
-            return f"{before}{given} keeps {every}{why}"
-        words = " and ".join(f"{count} {name}" for name, count in self.counts.items() if count) or "no new node"
-        sure = "every cheaper mix is proven too small" if self.proven else "no cheaper mix was found"
-        least = self.least_cost_per_hour
-        if not self.proven and least is not None and self.cost_per_hour is not None and least < self.cost_per_hour:
-            sure += f"; by bound it is at least {least:g} per hour"
-        flow = "" if self.confirmed else "; Flow does not confirm it"
-        split = splits_said(self.splits)
-        return f"{before}{words} at {self.cost_per_hour:g} per hour; {sure}{flow}{'. ' if split else ''}{split}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "counts": self.counts,
-            "present": self.present,
-            "cost_per_hour": self.cost_per_hour,
-            "least_cost_per_hour": self.least_cost_per_hour,
-            "proven": self.proven,
-            "complete": self.complete,
-            "refuted": self.refuted,
-            "tried": self.tried,
-            "best": None if self.best is None else self.best.to_dict(),
-            "placement": {
-                name: [{"node": r.node, "core": r.core, "fraction": r.fraction} for r in replicas]
-                for name, replicas in self.placement.items()
-            },
-            "proofs": [proof.to_dict() for proof in self.proofs],
-            "flows": self.flows,
-            "confirmed": self.confirmed,
-            "splits": self.splits,
-            "beyond": [refutation.to_dict() for refutation in self.beyond],
-            "confirmation": self.confirmation,
-            "message": self.message,
-        }
+__all__ = ["cheapest_mix"]
 
 
 def cheapest_mix(
@@ -190,7 +96,7 @@ def cheapest_mix(
         "split": split,
         "leave_out": leave_out,
     }
-    pools = [_of_pool(_chain(base, entry, confirm, options), read, t) for t, entry in enumerate(read)]
+    pools = [of_pool(_chain(base, entry, confirm, options), read, t) for t, entry in enumerate(read)]
     best = min(pools, key=lambda answer: np.inf if answer.cost_per_hour is None else answer.cost_per_hour)
     if len(read) == 1 or best.cost_per_hour == 0.0:
         return best
@@ -203,66 +109,6 @@ def _chain(base: Deployment, entry: NodeType, confirm: int, options: Mapping[str
     most = len(base.nodes) + entry.max
     pool = pool_of(base, most, model)
     return smallest_of(pool, most, Prover(pool.deployment, **options), confirm)
-
-
-def _of_pool(found: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:
-    """The answer for one type as a mix: new nodes have the names they would have in one."""
-    entry = types[t]
-    added = found.added
-    taken = {replica.node for held in found.placement.values() for replica in held}
-    new = {
-        name: f"{entry.name}-{k + 1}"
-        for k, name in enumerate(_new_names(found))
-        if f"{entry.name}-{k + 1}" not in taken
-    }
-    placement = {
-        name: tuple(replace(replica, node=new.get(replica.node, replica.node)) for replica in held)
-        for name, held in found.placement.items()
-    }
-    never = found.nodes is None and found.proof is not None and found.proof.refutation is not None
-    proofs = () if found.proof is None else (_priced(found.proof, found.present, entry, types),)
-    return MixAnswer(
-        types=tuple(types),
-        present=found.present,
-        counts=None if added is None else {one.name: added if k == t else 0 for k, one in enumerate(types)},
-        cost_per_hour=None if added is None else added * entry.price_per_hour,
-        least_cost_per_hour=None if never else _least(found) * entry.price_per_hour,
-        best=found.best,
-        placement=placement,
-        refuted=max(0, (found.most + 1 if never else _proven_least(found)) - found.present),
-        tried=sum(1 for size in found.sizes if found.nodes is None or size.nodes < found.nodes),
-        proofs=proofs,
-        complete=found.complete,
-        flows=found.flows,
-        confirmed=found.confirmed,
-        splits=found.splits,
-        beyond=found.beyond,
-        confirmation=found.confirmation,
-    )
-
-
-def _proven_least(found: PoolAnswer) -> int:
-    """Fewest nodes of the pool that are not refuted."""
-    if found.proof is not None and found.proof.refutation is not None and found.nodes is not None:
-        return found.nodes
-    return min(found.least, found.nodes or found.least)
-
-
-def _least(found: PoolAnswer) -> int:
-    return max(0, _proven_least(found) - found.present)
-
-
-def _new_names(found: PoolAnswer) -> list[str]:
-    """Names of the nodes that were added, in their order."""
-    names = {replica.node for held in found.placement.values() for replica in held}
-    return sorted((name for name in names if name.startswith("new-")), key=lambda name: (len(name), name))
-
-
-def _priced(proof: Proof, present: int, entry: NodeType, types: Sequence[NodeType]) -> Proof:
-    """The case against one node less, in the words of mixes: with what was bought."""
-    added = proof.nodes - present
-    words = {one.name: added if one is entry else 0 for one in types}
-    return replace(proof, pool=words, cost_per_hour=added * entry.price_per_hour)
 
 
 class _Search:

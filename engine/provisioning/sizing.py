@@ -11,7 +11,8 @@ from engine.estimation import Progress
 from engine.provisioning.chains import PoolAnswer, smallest_of
 from engine.provisioning.clock import Clock
 from engine.provisioning.confirming import tightened
-from engine.provisioning.mix import MixAnswer, cheapest_mix
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.mix_answer import MixAnswer
 from engine.provisioning.node_types import node_of
 from engine.provisioning.nodes import lose as lose_nodes
 from engine.provisioning.pools import pool_of
