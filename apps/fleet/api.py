@@ -18,6 +18,7 @@ from apps.core.api import ApiMixin
 from apps.fleet import services, tables
 from apps.fleet.filters import ClusterFilter, LinkFilter, NodeFilter, PoolFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.planned import nodes_plan
 from apps.fleet.selectors import cluster_by_slug, clusters_with_counts, links_listed, nodes_listed, pools_listed
 from apps.fleet.serializers import (
     ClusterSerializer,
@@ -129,7 +130,7 @@ class PoolViewSet(ServiceViewSet):
         """Note nodes that are wanted or ordered. They are no part of the capacity until they are activated."""
         wanted = PlanSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        nodes = services.nodes_plan(pool=self.get_object(), count=wanted.validated_data["count"])
+        nodes = nodes_plan(pool=self.get_object(), count=wanted.validated_data["count"])
         rows = nodes_listed().filter(pk__in=[node.pk for node in nodes])
         return Response(NodeSerializer(rows, many=True, context=self.get_serializer_context()).data, status=201)
 

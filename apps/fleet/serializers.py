@@ -9,7 +9,7 @@ from rest_framework import serializers
 from apps.core.api import StrictSerializer
 from apps.fleet.choices import Evidence, NodeState
 from apps.fleet.models import Cluster, Node
-from apps.fleet.services import MOST_PLANNED
+from apps.fleet.planned import MOST_PLANNED
 
 __all__ = [
     "ClusterField",

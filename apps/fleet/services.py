@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db import models, transaction
 
-from apps.core.errors import Conflict, Fault, Malformed
+from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import ABSENT, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
@@ -33,7 +31,6 @@ __all__ = [
     "node_drain",
     "node_take_offline",
     "node_update",
-    "nodes_plan",
     "pool_create",
     "pool_delete",
     "pool_update",
@@ -41,8 +38,6 @@ __all__ = [
 
 Row = TypeVar("Row", bound=models.Model)
 _GRID = ("subinterval_s", "horizon_s")
-MOST_PLANNED = 1000  # at once
-_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def cluster_locked(cluster: Cluster) -> models.QuerySet[Cluster]:
@@ -209,29 +204,6 @@ def node_activate(*, node: Node) -> Node:
 def node_take_offline(*, node: Node) -> Node:
     """Take an empty node out of the cluster's capacity."""
     return node_update(node=node, state=NodeState.OFFLINE)
-
-
-@transaction.atomic
-def nodes_plan(*, pool: NodePool, count: int) -> list[Node]:
-    """Note nodes that are wanted or ordered: they take names that follow those of the pool, and no part in estimates
-    until they are activated."""
-    if isinstance(count, bool) or not 1 <= count <= MOST_PLANNED:
-        raise Malformed(
-            f"count is {count}; allowed: 1 to {MOST_PLANNED}.", [("count", f"allowed: 1 to {MOST_PLANNED}")]
-        )
-    cluster_locked(pool.cluster).get()
-    names = _names_after(pool, count)
-    return [node_create(pool=pool, name=name, state=NodeState.PLANNED) for name in names]
-
-
-def _names_after(pool: NodePool, count: int) -> list[str]:
-    """Free names that go on where the pool's numbered ones end: n12 after n11; compute-1 where none has a number."""
-    taken = set(pool.cluster.nodes.values_list("name", flat=True))
-    numbered = [found for name in pool.nodes.values_list("name", flat=True) if (found := _NUMBERED.fullmatch(name))]
-    last = max(numbered, key=lambda found: int(found[2]), default=None)
-    stem, width, number = (last[1], len(last[2]), int(last[2])) if last else (f"{pool.name}-", 1, 0)
-    free = (f"{stem}{i:0{width}}" for i in itertools.count(number + 1))
-    return list(itertools.islice((name for name in free if name not in taken), count))
 
 
 @transaction.atomic

@@ -11,6 +11,7 @@ from django.urls import reverse
 from apps.core.errors import Missing
 from apps.fleet import services
 from apps.fleet.models import Link, NodePool
+from apps.fleet.planned import nodes_plan
 from apps.fleet.selectors import links_listed, node_by_name
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.forms import LinkForm, NodeForm, PlanForm, PoolForm
@@ -111,7 +112,7 @@ class PoolPlan(ClusterPage):
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         pool, form = self.row(pk), PlanForm(request.POST)
         if form.is_valid():
-            nodes, stored = try_service(form, lambda: services.nodes_plan(pool=pool, **form.cleaned_data))
+            nodes, stored = try_service(form, lambda: nodes_plan(pool=pool, **form.cleaned_data))
             if stored:
                 names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} to {nodes[-1].name}"
                 return done(request, f"Planned: {names}. Activate them when they are there.", "pages:fleet", slug)

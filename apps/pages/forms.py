@@ -8,7 +8,7 @@ from django import forms
 
 from apps.accounts.choices import Role
 from apps.fleet.models import Cluster, Link, Node, NodePool
-from apps.fleet.services import MOST_PLANNED
+from apps.fleet.planned import MOST_PLANNED
 
 __all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PersonForm", "PlanForm", "PoolForm"]
 

@@ -10,7 +10,8 @@ from django.shortcuts import redirect
 from apps.pages.base import ClusterPage, try_service
 from apps.pages.placement_forms import RULES, Rule, SearchForm
 from apps.pages.placement_nodes import NodesNow
-from apps.pages.placement_rows import finding_words, runs_table
+from apps.pages.placement_rows import runs_table
+from apps.pages.placement_words import finding_words
 from apps.placements.asking import objective_usual
 from apps.placements.models import PlacementRun
 from apps.placements.selectors import placements_visible

@@ -17,7 +17,8 @@ from apps.pages.findings import Stat
 from apps.pages.placement_change import NodesChanged
 from apps.pages.placement_curve import search_curve
 from apps.pages.placement_live import Search
-from apps.pages.placement_rows import moves_table, queries_table, tightest_words, value_words
+from apps.pages.placement_rows import moves_table, queries_table
+from apps.pages.placement_words import tightest_words, value_words
 from apps.placements.batches import BATCH_SIZE, batches_of, pause_of
 from apps.placements.choices import BUSY, ENDED, MoveState, RunState
 from apps.placements.models import PlacementRun

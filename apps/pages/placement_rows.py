@@ -6,33 +6,31 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from django.db.models import Count
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.pages.objectives import objective_text
+from apps.pages.placement_words import finding_words
 from apps.placements.choices import MoveState, RunState
 from apps.placements.models import PlacementMove, PlacementRun
 from apps.placements.selectors import placements_visible
 from apps.ui.marks import STATES, state_icon, state_mark
-from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 
 __all__ = [
-    "finding_words",
     "moves_table",
     "queries_table",
     "runs_table",
-    "tightest_words",
-    "value_words",
     "where_words",
 ]
 
 _CHANGED_S = 0.005
-_NO_GAP = 0.0005
 
 
 # -- runs
@@ -41,9 +39,8 @@ _NO_GAP = 0.0005
 def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Table:
     """Newest first."""
     slug = cluster.slug
-    counts: dict[str, int] = {}
-    for state in PlacementRun.objects.filter(cluster=cluster).order_by().values_list("state", flat=True):
-        counts[state] = counts.get(state, 0) + 1
+    runs = PlacementRun.objects.filter(cluster=cluster).order_by()
+    counts = dict(runs.values("state").annotate(n=Count("pk")).values_list("state", "n"))
     states = [Choice(state, STATES[state].label, counts[state]) for state in RunState.values if state in counts]
     return Table(
         request,
@@ -65,59 +62,6 @@ def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Ta
 
 def _in_state(rows: Any, value: str) -> Any:
     return rows.filter(state=value)
-
-
-def finding_words(run: PlacementRun) -> str:
-    """3 moves: worst case 8.1 s → 5.2 s, at most 2% from the best possible."""
-    facts = run.facts
-    if not facts:
-        return run.message
-    if not facts["moves"]:
-        return "Nothing to move: no better placement was found"
-    near = f", {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
-    if tightest := _tightest(facts):
-        was, now = (percent(one["share"]) for one in tightest)
-        return f"{counted(facts['moves'], 'move')}: nearest its objective {was} → {now} of it{near}"
-    was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
-    what = "worst case" if facts["objective"] == "worst" else "worst weighted latency over objective"
-    return f"{counted(facts['moves'], 'move')}: {what} {was} → {now}{near}"
-
-
-def tightest_words(facts: Mapping[str, Any]) -> SafeString | None:
-    """Moving 3 operators takes the query nearest its objective from 112% of it (checkout) to 64% (audit)."""
-    tightest = _tightest(facts)
-    if tightest is None:
-        return None
-    was, now = tightest
-    near = f"; {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
-    return format_html(
-        "Moving <b>{}</b> takes the query nearest its objective from <b>{}</b> of it ({}) to <b>{}</b> ({}){}.",
-        counted(facts["moves"], "operator"),
-        percent(was["share"]),
-        was["query"],
-        percent(now["share"]),
-        now["query"],
-        near,
-    )
-
-
-def _tightest(facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Before and after, where the search was for objectives and both are known."""
-    was, now = facts.get("tightest_before"), facts.get("tightest_after")
-    return (was, now) if facts["objective"] != "worst" and was and now else None
-
-
-def _gap_words(gap: float) -> str:
-    return "nothing better can exist" if gap < _NO_GAP else f"at most {percent(gap)} from the best possible"
-
-
-def value_words(facts: Mapping[str, Any], name: str) -> str:
-    """A value of the search's objective: seconds, or a share of the latency objective."""
-    value = facts[name]
-    if facts["objective"] != "worst":
-        return str(percent(value))
-    other = facts["value_before" if name != "value_before" else "value_after"]
-    return str(seconds(value, apart_from=other))
 
 
 def _heading(slug: str, run: PlacementRun) -> SafeString:

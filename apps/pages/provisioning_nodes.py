@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from apps.core.errors import Malformed, SluiceError
 from apps.fleet.models import NodePool
-from apps.fleet.services import nodes_plan
+from apps.fleet.planned import nodes_plan
 from apps.pages.base import ClusterPage, done
 from apps.pages.provisioning import Bench
 from apps.pages.provisioning_inputs import inputs_query

@@ -26,7 +26,6 @@
   }
   function xs(spec, series) {
     const axis = spec.x;
-    if (axis.kind === "number") return series.x ?? axis.values;
     const seconds = series.x ?? Array.from({ length: (series.y ?? series.high).length }, (_, i) => axis.first + i * axis.step);
     return seconds.map(value => wallClock(axis, value));
   }
@@ -68,7 +67,7 @@
         text: `<b>${spec.objective.label}</b>`, font: { ...text, color: colour("c-objective") } });
     }
     for (const at of spec.marks ?? []) {
-      const x = spec.x.kind === "number" ? at.x : wallClock(spec.x, at.x);
+      const x = wallClock(spec.x, at.x);
       const mark = line({ yref: "paper", y0: 0, y1: 1, x0: x, x1: x }, at.solid ? "ink" : "ink-3", 1);
       if (!at.solid) mark.line.dash = "dot";
       shapes.push(mark);
@@ -76,21 +75,20 @@
         xanchor: { left: "right", right: "left" }[at.side] ?? "center" });
     }
     const top = Math.max(spec.top ?? 0, (spec.objective?.value ?? 0) * 1.12);
-    const dated = spec.x.kind !== "number";
     const elapsed = spec.x.kind === "elapsed";
     return {
       height: spec.height, margin: { l: 52, r: 16, t: 22, b: 30 }, font: text, hovermode: "x unified", dragmode: "zoom",
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", shapes, annotations,
       hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line-strong"), font: { ...text, size: 12, color: colour("ink") } },
       xaxis: {
-        type: dated ? "date" : "linear", showgrid: false, linecolor: colour("line-strong"), tickcolor: colour("line-strong"),
-        ticks: "outside", ticklen: 4, spikethickness: 1, spikecolor: colour("ink-3"), spikedash: "dot", nticks: 7, title: spec.x.title ? { text: spec.x.title, font: text } : undefined,
+        type: "date", showgrid: false, linecolor: colour("line-strong"), tickcolor: colour("line-strong"),
+        ticks: "outside", ticklen: 4, spikethickness: 1, spikecolor: colour("ink-3"), spikedash: "dot", nticks: 7,
         hoverformat: elapsed ? "%H:%M:%S" : "%H:%M:%S, %-d %b",
-        tickformatstops: dated ? [
+        tickformatstops: [
           { dtickrange: [null, 60000], value: "%H:%M:%S" },
           { dtickrange: [60000, 86400000], value: "%H:%M" },
           { dtickrange: [86400000, null], value: elapsed ? "day %-j" : "%-d %b" },
-        ] : undefined,
+        ],
       },
       yaxis: {
         range: [0, top || 1], fixedrange: true, gridcolor: colour("c-grid"), zeroline: false, nticks: 6,

@@ -10,6 +10,7 @@ import pytest
 from apps.core.errors import Conflict, Malformed
 from apps.fleet import services, tables
 from apps.fleet.models import Cluster, Link, Node
+from apps.fleet.planned import nodes_plan
 from apps.fleet.selectors import clusters_with_counts
 from apps.queries.snapshots import cluster_snapshot
 from tests.apps.domain import make_arrivals, make_cluster, make_query, node_named, start
@@ -194,15 +195,15 @@ def test_planned_nodes_are_no_capacity_until_they_are_there() -> None:
     cluster = make_cluster(nodes=2)
     before = cluster_snapshot(cluster).digest
     pool = cluster.pools.get()
-    assert [node.name for node in services.nodes_plan(pool=pool, count=2)] == ["n3", "n4"]
-    assert [node.name for node in services.nodes_plan(pool=pool, count=1)] == ["n5"]
+    assert [node.name for node in nodes_plan(pool=pool, count=2)] == ["n3", "n4"]
+    assert [node.name for node in nodes_plan(pool=pool, count=1)] == ["n5"]
     assert cluster_snapshot(cluster).digest == before
     with pytest.raises(Conflict, match="is planned"):
         start(make_query(cluster), {"parse": "n3", "count": "n1"})
     services.node_activate(node=node_named(cluster, "n3"))
     assert [node.id for node in cluster_snapshot(cluster).deployment.nodes] == ["n1", "n2", "n3"]
     with pytest.raises(Malformed, match="count is 0; allowed: 1 to 1000"):
-        services.nodes_plan(pool=pool, count=0)
+        nodes_plan(pool=pool, count=0)
 
 
 def test_planned_names_begin_where_none_has_a_number_and_pass_over_taken_ones() -> None:
@@ -210,10 +211,10 @@ def test_planned_names_begin_where_none_has_a_number_and_pass_over_taken_ones() 
     pool, other = cluster.pools.get(), services.pool_create(cluster=cluster, name="big", capacity_cps=1e9)
     services.node_create(pool=other, name="std-02")
     services.node_create(pool=pool, name="std-01")
-    assert [node.name for node in services.nodes_plan(pool=pool, count=2)] == ["std-03", "std-04"]
-    assert [node.name for node in services.nodes_plan(pool=other, count=1)] == ["std-05"]
+    assert [node.name for node in nodes_plan(pool=pool, count=2)] == ["std-03", "std-04"]
+    assert [node.name for node in nodes_plan(pool=other, count=1)] == ["std-05"]
     empty = services.pool_create(cluster=cluster, name="new", capacity_cps=1e9)
-    assert [node.name for node in services.nodes_plan(pool=empty, count=2)] == ["new-1", "new-2"]
+    assert [node.name for node in nodes_plan(pool=empty, count=2)] == ["new-1", "new-2"]
 
 
 # -- import and export
