@@ -41,6 +41,10 @@ urlpatterns = [
     path("", include("apps.pages.urls_provisioning")),
     path("", include("apps.pages.urls_reports")),
     path("", include("apps.pages.urls_imports")),
+    path("", include("apps.pages.urls_sources")),
+    path("", include("apps.pages.urls_live")),
+    path("", include("apps.pages.urls_accuracy")),
+    path("", include("apps.pages.urls_backtests")),
     # jobs
     path("jobs/", jobs.JobsPage.as_view(), name="jobs"),
     path("jobs/menu/", jobs.JobsMenu.as_view(), name="jobs-menu"),

@@ -1,0 +1,1 @@
+"""Collectors: where an agent's records come from."""

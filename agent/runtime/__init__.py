@@ -1,0 +1,1 @@
+"""The running half of an agent: control proxies, epochs, budgets, windows."""

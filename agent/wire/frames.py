@@ -1,0 +1,154 @@
+"""Frames: what travels from an agent to the stream processor, and from there to the console.
+
+A frame is a small JSON header and a body, an Arrow IPC stream. On the wire it is
+
+    magic "SLF1" | header bytes (u32) | body bytes (u32) | CRC-32 of header and body (u32) | header | body
+
+little-endian; frames follow each other without padding. A frame stands in a Redis Stream exactly as it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "MAGIC",
+    "MOST_BODY_BYTES",
+    "MOST_POST_BYTES",
+    "Frame",
+    "FrameKind",
+    "WireError",
+    "decode_frames",
+    "encode_frame",
+]
+
+MAGIC = b"SLF1"
+MOST_HEADER_BYTES = 16_384
+MOST_BODY_BYTES = 4 * 2**20
+MOST_POST_BYTES = 16 * 2**20
+_LEAD = struct.Struct("<4sIII")
+
+
+class WireError(ValueError):
+    """Bytes that are no frames: cut off, corrupt, too large, or without what a frame must say."""
+
+
+class FrameKind(StrEnum):
+    """What a frame holds."""
+
+    RECORDS = "records"  #: drained or overflowing records; they enter at operator `entry`
+    PARTIALS = "partials"  #: partial aggregates of operator `entry`; they merge
+    MARK = "mark"  #: no body; `extra.watermarks` of every path of one query after an epoch
+    COUNTERS = "counters"  #: `schemas.COUNTERS`: what every operator of every query did in an epoch
+    RESULT = "result"  #: rows of one closed window, from the stream processor to the console
+    STATISTICS = "statistics"  #: `schemas.STATISTICS`, from the stream processor to the console
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One numbered batch.
+
+    `agent` is the sender's id, `life` names one stretch of its sequence: numbers start at 1 with each life and have no
+    gaps. `query` is ``cluster/query``, `plan` the digest of the pipeline it was computed with, `epoch` the number of
+    the sender's epoch (microseconds since 1970 of its beginning).
+    """
+
+    kind: FrameKind
+    agent: str
+    life: str
+    seq: int
+    query: str = ""
+    plan: str = ""
+    entry: int = 0
+    epoch: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes = b""
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The frame as bytes.
+
+    Raises
+    ------
+    WireError
+        Header or body are larger than a frame may be.
+    """
+    says: dict[str, Any] = {"kind": frame.kind.value, "agent": frame.agent, "life": frame.life, "seq": frame.seq}
+    for name in ("query", "plan", "entry", "epoch", "extra"):
+        if value := getattr(frame, name):
+            says[name] = value
+    header = json.dumps(says, separators=(",", ":")).encode()
+    if len(header) > MOST_HEADER_BYTES or len(frame.body) > MOST_BODY_BYTES:
+        raise WireError(
+            f"a frame of {len(header)} + {len(frame.body)} bytes; allowed: {MOST_HEADER_BYTES} + {MOST_BODY_BYTES}"
+        )
+    checksum = zlib.crc32(frame.body, zlib.crc32(header))
+    return _LEAD.pack(MAGIC, len(header), len(frame.body), checksum) + header + frame.body
+
+
+def decode_frames(data: bytes | memoryview) -> Iterator[tuple[Frame, memoryview]]:
+    """Every frame of `data`, each with its own bytes.
+
+    Raises
+    ------
+    WireError
+        At the first frame that is cut off, corrupt, too large, or lacks a field; those before it were yielded.
+    """
+    view = memoryview(data)
+    at, number = 0, 0
+    while at < len(view):
+        number += 1
+        frame, end = _decode(view, at, number)
+        yield frame, view[at:end]
+        at = end
+
+
+def _decode(view: memoryview, at: int, number: int) -> tuple[Frame, int]:
+    if len(view) - at < _LEAD.size:
+        raise WireError(f"frame {number} is cut off after {len(view) - at} bytes")
+    magic, header_bytes, body_bytes, checksum = _LEAD.unpack_from(view, at)
+    if magic != MAGIC:
+        raise WireError(f"frame {number} begins with {magic!r}; allowed: {MAGIC!r}")
+    if header_bytes > MOST_HEADER_BYTES or body_bytes > MOST_BODY_BYTES:
+        raise WireError(
+            f"frame {number} says {header_bytes} + {body_bytes} bytes; allowed: {MOST_HEADER_BYTES} + {MOST_BODY_BYTES}"
+        )
+    begin = at + _LEAD.size
+    end = begin + header_bytes + body_bytes
+    if end > len(view):
+        raise WireError(f"frame {number} is cut off: {len(view) - begin} of {header_bytes + body_bytes} bytes came")
+    if zlib.crc32(view[begin:end]) != checksum:
+        raise WireError(f"frame {number} is corrupt: its checksum differs")
+    return _read_header(view[begin : begin + header_bytes], view[begin + header_bytes : end], number), end
+
+
+def _read_header(header: memoryview, body: memoryview, number: int) -> Frame:
+    try:
+        says = json.loads(bytes(header))
+        frame = Frame(
+            kind=FrameKind(says["kind"]),
+            agent=says["agent"],
+            life=says["life"],
+            seq=says["seq"],
+            query=says.get("query", ""),
+            plan=says.get("plan", ""),
+            entry=says.get("entry", 0),
+            epoch=says.get("epoch", 0),
+            extra=says.get("extra", {}),
+            body=bytes(body),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"frame {number} has a header that cannot be read: {error!r}") from error
+    texts = (frame.agent, frame.life, frame.query, frame.plan)
+    numbers = (frame.seq, frame.entry, frame.epoch)
+    if not all(isinstance(one, str) for one in texts) or not isinstance(frame.extra, dict):
+        raise WireError(f"frame {number}: agent, life, query and plan are texts, extra is an object")
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in numbers) or frame.seq < 1:
+        raise WireError(f"frame {number}: seq is a whole number from 1 on, entry and epoch are whole numbers from 0 on")
+    return frame

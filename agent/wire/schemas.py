@@ -1,0 +1,91 @@
+"""Schemas of the bodies that agents, stream processor and console agree on, and their bytes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from agent.wire.frames import WireError
+
+__all__ = ["COUNTERS", "STATISTICS", "batch_bytes", "table_of"]
+
+_COUNTS = [
+    ("records_in", pa.int64()),  # that came to the control proxy
+    ("records_processed", pa.int64()),
+    ("records_drained", pa.int64()),  # as planned by the load factor
+    ("records_overflow", pa.int64()),  # pending when the epoch ended, sent on unprocessed
+    ("records_out", pa.int64()),
+    ("bytes_in", pa.int64()),
+    ("bytes_out", pa.int64()),
+    ("bytes_drained", pa.int64()),  # of planned drain and overflow
+    ("cpu_ns", pa.int64()),
+    ("groups_out", pa.int64()),
+]
+
+#: One row for each operator of each query and epoch; processed + drained + overflow = in.
+COUNTERS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("operator", pa.string()),
+        ("fingerprint", pa.string()),
+        ("entry", pa.int16()),
+        ("epoch_us", pa.int64()),  # beginning of the epoch, microseconds since 1970
+        *_COUNTS,
+        ("load_factor", pa.float64()),
+        ("config_version", pa.int64()),
+        ("records_shed", pa.int64()),  # lost at the collector before the first proxy; only on the first operator's row
+        ("granted_cpu_ns", pa.int64()),  # of the query in this epoch
+        ("used_cpu_ns", pa.int64()),
+        ("idle_ns", pa.int64()),
+    ]
+)
+
+#: Sums over one subinterval of stimulus time: one row for each operator, input and place it ran at.
+STATISTICS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("operator", pa.string()),
+        ("fingerprint", pa.string()),
+        ("place", pa.string()),  # id of the agent, or "stream" for the stream processor
+        ("window_us", pa.int64()),  # beginning of the subinterval
+        ("width_us", pa.int64()),
+        ("batch", pa.int64()),  # a row of a later batch replaces one of an earlier
+        ("epochs", pa.int64()),
+        *_COUNTS,
+        ("records_shed", pa.int64()),
+        ("sampled", pa.int64()),  # records of epochs that count: n >= 30, one version, not drained only
+        ("sum_wn2", pa.float64()),  # normal equations of cost = a n + b g, weights w = 1 / n^2
+        ("sum_wng", pa.float64()),
+        ("sum_wg2", pa.float64()),
+        ("sum_wnt", pa.float64()),
+        ("sum_wgt", pa.float64()),
+        ("cost_count", pa.int64()),  # epochs behind the next two
+        ("cost_sum", pa.float64()),  # CPU seconds per record, and its squares
+        ("cost_sum2", pa.float64()),
+        ("measured", pa.bool_()),  # false where CPU time was apportioned and not taken by operator
+    ]
+)
+
+
+def batch_bytes(table: pa.Table | pa.RecordBatch) -> bytes:
+    """The table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write(table)
+    return sink.getvalue().to_pybytes()
+
+
+def table_of(body: bytes | memoryview) -> pa.Table:
+    """The table of an Arrow IPC stream.
+
+    Raises
+    ------
+    WireError
+        The bytes are none.
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            return reader.read_all()
+    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+        raise WireError(f"the body is no Arrow IPC stream: {error}") from error

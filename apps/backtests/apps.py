@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class BacktestsConfig(AppConfig):
+    """Recorded telemetry replayed through another policy."""
+
+    name = "apps.backtests"

@@ -1,0 +1,7 @@
+"""Addresses of the measurements' REST resources, under /api/v1/."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver
+
+urlpatterns: list[URLPattern | URLResolver] = []

@@ -1,0 +1,1 @@
+"""The stream processor: PySpark jobs over the telemetry streams."""
