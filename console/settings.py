@@ -58,6 +58,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "apps.core.access.AccessLogMiddleware",
     "apps.core.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "apps.ui.middleware.ContentSecurityPolicyMiddleware",
@@ -257,10 +258,25 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = DEBUG or not any(STATIC_ROOT.iterdir())
 
+# -- logs: requests go to a file of their own, which is there before an agent follows it
+ACCESS_LOG = VAR_DIR / "log" / "access.log"
+ACCESS_LOG.parent.mkdir(exist_ok=True)
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "apps.core.logs.line_formatter"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {"line": {"()": "apps.core.logs.line_formatter"}, "bare": {"format": "%(message)s"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line"},
+        "access": {
+            "class": "logging.handlers.RotatingFileHandler",
+            "filename": ACCESS_LOG,
+            "maxBytes": 10_000_000,
+            "backupCount": 3,
+            "delay": True,  # only the web process ever writes to it
+            "formatter": "bare",
+        },
+    },
+    "loggers": {"sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False}},
     "root": {"handlers": ["console"], "level": ENV.log_level},
 }

@@ -49,8 +49,9 @@ def _up(rest: list[str]) -> int:
     )
     parser.add_argument("--port", type=_port, default=8000, help="port of the console on 127.0.0.1 (default 8000)")
     parser.add_argument("--empty", action="store_true", help="no demo: an empty console with one administrator")
+    parser.add_argument("--no-live", action="store_true", help="neither stream processor nor agents on this machine")
     options = parser.parse_args(rest)
-    return up(port=options.port, empty=options.empty)
+    return up(port=options.port, empty=options.empty, live=not options.no_live)
 
 
 def _test(rest: list[str]) -> int:

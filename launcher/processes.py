@@ -13,13 +13,14 @@ from launcher.ports import LOOPBACK
 from launcher.redis import ping, server_command
 from launcher.service import Service
 
-__all__ = ["beat", "healthz", "manage", "redis_server", "web", "worker"]
+__all__ = ["agent", "beat", "healthz", "manage", "redis_server", "stream", "web", "worker"]
 
 # requests that went well, and sockets that open and close, fill the log file but not the screen
 _QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
 _QUIET_REDIS = r"signal-handler|ready to exit"
 # housekeeping that comes round every few seconds, and what Celery says while it stops
 _QUIET_WORKER = r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|purge)\[|^$|^worker: "
+_QUIET_STREAM = r"^\d\d/\d\d/\d\d .* (INFO|WARN) |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
@@ -95,6 +96,31 @@ def beat(env: Mapping[str, str]) -> Service:
         ready_line=r"beat: Starting",
         quiet=_QUIET_BEAT,
         ready_timeout_s=60,
+    )
+
+
+def stream(env: Mapping[str, str]) -> Service:
+    """The stream processor. It warms up for a while after it has started; the console says so."""
+    return Service(
+        name="stream",
+        command=[sys.executable, "-P", "-m", "spark_jobs"],
+        env=env,
+        cwd=ROOT,
+        quiet=_QUIET_STREAM,
+        stop_steps=((signal.SIGTERM, 10.0),),  # the driver alone: it stops its JVM in order
+        vital=False,
+    )
+
+
+def agent(config: Path, env: Mapping[str, str]) -> Service:
+    """A source agent of this machine, as its file says."""
+    name = config.parent.name
+    return Service(
+        name=name,
+        command=[sys.executable, "-P", "-m", "agent", "run", "--config", str(config)],
+        env=env,
+        cwd=ROOT,
+        vital=False,
     )
 
 

@@ -36,7 +36,8 @@ class RestartPolicy:
     quick_crashes: int = 5
 
     def pause_s(self, crashes: int) -> float:
-        return min(self.first_pause_s * 2.0 ** (crashes - 1), self.longest_pause_s)
+        doublings = min(crashes - 1, 30)  # what is not vital may crash for days
+        return min(self.first_pause_s * 2.0**doublings, self.longest_pause_s)
 
 
 class Runner:
@@ -129,7 +130,7 @@ class Runner:
         Raises
         ------
         StartFailed
-            A service crashed quickly too many times in a row.
+            A vital service crashed quickly too many times in a row.
         """
         while not self.stopping.wait(_POLL_S * 4):
             for name, run in list(self._runs.items()):
@@ -158,7 +159,7 @@ class Runner:
         self._guard.remove(run.process.pid)
         lived_s = time.monotonic() - run.started_at
         crashes = self._crashes[name] = self._crashes.get(name, 0) + 1 if lived_s < self._policy.quick_s else 1
-        if crashes >= self._policy.quick_crashes:
+        if run.service.vital and crashes >= self._policy.quick_crashes:
             raise StartFailed(self._last_words(run, f"crashed {crashes} times in a row; giving up"))
         pause_s = self._policy.pause_s(crashes)
         self._due[name] = time.monotonic() + pause_s

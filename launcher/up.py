@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from launcher import processes, redis
+from launcher.live import start_live
 from launcher.output import Console
 from launcher.places import ROOT, RunState, child_environment, read_state, var_dir
 from launcher.ports import LOOPBACK, free_port, is_free, owner
@@ -22,8 +23,11 @@ __all__ = ["up"]
 _LOGIN_LINES = 2  # the seeding commands end with what was made and how to sign in
 
 
-def up(*, port: int, empty: bool, console: Console | None = None) -> int:
-    """Start everything and stay until a signal; the exit code says whether it ended as asked."""
+def up(*, port: int, empty: bool, live: bool = True, console: Console | None = None) -> int:
+    """Start everything and stay until a signal; the exit code says whether it ended as asked.
+
+    Without `live` neither stream processor nor agents are started.
+    """
     console = console or Console()
     with _only_one(console) as alone:
         if not alone or not _port_can_be_had(port, console):
@@ -31,7 +35,7 @@ def up(*, port: int, empty: bool, console: Console | None = None) -> int:
         runner = Runner(console, var_dir() / "log")
         runner.catch_signals()
         try:
-            _Start(runner, port=port, empty=empty).run()
+            _Start(runner, port=port, empty=empty, live=live).run()
             runner.watch()
         except Stopped:
             pass
@@ -74,11 +78,12 @@ def _port_can_be_had(port: int, console: Console) -> bool:
 class _Start:
     """The steps of one start."""
 
-    def __init__(self, runner: Runner, *, port: int, empty: bool) -> None:
+    def __init__(self, runner: Runner, *, port: int, empty: bool, live: bool) -> None:
         self._runner = runner
         self._console = runner.console
         self._port = port
         self._empty = empty
+        self._live = live
         self._began = time.monotonic()
         self._env = child_environment()
         if not empty:
@@ -95,6 +100,8 @@ class _Start:
         for service in (processes.web(self._port, self._env), processes.worker(self._env), processes.beat(self._env)):
             self._service(service)
         self._ready(self._said_by(first_data))
+        if self._live:
+            start_live(self._runner, self._console, url=self._url, env=self._env)
 
     def _said_by(self, first_data: Run) -> list[str]:
         """What the seeding command said: the login above all. A console without its demo is still a console."""
@@ -161,6 +168,8 @@ class _Start:
         console.strong(f"Sluice is ready in {time.monotonic() - self._began:.1f} s:  {self._url}")
         for line in said:
             console.note(f"  {line}")
+        if self._live:
+            console.note("  the stream processor and its agents warm up for half a minute; the page Sources shows them")
         console.note(f"  logs: {_short(var_dir() / 'log')}/    stop: Ctrl-C")
         console.note()
 

@@ -75,6 +75,21 @@ def test_one_that_is_never_healthy_fails_in_time(runner: Runner, journal: Path) 
         runner.start(fake("mute", journal, healthy=lambda: False, ready_timeout_s=0.4))
 
 
+def test_what_is_not_vital_is_started_again_for_ever(runner: Runner, journal: Path, screen: io.StringIO) -> None:
+    runner.launch(fake("extra", journal, "--crash-after", "0", vital=False))
+    watching = threading.Thread(target=runner.watch)
+    watching.start()
+    wait_until(lambda: events(journal).count("extra started") > QUICK.quick_crashes + 1, what="several new starts")
+    assert watching.is_alive()
+    runner.stopping.set()
+    watching.join(5)
+    assert "giving up" not in screen.getvalue()
+
+
+def test_the_pause_after_a_thousand_crashes_is_the_longest() -> None:
+    assert QUICK.pause_s(5000) == QUICK.longest_pause_s
+
+
 def test_a_command_that_does_not_exist_is_named(runner: Runner, journal: Path) -> None:
     with pytest.raises(StartFailed, match=r"absent could not be started: .*no-such-command"):
         runner.start(fake("absent", journal, command=["/no-such-command"]))

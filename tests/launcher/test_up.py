@@ -39,7 +39,7 @@ class Up:
         self._output = var_dir / "screen"
         with self._output.open("wb") as screen:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "launcher", "up", "--empty", "--port", str(self.port)],
+                [sys.executable, "-m", "launcher", "up", "--empty", "--no-live", "--port", str(self.port)],
                 cwd=ROOT,
                 env=_environment(var_dir),
                 stdout=screen,
