@@ -28,6 +28,10 @@ def _engine(rest: list[str]) -> int:
 
 
 def _bench(rest: list[str]) -> int:
+    if rest[:1] == ["telemetry"]:  # the one that runs Spark
+        from launcher.java import java_environment
+
+        os.environ |= java_environment()
     return _become("-m", "benchmarks", *rest)
 
 

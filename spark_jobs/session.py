@@ -1,0 +1,122 @@
+"""The one place that makes a Spark session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DEFAULT_MASTER", "NoJava", "require_java", "settings", "spark_session"]
+
+DEFAULT_MASTER = "local[2]"
+_ROOT = Path(__file__).resolve().parent.parent
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_LOOPBACK = "127.0.0.1"
+_SHUFFLE_PARTITIONS = 2  # telemetry of one installation is small: every further partition only costs a task's start
+
+
+class NoJava(RuntimeError):
+    """Spark runs on Java, and there is none."""
+
+
+def spark_session(
+    name: str, *, folder: Path, master: str = DEFAULT_MASTER, more: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process; whoever asks for it stops it.
+
+    Parameters
+    ----------
+    name
+        What the master's page calls the application.
+    folder
+        Spark's own working files; it may be removed while no session runs. Checkpoints do not belong there.
+    master
+        ``local[n]`` or the URL of a master (``spark://host:7077``).
+    more
+        Settings that win over those of `settings`.
+
+    Raises
+    ------
+    NoJava
+        There is no Java to run Spark on.
+    """
+    require_java()
+    from pyspark.sql import SparkSession
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(variable, sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", _own_address(master))
+    # workers are started by the JVM and inherit its environment where the master is local
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *(path for path in paths if path not in {"", str(_ROOT)})])
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in (settings(folder, master) | dict(more or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
+    """Every setting of a session in `folder` at `master`."""
+    address = os.environ.get("SPARK_LOCAL_IP") or _own_address(master)
+    return {
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC",
+        "spark.executorEnv.PYTHONPATH": str(_ROOT),
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "false",  # a bad value is null, as in engine.dataflow, and never ends the query
+        "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS),
+        "spark.default.parallelism": str(_SHUFFLE_PARTITIONS),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # as many rows in one Arrow batch as a trigger brings: a batch a few rows long costs as much as a full one
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.streaming.minBatchesToRetain": "10",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.ui.enabled": "false",
+        "spark.cleaner.periodicGC.interval": "5min",
+    }
+
+
+def require_java() -> None:
+    """Refuse to go on without a Java; which one is Java 17 or later is for whoever sets JAVA_HOME to find.
+
+    Raises
+    ------
+    NoJava
+        Neither JAVA_HOME nor PATH holds one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").is_file():
+        raise NoJava(f"Spark needs Java 17 or later, and JAVA_HOME={home} holds no bin/java: correct or unset it")
+    if not home and shutil.which("java") is None:
+        raise NoJava(
+            "Spark needs Java 17 or later, and there is none: JAVA_HOME is not set and no java is on PATH; "
+            "start it with ./sluice, which brings one along, or install a Java"
+        )
+
+
+def _own_address(master: str) -> str:
+    """The address at which executors reach this driver: loopback unless the master is on another machine."""
+    host = urlsplit(master).hostname if master.startswith("spark://") else None
+    if host is None:
+        return _LOOPBACK
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 7077))  # a datagram socket sends nothing by connecting; it only picks the route
+        return str(probe.getsockname()[0])

@@ -1,0 +1,28 @@
+"""One Spark session for every test of a process: starting one takes several seconds and a gigabyte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from launcher.java import java_environment
+from tests.environment import VAR_DIR
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """A Java for Spark in this process's environment."""
+    os.environ |= java_environment()
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[Any]:
+    """The session of this process, `local[2]`; tests leave it running and stop the streams they start."""
+    from spark_jobs.session import spark_session
+
+    session = spark_session("tests", folder=VAR_DIR / "spark", more={"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
