@@ -1,6 +1,8 @@
-# One image for web, worker, beat and migrations; docker-compose.yml gives each its command.
+# One image for web, worker, beat, stream processor, agents and migrations; docker-compose.yml gives each its command.
 FROM python:3.11-slim-bookworm
 
+# Java is what the stream processor runs on
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --uid 10001 sluice && mkdir -p /app /data && chown sluice:sluice /app /data
 WORKDIR /app
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import redis
+from launcher.java import OLDEST_JAVA, find_java
 from launcher.output import Console
 from launcher.places import ROOT, child_environment, read_state, var_dir
 from launcher.ports import is_free, owner
@@ -20,7 +21,7 @@ from launcher.testing import CHROMIUM_NAMES
 __all__ = ["CHECKS", "Finding", "doctor"]
 
 _DISK_NEEDED_BYTES = 500_000_000
-_MEMORY_NEEDED_BYTES = 1_500_000_000
+_MEMORY_NEEDED_BYTES = 3_500_000_000
 _WEB_PORT = 8000
 
 
@@ -59,7 +60,7 @@ def _memory() -> Finding:
     import psutil
 
     free = psutil.virtual_memory().available
-    mend = "Sluice takes about 1 GB; close something, or set SLUICE_WORKER_CONCURRENCY=1"
+    mend = "Sluice takes about 3 GB; close something, or start with ./sluice up --no-live, which takes 1 GB"
     return Finding("memory", free > _MEMORY_NEEDED_BYTES, f"{free / 1e9:.1f} GB available", mend, needed=False)
 
 
@@ -104,6 +105,13 @@ def _database() -> Finding:
     return Finding("database", False, f"{where}: {last}", "./sluice manage migrate; if unreachable, check DATABASE_URL")
 
 
+def _java() -> Finding:
+    found = find_java(var_dir())
+    says = f"{found.version} ({found.origin}: {found.home})" if found else f"none that is {OLDEST_JAVA} or later"
+    mend = "the stream processor needs it: apt install openjdk-17-jre-headless, or set JAVA_HOME"
+    return Finding("Java", found is not None, says, mend, needed=False)
+
+
 def _chromium() -> Finding:
     found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     mend = "for the tests in the browser: apt install chromium"
@@ -125,6 +133,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _port,
     _redis,
     _database,
+    _java,
     _chromium,
     _postgres,
 )

@@ -19,7 +19,7 @@ def start_live(runner: Runner, console: Console, *, url: str, env: Mapping[str, 
 
     Whatever is missing here leaves a console without live queries, never none.
     """
-    found = java.find_java()
+    found = java.find_java(var_dir())
     if found is None:
         console.failure("no Java 17 or later: the stream processor stays away; ./sluice doctor says how to mend it")
     elif (token := _stream_token(runner, console, env)) is not None:

@@ -26,7 +26,7 @@ class Service:
 
     A service is healthy when `healthy()` is true and, with a `ready_line`, a line of its output matched that pattern.
     `quiet` is a pattern of lines that go to the log file only. `stop_steps` are signals with the seconds each is given;
-    what is left then is killed. Without a service that is not `vital` the console goes on: it is started again for ever.
+    what is left then is killed. A service that is not `vital` may crash for ever: it is always started again.
     """
 
     name: str

@@ -147,7 +147,13 @@ def test_json_is_json(page: Path) -> None:
 def test_variables_exist(page: Path) -> None:
     text = page.read_text()
     known = {variable_of(field.name) for field in fields(Env)} | set(re.findall(r"export (\w+)=", text))
-    others = [ROOT / "docker-compose.yml", *ROOT.glob("tests/*.py"), *ROOT.glob("launcher/*.py")]
+    others = [
+        ROOT / "docker-compose.yml",
+        *ROOT.glob("tests/*.py"),
+        *ROOT.glob("launcher/*.py"),
+        *ROOT.glob("spark_jobs/*.py"),
+        *ROOT.glob("agent/*.py"),
+    ]
     elsewhere = "".join(path.read_text() for path in others if path != Path(__file__))
     for name in set(re.findall(r"\bSLUICE_[A-Z_]*[A-Z]\b", text)) - known:
         assert name in elsewhere, name

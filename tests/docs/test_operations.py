@@ -32,6 +32,17 @@ def test_the_table_of_variables_is_that_of_the_code() -> None:
     assert sorted(documented) == sorted(variable_of(field.name) for field in fields(Env))
 
 
+def test_variables_of_the_live_loop_are_read_somewhere() -> None:
+    documented = re.findall(
+        r"^\| `([A-Z_]+)` \|", _section("Variables of the stream processor and the agents"), re.MULTILINE
+    )
+    sources = "".join(
+        path.read_text() for name in ("agent", "spark_jobs", "launcher") for path in (ROOT / name).rglob("*.py")
+    )
+    assert documented
+    assert [name for name in documented if f'"{name}"' not in sources] == []
+
+
 def test_documented_defaults_are_the_real_ones() -> None:
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| `([^`]+)`", _section("Environment variables"), re.MULTILINE))
     without = Env.read({})
@@ -88,7 +99,7 @@ def test_settings_of_production_pass_the_deployment_check(tmp_path: Path) -> Non
 
 def test_compose_has_every_process_with_a_health_check() -> None:
     services = _compose()
-    assert set(services) == {"postgres", "valkey", "migrate", "web", "worker", "beat"}
+    assert set(services) == {"postgres", "valkey", "migrate", "web", "worker", "beat", "stream"}
     for name, service in services.items():
         assert name == "migrate" or service["healthcheck"]["test"], name
 

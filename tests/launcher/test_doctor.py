@@ -90,6 +90,6 @@ def test_the_command_looks_at_everything(tmp_path: Path) -> None:
     env = os.environ | {"SLUICE_VAR_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "launcher", "doctor"]
     found = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    for name in ("Python", "packages", "disk", "memory", "port", "redis", "database", "Chromium", "PostgreSQL"):
+    for name in ("Python", "packages", "disk", "memory", "port", "redis", "database", "Java", "Chromium", "PostgreSQL"):
         assert f" {name} " in found.stdout
     assert found.stderr == ""
