@@ -1,0 +1,244 @@
+"""Frames between web and stream processor: Redis Streams, numbered, bounded and fair between agents.
+
+Every change is one Lua script, so that a server which dies in between has done all of it or nothing: entries, what was
+accepted and what is held always belong together, also when the end of its append-only file is lost.
+
+Beside each stream of frames stands a stream of sizes with the same ids. It answers what is held, and how far a reader
+may read, without touching the frames.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from agent.wire import scripts
+from agent.wire.frames import Frame
+
+__all__ = [
+    "ENTRY_BYTES",
+    "PARTITIONS",
+    "Accepted",
+    "Entry",
+    "Limits",
+    "Progress",
+    "Reach",
+    "accept",
+    "held",
+    "last_ids",
+    "partition_of",
+    "progress",
+    "publish_committed",
+    "reach",
+    "read",
+    "stream_state",
+    "trim",
+    "write_state",
+]
+
+PARTITIONS = 4
+ENTRY_BYTES = 300  # what a server needs for an entry beside its frame; counted, or tiny frames would be free
+_ACCEPTED, _COMMITTED, _HELD, _STATE = "sluice:accepted", "sluice:committed", "sluice:held", "sluice:stream:state"
+_TOTAL = "*"  # the field of `sluice:held` that holds the sum
+_TRIM_ENTRIES = 1000  # in one script, which keeps everybody else waiting
+_BEGIN = "0-0"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may wait in Redis for the stream processor.
+
+    Of what is free an agent may hold as much again as it holds already: alone it gets half of all, with n others that
+    want as much 1 / (n + 2). So there is always room for one that holds little, whatever the others do (dynamic
+    thresholds of Choudhury and Hahne, 1998, with alpha = 1).
+    """
+
+    total_bytes: int = 256 * 2**20
+    retry_after_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What became of a sequence of frames: those up to `accepted_seq` are in."""
+
+    accepted_seq: int
+    committed_seq: int
+    duplicates: int
+    refused: str | None = None  #: "gap" or "full"; what stood before it was accepted
+    retry_after_s: float | None = None
+
+    @property
+    def expected(self) -> int:
+        """The number that is accepted next."""
+        return self.accepted_seq + 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an agent's life has come."""
+
+    accepted_seq: int
+    committed_seq: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a reader may read at once: up to `last_id` (inclusive) are `entries` entries."""
+
+    last_id: str
+    entries: int
+    held_bytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A frame as it stands in a stream."""
+
+    id: str
+    agent: str
+    life: str
+    seq: int
+    kind: str
+    query: str
+    plan: str
+    entry: int
+    data: bytes
+
+
+def partition_of(agent: str) -> int:
+    """The partition of an agent: all of its frames stand in one, in the order of their numbers."""
+    return zlib.crc32(agent.encode()) % PARTITIONS
+
+
+def accept(
+    client: redis.Redis, frames: Sequence[tuple[Frame, bytes | memoryview]], limits: Limits, floor: int = 0
+) -> Accepted:
+    """Append what comes next in the order of its agent's life, as far as it fits.
+
+    Parameters
+    ----------
+    frames : sequence
+        Of one agent and one life, each with its own bytes.
+    floor : int
+        What is known to be committed from elsewhere; Redis may have lost it.
+
+    Returns
+    -------
+    Accepted
+        Frames accepted before count as duplicates. At a gap, or where no room is left, the rest is refused.
+    """
+    agent, life = frames[0][0].agent, frames[0][0].life
+    arguments: list[Any] = [agent, f"{agent}:{life}", life, floor, limits.total_bytes, ENTRY_BYTES]
+    for frame, data in frames:
+        arguments += [frame.seq, frame.kind.value, frame.query, frame.plan, frame.entry, data]
+    number = partition_of(agent)
+    keys = [_frames(number), _sizes(number), _ACCEPTED, _COMMITTED, _HELD]
+    accepted, committed, duplicates, refused = scripts.run(client, scripts.ACCEPT, keys, arguments)
+    why = {0: None, 1: "gap", 2: "full"}[refused]
+    retry_after_s = limits.retry_after_s if why == "full" else None
+    return Accepted(accepted, committed, duplicates, why, retry_after_s)
+
+
+def progress(client: redis.Redis, agent: str, life: str, floor: int = 0) -> Progress:
+    """What of an agent's life is accepted and committed; `floor` as for `accept`."""
+    pipeline = client.pipeline(transaction=True)
+    pipeline.hget(_ACCEPTED, f"{agent}:{life}")
+    pipeline.hget(_COMMITTED, f"{agent}:{life}")
+    accepted, committed = (int(value or 0) for value in pipeline.execute())
+    committed = max(committed, floor)
+    return Progress(max(accepted, committed), committed)
+
+
+def held(client: redis.Redis) -> dict[str, int]:
+    """Bytes of every agent that wait for the stream processor."""
+    found = {_text(name): int(value) for name, value in client.hgetall(_HELD).items()}  # type: ignore[union-attr]
+    return {name: value for name, value in found.items() if name != _TOTAL and value > 0}
+
+
+def read(client: redis.Redis, partition: int, after_id: str = _BEGIN, count: int = 500) -> list[Entry]:
+    """Up to `count` entries of a partition that stand after `after_id`, in order."""
+    rows: Any = client.xrange(_frames(partition), min=f"({after_id}", count=count)
+    return [_entry(_text(entry_id), fields) for entry_id, fields in rows]
+
+
+def reach(client: redis.Redis, partition: int, after_id: str, most_entries: int, most_bytes: int) -> Reach:
+    """How far to read after `after_id` within the bounds; one entry always fits."""
+    rows: Any = client.xrange(_sizes(partition), min=f"({after_id}", count=most_entries)
+    last_id, entries, total = after_id, 0, 0
+    for entry_id, fields in rows:
+        size = int(fields[b"b"])
+        if entries and total + size > most_bytes:
+            break
+        last_id, entries, total = _text(entry_id), entries + 1, total + size
+    return Reach(last_id, entries, total)
+
+
+def last_ids(client: redis.Redis) -> dict[int, str]:
+    """The last id ever given in each partition, also where the entry is trimmed already."""
+    keys = [_sizes(number) for number in range(PARTITIONS)]
+    return {number: _text(found) for number, found in enumerate(scripts.run(client, scripts.LAST_IDS, keys, []))}
+
+
+def trim(client: redis.Redis, upto: Mapping[int, str]) -> int:
+    """Drop entries up to the given ids (inclusive), a partition's each; returns how many."""
+    dropped = 0
+    for number, last_id in upto.items():
+        keys = [_frames(number), _sizes(number), _HELD]
+        while count := scripts.run(client, scripts.TRIM, keys, [last_id, _following(last_id), _TRIM_ENTRIES]):
+            dropped += count
+    return dropped
+
+
+def publish_committed(client: redis.Redis, committed: Mapping[tuple[str, str], int]) -> None:
+    """Say what the stream processor has behind its checkpoint, by agent and life. Numbers never go back."""
+    pairs = [part for (agent, life), seq in committed.items() for part in (f"{agent}:{life}", seq)]
+    if pairs:
+        scripts.run(client, scripts.COMMIT, [_COMMITTED], pairs)
+
+
+def stream_state(client: redis.Redis) -> dict[str, Any] | None:
+    """What the stream processor says of itself; None when it has said nothing for a while."""
+    text: Any = client.get(_STATE)
+    return None if text is None else json.loads(text)
+
+
+def write_state(client: redis.Redis, state: Mapping[str, Any], life_s: float = 10.0) -> None:
+    """Say how the stream processor is; forgotten after `life_s` unless said again."""
+    client.set(_STATE, json.dumps(state, separators=(",", ":")), px=round(life_s * 1000))
+
+
+def _frames(number: int) -> str:
+    return f"sluice:frames:{number}"
+
+
+def _sizes(number: int) -> str:
+    return f"sluice:sizes:{number}"
+
+
+def _following(entry_id: str) -> str:
+    """The smallest id after `entry_id`."""
+    moment, _, count = entry_id.partition("-")
+    return f"{moment}-{int(count or 0) + 1}"
+
+
+def _entry(entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
+    return Entry(
+        id=entry_id,
+        agent=fields[b"a"].decode(),
+        life=fields[b"l"].decode(),
+        seq=int(fields[b"s"]),
+        kind=fields[b"k"].decode(),
+        query=fields[b"q"].decode(),
+        plan=fields[b"p"].decode(),
+        entry=int(fields[b"e"]),
+        data=fields[b"f"],
+    )
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
