@@ -160,9 +160,11 @@ def held(client: redis.Redis) -> dict[str, int]:
     return {name: value for name, value in found.items() if name != _TOTAL and value > 0}
 
 
-def read(client: redis.Redis, partition: int, after_id: str = _BEGIN, count: int = 500) -> list[Entry]:
-    """Up to `count` entries of a partition that stand after `after_id`, in order."""
-    rows: Any = client.xrange(_frames(partition), min=f"({after_id}", count=count)
+def read(
+    client: redis.Redis, partition: int, after_id: str = _BEGIN, count: int = 500, until_id: str = "+"
+) -> list[Entry]:
+    """Up to `count` entries of a partition that stand after `after_id` and not after `until_id`, in order."""
+    rows: Any = client.xrange(_frames(partition), min=f"({after_id}", max=until_id, count=count)
     return [_entry(_text(entry_id), fields) for entry_id, fields in rows]
 
 
