@@ -1,0 +1,209 @@
+"""Agents and what they are told, the sources they watch, and queries on live telemetry."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from apps.fleet.models import SLUG, Cluster, Node
+from apps.queries.models import Query, QueryVersion
+from apps.telemetry.choices import AgentKind, LiveState
+
+__all__ = [
+    "Agent",
+    "Assignment",
+    "EnrolmentToken",
+    "KnownPlan",
+    "LiveQuery",
+    "StaticTable",
+    "StreamPlan",
+    "TelemetrySource",
+]
+
+BUDGET_CORES = 0.2
+
+
+class EnrolmentToken(models.Model):
+    """A secret that lets agents join a cluster. Only its SHA-256 is stored."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="enrolment_tokens")
+    note = models.CharField(max_length=80, blank=True)
+    prefix = models.CharField(max_length=12, help_text="First characters, to recognise it.")
+    digest = models.CharField(max_length=64, unique=True)
+    networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
+    uses_left = models.PositiveIntegerField(help_text="How many more agents may join with it.")
+    used = models.PositiveIntegerField(default=0)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.note or 'enrolment'} ({self.prefix}…)"
+
+
+class Agent(models.Model):
+    """A process that sends telemetry of a cluster: an agent, a relay, or a program of somebody else's."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="agents")
+    name = models.CharField(max_length=64, validators=[SLUG])
+    kind = models.CharField(max_length=10, choices=AgentKind.choices, default=AgentKind.AGENT)
+    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="agents")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
+    listen = models.CharField(
+        max_length=120, blank=True, help_text="host:port at which a relay takes frames of the agents below it."
+    )
+    secret_hash = models.CharField(max_length=64, blank=True, db_index=True)
+    host = models.CharField(max_length=253, blank=True)
+    version = models.CharField(max_length=40, blank=True)
+    cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(1024)])
+    capacity_cps = models.FloatField(null=True, blank=True, help_text="Cycles per second of one core, as it measured.")
+    budget_cores = models.FloatField(
+        default=BUDGET_CORES, validators=[MinValueValidator(0.01), MaxValueValidator(1024)], help_text="CPU it may use."
+    )
+    source_options = models.JSONField(
+        default=dict, blank=True, help_text="By source: options of its collector that differ at this agent."
+    )
+    enabled = models.BooleanField(default=True)
+    enrolled_at = models.DateTimeField(default=timezone.now)
+    config_version = models.PositiveBigIntegerField(default=0)
+    config_digest = models.CharField(max_length=64, blank=True)
+    life = models.CharField(max_length=64, blank=True, help_text="The stretch of its numbering that it reported last.")
+    committed = models.JSONField(default=dict, help_text="By life: the number that is behind a checkpoint.")
+    last_seen = models.DateTimeField(null=True, blank=True)
+    clock_offset_s = models.FloatField(null=True, blank=True, help_text="Its clock minus ours.")
+    heartbeat = models.JSONField(default=dict, help_text="What it said last.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="agent_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TelemetrySource(models.Model):
+    """A stream of records that agents collect. `source_id` is the name that operators and arrivals know it by."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="telemetry_sources")
+    source_id = models.CharField(max_length=64, validators=[SLUG])
+    kind = models.CharField(max_length=20, help_text="Of the collector, or `producer`.")
+    options = models.JSONField(default=dict, blank=True)
+    time = models.CharField(max_length=64, help_text="The column of event time.")
+    columns = models.JSONField(default=dict, help_text="Type of each column, by name.")
+    lateness_s = models.FloatField(default=1.0, validators=[MinValueValidator(0), MaxValueValidator(86_400)])
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["source_id"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "source_id"], name="telemetry_source_once")]
+
+    def __str__(self) -> str:
+        return self.source_id
+
+
+class StaticTable(models.Model):
+    """A small table that queries join their records with."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="static_tables")
+    name = models.CharField(max_length=64, validators=[SLUG])
+    columns = models.JSONField(default=dict)
+    rows = models.JSONField(default=list)
+    digest = models.CharField(max_length=64)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="static_table_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LiveQuery(models.Model):
+    """A running query on live telemetry, with the pipeline that agents and stream processor execute."""
+
+    query = models.OneToOneField(Query, on_delete=models.CASCADE, related_name="live")
+    version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="+")
+    source = models.ForeignKey(TelemetrySource, on_delete=models.PROTECT, related_name="live_queries")
+    plan = models.CharField(max_length=64, db_index=True, help_text="Digest of the pipeline.")
+    pipeline = models.JSONField()
+    source_operators = models.PositiveSmallIntegerField(help_text="How many leading operators may run at a source.")
+    state = models.CharField(max_length=10, choices=LiveState.choices, default=LiveState.STARTING, db_index=True)
+    fault = models.CharField(max_length=400, blank=True, help_text="Why it was stopped without being asked to.")
+    retain_s = models.FloatField(
+        default=900.0,
+        validators=[MinValueValidator(1), MaxValueValidator(86_400)],
+        help_text="How long, in event time, a closed window still takes late records.",
+    )
+    idle_after_s = models.FloatField(
+        default=60.0,
+        validators=[MinValueValidator(1), MaxValueValidator(86_400)],
+        help_text="An agent silent for longer no longer holds the watermark back.",
+    )
+    started_at = models.DateTimeField(default=timezone.now)
+    stopped_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["query__name"]
+        verbose_name_plural = "live queries"
+
+    def __str__(self) -> str:
+        return self.query.name
+
+    @property
+    def key(self) -> str:
+        """How frames name the query."""
+        return f"{self.query.cluster.slug}/{self.query.name}"
+
+
+class Assignment(models.Model):
+    """An agent's part in a live query. One that has ended stays, disabled: what it sent may still be on its way."""
+
+    live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="assignments")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="assignments")
+    load_factors = models.JSONField(default=list, help_text="For each operator the share of records that it takes.")
+    weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01), MaxValueValidator(100)])
+    enabled = models.BooleanField(default=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["agent__name"]
+        constraints = [models.UniqueConstraint(fields=["live", "agent"], name="agent_once_per_live_query")]
+
+    def __str__(self) -> str:
+        return f"{self.live} at {self.agent}"
+
+
+class KnownPlan(models.Model):
+    """A pipeline that ran under a query's name. It outlives the query: what was computed with it may still arrive."""
+
+    query = models.CharField(max_length=140, help_text="cluster/query.")
+    digest = models.CharField(max_length=64, db_index=True)
+    pipeline = models.JSONField()
+    live = models.ForeignKey(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="plans")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["query", "digest"], name="plan_once_per_query")]
+
+    def __str__(self) -> str:
+        return f"{self.query} {self.digest[:8]}"
+
+
+class StreamPlan(models.Model):
+    """The single row that numbers what the stream processor is told."""
+
+    version = models.PositiveBigIntegerField(default=0)
+    digest = models.CharField(max_length=64, blank=True)
