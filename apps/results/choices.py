@@ -1,0 +1,38 @@
+"""What alert rules compare, how much they matter, and where an alert is in its life."""
+
+from django.db import models
+
+__all__ = ["AlertState", "Comparison", "ResolvedBy", "Severity"]
+
+
+class Comparison(models.TextChoices):
+    """How a value is compared with the threshold."""
+
+    ABOVE = "gt", "above"
+    AT_LEAST = "ge", "at least"
+    BELOW = "lt", "below"
+    AT_MOST = "le", "at most"
+
+
+class Severity(models.TextChoices):
+    """How much an alert matters; the overview lists the worst first."""
+
+    CRITICAL = "critical", "Critical"  #: somebody has to act now
+    WARNING = "warning", "Warning"  #: somebody should look at it
+    NOTICE = "notice", "Notice"  #: worth knowing
+
+
+class AlertState(models.TextChoices):
+    """Where an alert is in its life."""
+
+    FIRING = "firing", "Firing"  #: the newest windows break the rule
+    RESOLVED = "resolved", "Resolved"  #: they do no more
+
+
+class ResolvedBy(models.TextChoices):
+    """Why an alert has ended."""
+
+    VALUE = "value", "the value is back"
+    GONE = "gone", "the group has no rows any more"
+    CHANGED = "changed", "the rule was changed or switched off"
+    STOPPED = "stopped", "the query was stopped"

@@ -1,0 +1,125 @@
+"""Results of live queries, window by window, and alerts on them."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from apps.queries.models import Query
+from apps.results.choices import AlertState, Comparison, ResolvedBy, Severity
+
+__all__ = ["MOST_WINDOWS_IN_A_ROW", "Alert", "AlertRule", "ResultWindow"]
+
+MOST_WINDOWS_IN_A_ROW = 100
+
+
+class ResultWindow(models.Model):
+    """The rows of one closed window. A higher revision, made of records that came late, replaces a lower one."""
+
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="result_windows")
+    version_number = models.PositiveIntegerField(null=True, help_text="Version that ran; null: no longer known.")
+    plan = models.CharField(max_length=64, help_text="Digest of the pipeline it was computed with.")
+    window_us = models.BigIntegerField(help_text="Beginning of the window, microseconds since 1970.")
+    width_us = models.BigIntegerField()
+    revision = models.PositiveIntegerField(default=0)
+    complete = models.BooleanField(help_text="Whether every agent that was expected has reported.")
+    missing = models.JSONField(default=list, help_text="Agents it did not wait for.")
+    late = models.BigIntegerField(default=0, help_text="Records that came too late for any revision.")
+    records = models.BigIntegerField(default=0, help_text="Records counted in it.")
+    row_count = models.PositiveIntegerField()
+    body = models.BinaryField(help_text="An Arrow IPC stream, compressed with zstd.")
+    batch = models.BigIntegerField(default=0, help_text="Micro-batch that made it.")
+    closing_epoch_at = models.DateTimeField(null=True, help_text="Epoch of the agents whose mark closed it.")
+    emitted_at = models.DateTimeField()
+    latency_s = models.FloatField(null=True, help_text="From the closing epoch to the result.")
+    received_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-window_us", "-pk"]
+        constraints = [models.UniqueConstraint(fields=["query", "plan", "window_us"], name="result_window_once")]
+        indexes = [models.Index(fields=["query", "-window_us"], name="result_by_window")]
+
+    def __str__(self) -> str:
+        return f"{self.query} {self.window_us}"
+
+
+class AlertRule(models.Model):
+    """A threshold on a column of a query's results, for each group, for some windows in a row."""
+
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="alert_rules")
+    name = models.CharField(max_length=80)
+    column = models.CharField(max_length=120, help_text="A number in the results.")
+    comparison = models.CharField(max_length=2, choices=Comparison.choices, default=Comparison.ABOVE)
+    threshold = models.FloatField()
+    for_windows = models.PositiveSmallIntegerField(
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(MOST_WINDOWS_IN_A_ROW)],
+        help_text="Windows in a row that must break it.",
+    )
+    where = models.CharField(max_length=500, blank=True, help_text="Condition on the columns that name a group.")
+    severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
+    enabled = models.BooleanField(default=True)
+    fault = models.CharField(max_length=300, blank=True, help_text="Why it could not be evaluated the last time.")
+    unlisted = models.PositiveIntegerField(default=0, help_text="Groups that break it beyond those with an alert.")
+    evaluated_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["query", "name"], name="alert_rule_name_once_per_query")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def condition(self) -> str:
+        """`median_rtt above 20`."""
+        return f"{self.column} {self.get_comparison_display()} {self.threshold:g}"
+
+
+class Alert(models.Model):
+    """One group that broke a rule, from the window that opened it to the one that resolved it."""
+
+    rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts")
+    group = models.JSONField(default=dict, help_text="{column: value} of the columns that name the group.")
+    group_key = models.CharField(max_length=64, help_text="Digest of the group.")
+    state = models.CharField(max_length=8, choices=AlertState.choices, default=AlertState.FIRING)
+    opened_at = models.DateTimeField(default=timezone.now)
+    opened_window_us = models.BigIntegerField()
+    opened_value = models.FloatField()
+    last_value = models.FloatField()
+    worst_value = models.FloatField()
+    last_window_us = models.BigIntegerField()
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.CharField(max_length=8, choices=ResolvedBy.choices, blank=True)
+    resolved_value = models.FloatField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    note = models.CharField(max_length=200, blank=True, help_text="What whoever acknowledged it said.")
+
+    class Meta:
+        ordering = ["-opened_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["rule", "group_key"],
+                condition=models.Q(state=AlertState.FIRING),
+                name="one_firing_alert_per_group",
+            )
+        ]
+        indexes = [models.Index(fields=["state", "-opened_at"], name="alert_by_state")]
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.group_text or 'all rows'}"
+
+    @property
+    def group_text(self) -> str:
+        """`src = r1a, dst = r2b`."""
+        return ", ".join(f"{name} = {'null' if value is None else value}" for name, value in self.group.items())
