@@ -1,0 +1,109 @@
+"""Measured sums of operators, raw and by the hour, and the statistics that follow from them."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
+
+__all__ = ["SUMS", "OperatorStatistic", "StatisticsHour", "StatisticsWindow"]
+
+
+class _Sums(models.Model):
+    """Additive sums (`engine.measurement.sums.Sums`) of one operator at one place."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="+")
+    plan = models.CharField(max_length=64, help_text="Digest of the pipeline that ran.")
+    operator = models.CharField(max_length=120)
+    fingerprint = models.CharField(max_length=64, help_text="Of what the operator does; a redeploy keeps it.")
+    place = models.CharField(max_length=64, help_text="Id of the agent, or stream.")
+    starts_at = models.DateTimeField()
+    width_s = models.FloatField()
+    records_in = models.FloatField()
+    events = models.FloatField(help_text="Records worked on: in - drained - overflow.")
+    outputs = models.FloatField()
+    drained = models.FloatField()
+    overflow = models.FloatField()
+    shed = models.FloatField(help_text="Lost at the collector before the first operator.")
+    bytes_in = models.FloatField()
+    bytes_out = models.FloatField()
+    bytes_drained = models.FloatField()
+    groups = models.FloatField()
+    cpu_s = models.FloatField()
+    sampled = models.FloatField(help_text="Records of epochs that count for the cost.")
+    wn2 = models.FloatField(help_text="Normal equations of cost = a n + b g, weights 1 / n^2.")
+    wng = models.FloatField()
+    wg2 = models.FloatField()
+    wnt = models.FloatField()
+    wgt = models.FloatField()
+    cost_count = models.FloatField(help_text="Epochs behind the next two: CPU seconds per record, and squares.")
+    cost_sum = models.FloatField()
+    cost_sum2 = models.FloatField()
+
+    class Meta:
+        abstract = True
+
+
+_KEY = ["query", "plan", "operator", "place", "starts_at"]
+SUMS = tuple(field.name for field in _Sums._meta.fields if isinstance(field, models.FloatField))[1:]  # not width_s
+
+
+class StatisticsWindow(_Sums):
+    """One subinterval of stimulus time, as the stream processor last told it."""
+
+    batch = models.BigIntegerField(help_text="Of the stream processor; a row of a later one replaces this.")
+    measured = models.BooleanField(help_text="Whether CPU time was taken by operator and not apportioned.")
+
+    class Meta:
+        ordering = ["starts_at", "pk"]
+        constraints = [models.UniqueConstraint(fields=_KEY, name="one_statistics_window")]
+        indexes = [
+            models.Index(fields=["query", "starts_at"], name="window_of_query"),
+            models.Index(fields=["cluster", "starts_at"], name="window_of_cluster"),
+        ]
+
+
+class StatisticsHour(_Sums):
+    """Subintervals of an hour, added up when they are no longer kept one by one."""
+
+    windows = models.PositiveIntegerField()
+    measured_windows = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["starts_at", "pk"]
+        constraints = [models.UniqueConstraint(fields=_KEY, name="one_statistics_hour")]
+
+
+class OperatorStatistic(models.Model):
+    """What is known of an operator of a query, by its fingerprint: the plan it is part of may come and go."""
+
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="operator_statistics")
+    fingerprint = models.CharField(max_length=64)
+    operator = models.CharField(max_length=120, help_text="Its name in the newest plan.")
+    selectivity = models.FloatField()
+    selectivity_error = models.FloatField(null=True, help_text="Standard error; null with one subinterval.")
+    cycles_per_event = models.FloatField()
+    cycles_error = models.FloatField(null=True)
+    events = models.BigIntegerField(help_text="Events of the sample behind it.")
+    batches = models.JSONField(default=list, help_text="[{events, outputs, cycles}] of the sample.")
+    first_at = models.DateTimeField(help_text="Beginning of the sample.")
+    last_at = models.DateTimeField(help_text="End of the sample.")
+    whole = models.PositiveIntegerField(help_text="Subintervals measured in full.")
+    extrapolated = models.PositiveIntegerField(help_text="Subintervals whose CPU time was apportioned.")
+    missing = models.PositiveIntegerField(help_text="Subintervals of the span that nobody told of.")
+    shares = models.JSONField(default=dict, help_text="{place: share of the events}.")
+    ready = models.BooleanField()
+    reason = models.CharField(max_length=120, blank=True, help_text="Why it is not ready.")
+    more_events = models.BigIntegerField(default=0)
+    more_s = models.FloatField(null=True, help_text="Expected time until it is ready; null: nothing arrives.")
+    lacking_since = models.DateTimeField(null=True, help_text="Since when it lacks evidence; null: it is ready.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["query", "operator"]
+        constraints = [models.UniqueConstraint(fields=["query", "fingerprint"], name="one_statistic_per_fingerprint")]
+
+    def __str__(self) -> str:
+        return f"{self.query_id}/{self.operator}"

@@ -1,0 +1,109 @@
+"""What the stream processor tells is kept once, replaced by later batches, and grows no further than it may."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from django.utils import timezone
+
+from agent.wire.frames import Frame, FrameKind
+from agent.wire.schemas import batch_bytes
+from apps.core.errors import Impossible, Malformed
+from apps.measurements.models import StatisticsHour, StatisticsWindow
+from apps.measurements.receiving import statistics_receive
+from apps.measurements.retention import KEEP_HOURS, KEEP_WINDOWS, MOST_WINDOWS, kept_from, statistics_purge
+from apps.queries.models import Query
+from tests.apps.domain import make_cluster, make_query
+from tests.apps.measurements.frames import row, statistics_frame
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def query() -> Query:
+    return make_query(make_cluster())
+
+
+def test_the_same_frame_twice_changes_nothing(query: Query) -> None:
+    frame = statistics_frame(row("parse"), row("count"), row("parse", place="a-1"))
+    assert statistics_receive([frame]) == 3
+    before = list(StatisticsWindow.objects.order_by("pk").values())
+    assert statistics_receive([frame]) == 0
+    assert list(StatisticsWindow.objects.order_by("pk").values()) == before
+
+
+def test_a_later_batch_replaces_and_an_earlier_does_not(query: Query) -> None:
+    statistics_receive([statistics_frame(row(records_out=10, batch=5))])
+    assert statistics_receive([statistics_frame(row(records_out=7, batch=4))]) == 0
+    assert StatisticsWindow.objects.get().outputs == 10
+    assert statistics_receive([statistics_frame(row(records_out=11, batch=6))]) == 1
+    assert (StatisticsWindow.objects.get().outputs, StatisticsWindow.objects.get().batch) == (11, 6)
+
+
+def test_within_one_post_the_latest_batch_counts(query: Query) -> None:
+    rows = [row(records_out=1, batch=2), row(records_out=9, batch=3), row(records_out=1, batch=1)]
+    assert statistics_receive([statistics_frame(one, seq=i + 1) for i, one in enumerate(rows)]) == 1
+    assert StatisticsWindow.objects.get().outputs == 9
+
+
+def test_what_was_handed_on_is_no_event(query: Query) -> None:
+    statistics_receive([statistics_frame(row(records_in=100, records_drained=30, records_overflow=20))])
+    found = StatisticsWindow.objects.get()
+    assert (found.events, found.drained, found.overflow, found.cpu_s) == (50, 30, 20, 0.002)
+
+
+def test_queries_that_are_gone_are_left_out(query: Query) -> None:
+    assert statistics_receive([statistics_frame(row(query="eu-1/gone"), row(query="odd"), row())]) == 1
+
+
+def test_every_row_that_cannot_be_is_named(query: Query) -> None:
+    rows = [
+        row(),
+        row(cpu_ns=-1),
+        row(place=""),
+        row(records_drained=101),
+        row(ago_s=-7200),
+        row(cost_sum=float("nan")),
+    ]
+    with pytest.raises(Impossible) as caught:
+        statistics_receive([statistics_frame(*rows)])
+    named = [fault.path for fault in caught.value.faults]
+    assert named == ["rows[1].cpu_ns", "rows[2].place", "rows[3].records_in", "rows[4].window_us", "rows[5].cost_sum"]
+    assert not StatisticsWindow.objects.exists()
+
+
+def test_another_schema_is_refused(query: Query) -> None:
+    body = batch_bytes(pa.table({"a": [1]}))
+    with pytest.raises(Malformed, match="another schema"):
+        statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=body)])
+    with pytest.raises(Malformed, match="cannot be read"):
+        statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=b"\0" * 40)])
+
+
+def test_old_subintervals_become_hours_once(query: Query) -> None:
+    rows = [row(ago_s=600.0 * i, records_out=i) for i in range(1, 13)]  # two hours, ten minutes apart
+    statistics_receive([statistics_frame(*rows)])
+    later = timezone.now() + MOST_WINDOWS * timedelta(seconds=1)
+    rolled = statistics_purge(later)
+    kept = StatisticsWindow.objects.count()
+    assert rolled + kept == 12 and rolled >= 7
+    assert sum(hour.windows for hour in StatisticsHour.objects.all()) == rolled
+    total = sum(one.outputs for one in [*StatisticsHour.objects.all(), *StatisticsWindow.objects.all()])
+    assert total == sum(range(1, 13))
+    assert {one.starts_at.minute for one in StatisticsHour.objects.all()} == {0}
+    assert statistics_purge(later) == 0
+    assert statistics_purge(later + KEEP_HOURS + timedelta(days=2)) > 0
+    assert not StatisticsHour.objects.exists() and not StatisticsWindow.objects.exists()
+
+
+def test_what_comes_for_an_hour_that_is_summed_up_is_too_late(query: Query) -> None:
+    late_s = MOST_WINDOWS * 1.0 + 3700
+    assert statistics_receive([statistics_frame(row(ago_s=late_s), row())]) == 1
+
+
+def test_wide_subintervals_are_kept_a_day() -> None:
+    now = timezone.now()
+    assert kept_from(timedelta(seconds=60), now) <= now - KEEP_WINDOWS
+    assert now - kept_from(timedelta(seconds=1), now) < timedelta(hours=3.5)
