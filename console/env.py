@@ -109,6 +109,7 @@ class Env:
     demo: bool
     https: bool
     upload_max_mb: float
+    stream_max_mb: float
     worker_concurrency: int
     task_visibility_s: float
     plans_every_h: float
@@ -139,6 +140,7 @@ class Env:
             demo=reader.flag("demo"),
             https=reader.flag("https"),
             upload_max_mb=reader.number("upload_max_mb", 20, 1, 1024),
+            stream_max_mb=reader.number("stream_max_mb", 256, 64, 1_048_576),
             worker_concurrency=reader.whole("worker_concurrency", 2, 1, 64),
             task_visibility_s=reader.number("task_visibility_s", 900, 10, 86400),
             plans_every_h=reader.number("plans_every_h", 24, 0, 8760),

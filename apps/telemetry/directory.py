@@ -1,0 +1,119 @@
+"""Who may send what, kept in this process for a few seconds: a post of telemetry asks the database nothing.
+
+What is changed in this process counts at once, in others within `KEPT_S`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.telemetry.models import Agent, Assignment, KnownPlan
+
+__all__ = ["KEPT_S", "AgentFacts", "agent_by_digest", "forget_facts", "forget_facts_on_commit", "plans_of"]
+
+KEPT_S = 5.0
+_MOST_KEPT = 20_000
+_AGAIN_S = 1.0  # after what was not found, the database is asked again no sooner
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class AgentFacts:
+    """What ingest knows of an agent. It stands for the caller of a request, too."""
+
+    id: str
+    name: str
+    cluster: str
+    cluster_id: int
+    kind: str
+    enabled: bool
+    committed: Mapping[str, int] = field(hash=False, compare=False, default_factory=dict)
+
+    is_authenticated = True
+
+    @property
+    def pk(self) -> str:
+        """For what is counted or remembered by caller."""
+        return f"agent:{self.id}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class _Kept(Generic[Value]):
+    """Values that are looked up again after a while."""
+
+    def __init__(self, look_up: Callable[[Any], Value]) -> None:
+        self._look_up = look_up
+        self._found: dict[Hashable, tuple[float, Value]] = {}
+
+    def get(self, key: Hashable, within_s: float = KEPT_S) -> Value:
+        at, now = self._found.get(key), time.monotonic()
+        if at is not None and now - at[0] < within_s:
+            return at[1]
+        value = self._look_up(key)
+        if len(self._found) >= _MOST_KEPT:
+            self._found.clear()
+        if value is not None:
+            self._found[key] = (now, value)
+        return value
+
+    def clear(self) -> None:
+        self._found.clear()
+
+
+def _agent(digest: str) -> AgentFacts | None:
+    found = Agent.objects.filter(secret_hash=digest).select_related("cluster").first() if digest else None
+    if found is None:
+        return None
+    return AgentFacts(
+        id=str(found.pk),
+        name=found.name,
+        cluster=found.cluster.slug,
+        cluster_id=found.cluster_id,
+        kind=found.kind,
+        enabled=found.enabled,
+        committed=dict(found.committed),
+    )
+
+
+def _plans(agent_id: str) -> dict[str, frozenset[str]]:
+    """Plans by query that an agent has, or had, a part in; a relay has those of the agents below it."""
+    mine = Assignment.objects.filter(Q(agent_id=agent_id) | Q(agent__parent_id=agent_id))
+    plans = KnownPlan.objects.filter(live__in=mine.values("live"))
+    found: dict[str, set[str]] = {}
+    for query, digest in plans.values_list("query", "digest"):
+        found.setdefault(query, set()).add(digest)
+    return {query: frozenset(digests) for query, digests in found.items()}
+
+
+_agents = _Kept(_agent)
+_plans_kept = _Kept(_plans)
+
+
+def agent_by_digest(digest: str) -> AgentFacts | None:
+    """The agent of a secret, by the secret's SHA-256."""
+    return _agents.get(digest)
+
+
+def plans_of(agent_id: str, *, again: bool = False) -> Mapping[str, frozenset[str]]:
+    """Digests of the plans an agent may send for, by query; `again` where something was not found."""
+    return _plans_kept.get(agent_id, _AGAIN_S if again else KEPT_S)
+
+
+def forget_facts() -> None:
+    """Look everything up again."""
+    _agents.clear()
+    _plans_kept.clear()
+
+
+def forget_facts_on_commit() -> None:
+    """Called by whatever changes agents or assignments."""
+    transaction.on_commit(forget_facts)
