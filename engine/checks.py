@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.elements import Constraints, Input, Link, Node, Objective, Operator, Source
 from engine.errors import Fault
 from engine.topology import cycles_of, order_of
 from engine.wording import suggest
 
-__all__ = ["Parts", "Reference", "check_parts", "check_replicas"]
+__all__ = ["Parts", "Reference", "check_parts", "check_replicas", "merges"]
 
 _SHARE_TOLERANCE = 1e-9
 _SUGGESTIONS = 50  # the search for near names is slow; nobody reads that many
@@ -125,7 +126,7 @@ def _operator(parts: Parts, path: str, operator: Operator, nodes: dict[str, Node
 
 
 def check_replicas(parts: Parts, path: str, operator: Operator, nodes: dict[str, Node]) -> None:
-    """Nodes and cores exist, shares add up to 1, and an operator with state is in one piece."""
+    """Nodes and cores exist, shares add up to 1, and an operator with state that does not merge is in one piece."""
     split = len(operator.replicas) > 1 or (operator.replicas and operator.replicas[0].fraction != 1.0)
     for k, replica in enumerate(operator.replicas):
         place = f"{path}.split[{k}]" if split else path
@@ -138,10 +139,15 @@ def check_replicas(parts: Parts, path: str, operator: Operator, nodes: dict[str,
     total = sum(replica.fraction for replica in operator.replicas)
     if split and abs(total - 1.0) > _SHARE_TOLERANCE:
         parts.faults.append(Fault(f"{path}.split", f"the fractions of split add up to {total:.12g}; allowed: 1"))
-    if split and operator.stateless is False:
+    if split and operator.stateless is False and not merges(operator.expression):
         parts.faults.append(
             Fault(f"{path}.split", "split is given for an operator with state; allowed: with stateless true")
         )
+
+
+def merges(expression: Any) -> bool:
+    """Whether an executable operator keeps state whose parts merge: partial aggregates of the same groups."""
+    return isinstance(expression, Mapping) and expression.get("op") == "aggregate"
 
 
 def _links(parts: Parts, nodes: dict[str, Node]) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from agent.wire.frames import Frame, WireError
+from agent.wire.frames import Frame, FrameKind, WireError
 from agent.wire.schemas import STATISTICS, table_of
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
 from apps.measurements.models import SUMS, StatisticsWindow
 from apps.measurements.retention import kept_from
 from apps.queries.models import Query
+from apps.telemetry.receiving import receiver
 from engine.measurement.sums import Sums
 
 __all__ = ["statistics_receive"]
@@ -45,6 +46,11 @@ def statistics_receive(frames: Iterable[Frame]) -> int:
         message = f"{fault_count(faults)}; first: {faults[0].path} {faults[0].message}"
         raise Impossible(f"The statistics have {message}.", faults)
     return _keep(rows)
+
+
+@receiver(FrameKind.STATISTICS)
+def _receive(frames: Sequence[Frame]) -> None:
+    statistics_receive(frames)
 
 
 def _rows(frame: Frame) -> list[dict[str, Any]]:

@@ -33,3 +33,4 @@ class ArrivalOrigin(models.TextChoices):
     UPLOAD = "upload", "Uploaded trace"
     GENERATOR = "generator", "Generator"
     DOCUMENT = "document", "Document"
+    TELEMETRY = "telemetry", "Telemetry"

@@ -15,6 +15,7 @@ from apps.queries.choices import QueryState
 from apps.queries.definitions import query_announce
 from apps.queries.engine_rows import operator_id
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
+from engine.checks import merges
 
 __all__ = ["placement_move", "query_start", "query_stop"]
 
@@ -173,7 +174,7 @@ def _check_split(operator: Operator, replicas: list[dict[str, Any]], path: str, 
         faults.append(Fault(path, f"fractions are {fractions}; allowed: numbers above 0 and up to 1"))
     elif abs(sum(fractions) - 1) > 1e-9:
         faults.append(Fault(path, f"fractions add up to {sum(fractions):.12g}; allowed: 1"))
-    if len(replicas) > 1 and operator.stateless is False:
+    if len(replicas) > 1 and operator.stateless is False and not merges(operator.extra.get("expression")):
         faults.append(Fault(path, f"operator {operator.name!r} has state; allowed: one node"))
     places = [(replica.get("node"), replica.get("core", 0)) for replica in replicas]
     if len(set(places)) < len(places):

@@ -1,0 +1,56 @@
+"""A new version of a live query starts with what is known of the operators that it kept."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models.signals import post_save
+from django.utils import timezone
+
+from apps.fleet.choices import Evidence
+from apps.measurements.models import OperatorStatistic
+from apps.measurements.plans import PlanOperator, plan_operators
+from apps.queries.models import OperatorInput, QueryVersion
+from apps.queries.services import statistics_update
+from apps.telemetry.choices import LiveState
+from apps.telemetry.models import LiveQuery
+
+__all__ = ["connect", "statistic_record", "statistics_inherit"]
+
+
+def connect() -> None:
+    """Hand statistics on whenever a query goes live with a plan."""
+    post_save.connect(_went_live, sender=LiveQuery, dispatch_uid="measurements.inherit")
+
+
+def _went_live(instance: LiveQuery, raw: bool = False, **_: Any) -> None:
+    if not raw and instance.state != LiveState.STOPPED:
+        statistics_inherit(version=instance.version, operators=plan_operators(instance))
+
+
+def statistics_inherit(*, version: QueryVersion, operators: list[PlanOperator]) -> int:
+    """Give inputs that rest on no measurement the statistics of their operators' fingerprints; returns how many."""
+    assumed = OperatorInput.objects.filter(operator__version=version).exclude(evidence=Evidence.MEASURED)
+    names = set(assumed.values_list("operator__name", flat=True))
+    wanted = {one.fingerprint: one.name for one in operators if one.name in names}
+    known = OperatorStatistic.objects.filter(query=version.query_id, fingerprint__in=wanted)
+    records = [statistic_record(row, wanted[row.fingerprint]) for row in known if row.batches]
+    if records:
+        statistics_update(version=version, statistics=records)
+    return len(records)
+
+
+def statistic_record(row: OperatorStatistic, operator: str) -> dict[str, Any]:
+    """A statistic as `statistics_update` takes it."""
+    return {
+        "operator": operator,
+        "batches": row.batches,
+        "events": row.events,
+        "measured_at": _past(row.last_at).isoformat(),
+    }
+
+
+def _past(moment: datetime) -> datetime:
+    """A subinterval may end a moment ahead of this clock."""
+    return min(moment, timezone.now())

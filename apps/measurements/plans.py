@@ -1,0 +1,34 @@
+"""The operators of a live query's pipeline, as measurements name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apps.telemetry.models import LiveQuery
+from engine.dataflow.pipeline import Pipeline
+
+__all__ = ["PlanOperator", "plan_operators"]
+
+
+@dataclass(frozen=True)
+class PlanOperator:
+    """An operator of a pipeline. `at_sources`: whether it may run there; `merges`: its partial results do."""
+
+    name: str
+    fingerprint: str
+    at_sources: bool
+    merges: bool
+
+
+def plan_operators(live: LiveQuery) -> list[PlanOperator]:
+    """Operators of the pipeline in order."""
+    pipeline = Pipeline.parse(live.pipeline)
+    return [
+        PlanOperator(
+            name=operator.id,
+            fingerprint=operator.fingerprint,
+            at_sources=operator.index < live.source_operators,
+            merges=operator.index == pipeline.aggregate,
+        )
+        for operator in pipeline.operators
+    ]

@@ -1,0 +1,140 @@
+"""Measured statistics, arrivals and places of live queries become those of the models, where they say something new."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from apps.core.errors import SluiceError
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.measurements.inheriting import statistic_record
+from apps.measurements.learning import statistics_learn
+from apps.measurements.models import OperatorStatistic
+from apps.measurements.places import Places, places_of
+from apps.measurements.placing import placement_follow
+from apps.measurements.plans import PlanOperator, plan_operators
+from apps.measurements.sources import arrivals_refine
+from apps.queries.choices import QueryState
+from apps.queries.models import OperatorInput
+from apps.queries.services import statistics_update
+from apps.telemetry.choices import LiveState
+from apps.telemetry.models import LiveQuery
+from engine.errors import EngineError
+from engine.measurement.changes import is_usable, statistic_differs
+from engine.measurement.ratios import Statistic
+
+__all__ = ["Refined", "refine_all", "refine_cluster"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Refined:
+    """How much was changed."""
+
+    inputs: int = 0
+    sources: int = 0
+    placements: int = 0
+
+    def __iadd__(self, other: Refined) -> Refined:
+        self.inputs += other.inputs
+        self.sources += other.sources
+        self.placements += other.placements
+        return self
+
+
+def refine_all(now: datetime | None = None) -> Refined:
+    """Refine every cluster with live queries. One that fails is told in the log, and does not keep the others."""
+    total = Refined()
+    for cluster in Cluster.objects.filter(queries__live__in=_live()).distinct():
+        try:
+            total += refine_cluster(cluster, now)
+        except (SluiceError, EngineError) as error:
+            _log.warning("measurements of cluster %s are not used now: %s", cluster.slug, error)
+    return total
+
+
+@transaction.atomic  # so that all changes of a cluster ask for one estimate
+def refine_cluster(cluster: Cluster, now: datetime | None = None) -> Refined:
+    """Learn from what was measured and pass on what differs from what the models have."""
+    present = now or timezone.now()
+    places = places_of(cluster)
+    found = Refined()
+    lives = list(_live().filter(query__cluster=cluster))
+    plans = {live.pk: plan_operators(live) for live in lives}
+    for live in lives:
+        operators = plans[live.pk]
+        aggregates = {one.fingerprint for one in operators if one.merges}
+        learned = statistics_learn(query=live.query, places=places, aggregates=aggregates, now=present)
+        found.inputs += _refine_inputs(live, operators, learned, present)
+        found.placements += _refine_placement(live, operators, places)
+    found.sources += arrivals_refine(cluster=cluster, firsts=_firsts(lives, plans), now=present)
+    return found
+
+
+def _live() -> QuerySet[LiveQuery]:
+    return (
+        LiveQuery.objects.exclude(state=LiveState.STOPPED)
+        .filter(query__state=QueryState.RUNNING)
+        .select_related("query__cluster", "query__running_version", "source", "version")
+    )
+
+
+def _firsts(lives: list[LiveQuery], plans: Mapping[int, list[PlanOperator]]) -> dict[str, list[tuple[int, str]]]:
+    """(query, name of the first operator) of the queries that read each source."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for live in lives:
+        if plans[live.pk]:
+            found.setdefault(live.source.source_id, []).append((live.query_id, plans[live.pk][0].name))
+    return found
+
+
+def _refine_inputs(
+    live: LiveQuery, operators: list[PlanOperator], learned: Mapping[str, Statistic], now: datetime
+) -> int:
+    """Statistics of the running version's inputs."""
+    version = live.query.running_version
+    inputs = {row.operator.name: row for row in _inputs(live)}
+    rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=live.query)}
+    records = [
+        statistic_record(rows[one.fingerprint], one.name)
+        for one in operators
+        if one.fingerprint in learned
+        and one.name in inputs
+        and _says_more(learned[one.fingerprint], inputs[one.name], now)
+    ]
+    if records and version is not None:
+        statistics_update(version=version, statistics=records, now=now)
+    return len(records)
+
+
+def _inputs(live: LiveQuery) -> list[OperatorInput]:
+    rows = OperatorInput.objects.filter(operator__version=live.query.running_version_id)
+    return list(rows.select_related("operator").order_by("operator__position", "position"))
+
+
+def _says_more(found: Statistic, stored: OperatorInput, now: datetime) -> bool:
+    is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
+    return is_usable(found) and statistic_differs(
+        found,
+        selectivity=stored.selectivity,
+        cycles_per_event=stored.cycles_per_event,
+        events=stored.events,
+        age_s=(now - stored.measured_at).total_seconds() if is_measured else None,
+    )
+
+
+def _refine_placement(live: LiveQuery, operators: list[PlanOperator], places: Places) -> int:
+    try:
+        with transaction.atomic():
+            return int(placement_follow(live=live, operators=operators, places=places))
+    except SluiceError as error:  # such as a node that takes nothing new: the placement stays as it is
+        _log.warning("the placement of %s does not follow its load factors: %s", live.key, error)
+        return 0

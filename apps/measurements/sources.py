@@ -1,0 +1,98 @@
+"""Arrivals of sources as the agents counted them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from django.db.models import Q
+
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.measurements.models import StatisticsWindow
+from apps.measurements.windows import arrivals_by_subinterval, settled_before
+from apps.queries import series
+from apps.queries.arrivals import arrivals_replace
+from apps.queries.choices import ArrivalOrigin
+from apps.queries.models import ArrivalSeries
+from apps.queries.resampling import Counts, resample
+from engine.elements import FloatArray
+from engine.measurement.changes import arrivals_differ
+from engine.measurement.places import STREAM
+from engine.measurement.readiness import LEAST_SUBINTERVALS
+
+__all__ = ["arrivals_refine"]
+
+
+def arrivals_refine(*, cluster: Cluster, firsts: Mapping[str, list[tuple[int, str]]], now: datetime) -> int:
+    """Store the arrivals of each source over the cluster's horizon where they differ; returns how many were.
+
+    Parameters
+    ----------
+    firsts : mapping
+        By source, the (query, first operator) that read it live.
+    """
+    return sum(_refine(cluster, source, readers, now) for source, readers in firsts.items())
+
+
+def _refine(cluster: Cluster, source_id: str, readers: list[tuple[int, str]], now: datetime) -> bool:
+    found = _trace(cluster, readers, now)
+    if found is None:
+        return False
+    trace, missing = found
+    stored = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
+    values = resample(trace, start_s=trace.start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill="repeat")
+    is_measured = stored is not None and stored.origin == ArrivalOrigin.TELEMETRY
+    age_s = (now - stored.updated_at).total_seconds() if is_measured else None
+    if not arrivals_differ(values, series.unpack(stored.data) if stored else None, age_s=age_s):
+        return False
+    measured_s = min(trace.end_s - trace.start_s, cluster.horizon_s)
+    arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=values,
+        origin=ArrivalOrigin.TELEMETRY,
+        evidence=Evidence.MEASURED,
+        spec={
+            "measured_s": round(measured_s, 3),
+            "extrapolated_s": round(cluster.horizon_s - measured_s, 3),
+            "fill": "repeat",
+            "width_s": float(trace.widths_s[0]),
+            "missing": missing,
+        },
+        description=stored.description if stored else "",
+        starts_at=datetime.fromtimestamp(trace.start_s, UTC),
+    )
+    return True
+
+
+def _trace(cluster: Cluster, readers: list[tuple[int, str]], now: datetime) -> tuple[Counts, int] | None:
+    """Counts of the newest horizon, and how many of them are filled in; None with fewer than three subintervals.
+
+    A subinterval that nobody told of, within the stretch, is taken to be like the mean of the others: a gap of the
+    measurement is no pause of the source.
+    """
+    of_readers = Q()
+    for query, operator in readers:
+        of_readers |= Q(query=query, operator=operator)
+    since = now - timedelta(seconds=cluster.horizon_s)
+    rows = StatisticsWindow.objects.filter(of_readers, cluster=cluster, starts_at__gte=since).exclude(place=STREAM)
+    width_s = rows.order_by("-starts_at").values_list("width_s", flat=True).first()
+    if width_s is None:
+        return None
+    rows = rows.filter(width_s=width_s, starts_at__lt=settled_before(now, width_s)).order_by("starts_at")
+    totals = arrivals_by_subinterval(rows.values_list("query_id", "place", "starts_at", "records_in").iterator())
+    if len(totals) < LEAST_SUBINTERVALS:
+        return None
+    starts = np.array(sorted(totals))
+    trace = _without_gaps(starts, np.array([totals[at] for at in starts.tolist()]), width_s)
+    return trace, len(trace.starts_s) - len(starts)
+
+
+def _without_gaps(starts: FloatArray, counts: FloatArray, width_s: float) -> Counts:
+    places = np.rint((starts - starts[0]) / width_s).astype(np.int64)
+    filled = np.full(int(places[-1]) + 1, counts.mean())
+    filled[places] = counts
+    grid = starts[0] + width_s * np.arange(len(filled))
+    return Counts(grid, np.full(len(filled), width_s), filled)

@@ -1,0 +1,90 @@
+"""Reading measured subintervals of a query for its statistics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet
+
+from apps.measurements.models import StatisticsWindow
+from apps.queries.models import Query
+from engine.measurement.places import PlaceWindow
+from engine.measurement.sums import Sums
+
+__all__ = [
+    "OperatorWindows",
+    "arrivals_by_subinterval",
+    "lookback_s",
+    "operator_windows",
+    "recent_windows",
+    "settled_before",
+]
+
+LEAST_LOOKBACK_S, MOST_LOOKBACK_S = 600.0, 3600.0
+_SUBINTERVALS = 180
+_SETTLE_S = 5.0  # agents report a subinterval within a few epochs of its end
+
+
+@dataclass
+class OperatorWindows:
+    """Subintervals of one operator, whatever plan it was part of."""
+
+    operator: str
+    width_s: float
+    windows: list[PlaceWindow] = field(default_factory=list)
+    measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether every place took its CPU time
+
+
+def lookback_s(width_s: float) -> float:
+    """How far back a sample reaches: 180 subintervals, between ten minutes and an hour."""
+    return min(MOST_LOOKBACK_S, max(LEAST_LOOKBACK_S, _SUBINTERVALS * width_s))
+
+
+def settled_before(now: datetime, width_s: float) -> datetime:
+    """Subintervals that began before this have been told by everybody; later ones may still grow."""
+    return now - timedelta(seconds=width_s + max(_SETTLE_S, 2 * width_s))
+
+
+def recent_windows(query: Query, now: datetime) -> QuerySet[StatisticsWindow]:
+    """Settled subintervals of a query within the lookback."""
+    newest = StatisticsWindow.objects.filter(query=query).order_by("-starts_at").values_list("width_s", flat=True)
+    width_s = newest.first() or 0.0
+    since = now - timedelta(seconds=lookback_s(width_s))
+    return StatisticsWindow.objects.filter(
+        query=query, width_s=width_s, starts_at__gte=since, starts_at__lt=settled_before(now, width_s)
+    )
+
+
+def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWindows]:
+    """Subintervals by the operator's fingerprint."""
+    found: dict[str, OperatorWindows] = {}
+    columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "events", "outputs", "cpu_s", "measured")
+    for fingerprint, operator, place, starts_at, width_s, events, outputs, cpu_s, measured in _listed(rows, columns):
+        one = found.setdefault(fingerprint, OperatorWindows(operator, width_s))
+        at_s = starts_at.timestamp()
+        one.operator = operator  # in order of time: the newest name stays
+        one.windows.append(PlaceWindow(place, at_s, Sums(events=events, outputs=outputs, cpu_s=cpu_s)))
+        one.measured[at_s] = one.measured.get(at_s, True) and measured
+    return found
+
+
+def arrivals_by_subinterval(rows: Iterable[tuple[str, str, datetime, float]]) -> dict[float, float]:
+    """Events of a source by subinterval, from (query, agent, subinterval, records in) of first operators.
+
+    Several queries that read the source at one agent count the same records: the most that any of them saw is taken.
+    """
+    seen: dict[tuple[float, str], float] = {}
+    for _, place, starts_at, records in rows:
+        key = (starts_at.timestamp(), place)
+        seen[key] = max(seen.get(key, 0.0), records)
+    totals: dict[float, float] = defaultdict(float)
+    for (at_s, _), records in seen.items():
+        totals[at_s] += records
+    return dict(totals)
+
+
+def _listed(rows: QuerySet[StatisticsWindow], columns: tuple[str, ...]) -> Iterable[tuple]:
+    return rows.order_by("starts_at").values_list(*columns).iterator(chunk_size=5000)

@@ -1,0 +1,151 @@
+"""Latency of a query whose last part runs in micro-batches: section VII-A with w as the trigger interval.
+
+A micro-batch engine keeps stimulus-time order across its batches and none within them, which is what section VII-A
+allows for: lambda of such a server is the whole work of an interval instead of one event of each input.
+
+References: paper, section VII-A, lemma 2, theorem 3.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.elements import FloatArray
+
+if TYPE_CHECKING:  # it loads numba, which readers of estimates do without
+    from engine.mace import Mace
+
+
+__all__ = ["LiveLatency", "Timing", "batch_upper_s", "batch_work_s", "live_latency", "wait_share"]
+
+_Z = 1.6448536269514722  # standard errors on either side of a 90 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the stages pass records on. `batches_s` are durations of recent batches, empty where none is known."""
+
+    epoch_s: float
+    trigger_s: float
+    batches_s: tuple[float, ...] = ()
+
+    @property
+    def interval_s(self) -> float:
+        """What lies between two batches: the trigger interval, or the batch where it takes longer than that."""
+        return max(self.trigger_s, statistics.median(self.batches_s)) if self.batches_s else self.trigger_s
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLatency:
+    """A live query's latency and its parts, in seconds; `margin_s` is half of the 90 % interval of the waits."""
+
+    flow_s: float
+    epoch_s: float
+    trigger_s: float
+    overhead_s: float
+    work_s: float
+    margin_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.flow_s + self.added_s
+
+    @property
+    def added_s(self) -> float:
+        """What the stages add to queueing and processing."""
+        return self.epoch_s + self.trigger_s + self.overhead_s + self.work_s
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self) | {"total_s": self.total_s}
+
+
+def batch_work_s(mace: Mace, servers: Sequence[int], width_s: float) -> FloatArray:
+    """Largest work of a stretch of `width_s` that ends in each subinterval, in seconds of the busiest of `servers`.
+
+    Work is spread evenly within a subinterval. Shape (d,). With `width_s` equal to the subinterval this is lambda of
+    section VII-A: L_p / C.
+    """
+    if not len(servers):
+        return np.zeros(mace.deployment.subintervals)
+    load = mace.load[list(servers)] / mace.least_capacity[list(servers)][:, None]
+    return np.asarray(np.vstack([_stretch(row, width_s / mace.deployment.subinterval_s) for row in load]).max(axis=0))
+
+
+def _stretch(row: FloatArray, width: float) -> FloatArray:
+    """Sum over the `width` subintervals (whole ones, and a part of the one before) that end in each."""
+    whole, part = int(width), width - int(width)
+    running = np.concatenate([[0.0], np.cumsum(row)])
+    ends = np.arange(1, len(row) + 1)
+    found = running[ends] - running[np.maximum(ends - whole, 0)]
+    before = ends - whole - 1
+    return np.asarray(found + part * np.where(before >= 0, row[np.maximum(before, 0)], 0.0))
+
+
+def batch_upper_s(mace: Mace, widths_s: Mapping[int, float]) -> FloatArray:
+    """Upper end of theorem 3 where the named servers take all events of an interval in any order, shape (d,).
+
+    The others keep stimulus-time scheduling and their lambda. An event waits at most the longest interval before it
+    is taken, which is the w of the theorem. With every server at the subinterval it is the paper's looser bound.
+    """
+    epsilon = np.full(mace.deployment.subintervals, mace.epsilon_s - sum(float(mace.lambda_s[i]) for i in widths_s))
+    for server, width_s in widths_s.items():
+        epsilon = epsilon + batch_work_s(mace, [server], width_s)
+    longest = max([mace.deployment.subinterval_s, *widths_s.values()])
+    return np.asarray(mace.total_s + longest + epsilon)
+
+
+def wait_share(statistic: str) -> float:
+    """Share of an interval that the statistic of a wait is which falls anywhere in it alike.
+
+    Examples
+    --------
+    >>> wait_share("worst"), wait_share("mean"), wait_share("q0.9")
+    (1.0, 0.5, 0.9)
+    """
+    if statistic.startswith("q"):
+        return float(statistic[1:])
+    return 0.5 if statistic == "mean" else 1.0
+
+
+def live_latency(
+    flow_s: float, work_s: FloatArray, timing: Timing, *, statistic: str, mean_work_s: float | None = None
+) -> LiveLatency:
+    """Latency from the beginning of the epoch whose end closes a window to the window's result.
+
+    Parameters
+    ----------
+    flow_s : float
+        Queueing and processing, near the data and at the stream processor: Flow of the statistic.
+    work_s : array, shape (d,)
+        `batch_work_s` of the stream processor's node over an interval.
+    timing : Timing
+    statistic : str
+        ``worst``, ``mean`` or a quantile such as ``q0.9``.
+    mean_work_s : float, optional
+        Work of a mean batch, which recent batches are taken to have held; the mean of `work_s` unless given.
+
+    Notes
+    -----
+    An epoch is waited for whole, since its records are sent when it ends. The trigger finds them anywhere in its
+    interval alike. What a batch takes beyond its work (planning, commits) is the median of recent batches less the
+    mean work. The margin is 1.645 standard deviations of the wait (interval^2 / 12) and of the batches together.
+    """
+    interval_s = timing.interval_s
+    usual_s = float(work_s.mean()) if mean_work_s is None else mean_work_s
+    overhead_s = max(0.0, statistics.median(timing.batches_s) - usual_s) if timing.batches_s else 0.0
+    worked_s = usual_s if statistic == "mean" else float(np.quantile(work_s, wait_share(statistic)))
+    spread = statistics.pvariance(timing.batches_s) if len(timing.batches_s) > 1 else 0.0
+    return LiveLatency(
+        flow_s=flow_s,
+        epoch_s=timing.epoch_s,
+        trigger_s=wait_share(statistic) * interval_s,
+        overhead_s=overhead_s,
+        work_s=worked_s,
+        margin_s=_Z * math.sqrt(interval_s**2 / 12 + spread),
+    )

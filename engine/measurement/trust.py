@@ -1,0 +1,121 @@
+"""How far estimates can be trusted: coverage and bias of the past, and the factor that makes intervals honest again.
+
+The factor is that of split conformal prediction: errors of recent estimates, each in units of the half width it had
+stated, are sorted; the one that 90 % of them (with the usual correction for their number) do not exceed is what a half
+width has to be multiplied with to have covered them.
+
+References: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World (2005); Lei et al., Distribution-free
+predictive inference for regression (2018), section 2.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["LEAST", "LEVEL", "RECENT", "Judged", "Outcome", "Trust", "judge", "trust", "widened"]
+
+LEVEL = 0.9
+LEAST = 20  # outcomes below which nothing is concluded
+RECENT = 200  # outcomes looked at: the system of long ago is another one
+MOST_FACTOR = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was expected and what came. `half_s` is half the interval before any widening; None: there was none."""
+
+    expected_s: float
+    observed_s: float
+    half_s: float | None
+    covered: bool | None = None  # by the interval that was shown
+
+    @property
+    def error_s(self) -> float:
+        """Expected less observed: above 0 the estimate was too high."""
+        return self.expected_s - self.observed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """`score` from 0 to 1 is the share of a widened half width that was stated; 1 where nothing has to be widened.
+
+    `half_s` is the half width for estimates that have none of their own; None with fewer than `LEAST` outcomes.
+    """
+
+    factor: float
+    score: float
+    outcomes: int
+    half_s: float | None
+    concluded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Figures of many outcomes. Ratios are of sums; None where there is nothing to divide by."""
+
+    outcomes: int
+    coverage: float | None
+    bias: float | None  # sum of errors by sum observed
+    median_error: float | None  # of |error| / observed
+    expected_s: float
+    observed_s: float
+
+
+def trust(recent: Sequence[Outcome]) -> Trust:
+    """Judge the newest outcomes (at most `RECENT`, newest last).
+
+    Notes
+    -----
+    The factor never narrows an interval. Outcomes of neighbouring intervals resemble each other, so that 90 % are
+    reached in the long run and not in every stretch.
+    """
+    newest = list(recent)[-RECENT:]
+    scores = [abs(one.error_s) / one.half_s for one in newest if one.half_s]
+    errors = [abs(one.error_s) for one in newest]
+    half_s = _covering(errors) if len(errors) >= LEAST else None
+    if len(scores) < LEAST:
+        return Trust(1.0, 1.0, len(newest), half_s, False)
+    factor = min(MOST_FACTOR, max(1.0, _covering(scores)))
+    return Trust(factor, 1.0 / factor, len(newest), half_s, True)
+
+
+def _covering(scores: Sequence[float]) -> float:
+    """The ceil(0.9 (n + 1))-th smallest; the largest where there are not so many."""
+    ordered = sorted(scores)
+    rank = math.ceil(LEVEL * (len(ordered) + 1) - 1e-9)
+    return ordered[min(rank, len(ordered)) - 1]
+
+
+def widened(estimate_s: float, half_s: float | None, found: Trust) -> tuple[float, float] | None:
+    """The interval that the estimate is shown with; None where neither its sample nor the past gives one.
+
+    Examples
+    --------
+    >>> widened(2.0, 0.5, Trust(3.0, 1 / 3, 50, None, True))
+    (0.5, 3.5)
+    """
+    half = half_s * found.factor if half_s is not None else found.half_s
+    return None if half is None else (max(0.0, estimate_s - half), estimate_s + half)
+
+
+def judge(outcomes: Sequence[Outcome]) -> Judged:
+    """Coverage by the intervals shown, bias and median relative error."""
+    shown = [one.covered for one in outcomes if one.covered is not None]
+    expected = math.fsum(one.expected_s for one in outcomes)
+    observed = math.fsum(one.observed_s for one in outcomes)
+    relative = sorted(abs(one.error_s) / one.observed_s for one in outcomes if one.observed_s > 0.0)
+    return Judged(
+        outcomes=len(outcomes),
+        coverage=sum(shown) / len(shown) if shown else None,
+        bias=(expected - observed) / observed if observed > 0.0 else None,
+        median_error=_median(relative) if relative else None,
+        expected_s=expected,
+        observed_s=observed,
+    )
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,0 +1,71 @@
+"""Section VII-A at the trigger interval, and the waits of epoch and trigger against a simulation of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from engine.deployment import Deployment
+from engine.mace import mace
+from engine.measurement.microbatch import Timing, batch_upper_s, batch_work_s, live_latency, wait_share
+from tests.engine.samples import figure3
+
+
+def test_at_the_subinterval_it_is_the_bound_of_the_paper() -> None:
+    found = mace(Deployment.parse(figure3()))
+    w = found.deployment.subinterval_s
+    every = dict.fromkeys(range(len(found.deployment.servers)), w)
+    assert batch_upper_s(found, every) == pytest.approx(found.loose_upper_s)
+    assert batch_upper_s(found, {}) == pytest.approx(found.upper_s)
+
+
+def test_lambda_of_figure_3_is_the_load_of_the_interval() -> None:
+    """N2 has L_2,1 = 3 and L_2,2 = 6 cycles at C = 1 cycle/s, w = 2 s."""
+    found = mace(Deployment.parse(figure3()))
+    assert batch_work_s(found, [1], 2.0)[:2] == pytest.approx([3.0, 6.0])
+    assert batch_work_s(found, [1], 4.0)[:2] == pytest.approx([3.0, 9.0])
+    assert batch_work_s(found, [1], 1.0)[:2] == pytest.approx([1.5, 3.0])
+    assert batch_work_s(found, [1], 3.0)[1] == pytest.approx(6.0 + 0.5 * 3.0)
+    assert batch_work_s(found, [], 2.0) == pytest.approx(np.zeros(found.deployment.subintervals))
+
+
+def test_a_longer_trigger_never_lowers_the_bound() -> None:
+    found = mace(Deployment.parse(figure3()))
+    bounds = [batch_upper_s(found, {1: width}) for width in (2.0, 3.0, 4.0, 7.0)]
+    assert all((later >= earlier - 1e-12).all() for earlier, later in pairwise(bounds))
+    assert (bounds[0] >= found.total_s).all()
+
+
+@pytest.mark.parametrize("statistic", ["mean", "q0.9", "worst"])
+@pytest.mark.parametrize(("trigger_s", "batch_s"), [(1.0, 0.3), (2.0, 0.9), (0.5, 0.8)])
+def test_the_waits_are_those_of_epochs_and_batches(statistic: str, trigger_s: float, batch_s: float) -> None:
+    """100,000 marks at random phases; a batch that takes longer than the trigger is followed by the next at once."""
+    rng = np.random.default_rng(11)
+    epoch_s, interval = 1.0, max(trigger_s, batch_s)
+    sent = rng.uniform(0.0, 5000.0, 100_000)
+    taken = np.ceil(sent / interval) * interval
+    latency = epoch_s + taken - sent + batch_s
+    simulated = {"mean": latency.mean(), "q0.9": np.quantile(latency, 0.9), "worst": latency.max()}[statistic]
+    found = live_latency(0.0, np.zeros(8), Timing(epoch_s, trigger_s, (batch_s,) * 9), statistic=statistic)
+    assert found.total_s == pytest.approx(simulated, rel=0.01)
+    assert found.total_s == pytest.approx(found.flow_s + found.added_s)
+    middle = live_latency(0.0, np.zeros(8), Timing(epoch_s, trigger_s, (batch_s,) * 9), statistic="mean")
+    inside = np.abs(latency - middle.total_s) <= middle.margin_s
+    assert inside.mean() >= 0.9
+
+
+def test_work_beyond_the_usual_makes_a_batch_longer() -> None:
+    timing = Timing(1.0, 2.0, (0.6, 0.6, 0.6))
+    work = np.array([0.1, 0.1, 0.1, 0.5])
+    found = live_latency(0.2, work, timing, statistic="worst", mean_work_s=0.2)
+    assert (found.overhead_s, found.work_s) == (pytest.approx(0.4), pytest.approx(0.5))
+    assert found.total_s == pytest.approx(0.2 + 1.0 + 2.0 + 0.9)
+    assert found.to_dict()["total_s"] == pytest.approx(found.total_s)
+
+
+def test_without_a_batch_known_the_model_says_its_length() -> None:
+    found = live_latency(0.0, np.array([0.25, 0.75]), Timing(1.0, 2.0), statistic="mean")
+    assert (found.overhead_s, found.work_s, found.trigger_s) == (0.0, 0.5, 1.0)
+    assert wait_share("q0.99") == 0.99
