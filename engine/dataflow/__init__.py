@@ -1,1 +1,10 @@
-"""Executable operators: one meaning, translated to pyarrow for agents and to Spark SQL for the stream processor."""
+"""Executable operators: one meaning, translated to pyarrow for agents and to Spark SQL for the stream processor.
+
+`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow` runs it, `engine.dataflow.templates` has ready ones.
+"""
+
+from engine.dataflow.pipeline import Pipeline, PipelineOperator, PipelineSource
+from engine.dataflow.rules import Rule
+from engine.dataflow.types import WINDOW_START
+
+__all__ = ["WINDOW_START", "Pipeline", "PipelineOperator", "PipelineSource", "Rule"]

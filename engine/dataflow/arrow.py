@@ -1,0 +1,167 @@
+"""Pipelines by pyarrow: what agents run on their batches, and what the stream processor merges and finishes.
+
+A kernel takes a table or a record batch that has at least the columns of the operator's input, in any order, and gives
+back the same kind. Kernels keep no state of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from engine.dataflow.groups import Groups
+from engine.dataflow.operators import AggregateSpec
+from engine.dataflow.pipeline import Pipeline, PipelineOperator
+from engine.dataflow.rows import finite_columns, row_function
+from engine.errors import EngineError, Fault
+
+__all__ = [
+    "AggregateKernel",
+    "Kernel",
+    "NotRunnableError",
+    "RowKernel",
+    "aggregate_kernel",
+    "kernel",
+    "partial_schema",
+    "rest",
+    "row_kernel",
+    "whole",
+]
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+class NotRunnableError(EngineError):
+    """An operator that is judged by the rules but can run nowhere."""
+
+    code = "not-runnable"
+
+
+def _batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as one batch."""
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+
+
+def _like(given: Rows, made: pa.RecordBatch) -> Rows:
+    return made if isinstance(given, pa.RecordBatch) else pa.Table.from_batches([made])
+
+
+class RowKernel:
+    """A stateless operator."""
+
+    def __init__(self, operator: PipelineOperator) -> None:
+        self.operator = operator
+        self._names = operator.input_schema.names
+        self._run = row_function(operator.spec, operator.output_schema)
+        self._finite = finite_columns(operator.input_schema) if operator.index == 0 else None
+
+    def run(self, rows: Rows) -> Rows:
+        """What the operator makes of the rows."""
+        batch = _batch(rows)
+        if batch.schema.names != self._names:
+            batch = batch.select(self._names)
+        if self._finite is not None:
+            batch = self._finite(batch)
+        return _like(rows, self._run(batch))
+
+
+class AggregateKernel:
+    """An aggregate: partial states that merge in any order, and finished rows.
+
+    `merge(partials)` of any cut of the records into batches is the partial of all of them: whole numbers and sketches
+    exactly, sums of floats to rounding.
+    """
+
+    def __init__(self, operator: PipelineOperator) -> None:
+        if not isinstance(operator.spec, AggregateSpec):
+            raise TypeError(f"{operator.id} is no aggregate")
+        self.operator = operator
+        self._groups = Groups(operator.spec, operator.columns_in, operator.columns_out)
+        self._finite = finite_columns(operator.input_schema) if operator.index == 0 else None
+        self._names = operator.input_schema.names
+
+    @property
+    def partial_schema(self) -> pa.Schema:
+        """Keys, then states."""
+        return self._groups.partial_schema
+
+    def partial(self, rows: Rows) -> Rows:
+        """The states of the groups of these rows."""
+        batch = _batch(rows)
+        if self._finite is not None:
+            batch = self._finite(batch.select(self._names))
+        return _like(rows, self._groups.partial(batch))
+
+    def merge(self, partials: Sequence[Rows]) -> Rows:
+        """The states of all partials together."""
+        if not partials:
+            raise ValueError("nothing to merge; allowed: at least one partial")
+        batches = [batch for one in partials for batch in (one.to_batches() if isinstance(one, pa.Table) else [one])]
+        return _like(partials[0], self._groups.merge(batches))
+
+    def finalise(self, partial: Rows) -> Rows:
+        """The finished rows of a partial, in the order of their keys."""
+        return _like(partial, self._groups.finalise(_batch(partial)))
+
+
+Kernel = RowKernel | AggregateKernel
+
+
+def kernel(pipeline: Pipeline, k: int) -> Kernel:
+    """The operator `k` of a pipeline.
+
+    Raises
+    ------
+    NotRunnableError
+        The operator can run nowhere; the message says why.
+    """
+    operator = pipeline.operators[k]
+    if (reason := operator.not_runnable) is not None:
+        raise NotRunnableError(reason, [Fault(f"operators[{k}]", reason)])
+    return AggregateKernel(operator) if operator.stateful else RowKernel(operator)
+
+
+def row_kernel(pipeline: Pipeline, k: int) -> RowKernel:
+    """The stateless operator `k`."""
+    made = kernel(pipeline, k)
+    if not isinstance(made, RowKernel):
+        raise TypeError(f"operator {k} ({made.operator.id}) is an aggregate")
+    return made
+
+
+def aggregate_kernel(pipeline: Pipeline) -> AggregateKernel:
+    """The first aggregate."""
+    if pipeline.aggregate is None:
+        raise TypeError("the pipeline has no aggregate")
+    made = kernel(pipeline, pipeline.aggregate)
+    assert isinstance(made, AggregateKernel)
+    return made
+
+
+def partial_schema(pipeline: Pipeline) -> pa.Schema:
+    """The partials of the first aggregate as Arrow."""
+    return aggregate_kernel(pipeline).partial_schema
+
+
+def _through(pipeline: Pipeline, rows: Rows, first: int) -> Rows:
+    for k in range(first, len(pipeline.operators)):
+        one = kernel(pipeline, k)
+        rows = one.run(rows) if isinstance(one, RowKernel) else one.finalise(one.partial(rows))
+    return rows
+
+
+def rest(pipeline: Pipeline, rows: Rows) -> Rows:
+    """The operators after the first aggregate, run on the finished rows of closed windows."""
+    if pipeline.aggregate is None:
+        raise TypeError("the pipeline has no aggregate")
+    return _through(pipeline, rows, pipeline.aggregate + 1)
+
+
+def whole(pipeline: Pipeline, rows: Rows) -> Rows:
+    """The query run whole over all records: what every way of running it must give."""
+    return _through(pipeline, rows, 0)

@@ -1,0 +1,274 @@
+"""Operations of a document, checked against the columns that reach them and made into specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from engine.dataflow.aggregates import bind_aggregate
+from engine.dataflow.expressions import Node
+from engine.dataflow.operators import (
+    BucketsSpec,
+    FilterSpec,
+    JoinSpec,
+    MapSpec,
+    ParseSpec,
+    ProjectSpec,
+    Spec,
+    StaticTable,
+    WindowSpec,
+)
+from engine.dataflow.parsing import parse_patterns
+from engine.dataflow.sql import read_expression
+from engine.dataflow.types import NUMERIC, WINDOW_START, Columns, Type
+from engine.errors import Fault
+from engine.fields import BAD
+from engine.wording import join, show, suggest
+
+__all__ = ["Scope", "bind"]
+
+_MICRO: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an operation may refer to."""
+
+    columns: Columns
+    time: str
+    tables: Mapping[str, StaticTable | None]  # None for a table that is faulty itself
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that a project keeps unasked."""
+        return tuple(name for name in (WINDOW_START, self.time) if name in self.columns)
+
+
+Bound = tuple[Spec, dict[str, Type]] | None
+
+
+def bind(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    """The spec and the columns after the operation, or None after noting why there are none."""
+    if any(value is BAD for value in kept.values()):
+        return None
+    before = len(faults)
+    bound = _BINDERS[kept["op"]](kept, scope, path, faults)
+    if bound is not None:
+        _check_names(bound[1], path, faults)
+    return bound if len(faults) == before else None
+
+
+def _check_names(columns: Columns, path: str, faults: list[Fault]) -> None:
+    seen: dict[str, str] = {}
+    for name in columns:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            faults.append(Fault(path, f"columns {other!r} and {name!r} differ in case alone; allowed: other names"))
+
+
+def _column(name: str, scope: Scope, path: str, key: str, faults: list[Fault]) -> Type | None:
+    kind = scope.columns.get(name)
+    if kind is None:
+        known = list(scope.columns)
+        text = f"{key} is {name!r}; allowed: {', '.join(known)}{suggest(name, known)}"
+        faults.append(Fault(join(path, key), text))
+    return kind
+
+
+def _free(name: str, scope: Scope, path: str, faults: list[Fault]) -> None:
+    """An operation may neither set the window nor the event time: watermarks are told of both."""
+    if name in (WINDOW_START, scope.time):
+        faults.append(Fault(join(path, name), f"{name} is set; allowed: any column but window_start and the time"))
+
+
+def _window(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    size_us = round(kept["size_s"] * _MICRO)
+    slide_us = round(kept.get("slide_s", kept["size_s"]) * _MICRO)
+    if size_us % slide_us or size_us // slide_us > 1_000:
+        allowed = f"size_s ({kept['size_s']:g}) divided by a whole number from 1 to 1000"
+        faults.append(Fault(join(path, "slide_s"), f"slide_s is {kept['slide_s']:g}; allowed: {allowed}"))
+    if WINDOW_START in scope.columns:
+        faults.append(Fault(path, "op is 'window', but records have window_start already; allowed: one window"))
+    if scope.time not in scope.columns:
+        faults.append(
+            Fault(path, f"op is 'window', but the time {scope.time!r} is gone; allowed: before the aggregate")
+        )
+    return WindowSpec(scope.time, size_us, slide_us), {**scope.columns, WINDOW_START: Type.TIMESTAMP}
+
+
+def _filter(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    where = read_expression(kept["where"], scope.columns, join(path, "where"), "where", faults)
+    if where is None:
+        return None
+    if where.type != Type.BOOL:
+        text = f"where is {show(kept['where'])}, a {where.type}; allowed: a condition"
+        faults.append(Fault(join(path, "where"), text))
+    return FilterSpec(where), dict(scope.columns)
+
+
+def _expressions(
+    given: Mapping[str, str], scope: Scope, path: str, faults: list[Fault]
+) -> tuple[tuple[str, Node], ...] | None:
+    """Names in the order of the alphabet: an object has none of its own, and databases change it."""
+    read = [
+        (name, read_expression(given[name], scope.columns, join(path, name), name, faults)) for name in sorted(given)
+    ]
+    made = tuple((name, node) for name, node in read if node is not None)
+    return made if len(made) == len(read) else None
+
+
+def _map(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    at = join(path, "set")
+    for name in kept["set"]:
+        _free(name, scope, at, faults)
+    made = _expressions(kept["set"], scope, at, faults)
+    if made is None:
+        return None
+    return MapSpec(made), {**scope.columns, **{name: node.type for name, node in made}}
+
+
+def _project(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    at = join(path, "columns")
+    given = {name: text for name, text in kept["columns"].items() if not (name in scope.kept and text == name)}
+    for name in given:
+        _free(name, scope, at, faults)
+    made = _expressions(given, scope, at, faults)
+    if made is None:
+        return None
+    columns = {name: scope.columns[name] for name in scope.kept}
+    return ProjectSpec(scope.kept, made), columns | {name: node.type for name, node in made}
+
+
+def _join(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    table, columns = _joined(kept, scope, path, faults)
+    if columns is None:
+        return None
+    on = tuple(sorted(kept["on"].items()))
+    take = tuple(sorted(kept["take"].items()))
+    other = Scope(columns, "", {})
+    for mine, theirs in on:
+        pair = (_column(mine, scope, path, "on", faults), _column(theirs, other, path, "on", faults))
+        if None not in pair and (pair[0] != pair[1] or pair[0] == Type.FLOAT64):
+            text = f"on pairs {mine!r} ({pair[0]}) with {theirs!r} ({pair[1]}); allowed: one type, and not float64"
+            faults.append(Fault(join(path, "on"), text))
+    taken: dict[str, Type] = {}
+    for name, theirs in take:
+        _free(name, scope, join(path, "take"), faults)
+        taken[name] = _column(theirs, other, path, "take", faults) or Type.STRING
+    if table is not None:
+        _unique(table, [theirs for _, theirs in on if theirs in columns], path, faults)
+    spec = JoinSpec(table, kept.get("stream"), on, take, kept.get("how", "inner") == "inner")
+    return spec, {**scope.columns, **taken}
+
+
+def _joined(
+    kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]
+) -> tuple[StaticTable | None, Columns | None]:
+    """The other side of a join: a static table, or columns of a stream."""
+    if ("table" in kept) == ("stream" in kept):
+        faults.append(Fault(path, "a join has a table or a stream; allowed: exactly one of both"))
+        return None, None
+    if "stream" in kept:
+        if "columns" not in kept:
+            faults.append(Fault(join(path, "columns"), "columns is missing; a join with a stream needs it"))
+        return None, {name: Type(kind) for name, kind in kept.get("columns", {}).items()} or None
+    if "columns" in kept:
+        faults.append(Fault(join(path, "columns"), "columns is given; allowed: for a join with a stream"))
+    if kept["table"] not in scope.tables:
+        known = ", ".join(scope.tables) or "none: tables is empty"
+        near = suggest(kept["table"], list(scope.tables))
+        faults.append(Fault(join(path, "table"), f"table is {kept['table']!r}; allowed: {known}{near}"))
+        return None, None
+    table = scope.tables[kept["table"]]
+    return table, None if table is None else table.columns
+
+
+def _unique(table: StaticTable, keys: list[str], path: str, faults: list[Fault]) -> None:
+    """A key that stands twice would multiply records, and the order of the copies would differ between engines."""
+    if not keys:
+        return
+    counted = table.data.group_by(keys, use_threads=False).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted["count_all"], 1))
+    if twice.num_rows:
+        row = {name: twice[name][0].as_py() for name in keys}
+        text = (
+            f"table is {table.name!r}, where {row} stands {twice['count_all'][0]} times; allowed: keys that are unique"
+        )
+        faults.append(Fault(join(path, "table"), text))
+
+
+def _parse(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    kind = _column(kept["column"], scope, path, "column", faults)
+    if kind not in (None, Type.STRING):
+        text = f"column is {kept['column']!r}, a {kind}; allowed: a string"
+        faults.append(Fault(join(path, "column"), text))
+    into = tuple((name, Type(kept["into"][name])) for name in sorted(kept["into"]))
+    for name, _ in into:
+        _free(name, scope, join(path, "into"), faults)
+    patterns = parse_patterns(kept, path, faults)
+    columns = {name: one for name, one in scope.columns.items() if name != kept["column"]}
+    spec = ParseSpec(kept["column"], kept["as"], patterns, into, kept.get("on_error", "drop") == "drop")
+    return spec, columns | dict(into)
+
+
+def _buckets(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    kind = _column(kept["column"], scope, path, "column", faults)
+    if kind is not None and kind not in NUMERIC:
+        text = f"column is {kept['column']!r}, a {kind}; allowed: int64 or float64"
+        faults.append(Fault(join(path, "column"), text))
+    _free(kept["into"], scope, path, faults)
+    bounds = _bounds(kept, path, faults)
+    return BucketsSpec(kept["column"], bounds, kept["into"]), {**scope.columns, kept["into"]: Type.INT64}
+
+
+def _bounds(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[float, ...]:
+    even = [name for name in ("from", "to", "width") if name in kept]
+    if ("bounds" in kept) == bool(even) or len(even) not in (0, 3):
+        faults.append(Fault(path, "buckets have bounds, or from, to and width; allowed: one of both"))
+        return ()
+    if not even:
+        bounds = tuple(kept["bounds"])
+        if any(not low < high for low, high in pairwise(bounds)):
+            faults.append(Fault(join(path, "bounds"), "bounds do not increase; allowed: each above the one before"))
+        return bounds
+    count = (kept["to"] - kept["from"]) / kept["width"]
+    if not 1 <= round(count) < 1_000 or abs(count - round(count)) > 1e-9:
+        text = f"width is {kept['width']:g}; allowed: from ({kept['from']:g}) to to ({kept['to']:g}) in 1 to 999 steps"
+        faults.append(Fault(join(path, "width"), text))
+        return ()
+    return tuple(kept["from"] + i * kept["width"] for i in range(round(count) + 1))
+
+
+def _aggregate(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
+    keys = [WINDOW_START] * (WINDOW_START in scope.columns)
+    for name in kept.get("by", []):
+        kind = _column(name, scope, path, "by", faults)
+        if kind == Type.FLOAT64:
+            text = (
+                f"by names {name!r}, a float64; allowed: int64, string, bool, timestamp (round() or buckets make one)"
+            )
+            faults.append(Fault(join(path, "by"), text))
+        if name in keys:
+            faults.append(Fault(join(path, "by"), f"by names {name!r} twice; allowed: once, window_start unasked"))
+        else:
+            keys.append(name)
+    if not keys:
+        faults.append(Fault(join(path, "by"), "by is empty; allowed: at least one column where there is no window"))
+    known = {name: scope.columns[name] for name in keys if name in scope.columns}
+    return bind_aggregate(kept["compute"], known, scope.columns, path, faults)
+
+
+_BINDERS: Final[Mapping[str, Callable[[dict[str, Any], Scope, str, list[Fault]], Bound]]] = {
+    "window": _window,
+    "filter": _filter,
+    "map": _map,
+    "project": _project,
+    "join": _join,
+    "aggregate": _aggregate,
+    "parse": _parse,
+    "buckets": _buckets,
+}

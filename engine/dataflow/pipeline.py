@@ -1,0 +1,256 @@
+"""Pipelines: chains of executable operators, read from a document, checked and typed."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from engine.dataflow.documents import KINDS, PIPELINE
+from engine.dataflow.expressions import Node, canonical
+from engine.dataflow.operators import AggregateSpec, Spec, StaticTable, WindowSpec
+from engine.dataflow.rules import Judged, Rule, judge, not_runnable
+from engine.dataflow.static_tables import read_tables
+from engine.dataflow.types import Columns, Type, arrow_schema
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD
+from engine.wording import join, show
+
+__all__ = ["Pipeline", "PipelineOperator", "PipelineSource"]
+
+
+@dataclass(frozen=True)
+class PipelineSource:
+    """The stream of a pipeline: records with an event time."""
+
+    id: str
+    time: str
+    columns: Columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The records as Arrow; columns in the order of the alphabet."""
+        return arrow_schema(self.columns)
+
+
+@dataclass(frozen=True)
+class PipelineOperator:
+    """One operator. `kind` is the operation; `fingerprint` is the same wherever and whenever the same work is done."""
+
+    id: str
+    kind: str
+    spec: Spec
+    index: int
+    columns_in: Columns
+    columns_out: Columns
+    copies: int
+    fingerprint: str
+    input_schema: pa.Schema = field(repr=False)
+    output_schema: pa.Schema = field(repr=False)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether what it puts out depends on more than one record."""
+        return isinstance(self.spec, AggregateSpec)
+
+    @property
+    def not_runnable(self) -> str | None:
+        """Why it can run nowhere, or None."""
+        return not_runnable(Judged(self.id, self.spec, self.copies))
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A linear chain of operators over one source.
+
+    `aggregate` is the index of the first aggregate, `window` the spec of the window operator; None where there is none.
+    `source_operators` (M) counts the leading operators that may run at a source. `not_live` says why the pipeline
+    cannot be a live query; it is empty for one that can.
+    """
+
+    document: Mapping[str, Any] = field(repr=False)
+    digest: str
+    source: PipelineSource
+    tables: Mapping[str, StaticTable]
+    operators: tuple[PipelineOperator, ...]
+    rules: tuple[Rule, ...]
+    not_live: tuple[Fault, ...]
+
+    @property
+    def aggregate(self) -> int | None:
+        """Index of the first aggregate."""
+        return next((one.index for one in self.operators if isinstance(one.spec, AggregateSpec)), None)
+
+    @property
+    def window(self) -> WindowSpec | None:
+        """The window."""
+        return next((one.spec for one in self.operators if isinstance(one.spec, WindowSpec)), None)
+
+    @property
+    def source_operators(self) -> int:
+        """M: how many leading operators a source may run."""
+        return next((i for i, rule in enumerate(self.rules) if not rule.allowed), len(self.rules))
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The rows that the last operator puts out."""
+        return self.operators[-1].output_schema
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Pipeline:
+        """The pipeline that a document describes.
+
+        Raises
+        ------
+        DocumentError
+            It describes none; every fault found is listed, each with its path.
+        """
+        faults: list[Fault] = []
+        kept = PIPELINE.read(document, "", "pipeline", faults)
+        if kept is BAD:
+            raise DocumentError(faults, "pipeline document")
+        source = _source(kept["source"], faults)
+        tables = read_tables(kept.get("tables", {}) if kept.get("tables") is not BAD else {}, "tables", faults)
+        operators = _operators(kept["operators"], source, tables, faults)
+        if faults or source is None:
+            raise DocumentError(faults, "pipeline document")
+        judged = [Judged(one.id, one.spec, one.copies) for one in operators]
+        known = {name: table for name, table in tables.items() if table is not None}
+        not_live = tuple(_not_live(operators, judged))
+        frozen = copy.deepcopy(dict(document))
+        return cls(frozen, _digest(document), source, known, tuple(operators), judge(judged), not_live)
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """The value with 10.0 as 10: databases and JSON writers change one into the other."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _source(kept: Any, faults: list[Fault]) -> PipelineSource | None:
+    if kept is BAD or BAD in kept.values() or BAD in kept["columns"].values():
+        return None
+    columns = {name: Type(kept["columns"][name]) for name in sorted(kept["columns"])}
+    kind = columns.get(kept["time"])
+    if kind != Type.TIMESTAMP:
+        is_what = "no column" if kind is None else f"a {kind}"
+        allowed = (
+            ", ".join(name for name, one in columns.items() if one == Type.TIMESTAMP) or "a column of type timestamp"
+        )
+        faults.append(Fault("source.time", f"time is {show(kept['time'])}, {is_what}; allowed: {allowed}"))
+    if len({name.lower() for name in columns}) < len(columns):
+        faults.append(Fault("source.columns", "columns differ in case alone; allowed: other names"))
+    if "window_start" in columns:
+        faults.append(Fault("source.columns.window_start", "window_start is a window's; allowed: another name"))
+    return PipelineSource(kept["id"], kept["time"], columns)
+
+
+def _operators(
+    given: Any, source: PipelineSource | None, tables: Mapping[str, StaticTable | None], faults: list[Fault]
+) -> list[PipelineOperator]:
+    """The operators up to the first whose output is unknown; all are checked as far as that goes."""
+    if given is BAD:
+        return []
+    _check_ids(given, faults)
+    columns: Columns | None = None if source is None else source.columns
+    made: list[PipelineOperator] = []
+    chain = "" if source is None else _digest([source.id, source.time, sorted(source.columns.items())])
+    for index, kept in enumerate(given):
+        path = join("operators", index)
+        _check_kind(kept, path, faults)
+        if kept is BAD or kept["expression"] is BAD or columns is None or source is None:
+            columns = None
+            continue
+        operator = _operator(kept, index, columns, source.time, tables, chain, faults)
+        if operator is not None:
+            made.append(operator)
+            columns, chain = operator.columns_out, operator.fingerprint
+        elif kept["expression"]["op"] != "filter":  # a filter changes no column, so what follows can still be checked
+            columns = None
+    return made
+
+
+def _operator(
+    kept: dict[str, Any],
+    index: int,
+    columns: Columns,
+    time: str,
+    tables: Mapping[str, StaticTable | None],
+    chain: str,
+    faults: list[Fault],
+) -> PipelineOperator | None:
+    from engine.dataflow.binding import Scope, bind  # sqlglot is loaded when a pipeline is read, not with the package
+
+    path = join(join("operators", index), "expression")
+    bound = bind(kept["expression"], Scope(columns, time, tables), path, faults)
+    if bound is None or kept["id"] is BAD or kept.get("copies") is BAD:
+        return None
+    spec, after = bound
+    copies = kept.get("copies", 1)
+    fingerprint = _digest([chain, kept["expression"]["op"], _described(spec)])
+    schemas = arrow_schema(columns), arrow_schema(after)
+    return PipelineOperator(
+        kept["id"], kept["expression"]["op"], spec, index, columns, after, copies, fingerprint, *schemas
+    )
+
+
+def _described(value: Any) -> Any:
+    """A spec as JSON that says what is done, not how it was spelled."""
+    if isinstance(value, Node):
+        return canonical(value)
+    if isinstance(value, StaticTable):
+        return value.digest
+    if isinstance(value, pa.DataType):
+        return str(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _described(getattr(value, name)) for name in value.__dataclass_fields__}
+    return [_described(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _check_ids(given: list[Any], faults: list[Fault]) -> None:
+    seen: dict[str, int] = {}
+    for index, kept in enumerate(given):
+        if kept is BAD or kept["id"] is BAD:
+            continue
+        first = seen.setdefault(kept["id"], index)
+        if first != index:
+            text = f"id is {kept['id']!r}, as of operators[{first}]; allowed: an id of its own"
+            faults.append(Fault(f"operators[{index}].id", text))
+
+
+def _check_kind(kept: Any, path: str, faults: list[Fault]) -> None:
+    if kept is BAD or kept["expression"] is BAD or kept.get("kind") in (None, BAD):
+        return
+    op = kept["expression"]["op"]
+    if kept["kind"] not in KINDS[op]:
+        text = f"kind is {kept['kind']!r}, but op is {op!r}; allowed: {', '.join(KINDS[op])}"
+        faults.append(Fault(join(path, "kind"), text))
+
+
+def _not_live(operators: list[PipelineOperator], judged: list[Judged]) -> list[Fault]:
+    """Why a pipeline cannot run live: results are those of closed windows."""
+    faults = []
+    for index, one in enumerate(judged):
+        if reason := not_runnable(one):
+            faults.append(Fault(f"operators[{index}]", reason))
+    kinds = [one.kind for one in operators]
+    first = kinds.index("aggregate") if "aggregate" in kinds else None
+    if first is None:
+        faults.append(Fault("operators", "there is no aggregate; allowed: a window and an aggregate after it"))
+    elif "window" not in kinds[:first]:
+        text = f"{operators[first].id} has no window before it; allowed: a window, then the aggregate"
+        faults.append(Fault(f"operators[{first}]", text))
+    return faults
