@@ -5,3 +5,9 @@ class TelemetryConfig(AppConfig):
     """Agents, the sources they watch, live queries, and what agents send."""
 
     name = "apps.telemetry"
+
+    def ready(self) -> None:
+        from apps.telemetry import authentication  # noqa: F401 - registers itself with the description of the API
+        from apps.telemetry.signals import connect
+
+        connect()

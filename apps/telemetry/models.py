@@ -117,7 +117,8 @@ class StaticTable(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="static_tables")
     name = models.CharField(max_length=64, validators=[SLUG])
-    columns = models.JSONField(default=dict)
+    columns = models.JSONField(default=dict, help_text="Type of each column, by name.")
+    order = models.JSONField(default=list, help_text="Columns in the order of a row's cells.")
     rows = models.JSONField(default=list)
     digest = models.CharField(max_length=64)
     updated_at = models.DateTimeField(auto_now=True)

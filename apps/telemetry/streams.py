@@ -28,9 +28,7 @@ def stream_client() -> redis.Redis:
 
 @lru_cache(maxsize=4)
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(
-        url, socket_connect_timeout=1.0, socket_timeout=_TIMEOUT_S, retry=Retry(NoBackoff(), 1)
-    )
+    return redis.Redis.from_url(url, socket_connect_timeout=1.0, socket_timeout=_TIMEOUT_S, retry=Retry(NoBackoff(), 1))
 
 
 def limits() -> broker.Limits:

@@ -1,0 +1,151 @@
+"""What agents and the stream processor are told, and the numbers of its versions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+
+from apps.queries.choices import QueryState
+from apps.telemetry.choices import AgentKind, LiveState
+from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan
+
+__all__ = ["agent_config", "configs_renew", "live_served", "stream_plan"]
+
+EPOCH_S = 1.0
+SUB_EPOCHS = 10
+BATCH_RECORDS = 1000
+SPOOL_MAX_BYTES = 256 * 2**20
+RELAY_IDLE_S = 60.0
+
+
+def live_served() -> QuerySet[LiveQuery]:
+    """Live queries that agents and stream processor work for now."""
+    return LiveQuery.objects.exclude(state=LiveState.STOPPED).filter(query__state=QueryState.RUNNING)
+
+
+def agent_config(agent: Agent) -> dict[str, Any]:
+    """The configuration of an agent (`agent/config.py` defines it). Its version grows when its content changes."""
+    content = _content(agent)
+    digest = _digest(content)
+    if digest != agent.config_digest:
+        # of two that see the change at once, one counts
+        same = Agent.objects.filter(pk=agent.pk, config_digest=agent.config_digest)
+        same.update(config_digest=digest, config_version=F("config_version") + 1)
+        agent.refresh_from_db(fields=["config_digest", "config_version"])
+    return {"version": agent.config_version, **content}
+
+
+def configs_renew(agents: Iterable[Any]) -> None:
+    """Bring the versions of these agents' configurations up to date, and those of the relays above them."""
+    ids = set(agents)
+    above = Agent.objects.filter(children__in=ids).values("pk")
+    for agent in Agent.objects.filter(Q(pk__in=ids) | Q(pk__in=above)).select_related("cluster", "parent"):
+        agent_config(agent)
+
+
+def _content(agent: Agent) -> dict[str, Any]:
+    parts = _parts([agent.pk]) if agent.enabled else []
+    relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
+    return {
+        "agent": str(agent.pk),
+        "cluster": agent.cluster.slug,
+        "epoch_s": EPOCH_S,
+        "sub_epochs": SUB_EPOCHS,
+        "budget_cores": agent.budget_cores,
+        "batch_records": BATCH_RECORDS,
+        "spool_max_bytes": SPOOL_MAX_BYTES,
+        "sources": {part.live.source.source_id: _source(agent, part) for part in parts},
+        "queries": [_query(part) for part in parts],
+        "relay": relay,
+        "parent": {"url": f"http://{agent.parent.listen}"} if _is_below(agent) else None,
+    }
+
+
+def _parts(agents: Iterable[Any]) -> list[Assignment]:
+    rows = Assignment.objects.filter(agent__in=list(agents), enabled=True, live__in=live_served())
+    return list(
+        rows.select_related("live__query__cluster", "live__source", "live__version").order_by("live__query__name")
+    )
+
+
+def _source(agent: Agent, part: Assignment) -> dict[str, Any]:
+    source = part.live.source
+    return {
+        "kind": source.kind,
+        "options": {**source.options, **agent.source_options.get(source.source_id, {})},
+        "time": source.time,
+        "columns": source.columns,
+        "lateness_s": source.lateness_s,
+    }
+
+
+def _query(part: Assignment) -> dict[str, Any]:
+    live = part.live
+    return {
+        "query": live.key,
+        "version": live.version.number,
+        "plan": live.plan,
+        "pipeline": live.pipeline,
+        "load_factors": part.load_factors,
+        "weight": part.weight,
+    }
+
+
+def _relay(agent: Agent) -> dict[str, Any]:
+    children = list(agent.children.filter(enabled=True).exclude(secret_hash="").order_by("name"))
+    parts = _parts([child.pk for child in children])
+    return {
+        "listen": agent.listen,
+        "children": [{"agent": str(child.pk), "secret_hash": child.secret_hash} for child in children],
+        "pipelines": {part.live.plan: part.live.pipeline for part in parts},
+        "idle_after_s": RELAY_IDLE_S,
+    }
+
+
+def _is_below(agent: Agent) -> bool:
+    parent = agent.parent
+    return parent is not None and parent.enabled and parent.kind == AgentKind.RELAY and bool(parent.listen)
+
+
+def stream_plan() -> dict[str, Any]:
+    """What the stream processor is to do. Its version grows when its content changes."""
+    queries = [_planned(live) for live in _lives()]
+    digest = _digest(queries)
+    row, _ = StreamPlan.objects.get_or_create(pk=1)
+    if row.digest != digest:
+        StreamPlan.objects.filter(pk=1, digest=row.digest).update(digest=digest, version=F("version") + 1)
+        row.refresh_from_db()
+    return {"version": row.version, "queries": queries}
+
+
+def _lives() -> QuerySet[LiveQuery]:
+    rows = live_served().select_related("query__cluster", "version")
+    return rows.prefetch_related("assignments__agent__parent").order_by("query__cluster__slug", "query__name")
+
+
+def _planned(live: LiveQuery) -> dict[str, Any]:
+    senders = {_sender(part.agent) for part in live.assignments.all() if part.enabled and part.agent.enabled}
+    return {
+        "query": live.key,
+        "version": live.version.number,
+        "plan": live.plan,
+        "pipeline": live.pipeline,
+        "agents": sorted(senders),
+        "subinterval_s": live.query.cluster.subinterval_s,
+        "retain_s": live.retain_s,
+        "idle_after_s": live.idle_after_s,
+    }
+
+
+def _sender(agent: Agent) -> str:
+    """Whose frames carry the agent's records: those of the relay above it, where there is one."""
+    return str(agent.parent_id if _is_below(agent) else agent.pk)
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

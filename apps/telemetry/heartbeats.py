@@ -1,0 +1,103 @@
+"""What agents say of themselves every two seconds. Little of it is written: states change seldom, numbers do not matter
+to the millisecond."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+from django.utils import timezone
+
+from agent.wire import broker
+from apps.core.errors import Missing
+from apps.core.events import announce
+from apps.telemetry.models import Agent
+from apps.telemetry.states import agent_state
+from apps.telemetry.streams import stream_client
+
+__all__ = ["HEARTBEAT_S", "agent_heartbeat"]
+
+HEARTBEAT_S = 2.0
+WRITE_S = 5.0  # a row is written no more often, unless the agent's state has changed
+ANNOUNCE_S = 2.0
+_LIVES = 4  # of one agent are remembered
+_SAMPLES = 8
+_STEP_S = 1.0  # a clock that moved by more has been set
+
+
+@dataclass
+class _Heard:
+    """What this process remembers of an agent between two heartbeats."""
+
+    written: float = 0.0
+    state: str = ""
+    offsets: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+
+_heard: dict[str, _Heard] = {}
+_announced: dict[str, float] = {}
+_lock = threading.Lock()
+
+
+def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]:
+    """Take a heartbeat; the answer says the time, which configuration is current, and how far its frames have come.
+
+    `accepted_seq` is null while Redis does not answer: nobody knows then. `committed_seq` is what the database knows to
+    be behind the stream processor's checkpoint, so that an agent drops nothing that a lost Redis would ask for again.
+    """
+    now = time.time()
+    agent = Agent.objects.select_related("cluster").filter(pk=agent_id).first()
+    if agent is None:
+        raise Missing("The agent was deleted. Enrol it again with a token.")
+    memory = _heard.setdefault(agent_id, _Heard())
+    accepted, committed = _progress(agent, says)
+    agent.heartbeat, agent.life, agent.last_seen = dict(says), says["life"], timezone.now()
+    agent.clock_offset_s = _offset(memory, says["time"] - now)
+    agent.version = says["version"]
+    lives = {**agent.committed, agent.life: committed}
+    state = agent_state(agent).state
+    changed = state != memory.state
+    if changed or time.monotonic() - memory.written >= WRITE_S:
+        memory.written, memory.state = time.monotonic(), state
+        agent.committed = {life: lives[life] for life in list(lives)[-_LIVES:]}
+        agent.save(update_fields=["heartbeat", "life", "last_seen", "clock_offset_s", "version", "committed"])
+        _announce(agent.cluster.slug, changed)
+    return {
+        "time": now,
+        "config_version": agent.config_version,
+        "accepted_seq": accepted,
+        "committed_seq": agent.committed.get(agent.life, 0),
+    }
+
+
+def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Accepted and committed. What the agent was told to be committed, it has dropped: it is taken at its word."""
+    floor = max(agent.committed.get(says["life"], 0), says.get("committed_seq", 0))
+    try:
+        found = broker.progress(stream_client(), str(agent.pk), says["life"], floor)
+    except redis.RedisError:
+        return None, floor
+    return found.accepted_seq, found.committed_seq
+
+
+def _offset(memory: _Heard, sample: float) -> float:
+    """The agent's clock minus ours. Every sample is too low by the time its request took, so the highest is nearest."""
+    if memory.offsets and abs(sample - max(memory.offsets)) > _STEP_S:
+        memory.offsets.clear()
+    memory.offsets.append(sample)
+    return max(memory.offsets)
+
+
+def _announce(cluster: str, changed: bool) -> None:
+    """Pages hear at once of a changed state, and else every few seconds of new numbers."""
+    with _lock:
+        now = time.monotonic()
+        if not changed and now - _announced.get(cluster, 0.0) < ANNOUNCE_S:
+            return
+        _announced[cluster] = now
+    announce(f"telemetry:{cluster}")

@@ -1,0 +1,250 @@
+"""Running queries on live telemetry: what is executed, by which agents, with which load factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count
+from apps.core.events import announce
+from apps.fleet.validation import check_row
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.telemetry.choices import AgentKind, LiveState
+from apps.telemetry.configs import configs_renew
+from apps.telemetry.directory import forget_facts_on_commit
+from apps.telemetry.models import Agent, Assignment, KnownPlan, LiveQuery
+from apps.telemetry.pipelines import Executable, executable_of
+
+__all__ = ["live_announce", "live_delete", "live_refresh", "live_start", "live_stop", "live_update", "load_factors_set"]
+
+FACTOR = 1.0  # of an operator for which none was given: near the data, as far as the budget reaches
+
+
+def live_announce(live: LiveQuery) -> None:
+    """Tell open pages that something of a live query changed."""
+    announce(f"telemetry:{live.query.cluster.slug}")
+    announce(f"query:{live.key}")
+
+
+@transaction.atomic
+def live_start(
+    *,
+    query: Query,
+    agents: Sequence[Agent],
+    load_factors: Mapping[str, Sequence[float]] | Sequence[float] | None = None,
+    **fields: Any,
+) -> LiveQuery:
+    """Run an admitted query on what these agents collect. One that ran before goes on under its name.
+
+    Parameters
+    ----------
+    load_factors : mapping or sequence, optional
+        For each operator that may run at a source the share of records it takes there: one list for all agents, or one
+        by each agent's name. 1 unless given.
+    fields
+        `retain_s`, `idle_after_s`.
+
+    Raises
+    ------
+    Conflict
+        The query does not run, or is live already.
+    Impossible
+        Its version cannot be executed; each fault names the operator.
+    Malformed
+        Agents of other clusters, load factors of another length or outside 0 to 1.
+    """
+    query = Query.objects.select_for_update(of=("self",)).select_related("cluster", "running_version").get(pk=query.pk)
+    if query.state != QueryState.RUNNING or query.running_version is None:
+        raise Conflict(f"Query {query.name!r} is {query.get_state_display().lower()}; only a running one can be live.")
+    live = LiveQuery.objects.filter(query=query).first() or LiveQuery(query=query)
+    if live.pk and live.state != LiveState.STOPPED:
+        raise Conflict(f"Query {query.name!r} is live already. Stop it first, or change its assignments.")
+    found = executable_of(query.running_version)
+    if found.pipeline is None:
+        raise _not_executable(query, found)
+    _assume(live, found)
+    for name, value in fields.items():
+        setattr(live, name, value)
+    factors = _factors_by_agent(agents, load_factors, live.source_operators)
+    check_row(live, _agent_faults(query, agents))
+    live.started_at, live.stopped_at = timezone.now(), None
+    _store(live)
+    live.assignments.exclude(agent__kind=AgentKind.PRODUCER).update(enabled=False)  # producers come by themselves
+    for agent in agents:
+        Assignment.objects.update_or_create(
+            live=live, agent=agent, defaults={"load_factors": factors[agent.name], "enabled": True}
+        )
+    _renew(live)
+    return live
+
+
+@transaction.atomic
+def live_stop(*, live: LiveQuery, fault: str = "") -> LiveQuery:
+    """End a live run; what agents still hold of it is taken in. Stopping twice changes nothing.
+
+    `fault` is why, where nobody asked for it.
+    """
+    if live.state == LiveState.STOPPED:
+        return live
+    live.state, live.fault, live.stopped_at = LiveState.STOPPED, fault[:400], timezone.now()
+    live.save(update_fields=["state", "fault", "stopped_at", "updated_at"])
+    _renew(live)
+    return live
+
+
+@transaction.atomic
+def live_delete(*, live: LiveQuery) -> None:
+    """Forget a live run that has been stopped, with its results."""
+    if live.state != LiveState.STOPPED:
+        raise Conflict(f"Query {live.query.name!r} is live. Stop it first.")
+    live_announce(live)
+    forget_facts_on_commit()
+    live.delete()
+
+
+@transaction.atomic
+def live_update(*, live: LiveQuery, **fields: Any) -> LiveQuery:
+    """Change how long windows take late records (`retain_s`) and agents are waited for (`idle_after_s`)."""
+    for name, value in fields.items():
+        setattr(live, name, value)
+    check_row(live)
+    live.save(update_fields=[*fields, "updated_at"])
+    live_announce(live)
+    return live
+
+
+@transaction.atomic
+def load_factors_set(
+    *,
+    live: LiveQuery,
+    agent: Agent,
+    load_factors: Sequence[float] | None = None,
+    weight: float | None = None,
+    enabled: bool | None = None,
+) -> Assignment:
+    """Give an agent a part in a live query, or change it: what is not given stays as it is.
+
+    Raises
+    ------
+    Malformed
+        An agent of another cluster; not one load factor, 0 to 1, for each operator that may run at a source.
+    """
+    part = Assignment.objects.select_for_update(of=("self",)).filter(live=live, agent=agent).first()
+    part = part or Assignment(live=live, agent=agent, load_factors=[FACTOR] * live.source_operators)
+    if load_factors is not None:
+        part.load_factors = list(load_factors)
+    part.weight = part.weight if weight is None else weight
+    part.enabled = part.enabled if enabled is None else enabled
+    faults = _agent_faults(live.query, [agent]) + _factor_faults(
+        part.load_factors, live.source_operators, "load_factors"
+    )
+    check_row(part, faults)
+    part.load_factors = [float(factor) for factor in part.load_factors]
+    part.save()
+    _renew(live)
+    return part
+
+
+@transaction.atomic
+def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
+    """Execute what the query's running version, its source and its tables say now; returns what prevents it.
+
+    An operator that stays keeps its load factors.
+    """
+    version = live.query.running_version
+    if version is None:
+        return (Fault("", f"query {live.query.name!r} does not run"),)
+    found = executable_of(version)
+    if found.pipeline is None:
+        return found.faults
+    before = [row["id"] for row in live.pipeline["operators"]]
+    _assume(live, found)
+    _store(live)
+    after = [row["id"] for row in live.pipeline["operators"]][: live.source_operators]
+    for part in live.assignments.all():
+        known = dict(zip(before, part.load_factors, strict=False))
+        part.load_factors = [known.get(name, FACTOR) for name in after]
+        part.save(update_fields=["load_factors", "updated_at"])
+    _renew(live)
+    return ()
+
+
+def _assume(live: LiveQuery, found: Executable) -> None:
+    """Take over what can be executed. A pipeline of other bytes is another plan."""
+    assert found.pipeline is not None
+    live.version, live.source = live.query.running_version, found.source
+    live.plan, live.pipeline = found.pipeline.digest, found.pipeline.document
+    live.source_operators = found.pipeline.source_operators
+    live.state, live.fault = LiveState.STARTING, ""
+
+
+def _store(live: LiveQuery) -> None:
+    live.save()
+    KnownPlan.objects.update_or_create(
+        query=live.key, digest=live.plan, defaults={"live": live, "pipeline": live.pipeline}
+    )
+
+
+def _renew(live: LiveQuery) -> None:
+    configs_renew(live.assignments.values_list("agent", flat=True))
+    forget_facts_on_commit()
+    live_announce(live)
+
+
+def _not_executable(query: Query, found: Executable) -> Impossible:
+    told = fault_count(found.faults)
+    first = found.faults[0]
+    return Impossible(
+        f"Query {query.name!r} cannot be executed, {told}; first: {first.message}.", found.faults, code="not_executable"
+    )
+
+
+def _agent_faults(query: Query, agents: Sequence[Agent]) -> list[Fault]:
+    faults = [Fault("agents", "name at least one agent")] if not agents else []
+    for index, agent in enumerate(agents):
+        if agent.cluster_id != query.cluster_id:
+            message = f"agent {agent.name!r} belongs to another cluster than query {query.name!r}"
+            faults.append(Fault(f"agents[{index}]", message))
+    return faults
+
+
+def _factors_by_agent(agents: Sequence[Agent], given: Any, count: int) -> dict[str, list[float]]:
+    """Load factors of each agent by its name, checked."""
+    names = [agent.name for agent in agents]
+    faults: list[Fault] = []
+    if given is None:
+        given = [FACTOR] * count
+    if not isinstance(given, Mapping):
+        faults += _factor_faults(given, count, "load_factors")
+        given = dict.fromkeys(names, given)
+    else:
+        faults += [
+            Fault(f"load_factors.{name}", f"{name!r} is not among the agents {', '.join(names)}")
+            for name in given
+            if name not in names
+        ]
+        for name in set(given) & set(names):
+            faults += _factor_faults(given[name], count, f"load_factors.{name}")
+    if faults:
+        raise Malformed(f"The load factors have {fault_count(faults)}; first: {faults[0].message}.", faults)
+    return {name: [float(factor) for factor in given.get(name, [FACTOR] * count)] for name in names}
+
+
+def _factor_faults(factors: Any, count: int, path: str) -> list[Fault]:
+    if not isinstance(factors, (list, tuple)) or len(factors) != count:
+        said = f"{len(factors)} numbers" if isinstance(factors, (list, tuple)) else "no list"
+        return [
+            Fault(path, f"load_factors is {said}; allowed: {count}, one for each operator that may run at a source")
+        ]
+    return [
+        Fault(f"{path}[{index}]", f"load factor {index} is {factor!r}; allowed: 0 to 1")
+        for index, factor in enumerate(factors)
+        if isinstance(factor, bool)
+        or not isinstance(factor, (int, float))
+        or not (math.isfinite(factor) and 0 <= factor <= 1)
+    ]

@@ -1,0 +1,148 @@
+"""From a query's version to the pipeline that agents and stream processor execute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from apps.core.errors import Fault, Missing
+from apps.fleet.models import Cluster
+from apps.queries.bodies import with_operators
+from apps.queries.models import Operator, QueryVersion
+from apps.telemetry.models import KnownPlan, TelemetrySource
+from engine.dataflow import Pipeline
+from engine.dataflow.arrow import partial_schema
+from engine.errors import DocumentError
+
+__all__ = ["Executable", "executable_of", "partials_schema", "pipeline_by_digest", "records_schema"]
+
+
+@dataclass(frozen=True)
+class Executable:
+    """What of a version can be executed: a pipeline and its source, or the faults that prevent it."""
+
+    pipeline: Pipeline | None
+    source: TelemetrySource | None
+    faults: tuple[Fault, ...] = ()
+
+
+def executable_of(version: QueryVersion) -> Executable:
+    """The pipeline of a version whose operators form a chain and carry expressions. A "no" names the operators."""
+    found = with_operators(QueryVersion.objects.filter(pk=version.pk).select_related("query__cluster")).get()
+    cluster = found.query.cluster
+    faults: list[Fault] = []
+    chain = _chain(list(found.operators.all()), faults)
+    source = _source(cluster, chain, faults)
+    operators = _operators(chain, faults)
+    tables = _tables(cluster, operators, faults)
+    if faults or source is None:
+        return Executable(None, source, tuple(faults))
+    document = {
+        "source": {"id": source.source_id, "time": source.time, "columns": source.columns},
+        "tables": tables,
+        "operators": operators,
+    }
+    try:
+        pipeline = Pipeline.parse(document)
+    except DocumentError as error:
+        return Executable(None, source, error.faults)
+    prevented = tuple(Fault(fault.path, fault.message) for fault in pipeline.not_live)
+    return Executable(None if prevented else pipeline, source, prevented)
+
+
+def _chain(operators: list[Operator], faults: list[Fault]) -> list[Operator]:
+    """The operators in the order of the data; each reads the one before it, the first reads a source."""
+    chain: list[Operator] = []
+    for operator in operators:
+        inputs = list(operator.inputs.all())
+        if len(inputs) != 1:
+            faults.append(Fault(operator.name, f"operator {operator.name!r} has {len(inputs)} inputs; allowed: one"))
+    if faults:
+        return []
+    after = {operator.inputs.all()[0].upstream_id: operator for operator in operators}
+    if len(after) < len(operators):
+        faults.append(Fault("operators", "several operators read the same one; allowed: a chain"))
+        return []
+    at = after.get(None)
+    while at is not None:
+        chain.append(at)
+        at = after.get(at.pk)
+    return chain
+
+
+def _source(cluster: Cluster, chain: list[Operator], faults: list[Fault]) -> TelemetrySource | None:
+    if not chain:
+        return None
+    name = chain[0].inputs.all()[0].source_id
+    source = cluster.telemetry_sources.filter(source_id=name).first()
+    if source is None:
+        known = ", ".join(cluster.telemetry_sources.values_list("source_id", flat=True)[:10]) or "none exists yet"
+        faults.append(
+            Fault(
+                chain[0].name, f"operator {chain[0].name!r} reads {name!r}, which no agent collects; allowed: {known}"
+            )
+        )
+    return source
+
+
+def _operators(chain: list[Operator], faults: list[Fault]) -> list[dict[str, Any]]:
+    """Operators with their expressions; one that was fused is what it was fused from."""
+    found: list[dict[str, Any]] = []
+    for operator in chain:
+        expression = operator.extra.get("expression")
+        parts: Iterable[Mapping[str, Any]] = [{"id": operator.name, "expression": expression}]
+        if isinstance(expression, dict) and set(expression) == {"fused"}:
+            parts = expression["fused"]
+        for part in parts:
+            says = part.get("expression")
+            if isinstance(says, dict) and isinstance(says.get("op"), str):
+                found.append({"id": part["id"], "kind": says["op"], "expression": says})
+            else:
+                message = f"operator {part['id']!r} has no expression that can be executed"
+                faults.append(Fault(operator.name, f'{message}; allowed: such as {{"op": "filter", "where": …}}'))
+    return found
+
+
+def _tables(cluster: Cluster, operators: list[dict[str, Any]], faults: list[Fault]) -> dict[str, Any]:
+    wanted = {
+        row["expression"]["table"]: row["id"] for row in operators if isinstance(row["expression"].get("table"), str)
+    }
+    tables = {table.name: table for table in cluster.static_tables.filter(name__in=wanted)}
+    for name in sorted(set(wanted) - set(tables)):
+        known = ", ".join(cluster.static_tables.values_list("name", flat=True)[:10]) or "none exists yet"
+        faults.append(
+            Fault(
+                wanted[name],
+                f"operator {wanted[name]!r} joins the table {name!r}, which does not exist; allowed: {known}",
+            )
+        )
+    return {
+        name: {"columns": table.columns, "order": table.order, "rows": table.rows}
+        for name, table in sorted(tables.items())
+    }
+
+
+@lru_cache(maxsize=256)
+def pipeline_by_digest(digest: str) -> Pipeline:
+    """A pipeline that runs, or once ran, by its digest."""
+    document = KnownPlan.objects.filter(digest=digest).values_list("pipeline", flat=True).first()
+    if document is None:  # an exception is not remembered: it may be known later
+        raise Missing(f"No query has, or had, the plan {digest!r}.", [("plan", "is not known")])
+    return Pipeline.parse(document)
+
+
+def records_schema(pipeline: Pipeline, entry: int) -> pa.Schema | None:
+    """Columns of records that enter at an operator; None where records may not enter."""
+    last = (
+        pipeline.source_operators if pipeline.aggregate is None else min(pipeline.source_operators, pipeline.aggregate)
+    )
+    return pipeline.operators[entry].input_schema if 0 <= entry <= last else None
+
+
+def partials_schema(pipeline: Pipeline, entry: int) -> pa.Schema | None:
+    """Columns of partial aggregates of an operator; None where it is not the aggregate."""
+    return partial_schema(pipeline) if entry == pipeline.aggregate else None

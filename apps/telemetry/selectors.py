@@ -1,0 +1,84 @@
+"""Reading agents, tokens, sources and live queries."""
+
+from __future__ import annotations
+
+from django.db.models import Count, Prefetch, Q, QuerySet
+
+from apps.core.errors import Missing
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
+from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
+from apps.telemetry.states import AgentView, agent_state
+from apps.telemetry.streams import stream_state
+
+__all__ = [
+    "AgentView",
+    "agent_named",
+    "agent_state",
+    "agents_listed",
+    "agents_of",
+    "enrolments_listed",
+    "live_by_key",
+    "live_of",
+    "lives_listed",
+    "sources_listed",
+    "stream_state",
+    "tables_listed",
+]
+
+
+def agents_listed() -> QuerySet[Agent]:
+    """Agents with cluster, node and parent."""
+    return Agent.objects.select_related("cluster", "node", "parent")
+
+
+def agents_of(cluster: Cluster) -> QuerySet[Agent]:
+    """A cluster's agents with what they work on, by name."""
+    parts = Assignment.objects.select_related("live__query__cluster").order_by("live__query__name")
+    return agents_listed().filter(cluster=cluster).prefetch_related(Prefetch("assignments", parts)).order_by("name")
+
+
+def agent_named(cluster: Cluster, name: str) -> Agent:
+    """A cluster's agent by its name."""
+    found = agents_listed().filter(cluster=cluster, name=name).first()
+    if found is None:
+        known = ", ".join(cluster.agents.values_list("name", flat=True)[:10]) or "none"
+        message = f"no agent {name!r}; there are: {known}"
+        raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("agent", message)])
+    return found
+
+
+def enrolments_listed() -> QuerySet[EnrolmentToken]:
+    """Enrolment tokens with their cluster and who made them."""
+    return EnrolmentToken.objects.select_related("cluster", "created_by")
+
+
+def sources_listed() -> QuerySet[TelemetrySource]:
+    """Sources with `reader_count`, the live queries that read each."""
+    live = Count("live_queries", filter=~Q(live_queries__state="stopped"))
+    return TelemetrySource.objects.select_related("cluster").annotate(reader_count=live)
+
+
+def tables_listed() -> QuerySet[StaticTable]:
+    """Static tables with their cluster."""
+    return StaticTable.objects.select_related("cluster")
+
+
+def lives_listed() -> QuerySet[LiveQuery]:
+    """Live queries with query, version, source and assignments."""
+    parts = Assignment.objects.select_related("agent").order_by("agent__name")
+    rows = LiveQuery.objects.select_related("query__cluster", "query__running_version", "version", "source")
+    return rows.prefetch_related(Prefetch("assignments", parts))
+
+
+def live_of(query: Query) -> LiveQuery | None:
+    """A query's live run, also one that was stopped."""
+    return lives_listed().filter(query=query).first()
+
+
+def live_by_key(cluster: str, name: str) -> LiveQuery:
+    """A live run by the names of cluster and query."""
+    found = lives_listed().filter(query__cluster__slug=cluster, query__name=name).first()
+    if found is None:
+        raise Missing(f"The query {cluster}/{name} has no live run.", [("query", f"no live run of {cluster}/{name}")])
+    return found

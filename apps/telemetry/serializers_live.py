@@ -1,0 +1,197 @@
+"""Live queries, heartbeats and what is sent, as REST shows and takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.core.api import StrictSerializer
+from apps.fleet.serializers import ClusterField, NumberField
+from apps.queries.selectors import query_by_name
+from apps.telemetry.choices import LiveState
+from apps.telemetry.models import LiveQuery
+from apps.telemetry.selectors import agent_named
+
+__all__ = [
+    "AcceptedSerializer",
+    "BatchAcceptedSerializer",
+    "CheckSerializer",
+    "HeartbeatAnswerSerializer",
+    "HeartbeatSerializer",
+    "LiveSerializer",
+    "LiveStartSerializer",
+    "LiveUpdateSerializer",
+    "PartSerializer",
+    "StreamPlanSerializer",
+]
+
+_MOST_SEQ = 2**53
+
+
+class SpoolSerializer(serializers.Serializer):
+    frames = serializers.IntegerField(min_value=0, default=0)
+    bytes = serializers.IntegerField(min_value=0, default=0)
+    limit_bytes = serializers.IntegerField(min_value=0, default=0)
+    state = serializers.ChoiceField(["ok", "filling", "full", "disk-full"], default="ok")
+
+
+class _Faults(serializers.ListField):
+    child = serializers.CharField(max_length=400)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"default": list, "max_length": 50, **options})
+
+
+class QueryReportSerializer(serializers.Serializer):
+    query = serializers.CharField(max_length=140)
+    plan = serializers.CharField(max_length=64, default="", allow_blank=True)
+    state = serializers.CharField(max_length=40, default="", allow_blank=True)
+    watermark_us = serializers.IntegerField(allow_null=True, default=None)
+    load_factors = serializers.ListField(child=serializers.FloatField(), default=list, max_length=64)
+    faults = _Faults()
+
+
+class CollectorReportSerializer(serializers.Serializer):
+    source = serializers.CharField(max_length=64)
+    kind = serializers.CharField(max_length=20, default="", allow_blank=True)
+    state = serializers.CharField(max_length=40, default="", allow_blank=True)
+    records = serializers.IntegerField(min_value=0, default=0)
+    shed = serializers.IntegerField(min_value=0, default=0)
+    faults = _Faults()
+
+
+class HeartbeatSerializer(serializers.Serializer):
+    """What an agent says of itself. Fields that this console does not know yet are let through unread."""
+
+    life = serializers.RegexField(r"\A[A-Za-z0-9_-]{1,64}\Z")
+    version = serializers.CharField(max_length=40, default="", allow_blank=True)
+    time = serializers.FloatField(min_value=0, max_value=1e11, help_text="The agent's clock, seconds since 1970.")
+    uptime_s = serializers.FloatField(min_value=0, default=0.0)
+    rss_bytes = serializers.IntegerField(min_value=0, default=0)
+    cpu_cores = serializers.FloatField(min_value=0, default=0.0, help_text="CPU used, in cores.")
+    budget_cores = serializers.FloatField(min_value=0, default=0.0)
+    spool = SpoolSerializer(required=False)
+    sent_seq = serializers.IntegerField(min_value=0, max_value=_MOST_SEQ, default=0)
+    acked_seq = serializers.IntegerField(min_value=0, max_value=_MOST_SEQ, default=0)
+    committed_seq = serializers.IntegerField(
+        min_value=0, max_value=_MOST_SEQ, default=0, help_text="What it was told to be committed, and has dropped."
+    )
+    config_version = serializers.IntegerField(min_value=0, default=0)
+    queries = QueryReportSerializer(many=True, default=list)
+    collectors = CollectorReportSerializer(many=True, default=list)
+    faults = _Faults()
+
+
+class HeartbeatAnswerSerializer(serializers.Serializer):
+    time = serializers.FloatField(help_text="The console's clock, seconds since 1970.")
+    config_version = serializers.IntegerField()
+    accepted_seq = serializers.IntegerField(allow_null=True, help_text="null: not known, Redis does not answer.")
+    committed_seq = serializers.IntegerField()
+
+
+class AcceptedSerializer(serializers.Serializer):
+    """How far an agent's frames have come."""
+
+    accepted_seq = serializers.IntegerField()
+    committed_seq = serializers.IntegerField()
+    duplicates = serializers.IntegerField()
+
+
+class BatchAcceptedSerializer(serializers.Serializer):
+    """How far a producer's batches have come."""
+
+    accepted_sequence = serializers.IntegerField()
+    duplicates = serializers.IntegerField()
+
+
+class StreamPlanSerializer(serializers.Serializer):
+    """What the stream processor is to do."""
+
+    version = serializers.IntegerField()
+    queries = serializers.ListField(child=serializers.DictField())
+
+
+class PartSerializer(StrictSerializer):
+    """An agent's part in a live query; what is left out stays as it is."""
+
+    agent = serializers.CharField(help_text="Its name.")
+    load_factors = serializers.JSONField(
+        required=False, help_text="For each operator that may run at a source, the share of records it takes: 0 to 1."
+    )
+    weight = NumberField(required=False, help_text="Share of the agent's budget beside its other queries.")
+    enabled = serializers.BooleanField(required=False)
+
+
+class LiveSerializer(StrictSerializer):
+    """A query on live telemetry."""
+
+    id = serializers.IntegerField(read_only=True)
+    cluster = serializers.CharField(source="query.cluster.slug", read_only=True)
+    query = serializers.CharField(source="query.name", read_only=True)
+    version = serializers.IntegerField(source="version.number", read_only=True)
+    source = serializers.CharField(source="source.source_id", read_only=True)
+    plan = serializers.CharField(read_only=True)
+    state = serializers.ChoiceField(LiveState.choices, read_only=True)
+    fault = serializers.CharField(read_only=True)
+    source_operators = serializers.IntegerField(read_only=True)
+    operators = serializers.SerializerMethodField(help_text="Ids in the order of the data.")
+    assignments = serializers.SerializerMethodField()
+    retain_s = NumberField(required=False)
+    idle_after_s = NumberField(required=False)
+    started_at = serializers.DateTimeField(read_only=True)
+    stopped_at = serializers.DateTimeField(read_only=True)
+
+    def get_operators(self, live: LiveQuery) -> list[str]:
+        return [row["id"] for row in live.pipeline["operators"]]
+
+    def get_assignments(self, live: LiveQuery) -> list[dict[str, Any]]:
+        return [
+            {
+                "agent": part.agent.name,
+                "agent_id": str(part.agent_id),
+                "load_factors": part.load_factors,
+                "weight": part.weight,
+                "enabled": part.enabled,
+            }
+            for part in live.assignments.all()
+        ]
+
+
+class LiveStartSerializer(StrictSerializer):
+    """Which query is to run on which agents."""
+
+    cluster = ClusterField()
+    query = serializers.CharField()
+    agents = serializers.ListField(child=serializers.CharField(), max_length=10_000, help_text="Their names.")
+    load_factors = serializers.JSONField(
+        required=False,
+        allow_null=True,
+        help_text="One list for all agents, or one by each agent's name; 1 unless given.",
+    )
+    retain_s = NumberField(required=False)
+    idle_after_s = NumberField(required=False)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        cluster = values.pop("cluster")
+        values["query"] = query_by_name(cluster, values["query"])
+        values["agents"] = [agent_named(cluster, name) for name in dict.fromkeys(values["agents"])]
+        return values
+
+
+class LiveUpdateSerializer(StrictSerializer):
+    """What of a live query changes while it runs."""
+
+    retain_s = NumberField(required=False)
+    idle_after_s = NumberField(required=False)
+    assignments = PartSerializer(many=True, required=False)
+
+
+class CheckSerializer(serializers.Serializer):
+    """Whether a query's version can be executed, and where each operator may run."""
+
+    executable = serializers.BooleanField()
+    faults = serializers.ListField(child=serializers.DictField())
+    source = serializers.CharField(allow_null=True)
+    source_operators = serializers.IntegerField(allow_null=True)
+    operators = serializers.ListField(child=serializers.DictField())
