@@ -1,1 +1,36 @@
-"""The running half of an agent: control proxies, epochs, budgets, windows."""
+"""The agent's runtime: records of collectors go in, numbered frames in a spool on disk come out.
+
+It knows neither HTTP nor how records are collected. Around it, in one process:
+
+    sources --poll--> Runtime --one record per epoch--> Spool <--unsent / acknowledged / committed-- sender
+
+Use
+---
+    spool = Spool(state_dir / "spool", limit_bytes=config.spool_max_bytes)  # recovers what is on disk; `spool.life`
+    runtime = Runtime(config, sources, spool)                               # seeks the sources to where the spool ends
+    while not stopping.wait(runtime.tick()):                                # one sub-epoch each; says how long to wait
+        pass
+    runtime.close()                                                         # ends the epoch; nothing is flushed
+
+`Runtime.apply(config, sources)` may be called from any thread; it takes effect when the next epoch begins. `sources`
+(id -> Source) are all the sources from then on; an object that was not there before is sought to the position the
+spool knows for its id. A changed load factor, weight or budget changes nothing else. A query that left, or whose plan
+changed, has its open windows sent with a final mark. `Runtime.state()` is the heartbeat's part of the runtime, as of
+the last epoch; any thread may ask.
+
+The sender, in a thread of its own: `Spool.unsent(most_bytes)` gives `(seq, frame bytes)` in order, beginning after the
+last acknowledged one; `acknowledged(seq)` moves on, `rewind(seq)` goes back where the console lost a tail (it has
+accepted up to `seq`), `committed(seq)` lets segments go. Frames stand in the spool, and are synced, before `unsent`
+shows them.
+
+Another writer of the same process (a relay) appends its own `Record` with its own `writer` name to the same spool:
+frames are numbered by the spool in one order. `Spool.recovered(writer)` gives back what it wrote, from its last
+snapshot on.
+"""
+
+from agent.runtime.clock import Clock, SystemClock
+from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
+from agent.runtime.runtime import Runtime
+from agent.runtime.spool import Record, Spool, Stored
+
+__all__ = ["Clock", "QueryConfig", "Record", "Runtime", "RuntimeConfig", "Source", "Spool", "Stored", "SystemClock"]

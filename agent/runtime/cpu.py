@@ -1,0 +1,155 @@
+"""The CPU budget: what was granted, what the process really used, and what each operator costs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.runtime.clock import Clock
+
+__all__ = ["CpuBudget", "OperatorCost", "max_min", "quota_cores"]
+
+FORGETTING = 0.9  # of older observations, with each new one
+UNKNOWN_CHUNK = 1000  # records of an operator's first run
+
+
+def quota_cores(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> float:
+    """Cores that this process may use: its control groups' least quota, or the CPUs it may run on."""
+    quotas = [float(len(os.sched_getaffinity(0)))]
+    try:
+        lines = process.read_text().splitlines()
+    except OSError:
+        return quotas[0]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = cgroups / controllers if controllers else cgroups
+        if controllers and not root.is_dir():
+            root = cgroups / "cpu"
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            quotas += _quota(folder)
+            if folder == root:
+                break
+    return min(quotas)
+
+
+def _quota(folder: Path) -> list[float]:
+    """The quota set on one control group, version 2 or 1; nothing where none is."""
+    try:
+        if (v2 := folder / "cpu.max").is_file():
+            most, period = v2.read_text().split()
+        else:
+            most, period = ((folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+        return [] if most in ("max", "-1") else [int(most) / int(period)]
+    except (OSError, ValueError):
+        return []
+
+
+def max_min(total: float, demands: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Weighted max-min fair shares: nobody gets more than it demands, what one leaves goes to the others.
+
+    Parameters
+    ----------
+    total
+        What there is.
+    demands
+        What each asks for; infinite where it takes all it can get.
+    weights
+        Above 0.
+
+    Returns
+    -------
+    list[float]
+        What each gets; the sum is min(total, sum of demands).
+
+    Examples
+    --------
+    >>> max_min(10, [2, 8, 8], [1, 1, 1])
+    [2.0, 4.0, 4.0]
+    """
+    shares, left = [0.0] * len(demands), float(total)
+    order = sorted(range(len(demands)), key=lambda i: demands[i] / weights[i])
+    weight = sum(weights)
+    for i in order:
+        shares[i] = float(min(demands[i], left * weights[i] / weight if weight > 0 else left))
+        left -= shares[i]
+        weight -= weights[i]
+    return shares
+
+
+class OperatorCost:
+    """CPU time of a run as ``fixed + per_record * records``, from recent runs (least squares, older ones forgotten)."""
+
+    def __init__(self) -> None:
+        self._w = self._n = self._nn = self._t = self._nt = 0.0
+        self._doubt = 1.0
+
+    def observe(self, records: int, cpu_ns: int) -> None:
+        sums = (1.0, records, records * records, cpu_ns, records * cpu_ns)
+        old = (self._w, self._n, self._nn, self._t, self._nt)
+        self._w, self._n, self._nn, self._t, self._nt = (FORGETTING * a + b for a, b in zip(old, sums, strict=True))
+        self._doubt = 1.0
+
+    def doubt(self) -> None:
+        """It was thought too dear to run for a whole epoch: think less of that, or it never runs again."""
+        self._doubt /= 2
+
+    def records_within(self, cpu_ns: float) -> int:
+        """How many records a run of `cpu_ns` takes, by what is known."""
+        if not self._w:
+            return UNKNOWN_CHUNK if cpu_ns > 0 else 0
+        fixed, per_record = self._line()
+        if self._doubt * fixed >= cpu_ns:
+            return 0
+        return int((cpu_ns - self._doubt * fixed) / max(self._doubt * per_record, 1e-3))
+
+    def _line(self) -> tuple[float, float]:
+        spread = self._w * self._nn - self._n * self._n
+        ratio = self._t / self._n
+        if spread <= 1e-6 * self._w * self._nn:
+            return 0.0, ratio
+        slope = (self._w * self._nt - self._n * self._t) / spread
+        fixed = (self._t - slope * self._n) / self._w
+        if slope <= 0:
+            return 0.0, ratio
+        return (fixed, slope) if fixed > 0 else (0.0, ratio)
+
+
+class CpuBudget:
+    """How much CPU time operators may still use, in an epoch that lets it go evenly.
+
+    Everything the process uses counts, in all threads: collecting, framing, sending, and what an epoch used too much
+    is owed by the next (one epoch's grant at most, so that a single stall does not starve it for long).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_ns = clock.process_cpu_ns()
+        self._debt_ns = 0.0
+        self._tail_ns = 0.0
+        self.granted_ns = float("inf")  # whatever it took to start
+        self.used_ns = 0.0
+
+    def begin(self, granted_ns: float) -> None:
+        """An epoch begins; what the last one used, to this moment, is settled."""
+        now_ns = self._clock.process_cpu_ns()
+        self.used_ns = float(now_ns - self._began_ns)
+        owed = self._debt_ns + self.used_ns - self.granted_ns
+        self._debt_ns = min(max(owed, 0.0), granted_ns)
+        self._began_ns, self.granted_ns = now_ns, granted_ns
+
+    def left_ns(self, share: float) -> float:
+        """Of the epoch's grant up to this `share` of it, after what was used and what its end will take."""
+        used = self._clock.process_cpu_ns() - self._began_ns
+        return (self.granted_ns - self._debt_ns - self._tail_ns) * share - used
+
+    def overhead_ns(self, operators_ns: float) -> float:
+        """What the process used in this epoch apart from operators."""
+        return max(self._clock.process_cpu_ns() - self._began_ns - operators_ns, 0.0)
+
+    def end_took(self, cpu_ns: float) -> None:
+        """Closing the epoch took so much; the next one keeps that back."""
+        self._tail_ns += (cpu_ns - self._tail_ns) / 4

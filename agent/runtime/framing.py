@@ -1,0 +1,65 @@
+"""Tables of an epoch as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from agent.wire import MOST_BODY_BYTES, Frame, FrameKind, batch_bytes
+
+__all__ = ["Framer"]
+
+
+@dataclass
+class Framer:
+    """Builds the frames of one epoch, unnumbered, in the order in which they are to be sent."""
+
+    agent: str
+    epoch: int
+    batch_records: int
+    frames: list[Frame] = field(default_factory=list)
+    lost: int = 0  #: records of which one alone is larger than a frame may be
+
+    def tables(self, kind: FrameKind, query: str, plan: str, entry: int, tables: Sequence[pa.Table]) -> None:
+        """Records or partial rows, about `batch_records` in each frame."""
+        rows = sum(table.num_rows for table in tables)
+        if not rows:
+            return
+        whole = pa.concat_tables(tables).combine_chunks()
+        pieces = -(-rows // self.batch_records)
+        for i in range(pieces):
+            start = i * rows // pieces
+            piece = whole.slice(start, (i + 1) * rows // pieces - start)
+            for body in self._bodies(piece):
+                self._add(kind, query, plan, entry=entry, body=body)
+
+    def _bodies(self, table: pa.Table) -> Iterator[bytes]:
+        """The table's bytes, halved until each body may travel."""
+        body = batch_bytes(table)
+        if len(body) <= MOST_BODY_BYTES:
+            yield body
+        elif table.num_rows == 1:
+            self.lost += 1
+        else:
+            half = table.num_rows // 2
+            yield from self._bodies(table.slice(0, half))
+            yield from self._bodies(table.slice(half))
+
+    def mark(self, query: str, plan: str, paths: int, watermark_us: int, *, final: bool) -> None:
+        """The watermark of every path, drained and regular."""
+        says = {
+            "watermarks": {str(k): watermark_us for k in range(paths)},
+            "closing_epoch_us": self.epoch,
+            "final": final,
+        }
+        self._add(FrameKind.MARK, query, plan, extra=says)
+
+    def counters(self, table: pa.Table) -> None:
+        """What every operator did; the last frame of an epoch."""
+        self._add(FrameKind.COUNTERS, "", "", body=batch_bytes(table))
+
+    def _add(self, kind: FrameKind, query: str, plan: str, **rest: Any) -> None:
+        self.frames.append(Frame(kind, self.agent, life="", seq=1, query=query, plan=plan, epoch=self.epoch, **rest))

@@ -1,0 +1,96 @@
+"""Taking records from sources: never more than there is room for, and what is shed is counted."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from agent.runtime.interface import Source
+
+__all__ = ["Intake"]
+
+log = logging.getLogger(__name__)
+
+MOST_POLL_RECORDS = 50_000
+FIRST_RECORD_BYTES = 100.0  # until records were seen
+
+
+@dataclass
+class Intake:
+    """One source and what the runtime knows of it."""
+
+    source_id: str
+    source: Source
+    watermark_us: int = 0
+    records: int = 0
+    fault: str = ""
+    _shed_here: int = 0
+    _shed_reported: int = field(init=False)
+    _record_bytes: float = FIRST_RECORD_BYTES
+
+    def __post_init__(self) -> None:
+        self._shed_reported = self.source.records_shed
+
+    @property
+    def shed(self) -> int:
+        """Records lost, at the source and here."""
+        return self._shed_here + self.source.records_shed
+
+    def shed_since(self) -> int:
+        """Records lost since this was last asked."""
+        lost = self.shed - self._shed_reported
+        self._shed_reported = self.shed
+        return lost
+
+    def lose(self, records: int) -> None:
+        """Records that are lost behind the source."""
+        self._shed_here += records
+
+    def poll(self, now_us: int, room_bytes: float) -> pa.Table | None:
+        """What the source has, as far as there is room; None where there is nothing.
+
+        Without room a replayable source is left alone. A live one is emptied, and what it gave is shed.
+        """
+        most = min(int(room_bytes / self._record_bytes), MOST_POLL_RECORDS)
+        if most < 1 and self.source.replayable:
+            return None
+        table = self._table(now_us, max(most, 1))
+        if table is None or most < 1:
+            self.lose(table.num_rows if table is not None else 0)
+            return None
+        self.records += table.num_rows
+        self._record_bytes = max(table.nbytes / table.num_rows, 1.0)
+        return table
+
+    def _table(self, now_us: int, most: int) -> pa.Table | None:
+        try:
+            batches = [batch for batch in self.source.poll(now_us, most) if batch.num_rows]
+            table = pa.Table.from_batches(batches, self.source.schema) if batches else None
+        except Exception as error:  # a collector that fails is shown and asked again; the others go on
+            if str(error) != self.fault:
+                log.exception("source %s failed", self.source_id)
+            self.fault = str(error) or type(error).__name__
+            return None
+        self.fault = ""
+        return table
+
+    def settle(self) -> tuple[int, Any]:
+        """Watermark and position at the end of an epoch."""
+        self.watermark_us = max(self.watermark_us, self.source.watermark_us())
+        return self.watermark_us, copy.deepcopy(self.source.position())
+
+    def seek(self, positions: Mapping[str, Any]) -> None:
+        """Go on from where the spool ends."""
+        position = positions.get(self.source_id)
+        if position is None:
+            return
+        try:
+            self.source.seek(position)
+        except ValueError as error:
+            log.warning("source %s does not go on from %s: %s", self.source_id, position, error)
+            self.fault = f"does not go on where it stopped: {error}"

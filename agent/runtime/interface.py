@@ -1,0 +1,72 @@
+"""What the runtime asks of its surroundings: sources of records, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from engine.dataflow.pipeline import Pipeline
+
+__all__ = ["QueryConfig", "RuntimeConfig", "Source"]
+
+
+class Source(Protocol):
+    """A collector as the runtime sees it. It is asked from one thread only."""
+
+    #: A replayable source can give the same records again after `seek`, so it is not polled while there is no room; a
+    #: live one is polled all the same, what it gives is shed and counted.
+    replayable: bool
+    #: Records lost before the runtime saw them, ever growing in the life of the object.
+    records_shed: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of every batch, those of the pipelines' `source.schema`."""
+
+    def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
+        """What there is by `now_us`, at most about `most` records; never waits.
+
+        `now_us` never goes back. A replayable source keeps what is above `most` for later; a live one keeps what it
+        has room for and sheds the rest.
+        """
+
+    def watermark_us(self) -> int:
+        """Event time below which no later record falls, as far as the source knows; 0 while it knows nothing."""
+
+    def position(self) -> Any:
+        """Where the next `poll` begins, as JSON data; None for a live source."""
+
+    def seek(self, position: Any) -> None:
+        """Go on from an earlier `position`.
+
+        Raises
+        ------
+        ValueError
+            It cannot be gone on from; the source then begins where it would without.
+        """
+
+
+@dataclass(frozen=True)
+class QueryConfig:
+    """One query at this agent; `query` is ``cluster/name``, the plan is the pipeline's digest."""
+
+    query: str
+    pipeline: Pipeline
+    load_factors: tuple[float, ...]  #: of the source's operators, M of them
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """What the runtime is to do, checked by whoever made it (`agent.config`)."""
+
+    version: int
+    agent: str
+    queries: tuple[QueryConfig, ...]
+    epoch_s: float = 1.0
+    sub_epochs: int = 10
+    budget_cores: float = 1.0
+    batch_records: int = 1000  #: records of a frame, about

@@ -1,0 +1,138 @@
+"""What the runtime tells: rows of counters to the stream processor, and its state to the heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agent.runtime.chain import Chain
+from agent.runtime.intake import Intake
+from agent.runtime.interface import RuntimeConfig
+from agent.runtime.proxy import Counts
+from agent.runtime.spool import Spool
+
+__all__ = ["QueryReport", "counter_rows", "runtime_state"]
+
+NEAR_BUDGET_SHARE = 0.9
+
+
+@dataclass
+class QueryReport:
+    """One query in one epoch."""
+
+    chain: Chain
+    watermark_us: int
+    granted_ns: float
+    used_ns: int
+    epoch_ns: int
+    shed: int
+    overflowing: bool
+    counts: list[Counts] = field(default_factory=list)
+
+    @property
+    def idle_ns(self) -> int:
+        """Of the epoch, the share of the grant that the query had no use for (Jarvis: its operators stay empty)."""
+        if self.granted_ns <= 0:
+            return 0
+        return int(self.epoch_ns * max(0.0, 1 - self.used_ns / self.granted_ns))
+
+    @property
+    def state(self) -> str:
+        if self.overflowing:
+            return "overflowing"
+        near = self.granted_ns > 0 and self.used_ns >= NEAR_BUDGET_SHARE * self.granted_ns
+        return "near its budget" if near else "steady"
+
+
+def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> list[dict[str, Any]]:
+    """`agent.wire.COUNTERS` of the query's operators."""
+    return [
+        {
+            "query": report.chain.query,
+            "plan": report.chain.plan,
+            "operator": stage.operator_id,
+            "fingerprint": stage.fingerprint,
+            "entry": k,
+            "epoch_us": epoch_us,
+            **asdict(counts),
+            "load_factor": stage.proxy.load_factor,
+            "config_version": config_version,
+            "records_shed": report.shed if k == 0 else 0,
+            "granted_cpu_ns": int(report.granted_ns),
+            "used_cpu_ns": report.used_ns,
+            "idle_ns": report.idle_ns,
+        }
+        for k, (stage, counts) in enumerate(zip(report.chain.stages, report.counts, strict=True))
+    ]
+
+
+def runtime_state(
+    *,
+    config: RuntimeConfig,
+    reports: Sequence[QueryReport],
+    refused: Mapping[str, str],
+    intakes: Mapping[str, Intake],
+    spool: Spool,
+    epoch_us: int,
+    granted_cores: float,
+    used_cores: float,
+) -> dict[str, Any]:
+    """The runtime's part of the heartbeat."""
+    return {
+        "config_version": config.version,
+        "epoch_us": epoch_us,
+        "budget_cores": config.budget_cores,
+        "granted_cores": min(granted_cores, config.budget_cores),
+        "cpu_cores": used_cores,
+        "queries": _query_states(config, reports, refused, spool),
+        "sources": {
+            name: {
+                "records": intake.records,
+                "shed": intake.shed,
+                "watermark_us": intake.watermark_us,
+                "faults": [intake.fault] if intake.fault else [],
+            }
+            for name, intake in intakes.items()
+        },
+        "spool": {
+            "frames": spool.unsent_frames,
+            "bytes": spool.bytes,
+            "limit_bytes": spool.limit_bytes,
+            "state": spool.state,
+        },
+        "faults": [*spool.faults, *([f"the spool cannot be written: {spool.fault}"] if spool.fault else [])],
+    }
+
+
+def _query_states(
+    config: RuntimeConfig, reports: Sequence[QueryReport], refused: Mapping[str, str], spool: Spool
+) -> list[dict[str, Any]]:
+    by_query = {report.chain.query: report for report in reports}
+    blocked = spool.state in ("full", "disk-full")
+    return [
+        {
+            "query": query.query,
+            "plan": query.pipeline.digest,
+            "state": _state_of(by_query.get(query.query), query.query in refused, blocked),
+            "watermark_us": by_query[query.query].watermark_us if query.query in by_query else 0,
+            "load_factors": list(query.load_factors),
+            "faults": _faults_of(by_query.get(query.query), refused.get(query.query)),
+        }
+        for query in config.queries
+    ]
+
+
+def _state_of(report: QueryReport | None, refused: bool, blocked: bool) -> str:
+    if refused:
+        return "refused"
+    if blocked:
+        return "waiting for room"
+    return report.state if report is not None else "starting"
+
+
+def _faults_of(report: QueryReport | None, refused: str | None) -> list[str]:
+    faults = [refused] if refused else []
+    if report is not None and report.chain.fault:
+        faults.append(report.chain.fault)
+    return faults

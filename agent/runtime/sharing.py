@@ -1,0 +1,46 @@
+"""Who runs next: queries share the CPU budget fairly by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agent.runtime.chain import Chain, Stage
+from agent.runtime.cpu import max_min
+
+__all__ = ["granted_ns", "run_operators"]
+
+MOST_CHUNK = 16_384  # records of one run: a few milliseconds, by which shares may be off
+
+
+def run_operators(chains: Sequence[Chain], left_ns: Callable[[], float], least: int) -> None:
+    """Run operators with at least `least` records waiting until nothing is left to do, or of the budget.
+
+    The query that has had the least CPU time in this epoch for its weight comes first, which fills their shares up
+    evenly: max-min fairness, what one leaves goes to the others.
+    """
+    ready = {id(chain): chain for chain in chains if chain.ready(least)}
+    while ready and (left := left_ns()) > 0:
+        chain = min(ready.values(), key=lambda one: one.used_ns / one.config.weight)
+        stage = chain.ready(least)
+        records = _chunk(stage, left) if stage else 0
+        if stage is None or not records:
+            del ready[id(chain)]
+        else:
+            chain.work(stage, records)
+
+
+def _chunk(stage: Stage, left_ns: float) -> int:
+    return min(stage.proxy.queue.records, stage.cost.records_within(left_ns), MOST_CHUNK)
+
+
+def granted_ns(total_ns: float, chains: Sequence[Chain], backlogged: Sequence[bool]) -> list[float]:
+    """For each query the CPU time it could have had in this epoch, given what the others used.
+
+    Its max-min share had it asked for everything; so what it used, and what nobody did.
+    """
+    used = [float("inf") if waits else float(chain.used_ns) for chain, waits in zip(chains, backlogged, strict=True)]
+    weights = [chain.config.weight for chain in chains]
+    return [
+        max(max_min(total_ns, [*used[:i], float("inf"), *used[i + 1 :]], weights)[i], float(chain.used_ns))
+        for i, chain in enumerate(chains)
+    ]

@@ -1,0 +1,89 @@
+"""One segment of the write-ahead log: checksummed records, one after the other.
+
+    magic "SLW1" | header bytes (u32) | body bytes (u32) | CRC-32 of header and body (u32) | header | body
+
+little-endian. The header is JSON: writer, number of the first frame, lengths of blobs and frames, the writer's notes,
+and whether the record replaces all earlier ones of its writer. The body is the blobs, then the frames.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Entry", "Stored", "encode_record", "read_records", "write_all"]
+
+MAGIC = b"SLW1"
+_LEAD = struct.Struct("<4sIII")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a writer said in one record, without its frames."""
+
+    notes: dict[str, Any]
+    blobs: tuple[bytes, ...] = ()
+    snapshot: bool = False  #: stands for all earlier records of the writer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where one record's frames lie in its segment."""
+
+    first: int  #: number of the first frame; of the next one, where the record has none
+    frames_at: int
+    lengths: tuple[int, ...] = field(default=())
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lengths) - 1
+
+
+def encode_record(writer: str, first: int, stored: Stored, frames: list[bytes]) -> tuple[bytes, int]:
+    """The record's bytes, and at which of them its frames begin."""
+    says = {
+        "writer": writer,
+        "first": first,
+        "blobs": [len(blob) for blob in stored.blobs],
+        "frames": [len(frame) for frame in frames],
+        "notes": stored.notes,
+        "snapshot": stored.snapshot,
+    }
+    header = json.dumps(says, separators=(",", ":")).encode()
+    body = b"".join((*stored.blobs, *frames))
+    lead = _LEAD.pack(MAGIC, len(header), len(body), zlib.crc32(body, zlib.crc32(header)))
+    return lead + header + body, _LEAD.size + len(header) + sum(map(len, stored.blobs))
+
+
+def read_records(path: Path) -> Iterator[tuple[str, Stored, Entry, int]]:
+    """Writer, what it said, where its frames lie and where the record ends; up to the first that is not whole."""
+    data = memoryview(path.read_bytes())
+    at = 0
+    while len(data) - at >= _LEAD.size:
+        magic, header_bytes, body_bytes, checksum = _LEAD.unpack_from(data, at)
+        begin = at + _LEAD.size
+        end = begin + header_bytes + body_bytes
+        if magic != MAGIC or end > len(data) or zlib.crc32(data[begin:end]) != checksum:
+            return
+        says = json.loads(bytes(data[begin : begin + header_bytes]))
+        at = begin + header_bytes
+        blobs = []
+        for length in says["blobs"]:
+            blobs.append(bytes(data[at : at + length]))
+            at += length
+        stored = Stored(notes=says["notes"], blobs=tuple(blobs), snapshot=says["snapshot"])
+        yield says["writer"], stored, Entry(says["first"], at, tuple(says["frames"])), end
+        at = end
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Every byte, or OSError: a full disk first takes a part."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,98 @@
+"""Open windows of an aggregate: partial results that wait for the source's watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["WINDOW", "Closed", "OpenWindows", "still_open"]
+
+WINDOW = "window_start"
+MOST_TABLES = 16  # partial results that wait unmerged
+
+
+@dataclass
+class Closed:
+    """What one epoch's end makes of the windows."""
+
+    emitted: pa.Table | None  #: to be sent now
+    delta: pa.Table | None  #: what this epoch added to the windows that stay open
+    restart: bool  #: the delta stands for the whole state
+    groups: int  #: distinct groups of the epoch
+
+
+def still_open(table: pa.Table, size_us: int, watermark_us: int) -> pa.ChunkedArray:
+    """Of each partial row: does its window end above the watermark?"""
+    return pc.greater(table[WINDOW].cast(pa.int64()), pa.scalar(watermark_us - size_us, pa.int64()))
+
+
+@dataclass
+class OpenWindows:
+    """Partial rows by group and window; `merge` is the aggregate's own.
+
+    A window is sent once the watermark has passed its end. Records that are later still make another partial of it,
+    sent at once: the stream processor merges. So a state above `most_bytes` is simply sent early.
+    """
+
+    merge: Callable[[list[pa.Table]], pa.Table]
+    size_us: int | None  #: None: no windows, everything is sent at each epoch's end
+    most_bytes: int
+    _settled: list[pa.Table] = field(default_factory=list)
+    _fresh: list[pa.Table] = field(default_factory=list)
+
+    def add(self, partial: pa.Table) -> None:
+        """A sub-epoch's groups."""
+        self._fresh.append(partial)
+        if len(self._fresh) >= MOST_TABLES:
+            self._fresh = [self.merge(self._fresh)]
+
+    def restore(self, tables: Sequence[pa.Table]) -> None:
+        """What was open before a restart."""
+        self._settled.extend(tables)
+
+    def end_epoch(self, watermark_us: int) -> Closed:
+        """Take out what the watermark closed."""
+        fresh = self._merged(self._fresh)
+        groups = fresh.num_rows if fresh is not None else 0
+        self._fresh = []
+        if self.size_us is None:
+            return Closed(fresh, None, restart=True, groups=groups)
+        delta, closing = self._split(fresh, watermark_us)
+        parts = [self._split(table, watermark_us) for table in self._settled]
+        parts.append((delta, closing))
+        self._settled = [stays for stays, _ in parts if stays is not None]
+        gone = [goes for _, goes in parts if goes is not None]
+        if len(self._settled) > MOST_TABLES:
+            self._settled = [self.merge(self._settled)]
+        if sum(table.nbytes for table in self._settled) > self.most_bytes:
+            gone, self._settled = [*gone, *self._settled], []
+            return Closed(self._merged(gone), None, restart=True, groups=groups)
+        return Closed(self._merged(gone), delta, restart=False, groups=groups)
+
+    def tables(self) -> list[pa.Table]:
+        """Everything that is open, as it lies."""
+        return list(self._settled)
+
+    def all(self) -> pa.Table | None:
+        """Everything that is open, merged."""
+        merged = self._merged(self._settled)
+        self._settled = [] if merged is None else [merged]
+        return merged
+
+    def _merged(self, tables: list[pa.Table]) -> pa.Table | None:
+        if not tables:
+            return None
+        return tables[0] if len(tables) == 1 else self.merge(tables)
+
+    def _split(self, table: pa.Table | None, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
+        """Rows that stay and rows that go; None where there are none."""
+        if table is None or not table.num_rows or self.size_us is None:
+            return None, None
+        stays = still_open(table, self.size_us, watermark_us)
+        if pc.all(stays).as_py():
+            return table, None
+        goes = table.filter(pc.invert(stays))
+        return (table.filter(stays) if goes.num_rows < table.num_rows else None), goes
