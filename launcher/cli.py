@@ -27,6 +27,10 @@ def _engine(rest: list[str]) -> int:
     return _become("-m", "engine", *rest)
 
 
+def _agent(rest: list[str]) -> int:
+    return _become("-m", "agent", *rest)
+
+
 def _bench(rest: list[str]) -> int:
     if rest[:1] == ["telemetry"]:  # the one that runs Spark
         from launcher.java import java_environment
@@ -82,6 +86,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "up": _up,
     "test": _test,
     "engine": _engine,
+    "agent": _agent,
     "manage": _manage,
     "bench": _bench,
     "lint": _lint,

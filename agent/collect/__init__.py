@@ -1,1 +1,41 @@
-"""Collectors: where an agent's records come from."""
+"""Collectors: where an agent's records come from. `make` builds one from its configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.collect.base import Collector, schema_of
+
+if TYPE_CHECKING:
+    from agent.config import SourceConfig
+
+__all__ = ["Collector", "make"]
+
+
+def make(config: SourceConfig) -> Collector:
+    """The collector of a source. It opens nothing before it is first polled."""
+    # in the order of the alphabet, as pipelines have their columns
+    schema = schema_of(dict(sorted(config.columns.items())))
+    given = (config.name, schema, config.time, config.options)
+    match config.kind:  # each is imported where it is asked for: an agent starts with what it needs
+        case "tcp_probe":
+            from agent.collect.tcp_probe import TcpProbe
+
+            return TcpProbe(*given)
+        case "host_metrics":
+            from agent.collect.host_metrics import HostMetrics
+
+            return HostMetrics(*given)
+        case "log_file":
+            from agent.collect.log_file import LogFile
+
+            return LogFile(*given, lateness_s=config.lateness_s)
+        case "replay":
+            from agent.collect.replay import Replay
+
+            return Replay(*given, lateness_s=config.lateness_s)
+        case "generator":
+            from agent.collect.generator import Generator
+
+            return Generator(*given)
+    raise ValueError(f"kind is {config.kind!r}, which no collector is of")

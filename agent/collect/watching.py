@@ -1,0 +1,160 @@
+"""Which files a log's name stands for as they are rotated: renamed, copied and cut, deleted, made anew."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.collect.following import Followed
+
+__all__ = ["Watched"]
+
+_SCAN_S = 1.0
+_LINGER_S = 60.0  # a writer may go on writing to a renamed file until it opens the new one
+_MOST_FILES = 256
+
+
+class Watched:
+    """The files of a pattern that are being read, those that rotation moved away included.
+
+    A file is known by its inode and its beginning, so that it is neither read twice after it was renamed nor missed
+    after another took its inode. What stood unread in a file when it was copied and cut is read from the copy.
+    """
+
+    def __init__(self, pattern: str, max_line_bytes: int, note: Callable[[str, str | None], None]) -> None:
+        self._pattern = pattern
+        self._most_bytes = max_line_bytes
+        self._note = note
+        self._files: dict[str, Followed] = {}
+        self._gone_s: dict[str, float] = {}
+        self._scanned_s = -_SCAN_S
+
+    @property
+    def files(self) -> Sequence[Followed]:
+        return list(self._files.values())
+
+    def leaving(self, file: Followed) -> bool:
+        """Whether nothing more will be written to the file."""
+        gone_s = self._gone_s.get(file.inode)
+        return gone_s is not None and time.monotonic() - gone_s >= _LINGER_S
+
+    def position(self) -> list[dict[str, Any]]:
+        return [file.position() for file in self._files.values()]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def resume(self, positions: Sequence[dict[str, Any]]) -> None:
+        """Find the files of a position again, by inode where they were renamed and by text where they were copied."""
+        for position in positions:
+            found = self._resumed(Path(position["path"]), position)
+            self._note(position["path"], None if found else f"{position['path']}: rotated away while the agent was not")
+        self._scanned_s = -_SCAN_S
+
+    def _resumed(self, path: Path, position: dict[str, Any]) -> bool:
+        for candidate in [path, *_siblings(path)]:
+            same_inode = _inode(candidate) == position["inode"]
+            if not same_inode and not position["marks"]:
+                continue
+            file = self._open(candidate)
+            if file is None:
+                continue
+            if file.resume(position):
+                self._files[file.inode] = file
+                return True
+            file.close()
+        return False
+
+    def scan(self, *, first: bool, from_end: bool) -> None:
+        """Look for new, renamed and cut files, once in a second. `from_end` is for those there at the `first` scan."""
+        now = time.monotonic()
+        if now - self._scanned_s < _SCAN_S:
+            return
+        self._scanned_s = now
+        for file in self.files:
+            if file.replaced():
+                self._cut(file)
+        seen = self._look(first and from_end)
+        for inode, file in list(self._files.items()):
+            if inode in seen:
+                self._gone_s.pop(inode, None)
+                continue
+            self._gone_s.setdefault(inode, now)
+            if self.leaving(file) and not file.unread():
+                self._files.pop(inode).close()
+                del self._gone_s[inode]
+
+    def _look(self, from_end: bool) -> set[str]:
+        """Open what is new under the pattern; returns the inodes that stand there."""
+        seen: set[str] = set()
+        for name in sorted(glob.glob(self._pattern)):  # noqa: PTH207 - patterns may begin anywhere
+            path = Path(name)
+            inode = _inode(path)
+            if inode is None:
+                continue
+            seen.add(inode)
+            if inode in self._files:
+                self._files[inode].path = path
+                continue
+            if len(self._files) >= _MOST_FILES:
+                self._note("files", f"path matches more than {_MOST_FILES} files; the others are not read")
+                break
+            file = self._open(path)
+            if file is None:
+                continue
+            if any(other.copied_to(file) for other in self._files.values()):
+                file.close()  # what a rotation copied: read when the original is cut, from where it was read to
+                continue
+            if from_end:
+                file.skip_to_end()
+            self._files[inode] = file
+        return seen
+
+    def _cut(self, file: Followed) -> None:
+        """The file was cut. What was unread in it may stand in a copy beside it."""
+        before = file.position()
+        for path in _siblings(file.path):
+            if _inode(path) in self._files:
+                continue
+            copy = self._open(path)
+            if copy is not None and copy.resume(before):
+                self._files[copy.inode] = copy
+                break
+            if copy is not None:
+                copy.close()
+        file.begin_again()
+
+    def _open(self, path: Path) -> Followed | None:
+        try:
+            file = Followed.open(path, self._most_bytes)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._note(str(path), f"{path}: {error.strerror}")
+            return None
+        self._note(str(path), None)
+        return file
+
+
+def _inode(path: Path) -> str | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _siblings(path: Path) -> list[Path]:
+    """Files beside this one whose names begin as its does: where a rotation would put them; newest first."""
+    try:
+        entries = [entry for entry in os.scandir(path.parent) if entry.name.startswith(path.stem) and entry.is_file()]
+    except OSError:
+        return []
+    entries.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+    return [Path(entry.path) for entry in entries if entry.name != path.name]

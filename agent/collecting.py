@@ -1,0 +1,108 @@
+"""The agent at work: collectors and the runtime, under a configuration that may change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from agent.collect import Collector, make
+from agent.config import AgentConfig
+from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
+
+__all__ = ["Collecting"]
+
+log = logging.getLogger(__name__)
+
+
+class Collecting:
+    """Runs the epochs of one agent. `run` belongs to one thread; the others may be called from any."""
+
+    kind = "agent"
+
+    def __init__(self, config: AgentConfig, spool: Spool) -> None:
+        self._collectors = {name: (source, make(source)) for name, source in config.sources.items()}
+        self._leaving: list[tuple[float, Collector]] = []
+        self._lock = threading.Lock()
+        self._epoch_s = config.epoch_s
+        self._runtime = Runtime(runtime_config(config), self._sources(), spool)
+
+    def apply(self, config: AgentConfig) -> None:
+        """Go over to another configuration at the next epoch. Collectors that stay the same go on as they are."""
+        with self._lock:
+            old, self._collectors = self._collectors, {}
+            for name, source in config.sources.items():
+                before = old.get(name)
+                self._collectors[name] = old.pop(name) if before and before[0] == source else (source, make(source))
+            until = time.monotonic() + 2 * max(self._epoch_s, config.epoch_s)  # the epoch under way still asks them
+            self._leaving += [(until, collector) for _, collector in old.values()]
+            self._epoch_s = config.epoch_s
+            self._runtime.apply(runtime_config(config), self._sources())
+
+    def run(self, stopping: threading.Event) -> None:
+        """Epoch after epoch until it is to stop; the epoch under way is finished."""
+        wait_s = 0.0
+        while not stopping.wait(wait_s):
+            wait_s = self._runtime.tick()
+            self._let_go()
+        self._runtime.close()
+        for _, collector in self._leaving:
+            collector.close()
+        for _, collector in self._collectors.values():
+            collector.close()
+
+    def report(self) -> dict[str, Any]:
+        """The heartbeat's part of the runtime and the collectors."""
+        state = self._runtime.state()
+        with self._lock:
+            reports = [self._collector_report(collector, state) for _, collector in self._collectors.values()]
+        return {
+            "queries": state["queries"],
+            "collectors": reports,
+            "faults": state["faults"],
+            "epoch_us": state["epoch_us"],
+        }
+
+    def _collector_report(self, collector: Collector, state: dict[str, Any]) -> dict[str, Any]:
+        says = collector.report()
+        seen = state["sources"].get(collector.name, {})
+        # what the runtime had no room for comes to what the collector itself lost
+        says["shed"] = max(says["shed"], seen.get("shed", 0))
+        says["faults"] = [*says["faults"], *(fault for fault in seen.get("faults", ()) if fault not in says["faults"])]
+        return says
+
+    def _sources(self) -> dict[str, Collector]:
+        return {name: collector for name, (_, collector) in self._collectors.items()}
+
+    def _let_go(self) -> None:
+        if not self._leaving:
+            return
+        now = time.monotonic()
+        with self._lock:
+            gone = [collector for until, collector in self._leaving if until <= now]
+            self._leaving = [one for one in self._leaving if one[0] > now]
+        for collector in gone:
+            collector.close()
+
+
+def runtime_config(config: AgentConfig) -> RuntimeConfig:
+    """The runtime's part of a configuration. Load factors that are not given are 0: drained."""
+    queries = [
+        QueryConfig(
+            query=one.query,
+            pipeline=one.pipeline,
+            load_factors=(*one.load_factors, *[0.0] * (one.pipeline.source_operators - len(one.load_factors))),
+            weight=one.weight,
+        )
+        for one in config.queries
+    ]
+    return RuntimeConfig(
+        version=config.version,
+        agent=config.agent,
+        queries=tuple(queries),
+        epoch_s=config.epoch_s,
+        sub_epochs=config.sub_epochs,
+        budget_cores=config.budget_cores,
+        batch_records=config.batch_records,
+    )

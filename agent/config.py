@@ -1,0 +1,291 @@
+"""What an agent is told to do: the configuration that the console hands out or a file holds.
+
+The document is strict: a field that is not known is a fault, and all faults are reported at once, each with its path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.collect.options import COLUMNS_OF, KINDS, OPTIONS
+from engine.dataflow import Pipeline
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD, Anything, Choice, Field, Listed, Mapped, Number, Table, Text
+from engine.wording import show
+
+__all__ = ["CONFIG", "SOURCE", "TYPES", "AgentConfig", "ParentConfig", "QueryConfig", "RelayConfig", "SourceConfig"]
+
+TYPES = ("int64", "float64", "string", "bool", "timestamp")
+LEAST_SPOOL_BYTES = 2**20
+NAME = Text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "letters, digits, dots, dashes and underscores")
+QUERY_NAME = Text(r"[^/\s]+/[^/\s]+", "cluster/query")
+DIGEST = Text(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
+ADDRESS = Text(r"[^\s:]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}", "host:port")
+URL = Text(r"https?://[^\s]+", "an address that begins with http:// or https://")
+
+SOURCE = Table(
+    "a source",
+    Field("kind", Choice(KINDS), required=True, help="which collector"),
+    Field("options", Anything(), help="of that collector"),
+    Field("time", NAME, required=True, help="the column of event time"),
+    Field("columns", Mapped(Choice(TYPES)), required=True, help="columns of a record and their types"),
+    Field("lateness_s", Number(least=0, most=86_400), help="how much older than the newest a record may be; 1"),
+)
+QUERY = Table(
+    "a query",
+    Field("query", QUERY_NAME, required=True, help="cluster/query"),
+    Field("version", Number(least=0, whole=True), required=True),
+    Field("plan", DIGEST, required=True, help="digest of the pipeline"),
+    Field("pipeline", Anything(), required=True, help="the pipeline document"),
+    Field(
+        "load_factors",
+        Listed(Number(least=0, most=1)),
+        required=True,
+        help="share of the records that each of the source's operators takes; shorter lists end in 0",
+    ),
+    Field("weight", Number(above=0), help="share of the budget beside the agent's other queries; 1"),
+)
+CHILD = Table(
+    "a child",
+    Field("agent", NAME, required=True),
+    Field("secret_hash", DIGEST, required=True, help="SHA-256 of the child's secret"),
+)
+RELAY = Table(
+    "a relay",
+    Field("listen", ADDRESS, required=True, help="where agents below send their frames"),
+    Field("children", Listed(CHILD), required=True, help="agents whose frames it takes"),
+    Field("pipelines", Mapped(Anything()), help="pipeline documents by digest, to merge the children's partials"),
+    Field("idle_after_s", Number(above=0), help="a child silent for longer no longer holds the watermark back; 60"),
+)
+CONFIG = Table(
+    "a configuration",
+    Field("version", Number(least=0, whole=True), required=True),
+    Field("agent", NAME, required=True, help="id of the agent"),
+    Field("cluster", NAME, required=True),
+    Field("epoch_s", Number(least=0.05, most=60), help="1"),
+    Field("sub_epochs", Number(least=1, most=1000, whole=True), help="10"),
+    Field("budget_cores", Number(above=0), help="CPU that the agent may use, in cores; 0.2"),
+    Field("batch_records", Number(least=1, most=100_000, whole=True), help="records in a frame; 1,000"),
+    Field("spool_max_bytes", Number(least=LEAST_SPOOL_BYTES, most=2**50, whole=True), help="268,435,456"),
+    Field("sources", Mapped(SOURCE), required=True),
+    Field("queries", Listed(QUERY), required=True),
+    Field("relay", RELAY, nullable=True),
+    Field("parent", Table("a parent", Field("url", URL, required=True)), nullable=True, help="a relay to send to"),
+)
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One stream of records and the collector that makes it."""
+
+    name: str
+    kind: str
+    options: Mapping[str, Any]
+    time: str
+    columns: Mapping[str, str]
+    lateness_s: float = 1.0
+
+
+@dataclass(frozen=True)
+class QueryConfig:
+    """One query's part at this agent. `load_factors` may be shorter than the source's operators: the rest are 0."""
+
+    query: str
+    version: int
+    plan: str
+    pipeline: Pipeline
+    load_factors: tuple[float, ...]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class RelayConfig:
+    """The relay role: whose frames are taken where, and what is merged."""
+
+    listen: tuple[str, int]
+    children: Mapping[str, str]
+    pipelines: Mapping[str, Pipeline]
+    idle_after_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class ParentConfig:
+    """The relay that takes this agent's frames instead of the console."""
+
+    url: str
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Everything an agent is told. `document` is what it was read from."""
+
+    version: int
+    agent: str
+    cluster: str
+    epoch_s: float
+    sub_epochs: int
+    budget_cores: float
+    batch_records: int
+    spool_max_bytes: int
+    sources: Mapping[str, SourceConfig]
+    queries: tuple[QueryConfig, ...]
+    relay: RelayConfig | None
+    parent: ParentConfig | None
+    document: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Names the content: two documents that say the same have the same digest."""
+        return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def parse(cls, document: Any) -> AgentConfig:
+        """Read a configuration.
+
+        Raises
+        ------
+        DocumentError
+            With every fault of the document: fields, types, unknown sources, plans that are not their digest.
+        """
+        faults: list[Fault] = []
+        read = CONFIG.read(document, "", "", faults)
+        if read is BAD:
+            raise DocumentError(faults, "configuration")
+        sources = _sources(read, faults)
+        queries = _queries(read, sources, faults)
+        relay = _relay(read, faults)
+        if faults:
+            raise DocumentError(faults, "configuration")
+        return cls(
+            version=read["version"],
+            agent=read["agent"],
+            cluster=read["cluster"],
+            epoch_s=read.get("epoch_s", 1.0),
+            sub_epochs=read.get("sub_epochs", 10),
+            budget_cores=read.get("budget_cores", 0.2),
+            batch_records=read.get("batch_records", 1000),
+            spool_max_bytes=read.get("spool_max_bytes", 256 * 2**20),
+            sources=sources,
+            queries=tuple(queries),
+            relay=relay,
+            parent=ParentConfig(read["parent"]["url"].rstrip("/")) if read.get("parent") else None,
+            document=document,
+        )
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _sources(read: Mapping[str, Any], faults: list[Fault]) -> dict[str, SourceConfig]:
+    given = read["sources"]
+    kept: dict[str, SourceConfig] = {}
+    for name, says in given.items() if _is_object(given) else ():
+        path = f"sources.{name}"
+        if says is BAD or says["kind"] is BAD:
+            continue
+        options = OPTIONS[says["kind"]].read(says.get("options", {}), path, "options", faults)
+        if options is BAD or says["columns"] is BAD:
+            continue
+        _check_columns(says, options, path, faults)
+        lateness_s = says.get("lateness_s", 1.0)
+        kept[name] = SourceConfig(name, says["kind"], options, says["time"], says["columns"], lateness_s)
+    return kept
+
+
+def _check_columns(says: Mapping[str, Any], options: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
+    """The time column is there and a timestamp, and every column is one that the collector makes."""
+    columns, time = says["columns"], says["time"]
+    if time is not BAD and columns.get(time) not in ("timestamp", BAD):
+        faults.append(Fault(f"{path}.time", f"time is {show(time)}; allowed: a column of type timestamp"))
+    made = COLUMNS_OF[says["kind"]](options, time)
+    if made is None:
+        return
+    for name, kind in columns.items():
+        if name not in made:
+            faults.append(
+                Fault(f"{path}.columns.{name}", f"{says['kind']} makes no {name}; allowed: {', '.join(made)}")
+            )
+        elif kind is not BAD and made[name] != kind:
+            faults.append(Fault(f"{path}.columns.{name}", f"{name} is {kind}; allowed: {made[name]}"))
+
+
+def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], faults: list[Fault]) -> list[QueryConfig]:
+    kept: list[QueryConfig] = []
+    seen: set[str] = set()
+    for i, says in enumerate(read["queries"] if read["queries"] is not BAD else ()):
+        if says is BAD:
+            continue
+        path = f"queries[{i}]"
+        pipeline = _pipeline(says["pipeline"], says["plan"], f"{path}.pipeline", f"{path}.plan", faults)
+        if says["query"] in seen:
+            faults.append(
+                Fault(f"{path}.query", f"query is {show(says['query'])}, which another has; allowed: one of each")
+            )
+        if pipeline is None or BAD in (says["query"], says["version"], says["plan"], says["load_factors"]):
+            continue
+        seen.add(says["query"])
+        _check_source(pipeline, sources, read["sources"], f"{path}.pipeline.source", faults)
+        factors = says["load_factors"]
+        if len(factors) > pipeline.source_operators:
+            allowed = f"at most {pipeline.source_operators}, the operators that may run at a source"
+            faults.append(Fault(f"{path}.load_factors", f"load_factors has {len(factors)} items; allowed: {allowed}"))
+        weight = says.get("weight", 1.0)
+        kept.append(QueryConfig(says["query"], says["version"], says["plan"], pipeline, tuple(factors), weight))
+    return kept
+
+
+def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[Fault]) -> Pipeline | None:
+    try:
+        pipeline = Pipeline.parse(document)
+    except DocumentError as error:
+        faults.extend(Fault(f"{path}.{one.path}" if one.path else path, one.message) for one in error.faults)
+        return None
+    if plan is not BAD and pipeline.digest != plan:
+        faults.append(Fault(plan_path, f"plan is {show(plan)}; allowed: the pipeline's digest {pipeline.digest}"))
+    return pipeline
+
+
+def _check_source(
+    pipeline: Pipeline, sources: Mapping[str, SourceConfig], given: Any, path: str, faults: list[Fault]
+) -> None:
+    """The pipeline reads a source of this configuration, by columns and types that it has."""
+    wanted = pipeline.document["source"]
+    source = sources.get(wanted["id"])
+    if source is None:
+        if not _is_object(given) or wanted["id"] not in given:  # else its own faults were reported
+            allowed = ", ".join(given) if _is_object(given) and given else "none is configured"
+            faults.append(Fault(f"{path}.id", f"id is {show(wanted['id'])}; allowed: {allowed}"))
+        return
+    if wanted["time"] != source.time:
+        faults.append(Fault(f"{path}.time", f"time is {show(wanted['time'])}; allowed: {source.time}, the source's"))
+    for name, kind in wanted["columns"].items():
+        if source.columns.get(name) != kind:
+            has = source.columns.get(name)
+            allowed = f"{name} as {has}" if has else ", ".join(source.columns)
+            faults.append(Fault(f"{path}.columns.{name}", f"{name} is {kind}; allowed: {allowed}"))
+
+
+def _relay(read: Mapping[str, Any], faults: list[Fault]) -> RelayConfig | None:
+    says = read.get("relay")
+    if not says:
+        return None
+    pipelines = {}
+    for digest, document in says.get("pipelines", {}).items():
+        path = f"relay.pipelines.{digest}"
+        if pipeline := _pipeline(document, digest, path, path, faults):
+            pipelines[digest] = pipeline
+    children = says["children"]
+    if faults or says["listen"] is BAD or children is BAD:
+        return None
+    host, _, port = says["listen"].rpartition(":")
+    return RelayConfig(
+        listen=(host.strip("[]"), int(port)),
+        children={child["agent"]: child["secret_hash"] for child in children},
+        pipelines=pipelines,
+        idle_after_s=says.get("idle_after_s", 60.0),
+    )

@@ -1,0 +1,188 @@
+"""Frames of the spool on their way: sent until they are acknowledged, held back when the other side asks for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.client import Answer, Away, Client
+from agent.files import write_whole
+from agent.runtime import Spool
+
+__all__ = ["CONSOLE", "Sender"]
+
+log = logging.getLogger(__name__)
+
+MOST_POST_BYTES = 8 * 2**20
+LEAST_POST_BYTES = 2**16
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
+REFUSED_PAUSE_S = 30.0  # a secret that is wrong now, frames that are wrong: people have to do something
+LONGEST_RETRY_AFTER_S = 300.0
+IDLE_S = 0.2
+ROUTE = "route.json"
+CONSOLE = "console"  # the route of an agent that is below no relay, whatever the console's address is today
+
+
+class Sender:
+    """A thread that posts what the spool holds, in order, a post at a time.
+
+    `state` says how it goes: sending, held back (429, 503), away, refused (401, 403), rejected (the frames are wrong),
+    moving (from one receiver to another). `fault` has the words.
+
+    A spool's numbers belong to one receiver. When the agent is sent to another (below a relay, or back), frames that
+    the old one has taken are first waited for until they are committed; those it has not begin a new life.
+    """
+
+    def __init__(self, spool: Spool, client: Client, state_dir: Path, *, route: str) -> None:
+        self._spool = spool
+        self._client = client
+        self._route_file = state_dir / ROUTE
+        self._route = route
+        self._stopping = threading.Event()
+        self._post_bytes = MOST_POST_BYTES
+        self._pause_s, self._backed_s = 0.0, FIRST_PAUSE_S
+        self._moving = self._last_route() not in ("", route)
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+        self._posts = 0  # odd while one is under way
+        self.state = "sending"
+        self.fault = ""
+        self.sent_seq = spool.acked_seq
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, within_s: float) -> None:
+        """Send what is there for a moment longer, then end."""
+        until = time.monotonic() + within_s
+        while time.monotonic() < until and self._spool.unsent_frames and self.state == "sending":
+            time.sleep(0.02)
+        self._stopping.set()
+        self._thread.join(max(until - time.monotonic(), 0.5))
+
+    def quiet(self) -> int | None:
+        """A mark of this moment for `heard`; None while a post is under way."""
+        return None if self._posts % 2 else self._posts
+
+    def heard(self, accepted_seq: int | None, committed_seq: int, since: int | None) -> None:
+        """What the heartbeat's answer says of the frames. `since` is `quiet` before it was asked for: where frames were
+        posted meanwhile, the answer may be older than what they were answered.
+        """
+        self._spool.committed(committed_seq)
+        direct = self._route == CONSOLE and not self._moving
+        if accepted_seq is None or not direct or since is None or since != self._posts:
+            return
+        if accepted_seq < self._spool.acked_seq:
+            log.warning("the console has lost frames after %d: sending them again", accepted_seq)
+            self._spool.rewind(accepted_seq)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._pause_s):
+            self._pause_s = IDLE_S
+            if self._moving and not self._moved():
+                continue
+            frames = list(self._spool.unsent(self._post_bytes))
+            if frames:
+                self._posts += 1
+                self._post(frames[-1][0], b"".join(data for _, data in frames))
+                self._posts += 1
+            elif self.state == "sending":
+                self.fault = ""
+
+    def _post(self, last: int, data: bytes) -> None:
+        try:
+            answer = self._client.frames(data)
+        except Away as away:
+            self._back_off("away", str(away), longest_s=LONGEST_PAUSE_S)
+            return
+        self.sent_seq = max(self.sent_seq, last)
+        says = answer.document
+        handlers: dict[int, Callable[[Answer, Mapping[str, Any]], None]] = {
+            200: self._taken,
+            409: self._gap,
+            413: self._too_large,
+            429: self._held_back,
+            503: self._held_back,
+        }
+        handlers.get(answer.status, self._refused)(answer, says)
+
+    def _taken(self, answer: Answer, says: Mapping[str, Any]) -> None:
+        if not isinstance(says.get("accepted_seq"), int):
+            self._back_off("away", f"{self._client.url} is no console: its answer has no accepted_seq", LONGEST_PAUSE_S)
+            return
+        if self.state != "sending":
+            log.info("frames are taken again")
+        if not self._last_route():
+            write_whole(self._route_file, json.dumps({"to": self._route}).encode())
+        self.state, self.fault, self._pause_s = "sending", "", 0.0
+        self._acknowledge(says)
+
+    def _acknowledge(self, says: Mapping[str, Any]) -> None:
+        if isinstance(accepted := says.get("accepted_seq"), int):
+            self._spool.acknowledged(accepted)
+        if isinstance(committed := says.get("committed_seq"), int):
+            self._spool.committed(committed)
+
+    def _gap(self, answer: Answer, says: Mapping[str, Any]) -> None:
+        expected = says.get("expected_seq")
+        if not isinstance(expected, int) or expected < 1:
+            self._refused(answer, says)
+            return
+        log.warning("frames from %d on are asked for", expected)
+        self._spool.rewind(expected - 1)
+        self._pause_s = FIRST_PAUSE_S if self._spool.acked_seq == expected - 1 else LONGEST_PAUSE_S / 10
+
+    def _too_large(self, answer: Answer, says: Mapping[str, Any]) -> None:
+        if self._post_bytes <= LEAST_POST_BYTES:
+            self._refused(answer, says)
+            return
+        self._post_bytes //= 2
+        self._pause_s = 0.0
+
+    def _held_back(self, answer: Answer, says: Mapping[str, Any]) -> None:
+        self._acknowledge(says)
+        wait_s = answer.retry_after_s
+        self._back_off(
+            "held back", answer.message, LONGEST_PAUSE_S, at_least_s=min(wait_s or 0.0, LONGEST_RETRY_AFTER_S)
+        )
+
+    def _refused(self, answer: Answer, says: Mapping[str, Any]) -> None:
+        """Nothing is left out: numbers have no gaps. It stays visible until somebody has put it right."""
+        if answer.status >= 500:
+            self._back_off("away", answer.message, LONGEST_PAUSE_S)
+        else:
+            state = "refused" if answer.status in (401, 403) else "rejected"
+            self._back_off(state, answer.message, REFUSED_PAUSE_S)
+
+    def _back_off(self, state: str, fault: str, longest_s: float, at_least_s: float = 0.0) -> None:
+        if state != self.state or fault != self.fault:
+            log.warning("frames are %s: %s", {"away": "kept, nobody takes them"}.get(state, state), fault)
+        first = state != self.state
+        self._backed_s = FIRST_PAUSE_S if first else min(self._backed_s * 2, longest_s)
+        self.state, self.fault = state, fault
+        # agents that were cut off together do not all come back at once
+        self._pause_s = max(self._backed_s, at_least_s) * random.uniform(0.8, 1.2)
+
+    def _last_route(self) -> str:
+        try:
+            return str(json.loads(self._route_file.read_text())["to"])
+        except (OSError, ValueError, KeyError):
+            return ""
+
+    def _moved(self) -> bool:
+        """Whether all that the former receiver took is committed, so that the rest can go to the new one."""
+        if self._spool.committed_seq < self._spool.acked_seq:
+            self.state = "moving"
+            self.fault = f"waiting until the frames sent to {self._last_route()} are committed"
+            return False
+        self._spool.renew()
+        write_whole(self._route_file, json.dumps({"to": self._route}).encode())
+        self._moving = False
+        self.state, self.fault = "sending", ""
+        log.info("frames go to %s now", self._route)
+        return True

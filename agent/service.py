@@ -1,0 +1,286 @@
+"""One agent, from its start to its end: state folder, spool, sender, talk with the console, and its work."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import psutil
+
+from agent.client import Client
+from agent.collecting import Collecting
+from agent.config import AgentConfig
+from agent.control import Control, cached_config
+from agent.files import hold, write_whole
+from agent.identity import Identity, enrolled
+from agent.local import LocalFrames
+from agent.runtime import Spool
+from agent.sender import CONSOLE, Sender
+from agent.settings import Settings
+from agent.version import VERSION
+from engine.errors import DocumentError, Fault
+
+__all__ = ["STATUS_FILE", "Service"]
+
+log = logging.getLogger(__name__)
+
+STATUS_FILE = "status.json"
+STATUS_S = 2.0
+FLUSH_S = 2.0  # frames that are under way when the agent is asked to stop; the rest is in the spool
+
+
+class _Work(Protocol):
+    kind: str
+
+    def apply(self, config: AgentConfig) -> None: ...
+    def run(self, stopping: threading.Event) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
+
+class Service:
+    """Runs until `stopping` is set."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.stopping = threading.Event()
+        self._settings = settings
+        self._began = time.monotonic()
+        self._process = psutil.Process()
+        self._cpu = (time.monotonic(), time.process_time())
+        self._cores = 0.0
+        self._config: AgentConfig | None = None
+        self._changed = threading.Event()  # the work at hand is over: it is to stop, or to become another
+        self._configured = threading.Event()
+        self._lock = threading.Lock()
+        self._spool: Spool | None = None
+        self._work: _Work | None = None
+        self._control: Control | None = None
+        self._sender: Sender | LocalFrames | None = None
+        self._identity: Identity | None = None
+
+    def stop(self) -> None:
+        """From a signal handler: end the epoch, send what is under way, say goodbye."""
+        self.stopping.set()
+        self._configured.set()
+        self._changed.set()
+
+    def run(self) -> None:
+        """The whole life.
+
+        Raises
+        ------
+        InUse
+            Another agent runs on the state folder.
+        Refused
+            The console does not enrol this agent.
+        DocumentError
+            The configuration of an agent without a console has faults.
+        """
+        folder = self._settings.state_dir
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = hold(folder)
+        try:
+            begun = self._begin_local() if self._settings.local else self._begin_connected()
+            if begun:
+                self._serve()
+        finally:
+            self._end()
+            os.close(lock)
+
+    # Beginning
+
+    def _begin_local(self) -> bool:
+        local = self._settings.local
+        assert local is not None
+        try:
+            document = json.loads(local.config.read_text())
+        except (OSError, ValueError) as error:
+            raise DocumentError([Fault("local.config", f"{local.config}: {error}")], "configuration") from error
+        self._config = AgentConfig.parse(document)
+        self._open_spool(self._config)
+        assert self._spool is not None
+        self._sender = LocalFrames(self._spool, local.frames)
+        return True
+
+    def _begin_connected(self) -> bool:
+        self._identity = enrolled(self._settings, self.stopping)
+        if self._identity is None:
+            return False
+        self._config = cached_config(self._settings.state_dir, self._identity.agent)
+        client = Client(self._settings.url, secret=self._identity.secret, ca_file=self._settings.ca_file)
+        self._control = Control(
+            client,
+            self._identity,
+            self._settings.state_dir,
+            report=self._report,
+            progress=self._hear,
+            quiet=self._quiet,
+            adopt=self._adopt,
+        )
+        if self._config is not None:
+            self._open_spool(self._config)
+        self._control.start()
+        if self._config is None:
+            log.info("waiting for the first configuration from %s", self._settings.url)
+            self._configured.wait()
+        return not self.stopping.is_set()
+
+    def _open_spool(self, config: AgentConfig) -> None:
+        self._spool = Spool(self._settings.state_dir / "spool", config.spool_max_bytes)
+        for fault in self._spool.faults:
+            log.warning("spool: %s", fault)
+
+    # Running
+
+    def _serve(self) -> None:
+        """Work as the configuration says; begin anew where the role or the receiver changes."""
+        status = threading.Thread(target=self._keep_status, name="status", daemon=True)
+        status.start()
+        while not self.stopping.is_set():
+            with self._lock:
+                config = self._config
+                assert config is not None
+                if self._spool is None:
+                    self._open_spool(config)
+                self._changed.clear()
+                self._start_sender(config)
+                self._work = self._work_of(config)
+            log.info("configuration %d: %s", config.version, _words(config))
+            if self.stopping.is_set():
+                self._changed.set()
+            self._work.run(self._changed)
+            self._stop_sender()
+
+    def _work_of(self, config: AgentConfig) -> _Work:
+        assert self._spool is not None
+        if config.relay is not None:
+            from agent.relay import Relay
+
+            return Relay(config, self._spool)
+        return Collecting(config, self._spool)
+
+    def _start_sender(self, config: AgentConfig) -> None:
+        assert self._spool is not None
+        if self._settings.local is None:
+            assert self._identity is not None
+            url, route = self._settings.url, CONSOLE
+            if config.parent is not None:
+                url = route = config.parent.url
+            client = Client(url, secret=self._identity.secret, ca_file=self._settings.ca_file)
+            self._sender = Sender(self._spool, client, self._settings.state_dir, route=route)
+        assert self._sender is not None
+        self._sender.start()
+
+    def _stop_sender(self) -> None:
+        if self._sender is not None:
+            self._sender.stop(FLUSH_S if self.stopping.is_set() else 0.0)
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.stop()
+        if self._spool is not None:
+            self._write_status()
+            self._spool.close()
+
+    # Called by the control thread
+
+    def _adopt(self, config: AgentConfig) -> None:
+        with self._lock:
+            before, self._config = self._config, config
+            if self._spool is not None:
+                self._spool.limit_bytes = config.spool_max_bytes
+            if before is not None and self._work is not None:
+                if (before.relay is None, before.parent) != (config.relay is None, config.parent):
+                    self._changed.set()  # the work begins anew, as what it is now
+                else:
+                    self._work.apply(config)
+                    if before.version != config.version:
+                        log.info("configuration %d: %s", config.version, _words(config))
+        self._configured.set()
+
+    def _quiet(self) -> int | None:
+        return self._sender.quiet() if isinstance(self._sender, Sender) else None
+
+    def _hear(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
+        """Progress of the frames, as a heartbeat's answer tells it."""
+        spool = self._spool
+        if not isinstance(self._sender, Sender) or spool is None or document["life"] != spool.life:
+            return
+        committed = says.get("committed_seq")
+        self._sender.heard(says.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
+
+    # Reporting
+
+    def _report(self) -> dict[str, Any]:
+        """The heartbeat."""
+        spool, sender, control = self._spool, self._sender, self._control
+        config, work = self._config, self._work
+        says: dict[str, Any] = work.report() if work is not None else {"queries": [], "collectors": [], "faults": []}
+        faults = [*says["faults"]]
+        if sender is not None and sender.fault:
+            faults.append(f"frames: {sender.fault}")
+        if control is not None:
+            faults += control.config_faults
+        return {
+            **says,
+            "life": spool.life if spool is not None else "none",
+            "version": VERSION,
+            "kind": work.kind if work is not None else "agent",
+            "state": "stopping" if self.stopping.is_set() else "running",
+            "time": time.time(),
+            "uptime_s": round(time.monotonic() - self._began, 3),
+            "rss_bytes": self._process.memory_info().rss,
+            "cpu_cores": self._used_cores(),
+            "budget_cores": config.budget_cores if config is not None else 0.0,
+            "spool": _spool_report(spool),
+            "sent_seq": sender.sent_seq if sender is not None else 0,
+            "acked_seq": spool.acked_seq if spool is not None else 0,
+            "committed_seq": spool.committed_seq if spool is not None else 0,
+            "config_version": config.version if config is not None else 0,
+            "sender": {"state": sender.state, "fault": sender.fault} if sender is not None else {},
+            "faults": faults,
+        }
+
+    def _used_cores(self) -> float:
+        """Processor time of the whole process, over a second at least: heartbeat and status file both ask."""
+        (before_s, before_cpu_s), (now_s, cpu_s) = self._cpu, (time.monotonic(), time.process_time())
+        if now_s - before_s >= 1.0:
+            self._cpu = (now_s, cpu_s)
+            self._cores = round((cpu_s - before_cpu_s) / (now_s - before_s), 4)
+        return self._cores
+
+    def _keep_status(self) -> None:
+        while not self.stopping.wait(STATUS_S):
+            self._write_status()
+
+    def _write_status(self) -> None:
+        says = self._report() | {"name": self._settings.name, "pid": os.getpid(), "url": self._settings.url}
+        if self._control is not None:
+            says["console"] = {"state": self._control.state, "fault": self._control.fault}
+        try:
+            write_whole(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
+        except OSError as error:
+            log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)
+
+
+def _spool_report(spool: Spool | None) -> dict[str, Any]:
+    if spool is None:
+        return {"frames": 0, "bytes": 0, "limit_bytes": 0, "state": "ok"}
+    return {
+        "frames": spool.unsent_frames,
+        "bytes": spool.bytes,
+        "limit_bytes": spool.limit_bytes,
+        "state": spool.state,
+    }
+
+
+def _words(config: AgentConfig) -> str:
+    if config.relay is not None:
+        return f"relay of {len(config.relay.children)} agents on {config.relay.listen[0]}:{config.relay.listen[1]}"
+    sources = ", ".join(f"{source.name} ({source.kind})" for source in config.sources.values()) or "no sources"
+    queries = ", ".join(query.query for query in config.queries) or "no queries"
+    return f"{sources}; {queries}; {config.budget_cores:g} cores"

@@ -1,0 +1,127 @@
+"""The file of `agent run --config FILE`: where the console is, who the agent is, where its state lies."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD, Field, Table, Text
+
+__all__ = ["SETTINGS", "LocalSettings", "Settings"]
+
+URL = Text(r"https?://\S+", "an address that begins with http:// or https://")
+NAME = Text(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")
+PATH = Text()
+URL_VARIABLE = "SLUICE_URL"  #: wins over the file: a console on the same host may change its port
+
+SETTINGS = Table(
+    "the settings",
+    Field("url", URL, help="address of the console"),
+    Field("token", Text(), help="enrolment token, used at the first start"),
+    Field("token_file", PATH, help="a file with the enrolment token"),
+    Field("name", NAME, help="what the console calls this agent; the host's name"),
+    Field("state_dir", PATH, help="folder of its state; the folder of this file"),
+    Field("ca_file", PATH, help="certificates to trust beside the system's, for https"),
+    Field("secret", Text(), help="instead of a token: the secret of an agent that is enrolled"),
+    Field("agent", Text(), help="the id that belongs to the secret"),
+    Field(
+        "local",
+        Table(
+            "local",
+            Field("config", PATH, required=True, help="a configuration as JSON"),
+            Field("frames", PATH, required=True, help="folder that frames are written to; - is standard output"),
+        ),
+        help="run without a console",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """An agent without a console: its configuration and where its frames go (None: standard output)."""
+
+    config: Path
+    frames: Path | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the file says; paths are absolute, relative ones begin at the file."""
+
+    name: str
+    state_dir: Path
+    url: str = ""
+    token: str = ""
+    token_file: Path | None = None
+    ca_file: str | None = None
+    secret: str = ""
+    agent: str = ""
+    local: LocalSettings | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        """Read the file.
+
+        Raises
+        ------
+        DocumentError
+            With every fault: the file cannot be read, is no TOML, or has wrong fields.
+        """
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DocumentError([Fault("", f"{path}: {error.strerror}")], "configuration file") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DocumentError([Fault("", f"{path} is no TOML: {error}")], "configuration file") from error
+        return cls.parse(document, path.absolute().parent)
+
+    @classmethod
+    def parse(cls, document: Any, folder: Path) -> Settings:
+        """Check the document of a file in `folder`."""
+        faults: list[Fault] = []
+        read = SETTINGS.read(document, "", "", faults)
+        if not faults:
+            _check_together(read, faults)
+        if faults or read is BAD:
+            raise DocumentError(faults, "configuration file")
+        local = read.get("local")
+        return cls(
+            name=read.get("name") or default_name(),
+            state_dir=folder / read.get("state_dir", "."),
+            url=(os.environ.get(URL_VARIABLE) or read.get("url", "")).rstrip("/"),
+            token=read.get("token", ""),
+            token_file=folder / read["token_file"] if "token_file" in read else None,
+            ca_file=str(folder / read["ca_file"]) if "ca_file" in read else None,
+            secret=read.get("secret", ""),
+            agent=read.get("agent", ""),
+            local=_local(local, folder) if local else None,
+        )
+
+
+def _local(says: dict[str, str], folder: Path) -> LocalSettings:
+    frames = None if says["frames"] == "-" else folder / says["frames"]
+    return LocalSettings(folder / says["config"], frames)
+
+
+def _check_together(read: dict[str, Any], faults: list[Fault]) -> None:
+    if "local" in read:
+        spare = [name for name in ("url", "token", "token_file", "secret", "agent") if name in read]
+        faults.extend(Fault(name, f"{name} is given beside local; allowed: one of them") for name in spare)
+    elif "url" not in read and not os.environ.get(URL_VARIABLE):
+        faults.append(Fault("url", "url is missing; allowed: the console's address, or a section [local]"))
+    if ("secret" in read) != ("agent" in read):
+        missing, given = ("agent", "secret") if "secret" in read else ("secret", "agent")
+        faults.append(Fault(missing, f"{missing} is missing; {given} needs it"))
+    if "token" in read and "token_file" in read:
+        faults.append(Fault("token_file", "token_file is given beside token; allowed: one of them"))
+
+
+def default_name() -> str:
+    """The host's name as the console takes names."""
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower()).strip("-")
+    return kept or "agent"
