@@ -105,7 +105,7 @@ def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
 
 
 @transaction.atomic
-def agent_enrol(*, token: str, name: str, address: str = "", kind: str = "agent", **facts: Any) -> Enrolled:
+def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> Enrolled:
     """An agent joins the token's cluster. One of a known name is the same agent, with a new secret.
 
     Parameters
@@ -113,7 +113,7 @@ def agent_enrol(*, token: str, name: str, address: str = "", kind: str = "agent"
     address : str
         Where it asks from, for tokens that are bound to networks.
     facts
-        `host`, `version`, `cores`, `capacity_cps`, as it says.
+        `host`, `version`, `cores`, `capacity_cps`, `kind`, as it says.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def agent_enrol(*, token: str, name: str, address: str = "", kind: str = "agent"
         )
     agent = agent or Agent(cluster=used.cluster, name=name, node=_node_named(used.cluster, name))
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
-    agent.kind, agent.secret_hash, agent.enrolled_at = kind, token_digest(secret), timezone.now()
+    agent.secret_hash, agent.enrolled_at = token_digest(secret), timezone.now()
     for field, value in facts.items():
         setattr(agent, field, value)
     check_row(agent)

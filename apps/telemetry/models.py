@@ -37,7 +37,9 @@ class EnrolmentToken(models.Model):
     networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
     uses_left = models.PositiveIntegerField(help_text="How many more agents may join with it.")
     used = models.PositiveIntegerField(default=0)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -78,10 +80,10 @@ class Agent(models.Model):
     config_version = models.PositiveBigIntegerField(default=0)
     config_digest = models.CharField(max_length=64, blank=True)
     life = models.CharField(max_length=64, blank=True, help_text="The stretch of its numbering that it reported last.")
-    committed = models.JSONField(default=dict, help_text="By life: the number that is behind a checkpoint.")
+    committed = models.JSONField(default=dict, blank=True, help_text="By life: the number that is behind a checkpoint.")
     last_seen = models.DateTimeField(null=True, blank=True)
     clock_offset_s = models.FloatField(null=True, blank=True, help_text="Its clock minus ours.")
-    heartbeat = models.JSONField(default=dict, help_text="What it said last.")
+    heartbeat = models.JSONField(default=dict, blank=True, help_text="What it said last.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -100,7 +102,7 @@ class TelemetrySource(models.Model):
     kind = models.CharField(max_length=20, help_text="Of the collector, or `producer`.")
     options = models.JSONField(default=dict, blank=True)
     time = models.CharField(max_length=64, help_text="The column of event time.")
-    columns = models.JSONField(default=dict, help_text="Type of each column, by name.")
+    columns = models.JSONField(default=dict, blank=True, help_text="Type of each column, by name.")
     lateness_s = models.FloatField(default=1.0, validators=[MinValueValidator(0), MaxValueValidator(86_400)])
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -117,9 +119,9 @@ class StaticTable(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="static_tables")
     name = models.CharField(max_length=64, validators=[SLUG])
-    columns = models.JSONField(default=dict, help_text="Type of each column, by name.")
-    order = models.JSONField(default=list, help_text="Columns in the order of a row's cells.")
-    rows = models.JSONField(default=list)
+    columns = models.JSONField(default=dict, blank=True, help_text="Type of each column, by name.")
+    order = models.JSONField(default=list, blank=True, help_text="Columns in the order of a row's cells.")
+    rows = models.JSONField(default=list, blank=True)
     digest = models.CharField(max_length=64)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -174,7 +176,9 @@ class Assignment(models.Model):
 
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="assignments")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="assignments")
-    load_factors = models.JSONField(default=list, help_text="For each operator the share of records that it takes.")
+    load_factors = models.JSONField(
+        default=list, blank=True, help_text="For each operator the share of records that it takes."
+    )
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01), MaxValueValidator(100)])
     enabled = models.BooleanField(default=True)
     updated_at = models.DateTimeField(auto_now=True)

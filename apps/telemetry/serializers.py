@@ -67,7 +67,7 @@ class EnrolSerializer(StrictSerializer):
     version = serializers.CharField(max_length=40, allow_blank=True, default="")
     cores = serializers.IntegerField(min_value=1, max_value=1024, default=1)
     capacity_cps = NumberField(required=False, allow_null=True, min_value=1, max_value=1e15)
-    kind = serializers.ChoiceField([AgentKind.AGENT.value, AgentKind.RELAY.value], default=AgentKind.AGENT.value)
+    kind = serializers.ChoiceField([AgentKind.AGENT.value, AgentKind.RELAY.value], required=False)
 
 
 class EnrolledSerializer(serializers.Serializer):
