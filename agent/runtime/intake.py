@@ -56,11 +56,11 @@ class Intake:
 
         Without room a replayable source is left alone. A live one is emptied, and what it gave is shed.
         """
-        most = min(int(room_bytes / self._record_bytes), MOST_POLL_RECORDS)
-        if most < 1 and self.source.replayable:
+        most = min(int(max(room_bytes, 0.0) / self._record_bytes), MOST_POLL_RECORDS)
+        if not most and self.source.replayable:
             return None
-        table = self._table(now_us, max(most, 1))
-        if table is None or most < 1:
+        table = self._table(now_us, most if most else MOST_POLL_RECORDS)
+        if table is None or not most:
             self.lose(table.num_rows if table is not None else 0)
             return None
         self.records += table.num_rows

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from engine.dataflow.pipeline import Pipeline
+from engine.dataflow import Pipeline
 
 __all__ = ["QueryConfig", "RuntimeConfig", "Source"]
 

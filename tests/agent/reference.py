@@ -1,0 +1,118 @@
+"""A perfect stream processor, all in memory: what agents' frames say when nothing is late, lost or forgotten."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agent.wire import COUNTERS, Frame, FrameKind, decode_frames, table_of
+from engine.dataflow import Pipeline
+from engine.dataflow.arrow import kernel, partial_schema, rest, whole
+
+Key = tuple[str, str]
+
+
+class ReferenceProcessor:
+    """Takes the frames of any number of agents and gives the result of every query.
+
+    `take` asserts what holds of every frame: numbers without gaps, a schema that fits its entry, watermarks that never
+    go back, and at every proxy processed + drained + overflow = in.
+    """
+
+    def __init__(self, pipelines: Iterable[Pipeline]) -> None:
+        self.pipelines = {pipeline.digest: pipeline for pipeline in pipelines}
+        self.last: dict[tuple[str, str], int] = {}  #: agent, life -> seq
+        self.marks: dict[tuple[str, str, str], dict[str, int]] = {}  #: agent, query, plan -> watermarks
+        self.finals: list[Key] = []
+        self.counters: list[dict[str, Any]] = []
+        self.records: dict[Key, int] = defaultdict(int)  #: that came unfinished
+        self.late: int = 0  #: rows behind a watermark that was marked before
+        self.epochs: list[int] = []
+        self._partials: dict[Key, list[pa.Table]] = defaultdict(list)
+        self._takers = {
+            FrameKind.RECORDS: self._take_records,
+            FrameKind.PARTIALS: self._take_partials,
+            FrameKind.MARK: self._take_mark,
+            FrameKind.COUNTERS: self._take_counters,
+        }
+
+    def take(self, data: bytes) -> None:
+        """Frames as they travel; one that came before is passed over."""
+        for frame, _ in decode_frames(data):
+            sender = (frame.agent, frame.life)
+            if frame.seq <= self.last.get(sender, 0):
+                continue
+            assert frame.seq == self.last.get(sender, 0) + 1, f"a gap before frame {frame.seq}"
+            self.last[sender] = frame.seq
+            self._takers[frame.kind](frame)
+
+    def _take_records(self, frame: Frame) -> None:
+        pipeline = self.pipelines[frame.plan]
+        assert 0 <= frame.entry <= pipeline.source_operators
+        table = table_of(frame.body)
+        assert table.schema.equals(_schema_at(pipeline, frame.entry)), f"{table.schema} at {frame.entry}"
+        self.records[frame.query, frame.plan] += table.num_rows
+        self._count_late(frame, table, pipeline.source.time, 1)
+        for k in range(frame.entry, pipeline.aggregate):
+            table = kernel(pipeline, k).run(table)
+        self._partials[frame.query, frame.plan].append(kernel(pipeline, pipeline.aggregate).partial(table))
+
+    def _take_partials(self, frame: Frame) -> None:
+        pipeline = self.pipelines[frame.plan]
+        assert frame.entry == pipeline.aggregate
+        table = table_of(frame.body)
+        assert table.schema.equals(partial_schema(pipeline)), table.schema
+        self._count_late(frame, table, "window_start", pipeline.window.size_us)
+        self._partials[frame.query, frame.plan].append(table)
+
+    def _count_late(self, frame: Frame, table: pa.Table, column: str, width_us: int) -> None:
+        marked = self.marks.get((frame.agent, frame.query, frame.plan), {}).get(str(frame.entry), 0)
+        ends = pc.add(table[column].cast(pa.int64()), width_us)
+        self.late += pc.sum(pc.less_equal(ends, marked).cast(pa.int64())).as_py() or 0
+
+    def _take_mark(self, frame: Frame) -> None:
+        pipeline = self.pipelines[frame.plan]
+        key = (frame.agent, frame.query, frame.plan)
+        watermarks = frame.extra["watermarks"]
+        assert list(watermarks) == [str(k) for k in range(pipeline.source_operators + 1)]
+        for path, before in self.marks.get(key, {}).items():
+            assert watermarks[path] >= before, "a watermark went back"
+        self.marks[key] = watermarks
+        if frame.extra["final"]:
+            self.finals.append((frame.query, frame.plan))
+
+    def _take_counters(self, frame: Frame) -> None:
+        table = table_of(frame.body)
+        assert table.schema.equals(COUNTERS)
+        rows = table.to_pylist()
+        for row in rows:
+            seen = row["records_processed"] + row["records_drained"] + row["records_overflow"]
+            assert seen == row["records_in"], row
+        self.counters += rows
+        self.epochs.append(frame.epoch)
+
+    def result(self, query: str, pipeline: Pipeline) -> pa.Table:
+        """The query's rows, of every window."""
+        parts = self._partials.get((query, pipeline.digest))
+        if not parts:
+            return whole(pipeline, pipeline.source.schema.empty_table())
+        one = kernel(pipeline, pipeline.aggregate)
+        return rest(pipeline, one.finalise(one.merge(parts)))
+
+    def total(self, name: str, **where: Any) -> int:
+        """A counter's sum, over the rows that say `where`."""
+        return sum(row[name] for row in self.counters if all(row[key] == value for key, value in where.items()))
+
+
+def _schema_at(pipeline: Pipeline, entry: int) -> pa.Schema:
+    operators = pipeline.operators
+    return operators[entry].input_schema if entry < len(operators) else operators[-1].output_schema
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows in an order of their own, to compare tables whose order means nothing."""
+    return sorted(table.to_pylist(), key=lambda row: [repr(row[name]) for name in sorted(row)])

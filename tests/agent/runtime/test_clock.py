@@ -1,0 +1,52 @@
+"""Labels of epochs: the wall clock made monotone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.runtime.clock import EpochLabels
+from tests.agent.runtime.doubles import ManualClock
+
+SECOND_NS = 1_000_000_000
+
+
+def test_a_step_back_is_slewed_until_the_wall_has_caught_up():
+    clock = ManualClock()
+    labels = EpochLabels(clock)
+    before = labels.now_us()
+    clock.step_s(-60)
+    seen = []
+    for _ in range(1000):
+        clock.pass_s(1)
+        seen.append(labels.now_us())
+    steps = [later - earlier for earlier, later in zip([before, *seen], seen, strict=False)]
+    assert set(steps[:500]) == {900_000}
+    assert seen[-1] == clock.wall_us()
+
+
+def test_a_step_forward_is_one_label():
+    clock = ManualClock()
+    labels = EpochLabels(clock)
+    before = labels.now_us()
+    clock.step_s(86_400)
+    clock.pass_s(1)
+    assert labels.now_us() - before == 86_401_000_000
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 10)), max_size=50))
+def test_labels_always_grow(steps):
+    clock = ManualClock()
+    labels = EpochLabels(clock)
+    last = labels.now_us()
+    for step_s, passed_s in steps:
+        clock.step_s(step_s)
+        clock.pass_s(passed_s)
+        label = labels.now_us()
+        assert label > last
+        last = label
+
+
+def test_labels_go_on_after_the_last_one_of_an_earlier_start():
+    clock = ManualClock()
+    assert EpochLabels(clock, last_us=clock.wall_us() + 5).now_us() == clock.wall_us() + 6

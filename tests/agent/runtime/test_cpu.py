@@ -1,0 +1,85 @@
+"""Budgets: quotas of control groups, fair shares, and what operators cost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.runtime.cpu import CpuBudget, OperatorCost, max_min, quota_cores
+from tests.agent.runtime.doubles import ManualClock
+
+amounts = st.floats(0, 1000)
+queries = st.lists(st.tuples(amounts | st.just(math.inf), st.floats(0.1, 10)), min_size=1, max_size=6)
+
+
+@given(st.floats(0, 1000), queries)
+def test_max_min_shares(total, asked):
+    demands, weights = zip(*asked, strict=True)
+    shares = max_min(total, demands, weights)
+    assert sum(shares) == pytest.approx(min(total, sum(demands)), abs=1e-6)
+    for share, demand, weight in zip(shares, demands, weights, strict=True):
+        assert share <= demand
+        if share < demand - 1e-6:  # nobody has more for its weight than one that goes short
+            assert all(other / of <= share / weight + 1e-6 for other, of in zip(shares, weights, strict=True))
+
+
+def test_quota_of_version_2_is_the_least_up_to_the_root(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "cpu.max").write_text("25000 100000\n")
+    (tmp_path / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    process = tmp_path / "cgroup"
+    process.write_text("0::/a/b\n")
+    assert quota_cores(tmp_path, process) == 0.25
+
+
+def test_quota_of_version_1(tmp_path):
+    folder = tmp_path / "cpu" / "a"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text("30000\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    process = tmp_path / "cgroup"
+    process.write_text("4:memory:/a\n2:cpu,cpuacct:/a\n0::/\n")
+    assert quota_cores(tmp_path, process) == 0.3
+
+
+def test_without_a_quota_there_are_the_cpus(tmp_path):
+    assert quota_cores(tmp_path, tmp_path / "none") >= 1
+
+
+def test_cost_is_a_fixed_part_and_one_by_the_record():
+    cost = OperatorCost()
+    for records in (100, 1000, 5000):
+        cost.observe(records, 300_000 + 200 * records)
+    assert cost.records_within(300_000 + 200 * 2500) == pytest.approx(2500, abs=2)
+    assert cost.records_within(250_000) == 0
+
+
+def test_an_operator_that_seemed_too_dear_is_tried_again():
+    cost = OperatorCost()
+    cost.observe(1000, 50_100_000)
+    cost.observe(2000, 50_200_000)
+    tried = 0
+    while not cost.records_within(1_000_000):
+        cost.doubt()
+        tried += 1
+    assert 0 < tried < 12
+
+
+def test_what_was_used_too_much_is_owed_once():
+    clock = ManualClock()
+    budget = CpuBudget(clock)
+    clock.cpu_ns += 10**9  # the start is free
+    budget.begin(100.0)
+    assert budget.left_ns(1.0) == 100
+    clock.cpu_ns += 130
+    assert budget.left_ns(1.0) == -30
+    budget.begin(100.0)
+    assert (budget.used_ns, budget.left_ns(1.0), budget.left_ns(0.5)) == (130, 70, 35)
+    clock.cpu_ns += 10_000
+    budget.begin(100.0)
+    assert budget.left_ns(1.0) == 0
+    budget.begin(100.0)
+    assert budget.left_ns(1.0) == 100

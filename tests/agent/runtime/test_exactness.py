@@ -1,0 +1,164 @@
+"""Whatever happens at an agent, the frames say the same: the invariant at every proxy, and the query's exact result."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
+from engine.dataflow.arrow import whole
+from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.doubles import ManualClock, TableSource
+from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
+
+QUERY = "here/probes"
+PLANS = (probes_pipeline(), probes_pipeline(where="rtt_us < 5000", slide_s=5))
+
+shares = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)
+factors = st.tuples(shares, shares, shares, shares)
+actions = st.one_of(
+    st.tuples(st.just("epochs"), st.integers(1, 4)),
+    st.tuples(st.just("factors"), factors),
+    st.tuples(st.just("plan"), st.integers(0, 1)),
+    st.tuples(st.just("budget"), st.floats(0, 0.5)),
+    st.tuples(st.just("send"), st.integers(1, 30)),
+    st.tuples(st.just("commit"), st.floats(0, 1)),
+    st.tuples(st.just("rewind"), st.floats(0, 1)),
+    st.tuples(st.just("kill"), st.integers(0, 9)),
+    st.tuples(st.just("clock"), st.floats(-100, 100)),
+)
+
+
+class Story:
+    """One agent whose process dies now and then, and a console that takes what it sends."""
+
+    def __init__(self, directory: Path, records: pa.Table, sizes: list[int], chance: random.Random) -> None:
+        self.directory, self.records, self.sizes, self.chance = directory, records, sizes, chance
+        self.clock = ManualClock(cpu_step_ns=2_000_000)
+        self.factors, self.plan, self.budget = (1.0, 0.5, 1.0, 0.7), 0, 0.3
+        self.ranges: list[list[int]] = [[0, 0]]  #: from which record on which plan
+        self.reference = ReferenceProcessor(PLANS)
+        self.sent = 0
+        self.start()
+
+    def settings(self) -> RuntimeConfig:
+        query = QueryConfig(QUERY, PLANS[self.plan], self.factors)
+        return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, sub_epochs=3, batch_records=20)
+
+    def start(self) -> None:
+        self.spool = Spool(self.directory, 2**17, sync=False)
+        self.source = TableSource(self.records, self.sizes)
+        self.runtime = Runtime(self.settings(), {"probes": self.source}, self.spool, self.clock, quota=lambda: 64.0)
+        for span in self.ranges:  # what was lost with the process is read again, by the plan of now
+            span[0] = min(span[0], self.source.position_at)
+
+    def do(self, action: str, value: object) -> None:
+        getattr(self, action)(value)
+
+    def epochs(self, count: int) -> None:
+        for _ in range(count):
+            if not self.runtime.run_epoch():
+                self.send(10**6)
+                self.commit(1.0)
+            self.clock.pass_s(1)
+
+    def apply(self) -> None:
+        self.runtime.apply(self.settings())
+
+    def factors_(self, values: tuple[float, ...]) -> None:
+        self.factors = values
+        self.apply()
+
+    def plan_(self, number: int) -> None:
+        self.plan = number
+        self.ranges.append([self.source.position_at, number])
+        self.apply()
+
+    def budget_(self, cores: float) -> None:
+        self.budget = cores
+        self.apply()
+
+    def clock_(self, seconds: float) -> None:
+        self.clock.step_s(seconds)
+
+    def send(self, count: int) -> None:
+        for (seq, data), _ in zip(self.spool.unsent(2**30), range(count), strict=False):
+            self.reference.take(data)
+            self.sent = max(self.sent, seq)
+            self.spool.acknowledged(seq)
+
+    def commit(self, share: float) -> None:
+        self.spool.committed(int(self.spool.acked_seq * share))
+
+    def rewind(self, share: float) -> None:
+        committed = self.spool.committed_seq
+        self.spool.rewind(committed + int((self.spool.acked_seq - committed) * share))
+
+    def kill(self, ticks: int) -> None:
+        """The process ends after some sub-epochs of an epoch, in the middle of a write perhaps."""
+        for _ in range(ticks % 3):
+            self.runtime.tick()
+        newest = max(self.directory.glob("*.wal"))
+        with newest.open("ab") as file:
+            file.write((b"SLW1" + self.chance.randbytes(400))[: self.chance.randrange(400)])
+        self.spool.close()
+        self.start()
+
+    def finish(self) -> None:
+        while not self.source.done:
+            self.epochs(1)
+        self.epochs(2)
+        self.send(10**6)
+
+
+@given(
+    count=st.integers(0, 500),
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any),
+    script=st.lists(actions, max_size=25),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed):
+    records = probe_records(PLANS[0], count, seed=seed)
+    story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed))
+    for action, value in script:
+        story.do(f"{action}_" if action in ("factors", "plan", "budget", "clock") else action, value)
+    story.finish()
+    ends = [start for start, _ in story.ranges[1:]] + [count]
+    for number, plan in enumerate(PLANS):
+        mine = [
+            records.slice(start, max(end - start, 0))
+            for (start, which), end in zip(story.ranges, ends, strict=True)
+            if which == number
+        ]
+        expected = whole(plan, pa.concat_tables([records.slice(0, 0), *mine]))
+        assert rows_of(story.reference.result(QUERY, plan)) == rows_of(expected)
+    assert story.reference.total("records_in", entry=0) == count
+    assert story.reference.late == 0
+    assert story.reference.epochs == sorted(set(story.reference.epochs))
+    story.spool.close()
+
+
+@given(cut=st.floats(0, 1), seed=st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_an_epoch_that_was_not_wholly_written_is_run_again(tmp_path_factory, cut, seed):
+    """A record is cut at any byte before anything of it was sent."""
+    directory, records = tmp_path_factory.mktemp("spool"), probe_records(PLANS[0], 300, seed=seed)
+    story = Story(directory, records, [10], random.Random(seed))
+    story.epochs(4)
+    story.send(10**6)
+    before = max(directory.glob("*.wal")).stat().st_size
+    story.epochs(1)
+    newest = max(directory.glob("*.wal"))
+    after = newest.stat().st_size
+    story.spool.close()
+    os.truncate(newest, before + int(cut * (after - before)) if after > before else after)
+    story.start()
+    story.finish()
+    assert rows_of(story.reference.result(QUERY, PLANS[0])) == rows_of(whole(PLANS[0], records))
+    story.spool.close()

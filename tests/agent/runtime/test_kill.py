@@ -1,0 +1,61 @@
+"""A real process under kill -9."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.wire import WireError, decode_frames
+from engine.dataflow.arrow import whole
+from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.pipelines import probe_records, probes_pipeline
+
+ROWS = 20_000
+KILLS = 3
+
+
+def test_counts_are_exact_after_kill_9(tmp_path):
+    draw, pipeline = random.Random(7), probes_pipeline()
+    root = Path(__file__).parents[3]
+    files = [tmp_path / f"sent-{number}" for number in range(KILLS + 1)]
+    for number, file in enumerate(files):
+        command = [sys.executable, "-m", "tests.agent.runtime.dying", tmp_path / "spool", file, str(ROWS)]
+        with subprocess.Popen([*map(str, command)], cwd=root) as process:
+            if number < KILLS:
+                _wait_for(file, process)
+                try:
+                    process.wait(draw.uniform(0.05, 0.5))
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                assert process.wait() == -signal.SIGKILL
+            else:
+                assert process.wait(60) == 0
+    reference = ReferenceProcessor((pipeline,))
+    for file in files:
+        for piece in _whole_frames(file.read_bytes()):
+            reference.take(piece)
+    assert reference.total("records_in", entry=0) == ROWS
+    assert rows_of(reference.result("here/probes", pipeline)) == rows_of(whole(pipeline, probe_records(pipeline, ROWS)))
+
+
+def _wait_for(file: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until the process has sent something."""
+    while process.poll() is None and not (file.exists() and file.stat().st_size):
+        try:
+            process.wait(0.01)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _whole_frames(data: bytes):
+    """The last frame of a killed process may be cut off; the next one sends it again."""
+    frames = decode_frames(data)
+    while True:
+        try:
+            _, piece = next(frames)
+        except (StopIteration, WireError):
+            return
+        yield bytes(piece)
