@@ -5,3 +5,9 @@ class ResultsConfig(AppConfig):
     """Results of live queries, and alerts on them."""
 
     name = "apps.results"
+
+    def ready(self) -> None:
+        from apps.results import storing  # noqa: F401 - registers itself for RESULT frames
+        from apps.results.signals import connect
+
+        connect()

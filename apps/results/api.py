@@ -1,0 +1,139 @@
+"""REST: results of queries, alert rules and alerts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.accounts.choices import Scope
+from apps.core.api import ApiMixin
+from apps.core.errors import Missing
+from apps.core.parameters import whole_number
+from apps.fleet.api import ServiceViewSet
+from apps.queries.models import Query
+from apps.results import rules
+from apps.results.exporting import ARROW, results_arrow, results_csv
+from apps.results.filters import AlertFilter, AlertRuleFilter, ResultFilter
+from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.selectors import alert_rules_listed, alerts_listed, result_latest, results_listed
+from apps.results.serializers import (
+    AcknowledgeSerializer,
+    AlertRuleSerializer,
+    AlertSerializer,
+    ResultRowsSerializer,
+    ResultSerializer,
+)
+
+__all__ = ["AlertRuleViewSet", "AlertViewSet", "ResultFileView", "ResultViewSet"]
+
+_MOST_WINDOWS = 1000
+_WINDOWS = OpenApiParameter("windows", int, description=f"How many of the newest windows, 1 to {_MOST_WINDOWS}.")
+_FILES = {
+    (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "Every row as CSV."),
+    (200, ARROW): OpenApiResponse(OpenApiTypes.BINARY, "Every row as one Arrow IPC stream."),
+}
+
+
+class ResultViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """Windows of a query's results, newest first; one of them with its rows."""
+
+    queryset = ResultWindow.objects.none()
+    filterset_class = ResultFilter
+    ordering = "-window_us"
+    lookup_field = "window_us"
+    lookup_value_regex = "[0-9]{1,18}|latest"
+    scopes = {"GET": Scope.READ}
+
+    def get_serializer_class(self) -> type:
+        return ResultRowsSerializer if self.action == "retrieve" else ResultSerializer
+
+    def get_queryset(self) -> Any:
+        query = _query(self.kwargs["query_pk"])
+        rows = ResultWindow.objects.all() if self.action == "retrieve" else results_listed()
+        return rows.filter(query=query)
+
+    def get_object(self) -> ResultWindow:
+        """By its beginning in microseconds, or `latest`; of several plans the newest."""
+        wanted, query = self.kwargs["window_us"], _query(self.kwargs["query_pk"])
+        if wanted == "latest":
+            found = result_latest(query)
+        else:
+            found = ResultWindow.objects.filter(query=query, window_us=int(wanted)).order_by("-pk").first()
+        if found is None:
+            raise Missing(f"Query {query.name} has no result of window {wanted}.")
+        return found
+
+
+class ResultFileView(ApiMixin, APIView):
+    """The newest windows of a query as one file, oldest first."""
+
+    scopes = {"GET": Scope.READ}
+
+    @extend_schema(operation_id="queries_results_file", parameters=[_WINDOWS], responses=_FILES)
+    def get(self, request: Request, query_pk: int, form: str) -> HttpResponseBase:
+        """Every row of the newest windows, `?windows=100`."""
+        query = _query(query_pk)
+        count = whole_number(request.query_params.get("windows", "100"), "windows", 1, _MOST_WINDOWS)
+        rows = ResultWindow.objects.filter(query=query).order_by("-window_us", "-pk")[:count]
+        windows, name = list(rows)[::-1], f"results-{query.name}"
+        write: Any = results_csv if form == "csv" else results_arrow
+        response: HttpResponse = write(windows, name)
+        return response
+
+
+class AlertRuleViewSet(ServiceViewSet):
+    """Thresholds on columns of results. A rule that means something else after a change begins anew."""
+
+    queryset = AlertRule.objects.none()
+    serializer_class = AlertRuleSerializer
+    filterset_class = AlertRuleFilter
+    ordering = "name"
+    row_keyword = "rule"
+    service_delete = staticmethod(rules.alert_rule_delete)
+
+    def get_queryset(self) -> Any:
+        return alert_rules_listed()
+
+    def create_row(self, values: dict[str, Any]) -> Model:
+        return rules.alert_rule_create(user=self.request.user, **values)
+
+    @staticmethod
+    def service_update(*, rule: AlertRule, **values: Any) -> Model:
+        values.pop("query", None)
+        return rules.alert_rule_update(rule=rule, **values)
+
+
+class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """What broke a rule, newest first."""
+
+    queryset = Alert.objects.none()
+    serializer_class = AlertSerializer
+    filterset_class = AlertFilter
+    ordering = "-opened_at"
+
+    def get_queryset(self) -> Any:
+        return alerts_listed()
+
+    @extend_schema(request=AcknowledgeSerializer, responses=AlertSerializer, filters=False)
+    @action(detail=True, methods=["post"])
+    def acknowledge(self, request: Request, pk: str | None = None) -> Response:
+        """Say that somebody has seen it. The first who says so is remembered."""
+        wanted = AcknowledgeSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        row = rules.alert_acknowledge(alert=self.get_object(), user=request.user, **wanted.validated_data)
+        return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
+
+
+def _query(pk: Any) -> Query:
+    return get_object_or_404(Query.objects.select_related("cluster"), pk=int(pk))

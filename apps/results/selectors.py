@@ -1,0 +1,86 @@
+"""Reading results, rules and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
+
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
+from apps.results.bodies import table_in
+from apps.results.choices import AlertState, Severity
+from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.telemetry.models import KnownPlan, LiveQuery
+from engine.dataflow import Pipeline
+from engine.errors import EngineError
+
+__all__ = [
+    "alert_rules_listed",
+    "alerts_firing",
+    "alerts_listed",
+    "pipeline_of",
+    "result_latest",
+    "result_schema",
+    "results_listed",
+    "results_recent",
+]
+
+_BY_SEVERITY = Case(
+    *(When(rule__severity=value, then=Value(place)) for place, value in enumerate(Severity.values)),
+    output_field=IntegerField(),
+)
+
+
+def results_listed() -> QuerySet[ResultWindow]:
+    """Windows, newest first, without their rows."""
+    return ResultWindow.objects.select_related("query__cluster").defer("body")
+
+
+def result_latest(query: Query) -> ResultWindow | None:
+    """The newest window, of whatever plan."""
+    return ResultWindow.objects.filter(query=query).order_by("-window_us", "-pk").first()
+
+
+def results_recent(query: Query, plan: str, count: int) -> list[ResultWindow]:
+    """The newest windows of one plan with their rows, oldest first."""
+    rows = ResultWindow.objects.filter(query=query, plan=plan).order_by("-window_us")[:count]
+    return list(rows)[::-1]
+
+
+def pipeline_of(query: Query, plan: str) -> Mapping[str, Any] | None:
+    """The pipeline document of a plan that ran for a query."""
+    name = f"{query.cluster.slug}/{query.name}"
+    return KnownPlan.objects.filter(query=name, digest=plan).values_list("pipeline", flat=True).first()
+
+
+def result_schema(query: Query) -> pa.Schema | None:
+    """The columns of the results: of the plan that runs, else of the newest window; None while neither is known."""
+    live = LiveQuery.objects.filter(query=query).first()
+    if live is not None and live.pipeline:
+        try:
+            return Pipeline.parse(live.pipeline).output_schema
+        except EngineError:
+            pass  # an older release understood it; its results still say what they hold
+    row = result_latest(query)
+    return table_in(row.body).schema if row is not None else None
+
+
+def alert_rules_listed() -> QuerySet[AlertRule]:
+    """Rules with their query and `firing_count`."""
+    firing = Count("alerts", filter=Q(alerts__state=AlertState.FIRING))
+    return AlertRule.objects.select_related("query__cluster").annotate(firing_count=firing)
+
+
+def alerts_listed() -> QuerySet[Alert]:
+    """Alerts, newest first, with their rule and query."""
+    return Alert.objects.select_related("rule__query__cluster", "acknowledged_by")
+
+
+def alerts_firing(cluster: Cluster) -> QuerySet[Alert]:
+    """What fires now: not acknowledged first, then by severity, then the newest."""
+    rows = alerts_listed().filter(rule__query__cluster=cluster, state=AlertState.FIRING)
+    seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())
+    return rows.order_by(seen, _BY_SEVERITY, "-opened_at")

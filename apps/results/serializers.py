@@ -1,0 +1,96 @@
+"""Results, rules and alerts as the REST API takes and shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.core.api import StrictModelSerializer, StrictSerializer
+from apps.queries.models import Query
+from apps.results.bodies import rows_json, table_in
+from apps.results.models import Alert, AlertRule, ResultWindow
+
+__all__ = [
+    "AcknowledgeSerializer",
+    "AlertRuleSerializer",
+    "AlertSerializer",
+    "ResultRowsSerializer",
+    "ResultSerializer",
+]
+
+
+class ResultSerializer(serializers.ModelSerializer):
+    """A window without its rows."""
+
+    version = serializers.IntegerField(source="version_number", allow_null=True)
+    missing = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = ResultWindow
+        fields = ["window_us", "width_us", "revision", "version", "plan", "complete", "missing", "late", "records"]
+        fields += ["row_count", "batch", "closing_epoch_at", "emitted_at", "latency_s", "received_at"]
+
+
+class ResultRowsSerializer(ResultSerializer):
+    """A window with its rows."""
+
+    columns = serializers.SerializerMethodField(help_text="{name: type}.")
+    rows = serializers.SerializerMethodField(help_text="[{column: value}].")
+
+    class Meta(ResultSerializer.Meta):
+        fields = [*ResultSerializer.Meta.fields, "columns", "rows"]
+
+    @extend_schema_field(dict[str, str])
+    def get_columns(self, row: ResultWindow) -> dict[str, str]:
+        return {field.name: str(field.type) for field in table_in(row.body).schema}
+
+    @extend_schema_field(list[dict[str, Any]])
+    def get_rows(self, row: ResultWindow) -> list[dict[str, Any]]:
+        return list(rows_json(table_in(row.body)))
+
+
+class AlertRuleSerializer(StrictModelSerializer):
+    """A rule with what it says now."""
+
+    query = serializers.PrimaryKeyRelatedField(queryset=Query.objects.all(), help_text="Number of the query.")
+    cluster = serializers.CharField(source="query.cluster.slug", read_only=True)
+    firing_count = serializers.IntegerField(read_only=True)
+
+    class Meta:
+        model = AlertRule
+        fields = ["id", "cluster", "query", "name", "column", "comparison", "threshold", "for_windows", "where"]
+        fields += ["severity", "enabled", "firing_count", "fault", "unlisted", "evaluated_at", "created_at"]
+        fields += ["updated_at"]
+        read_only_fields = ["fault", "unlisted", "evaluated_at", "created_at", "updated_at"]
+        validators: list[Any] = []  # the service names the fault at `name`
+
+    def validate_query(self, query: Query) -> Query:
+        if self.instance is not None and self.instance.query_id != query.pk:
+            raise serializers.ValidationError("a rule stays with its query; make another one")
+        return query
+
+
+class AlertSerializer(serializers.ModelSerializer):
+    """An alert with the rule it belongs to."""
+
+    cluster = serializers.CharField(source="rule.query.cluster.slug")
+    query = serializers.CharField(source="rule.query.name")
+    query_id = serializers.IntegerField(source="rule.query_id")
+    rule_name = serializers.CharField(source="rule.name")
+    severity = serializers.CharField(source="rule.severity")
+    acknowledged_by = serializers.CharField(source="acknowledged_by.username", default=None, allow_null=True)
+    group = serializers.DictField()
+
+    class Meta:
+        model = Alert
+        fields = ["id", "cluster", "query", "query_id", "rule", "rule_name", "severity", "group", "state"]
+        fields += ["opened_at", "opened_window_us", "opened_value", "last_window_us", "last_value", "worst_value"]
+        fields += ["resolved_at", "resolved_by", "resolved_value", "acknowledged_at", "acknowledged_by", "note"]
+
+
+class AcknowledgeSerializer(StrictSerializer):
+    """What whoever has seen it says."""
+
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)
