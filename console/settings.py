@@ -144,6 +144,8 @@ CELERY_BEAT_SCHEDULE = {
     "run-due-reports": {"task": "workers.run_due_reports", "schedule": 15.0, "options": {"expires": 15.0}},
     "send-deliveries": {"task": "workers.send_deliveries", "schedule": 20.0, "options": {"expires": 20.0}},
     "renew-forecasts": {"task": "workers.renew_forecasts", "schedule": 60.0, "options": {"expires": 60.0}},
+    "refine-measurements": {"task": "workers.refine_measurements", "schedule": 10.0, "options": {"expires": 10.0}},
+    "observe-accuracy": {"task": "workers.observe_accuracy", "schedule": 15.0, "options": {"expires": 15.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.deployment import Deployment, Objective
+from engine.deployment import Deployment
 from engine.elements import FloatArray, IntArray
 from engine.flow import Flow, Hop
 from engine.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.loads import loads_of
 from engine.mace import Mace
+from engine.objectives import against
 from engine.quantiles import event_mean, event_quantile, statistic_of
 from engine.topology import closures_of, servers_above
 
@@ -136,7 +137,7 @@ class QueryReporter:
             under_resolution=estimate < self._resolution_s,
             resolution_s=self._resolution_s,
             mace_s=float(self._mace.worst_s[servers].max(initial=0.0)),
-            **_against(objective, estimate, high),
+            **against(objective, estimate, high),
             worst_p=worst_p + 1,
             bottleneck=self._bottleneck(servers, worst_p),
             hops=self._flow.hops.get(query, ()),
@@ -229,16 +230,3 @@ def _grouped(latency: FloatArray, group: int) -> FloatArray:
     """Largest of every `group` slices."""
     padded = np.concatenate([latency, np.zeros(-len(latency) % group)])
     return np.asarray(padded.reshape(-1, group).max(axis=1))
-
-
-def _against(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:
-    """How an estimate stands against its objective: breached, at risk (only the upper end is over) or holding."""
-    if objective is None:
-        return {"state": "none", "headroom_s": None, "headroom_share": None}
-    bound = objective.bound_s
-    state = "holds"
-    if estimate_s > bound:
-        state = "breached"
-    elif high_s is not None and high_s > bound:
-        state = "at_risk"
-    return {"state": state, "headroom_s": bound - estimate_s, "headroom_share": (bound - estimate_s) / bound}

@@ -5,14 +5,18 @@ from __future__ import annotations
 from celery import shared_task
 
 from apps.core.idempotency import idempotency_purge
+from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.refresh import estimate_refresh_all
 from apps.estimates.services import document_estimates_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
+from apps.measurements.retention import statistics_purge
+from apps.measurements.timing import timings_purge
 from apps.placements.services import placements_purge
 from apps.planning.services import what_ifs_purge
 from apps.queries.importing import imports_purge
 from apps.queries.uploads import uploads_purge
+from apps.results.retention import results_purge
 
 __all__ = ["purge", "refresh_estimates", "sweep_jobs"]
 
@@ -34,7 +38,8 @@ def refresh_estimates() -> int:
 
 @shared_task(name="workers.purge")
 def purge() -> int:
-    """Forget answers to repeated requests, documents, imports, uploads and placements that nobody came back for."""
+    """Forget answers to repeated requests, documents, imports, uploads and placements that nobody came back for, and
+    what was measured too long ago."""
     return (
         idempotency_purge()
         + document_estimates_purge()
@@ -42,4 +47,8 @@ def purge() -> int:
         + uploads_purge()
         + placements_purge()
         + what_ifs_purge()
+        + results_purge()
+        + statistics_purge()
+        + timings_purge()
+        + accuracy_purge()
     )

@@ -6,6 +6,7 @@ from workers.estimates import estimate_cluster, estimate_document
 from workers.forecasts import forecast_load, renew_forecasts
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
 from workers.imports import import_deployment
+from workers.measurements import observe_accuracy, refine_measurements
 from workers.placements import apply_moves, search_placement
 from workers.planning import answer_what_if
 from workers.plans import compare_plans, review_plans
@@ -20,8 +21,10 @@ __all__ = [
     "forecast_load",
     "import_deployment",
     "lifecycle",
+    "observe_accuracy",
     "preview_admission",
     "purge",
+    "refine_measurements",
     "refresh_estimates",
     "renew_forecasts",
     "review_plans",

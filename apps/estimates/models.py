@@ -8,12 +8,13 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from apps.estimates.accuracy_models import AccuracyObservation
 from apps.estimates.choices import ObjectiveState
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.queries.models import Query, QueryVersion
 
-__all__ = ["DocumentEstimate", "EstimateRun", "NodeEstimate", "QueryEstimate"]
+__all__ = ["AccuracyObservation", "DocumentEstimate", "EstimateRun", "NodeEstimate", "QueryEstimate"]
 
 
 class EstimateRun(models.Model):

@@ -12,6 +12,7 @@ from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
 from apps.core.packing import pack_json, unpack_json
+from apps.estimates.live import with_live_parts
 from apps.estimates.models import DocumentEstimate, EstimateRun, QueryEstimate
 from apps.estimates.results import node_rows, query_rows, run_facts
 from apps.fleet.models import Cluster
@@ -67,7 +68,7 @@ def estimate_store(
     *, job: Job | None, cluster: Cluster, snapshot: Snapshot, estimate: Estimate, duration_s: float
 ) -> EstimateRun:
     """Keep a run, one row per query and one per server. Called inside the job's transaction."""
-    answer = estimate.to_dict()
+    answer = with_live_parts(estimate.to_dict(), cluster=cluster, estimate=estimate)
     with transaction.atomic():
         run = EstimateRun.objects.create(
             cluster=cluster,

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from django.db import transaction
 from django.db.models.signals import post_save
 from django.utils import timezone
 
 from apps.fleet.choices import Evidence
 from apps.measurements.models import OperatorStatistic
-from apps.measurements.plans import PlanOperator, plan_operators
+from apps.measurements.plans import PlanOperator, pipeline_operators, plan_operators
 from apps.queries.models import OperatorInput, QueryVersion
 from apps.queries.services import statistics_update
 from apps.telemetry.choices import LiveState
 from apps.telemetry.models import LiveQuery
+from apps.telemetry.pipelines import executable_of
 
 __all__ = ["connect", "statistic_record", "statistics_inherit"]
 
 
 def connect() -> None:
-    """Hand statistics on whenever a query goes live with a plan."""
-    post_save.connect(_went_live, sender=LiveQuery, dispatch_uid="measurements.inherit")
+    """Hand statistics on whenever a query gets a version, and when it goes live with a plan."""
+    post_save.connect(_version_stored, sender=QueryVersion, dispatch_uid="measurements.inherit.version")
+    post_save.connect(_went_live, sender=LiveQuery, dispatch_uid="measurements.inherit.live")
+
+
+def _version_stored(instance: QueryVersion, created: bool, raw: bool = False, **_: Any) -> None:
+    """Its operators are stored after it, in the same transaction."""
+    if created and not raw and OperatorStatistic.objects.filter(query=instance.query_id).exists():
+        transaction.on_commit(partial(_inherit_if_executable, instance.pk), robust=True)
+
+
+def _inherit_if_executable(pk: int) -> None:
+    version = QueryVersion.objects.filter(pk=pk).select_related("query").first()
+    found = executable_of(version).pipeline if version else None
+    if found is not None:
+        statistics_inherit(version=version, operators=pipeline_operators(found, found.source_operators))
 
 
 def _went_live(instance: LiveQuery, raw: bool = False, **_: Any) -> None:

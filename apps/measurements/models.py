@@ -7,7 +7,7 @@ from django.db import models
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 
-__all__ = ["SUMS", "OperatorStatistic", "StatisticsHour", "StatisticsWindow"]
+__all__ = ["SUMS", "BatchTiming", "OperatorStatistic", "StatisticsHour", "StatisticsWindow"]
 
 
 class _Sums(models.Model):
@@ -107,3 +107,15 @@ class OperatorStatistic(models.Model):
 
     def __str__(self) -> str:
         return f"{self.query_id}/{self.operator}"
+
+
+class BatchTiming(models.Model):
+    """How long micro-batches of the stream processor take, as it said of itself from time to time."""
+
+    at = models.DateTimeField(db_index=True)
+    batch = models.BigIntegerField(unique=True)
+    batch_s = models.FloatField()
+    trigger_s = models.FloatField()
+
+    class Meta:
+        ordering = ["-at"]

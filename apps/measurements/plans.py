@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from apps.telemetry.models import LiveQuery
 from engine.dataflow.pipeline import Pipeline
 
-__all__ = ["PlanOperator", "plan_operators"]
+__all__ = ["PlanOperator", "pipeline_operators", "plan_operators"]
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,17 @@ class PlanOperator:
 
 
 def plan_operators(live: LiveQuery) -> list[PlanOperator]:
-    """Operators of the pipeline in order."""
-    pipeline = Pipeline.parse(live.pipeline)
+    """Operators of the pipeline that a query runs, in order."""
+    return pipeline_operators(Pipeline.parse(live.pipeline), live.source_operators)
+
+
+def pipeline_operators(pipeline: Pipeline, source_operators: int) -> list[PlanOperator]:
+    """Operators of a pipeline in order."""
     return [
         PlanOperator(
             name=operator.id,
             fingerprint=operator.fingerprint,
-            at_sources=operator.index < live.source_operators,
+            at_sources=operator.index < source_operators,
             merges=operator.index == pipeline.aggregate,
         )
         for operator in pipeline.operators

@@ -21,10 +21,9 @@ from apps.measurements.places import Places, places_of
 from apps.measurements.placing import placement_follow
 from apps.measurements.plans import PlanOperator, plan_operators
 from apps.measurements.sources import arrivals_refine
-from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput
 from apps.queries.services import statistics_update
-from apps.telemetry.choices import LiveState
+from apps.telemetry.configs import live_served
 from apps.telemetry.models import LiveQuery
 from engine.errors import EngineError
 from engine.measurement.changes import is_usable, statistic_differs
@@ -80,11 +79,7 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None) -> Refined:
 
 
 def _live() -> QuerySet[LiveQuery]:
-    return (
-        LiveQuery.objects.exclude(state=LiveState.STOPPED)
-        .filter(query__state=QueryState.RUNNING)
-        .select_related("query__cluster", "query__running_version", "source", "version")
-    )
+    return live_served().select_related("query__cluster", "query__running_version", "source", "version")
 
 
 def _firsts(lives: list[LiveQuery], plans: Mapping[int, list[PlanOperator]]) -> dict[str, list[tuple[int, str]]]:

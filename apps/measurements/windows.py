@@ -35,7 +35,7 @@ class OperatorWindows:
     operator: str
     width_s: float
     windows: list[PlaceWindow] = field(default_factory=list)
-    measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether every place took its CPU time
+    measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether some place took its CPU time
 
 
 def lookback_s(width_s: float) -> float:
@@ -66,8 +66,8 @@ def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWind
         one = found.setdefault(fingerprint, OperatorWindows(operator, width_s))
         at_s = starts_at.timestamp()
         one.operator = operator  # in order of time: the newest name stays
-        one.windows.append(PlaceWindow(place, at_s, Sums(events=events, outputs=outputs, cpu_s=cpu_s)))
-        one.measured[at_s] = one.measured.get(at_s, True) and measured
+        one.windows.append(PlaceWindow(place, at_s, Sums(events=events, outputs=outputs, cpu_s=cpu_s), measured))
+        one.measured[at_s] = one.measured.get(at_s, False) or (measured and events > 0.0)
     return found
 
 

@@ -20,11 +20,12 @@ STREAM = "stream"  # the stream processor's place on the wire
 
 @dataclass(frozen=True, slots=True)
 class PlaceWindow:
-    """The sums of one subinterval at one place."""
+    """The sums of one subinterval at one place; `measured`: CPU time was taken by operator and not apportioned."""
 
     place: str
     at_s: float
     sums: Sums
+    measured: bool = True
 
 
 def samples_of(
@@ -39,21 +40,46 @@ def samples_of(
     stateful : bool
         Of an operator that aggregates, only the stream processor's output counts: what agents put out are partial
         aggregates of the same groups.
+
+    Notes
+    -----
+    Time that was apportioned holds the engine's fixed expense of a batch, which does not grow with the events. So where
+    a place took the operator's own time, its cost per event stands for the events of all places; a subinterval without
+    such a place is extrapolated from the mean of the others. Only where no place took it, apportioned time counts.
     """
+    known = [one for one in windows if one.place in capacity_cps]
+    own = [one for one in known if one.measured]
+    taken = own if math.fsum(one.sums.events for one in own) > 0.0 else known
+    events = math.fsum(one.sums.events for one in taken)
+    usual = math.fsum(_cycles(one, capacity_cps) for one in taken) / events if events > 0.0 else 0.0
     found: dict[float, list[PlaceWindow]] = {}
-    for one in windows:
-        if one.place in capacity_cps:
-            found.setdefault(one.at_s, []).append(one)
-    return [_sample(at_s, parts, capacity_cps, stateful) for at_s, parts in sorted(found.items())]
+    for one in known:
+        found.setdefault(one.at_s, []).append(one)
+    chosen = {id(one) for one in taken}
+    samples = []
+    for at_s, parts in sorted(found.items()):
+        costed = [one for one in parts if id(one) in chosen]
+        samples.append(_sample(at_s, parts, costed, capacity_cps, usual, stateful))
+    return samples
 
 
-def _sample(at_s: float, parts: list[PlaceWindow], capacity_cps: Mapping[str, float], stateful: bool) -> Sample:
-    return Sample(
-        at_s=at_s,
-        events=math.fsum(one.sums.events for one in parts),
-        outputs=math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful),
-        cycles=math.fsum(one.sums.cpu_s * capacity_cps[one.place] for one in parts),
-    )
+def _cycles(one: PlaceWindow, capacity_cps: Mapping[str, float]) -> float:
+    return one.sums.cpu_s * capacity_cps[one.place]
+
+
+def _sample(
+    at_s: float,
+    parts: list[PlaceWindow],
+    costed: list[PlaceWindow],
+    capacity_cps: Mapping[str, float],
+    usual: float,
+    stateful: bool,
+) -> Sample:
+    events = math.fsum(one.sums.events for one in parts)
+    known = math.fsum(one.sums.events for one in costed)
+    cost = math.fsum(_cycles(one, capacity_cps) for one in costed) / known if known > 0.0 else usual
+    outputs = math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful)
+    return Sample(at_s=at_s, events=events, outputs=outputs, cycles=cost * events)
 
 
 def shares_of(windows: Iterable[PlaceWindow]) -> dict[str, float]:

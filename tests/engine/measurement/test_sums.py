@@ -120,6 +120,18 @@ def test_places_become_cycles_before_they_are_added() -> None:
     assert (sample.events, sample.outputs, sample.cycles) == (400.0, 200.0, pytest.approx(4e8))
 
 
+def test_apportioned_time_counts_only_where_none_was_taken() -> None:
+    """Spark's 0.5 s a batch are not the cost of its 50 records."""
+    taken = PlaceWindow("a", 0.0, Sums(events=100.0, cpu_s=0.1))
+    apportioned = [PlaceWindow("stream", at, Sums(events=50.0, cpu_s=0.5), measured=False) for at in (0.0, 10.0)]
+    speed = {"a": 1e6, "stream": 1e6}
+    found = samples_of([taken, *apportioned], speed)
+    assert [one.cycles / one.events for one in found] == pytest.approx([1000.0, 1000.0])
+    assert [one.events for one in found] == [150.0, 50.0]
+    alone = samples_of(apportioned, speed)
+    assert [one.cycles / one.events for one in alone] == pytest.approx([1e4, 1e4])
+
+
 def test_partial_aggregates_are_no_output() -> None:
     windows = [
         PlaceWindow("a", 0.0, Sums(events=90.0, outputs=9.0)),

@@ -1,0 +1,145 @@
+"""Estimates held against what was measured: one observation for each interval of each live query."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.core.errors import SluiceError
+from apps.core.events import announce
+from apps.estimates.models import AccuracyObservation, QueryEstimate
+from apps.estimates.trust import evidence_of
+from apps.measurements.work import work_by_operator
+from apps.queries.models import Query
+from apps.results.models import ResultWindow
+from apps.telemetry.models import LiveQuery
+
+__all__ = ["INTERVAL", "KEEP", "accuracy_observe", "accuracy_observe_all", "accuracy_purge"]
+
+INTERVAL = timedelta(seconds=30)
+KEEP = timedelta(days=30)
+_SETTLE = timedelta(seconds=10)  # results of an interval have arrived by then
+_BACK = timedelta(hours=1)  # what was missed while no worker ran
+_log = logging.getLogger(__name__)
+
+
+def accuracy_observe_all(now: datetime | None = None) -> int:
+    """Judge every interval that is over; returns how many."""
+    present = now or timezone.now()
+    since = present - _BACK
+    found = 0
+    queries = Query.objects.filter(live__in=LiveQuery.objects.all(), estimates__run__created_at__lte=present)
+    for query in queries.select_related("cluster").distinct():
+        try:
+            found += accuracy_observe(query=query, since=since, now=present)
+        except SluiceError as error:
+            _log.warning("estimates of %s are not judged now: %s", query, error)
+    return found
+
+
+@transaction.atomic
+def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> int:
+    """Join the intervals of a query that are over since the last observation with the estimates in force.
+
+    An interval without a measured window, or before the first estimate, has no observation.
+    """
+    last = AccuracyObservation.objects.filter(query=query).order_by("-starts_at").first()
+    begin = max(since, last.ends_at) if last else since
+    rows = [
+        row
+        for starts_at, windows in _by_interval(query, begin, now)
+        if (row := _observation(query, starts_at, windows)) is not None
+    ]
+    # two workers at once: the one that comes second changes nothing
+    AccuracyObservation.objects.bulk_create(rows, ignore_conflicts=True)
+    if rows:
+        announce(f"accuracy:{query.cluster.slug}")
+    return len(rows)
+
+
+def accuracy_purge(now: datetime | None = None) -> int:
+    """Forget observations older than `KEEP`; returns how many."""
+    return AccuracyObservation.objects.filter(starts_at__lt=(now or timezone.now()) - KEEP).delete()[0]
+
+
+def _by_interval(query: Query, begin: datetime, now: datetime) -> Iterable[tuple[datetime, list[ResultWindow]]]:
+    """Windows by the interval in which their results came, of intervals that are over."""
+    first, end = _floor(begin), _floor(now - _SETTLE)
+    first = first if first >= begin else first + INTERVAL
+    rows = ResultWindow.objects.filter(query=query, emitted_at__gte=first, emitted_at__lt=end)
+    found: dict[datetime, list[ResultWindow]] = {}
+    for row in rows.defer("body").order_by("emitted_at"):
+        found.setdefault(_floor(row.emitted_at), []).append(row)
+    return found.items()
+
+
+def _floor(moment: datetime) -> datetime:
+    width = INTERVAL.total_seconds()
+    return datetime.fromtimestamp(moment.timestamp() // width * width, moment.tzinfo)
+
+
+def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow]) -> AccuracyObservation | None:
+    """The observation of one interval; None where no window can be judged or no estimate was in force."""
+    usable = [one.latency_s for one in windows if _is_usable(one)]
+    rows = QueryEstimate.objects.filter(query=query, run__created_at__lte=starts_at).select_related("run", "version")
+    estimate = rows.order_by("-run__created_at", "-run_id").first()
+    if not usable or estimate is None:
+        return None
+    observed = _statistic(usable, estimate.statistic)
+    trust = estimate.result.get("trust") or {}
+    shown = estimate.low_s is not None and estimate.high_s is not None
+    return AccuracyObservation(
+        cluster=query.cluster,
+        query=query,
+        estimate=estimate,
+        version=estimate.version.number,
+        estimated_at=estimate.run.created_at,
+        starts_at=starts_at,
+        ends_at=starts_at + INTERVAL,
+        statistic=estimate.statistic,
+        evidence=evidence_of(estimate.result),
+        expected_s=estimate.estimate_s,
+        low_s=estimate.low_s,
+        high_s=estimate.high_s,
+        half_s=trust.get("half_s") if trust else (estimate.high_s - estimate.estimate_s if shown else None),
+        factor=trust.get("factor", 1.0),
+        observed_s=observed,
+        windows=len(usable),
+        left_out=len(windows) - len(usable),
+        covered=estimate.low_s <= observed <= estimate.high_s if shown else None,
+        parts=estimate.result.get("live"),
+        kinds=_kinds(query, estimate, starts_at),
+    )
+
+
+def _is_usable(one: ResultWindow) -> bool:
+    """A window that was complete when it was first told. A negative latency is one of clocks, not of the system."""
+    return one.complete and one.revision == 0 and one.latency_s is not None and one.latency_s >= 0.0
+
+
+def _statistic(values: list[float], statistic: str) -> float:
+    """The objective's statistic of the windows of an interval; quantiles by nearest rank."""
+    if statistic == "mean":
+        return math.fsum(values) / len(values)
+    level = float(statistic[1:]) if statistic.startswith("q") else 1.0
+    return sorted(values)[max(1, math.ceil(level * len(values) - 1e-9)) - 1]
+
+
+def _kinds(query: Query, estimate: QueryEstimate, starts_at: datetime) -> dict[str, Any]:
+    """Work by operator kind, in cycles per second: as estimated, and as measured in the interval."""
+    expected = estimate.result.get("operators", {})
+    measured = work_by_operator(query, starts_at, starts_at + INTERVAL)
+    kinds = dict(estimate.version.operators.values_list("name", "kind"))
+    found: dict[str, list[float]] = {}
+    for name, cps in measured.items():
+        if name in expected and name in kinds:
+            sums = found.setdefault(kinds[name], [0.0, 0.0])
+            sums[0] += expected[name]["load_mean_cps"]
+            sums[1] += cps
+    return {kind: [round(value, 3) for value in sums] for kind, sums in found.items()}

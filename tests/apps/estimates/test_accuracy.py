@@ -1,0 +1,183 @@
+"""Estimates of live queries: their waits, what became of them, and intervals widened until they are honest."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apps.estimates.accuracy import INTERVAL, KEEP, accuracy_observe_all, accuracy_purge
+from apps.estimates.models import AccuracyObservation, EstimateRun, QueryEstimate
+from apps.estimates.selectors import query_estimate_latest
+from apps.estimates.services import estimate_request
+from apps.estimates.trust import trust_of
+from apps.measurements.models import BatchTiming
+from apps.measurements.timing import timing_note, timing_now, timings_purge
+from apps.queries.models import Query
+from apps.results.models import ResultWindow
+from apps.telemetry.models import LiveQuery
+from tests.apps.little import run_jobs
+from tests.apps.measurements.live import live_query, make_live_cluster
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+READY = {"state": "ready", "batch": 7, "batch_s": 0.6, "trigger_s": 2.0}
+
+
+@pytest.fixture
+def live() -> LiveQuery:
+    return live_query(make_live_cluster())
+
+
+def estimated(query: Query, at: datetime | None = None) -> QueryEstimate:
+    estimate_request(cluster=query.cluster)
+    run_jobs()
+    row = query_estimate_latest(query)
+    assert row is not None
+    if at is not None:
+        EstimateRun.objects.filter(pk=row.run_id).update(created_at=at)
+        row.refresh_from_db()
+    return row
+
+
+def window(query: Query, at: datetime, latency_s: float | None = 3.2, **fields: Any) -> ResultWindow:
+    """A complete window whose result came at `at`."""
+    return ResultWindow.objects.create(
+        query=query, plan="p", window_us=round(at.timestamp() * 1e6), width_us=10_000_000, row_count=0, body=b"",
+        **{"complete": True, "emitted_at": at, "latency_s": latency_s, **fields},
+    )  # fmt: skip
+
+
+def observation(
+    query: Query, i: int, *, expected: float = 3.0, observed: float = 3.2, half: float | None = 0.5, **fields: Any
+) -> AccuracyObservation:
+    """One of `i` intervals ago."""
+    at = NOW - (i + 1) * INTERVAL
+    return AccuracyObservation.objects.create(
+        cluster=query.cluster, query=query, version=1, estimated_at=at, starts_at=at, ends_at=at + INTERVAL,
+        expected_s=expected, observed_s=observed, half_s=half, windows=3,
+        **{"statistic": "worst", "evidence": "assumed", **fields},
+    )  # fmt: skip
+
+
+def test_the_estimate_of_a_live_query_waits_for_epoch_trigger_and_batch(live: LiveQuery) -> None:
+    bare = estimated(live.query)
+    assert bare.result["live"] is None and bare.estimate_s < 0.1
+    timing_note(NOW, READY)
+    row = estimated(live.query)
+    parts = row.result["live"]
+    assert (parts["epoch_s"], parts["trigger_s"]) == (1.0, 2.0)
+    assert parts["overhead_s"] + parts["work_s"] == pytest.approx(0.6, abs=0.01)
+    assert row.estimate_s == pytest.approx(bare.estimate_s + 3.6, abs=0.01)
+    assert row.result["mean_s"] < row.estimate_s
+    assert parts["upper_s"] >= row.estimate_s
+    assert row.headroom_share == pytest.approx((10.0 - row.estimate_s) / 10.0)
+    assert row.state == "holds"
+
+
+def test_an_objective_below_the_waits_is_breached() -> None:
+    live = live_query(make_live_cluster(), bound_s=3.0)
+    timing_note(NOW, READY)
+    assert estimated(live.query).state == "breached"
+
+
+def test_queries_that_are_not_live_keep_the_engines_answer(live: LiveQuery) -> None:
+    timing_note(NOW, READY)
+    LiveQuery.objects.update(state="stopped")
+    row = estimated(live.query)
+    assert "live" not in row.result and "trust" not in row.result and row.estimate_s < 0.1
+
+
+def test_batches_are_remembered_for_a_day() -> None:
+    assert timing_now() is None
+    assert not timing_note(NOW, {"state": "warming", **{k: v for k, v in READY.items() if k != "state"}})
+    assert not timing_note(NOW, {**READY, "batch_s": None})
+    assert timing_note(NOW, READY) and not timing_note(NOW, READY)
+    timing_note(NOW + timedelta(seconds=10), {**READY, "batch": 12, "batch_s": 3.5, "trigger_s": 2.0})
+    found = timing_now()
+    assert found is not None and found.batches_s == (3.5, 0.6) and found.interval_s == pytest.approx(2.05)
+    assert timings_purge(NOW + timedelta(days=1, seconds=5)) == 1 and BatchTiming.objects.count() == 1
+
+
+def test_an_interval_is_held_against_the_estimate_in_force(live: LiveQuery) -> None:
+    timing_note(NOW, READY)
+    row = estimated(live.query, NOW - timedelta(minutes=5))
+    begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 4) * 30, UTC)
+    for k, latency in enumerate((2.4, 3.1, 2.9)):
+        window(live.query, begin + timedelta(seconds=5 + 10 * k), latency)
+    window(live.query, begin + timedelta(seconds=6), 9.0, complete=False)
+    window(live.query, begin + timedelta(seconds=7), 9.0, revision=1)
+    window(live.query, begin + timedelta(seconds=8), -1.0)
+    window(live.query, begin + timedelta(seconds=31), 3.3)
+    assert accuracy_observe_all(NOW) == 2
+    first = AccuracyObservation.objects.order_by("starts_at").first()
+    assert (first.starts_at, first.windows, first.left_out) == (begin, 3, 3)
+    assert first.observed_s == 3.1 and first.expected_s == row.estimate_s and first.statistic == "worst"
+    assert first.estimate_id == row.pk and first.parts["epoch_s"] == 1.0
+    assert first.error_s == pytest.approx(row.estimate_s - 3.1)
+    assert accuracy_observe_all(NOW) == 0  # each interval once
+
+
+def test_mean_objectives_are_held_against_means(live: LiveQuery) -> None:
+    Query.objects.update(objective_statistic="mean")
+    estimated(live.query, NOW - timedelta(minutes=5))
+    begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 3) * 30, UTC)
+    window(live.query, begin + timedelta(seconds=1), 2.0)
+    window(live.query, begin + timedelta(seconds=2), 3.0)
+    accuracy_observe_all(NOW)
+    assert AccuracyObservation.objects.get().observed_s == 2.5
+
+
+def test_before_the_first_estimate_nothing_is_judged(live: LiveQuery) -> None:
+    estimated(live.query)
+    window(live.query, NOW - timedelta(minutes=3))
+    assert accuracy_observe_all(NOW) == 0
+
+
+def test_an_interval_that_may_still_grow_waits(live: LiveQuery) -> None:
+    estimated(live.query, NOW - timedelta(minutes=5))
+    begin = datetime.fromtimestamp(NOW.timestamp() // 30 * 30, UTC)
+    window(live.query, begin + timedelta(seconds=1))
+    assert accuracy_observe_all(begin + timedelta(seconds=39)) == 0
+    assert accuracy_observe_all(begin + timedelta(seconds=40)) == 1
+
+
+def test_new_estimates_are_widened_by_what_became_of_the_old(live: LiveQuery) -> None:
+    """With errors four times the stated half width, the next interval is wide enough for nine in ten of them."""
+    rng = np.random.default_rng(2)
+    timing_note(NOW, READY)
+    stated = estimated(live.query)
+    half = 0.4
+    for i, error in enumerate((1.6 * rng.standard_normal(100)).tolist()):
+        observation(live.query, i, expected=3.0 + error, observed=3.0, half=half)
+    trusted, whose = trust_of(live.query, "worst", "assumed")
+    assert whose == "query" and trusted.factor == pytest.approx(1.645 * 4, rel=0.25)
+    row = estimated(live.query)
+    said = row.result["trust"]
+    assert said["factor"] == trusted.factor and said["score"] == pytest.approx(1 / trusted.factor)
+    # no input has a sample: the interval is that of the past errors
+    assert stated.high_s is None and row.high_s - row.estimate_s == pytest.approx(1.645 * 1.6, rel=0.25)
+    accepted = [abs(one.error_s) <= trusted.half_s for one in AccuracyObservation.objects.all()]
+    assert 0.88 <= np.mean(accepted) <= 0.95
+    curve = row.result["trust"]["stated"]
+    assert curve is None
+
+
+def test_a_query_without_a_past_takes_its_clusters_factor(live: LiveQuery) -> None:
+    other = live_query(live.query.cluster, "young").query
+    for i in range(40):
+        observation(live.query, i, expected=5.0, observed=3.0, half=0.5)
+    trusted, whose = trust_of(other, "worst", "assumed")
+    assert (whose, trusted.factor, trusted.half_s) == ("cluster", 4.0, None)
+    assert trust_of(other, "mean", "assumed")[0].factor == 1.0
+    assert trust_of(other, "worst", "measured")[0].factor == 1.0
+
+
+def test_old_observations_are_forgotten(live: LiveQuery) -> None:
+    observation(live.query, 1)
+    observation(live.query, 3)
+    AccuracyObservation.objects.filter(starts_at__lt=NOW - 3 * INTERVAL).update(starts_at=NOW - KEEP - INTERVAL)
+    assert accuracy_purge(NOW) == 1 and AccuracyObservation.objects.count() == 1

@@ -1,0 +1,25 @@
+"""Tasks: measured statistics to the models, estimates against what was measured."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.estimates.accuracy import accuracy_observe_all
+from apps.measurements.refining import refine_all
+from apps.measurements.timing import timing_note
+
+__all__ = ["observe_accuracy", "refine_measurements"]
+
+
+@shared_task(name="workers.refine_measurements")
+def refine_measurements() -> int:
+    """Learn from what live queries measured; returns how many inputs, sources and placements were changed."""
+    timing_note()
+    found = refine_all()
+    return found.inputs + found.sources + found.placements
+
+
+@shared_task(name="workers.observe_accuracy")
+def observe_accuracy() -> int:
+    """Hold estimates against the latency that was measured since; returns how many intervals were judged."""
+    return accuracy_observe_all()
