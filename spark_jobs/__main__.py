@@ -1,0 +1,9 @@
+"""`python -m spark_jobs`: the stream processor, until it is told to stop."""
+
+from __future__ import annotations
+
+import sys
+
+from spark_jobs.main import main
+
+sys.exit(main())

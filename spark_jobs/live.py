@@ -1,0 +1,62 @@
+"""One step of the live loop: state n is made of state n - 1 and batch n, and committed before anything of it shows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import redis
+
+from agent.wire.broker import publish_committed
+from spark_jobs.state import State
+from spark_jobs.step import Parts, Step
+from spark_jobs.stream_statistics import StreamStatistics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["LiveLoop"]
+
+_ATTEMPTS = 3  # at a batch, before what cannot be worked off is put aside
+
+
+class LiveLoop:
+    """What Spark calls with every batch."""
+
+    def __init__(self, state: State, parts: Parts) -> None:
+        self.state, self._parts = state, parts
+        self._small = True
+        self._statistics = StreamStatistics(parts.statistics_ms, parts.family_cpu_ns)
+        self._failed: dict[int, int] = {}
+        self._published: dict[tuple[str, str], int] = {}
+        self.last_s = 0.0
+
+    def __call__(self, frames: DataFrame, batch: int) -> None:
+        """Work a batch off. A batch that was committed before changes nothing."""
+        began_s = time.perf_counter()
+        self.publish()
+        if batch <= self.state.batch:
+            return
+        self._failed[batch] = self._failed.get(batch, 0) + 1
+        step = Step(self.state.successor(batch), self._parts, frames, give_up=self._failed[batch] > _ATTEMPTS)
+        self._small = step.take_in(with_bodies=self._small)
+        out = step.results()
+        out += self._statistics.rows(frames.sparkSession, step.state, step.works, self._parts.plans.widths_us())
+        self._commit(step.state, out)
+        self._failed.clear()
+        self.last_s = time.perf_counter() - began_s
+
+    def publish(self) -> None:
+        """Tell agents what is behind the checkpoint: everything up to the state before the batch in work."""
+        changed = {key: seq for key, seq in self.state.positions.items() if self._published.get(key) != seq}
+        try:
+            publish_committed(self._parts.redis, changed)
+        except redis.RedisError:
+            return  # said again with the next batch
+        self._published |= changed
+
+    def _commit(self, state: State, out: list[bytes]) -> None:
+        self._parts.outbox.put(state.step, out)
+        self._parts.store.save(state)
+        self.state = state
+        self._parts.outbox.release(state.step)

@@ -1,0 +1,48 @@
+"""Operators of plans, made once for each plan."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from engine.dataflow.arrow import AggregateKernel, Kernel, RowKernel, kernel
+from engine.dataflow.pipeline import Pipeline
+
+__all__ = ["aggregate_of", "operator_of", "row_operator"]
+
+
+class _Plan:
+    """A pipeline as a key: plans of one digest are one."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def __hash__(self) -> int:
+        return hash(self.pipeline.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Plan) and self.pipeline.digest == other.pipeline.digest
+
+
+def operator_of(pipeline: Pipeline, index: int) -> Kernel:
+    """The operator at `index`."""
+    return _made(_Plan(pipeline), index)
+
+
+def aggregate_of(pipeline: Pipeline) -> AggregateKernel:
+    """The first aggregate, which every live query has."""
+    assert pipeline.aggregate is not None
+    made = operator_of(pipeline, pipeline.aggregate)
+    assert isinstance(made, AggregateKernel)
+    return made
+
+
+def row_operator(pipeline: Pipeline, index: int) -> RowKernel:
+    """A stateless operator."""
+    made = operator_of(pipeline, index)
+    assert isinstance(made, RowKernel)
+    return made
+
+
+@lru_cache(maxsize=1000)
+def _made(plan: _Plan, index: int) -> Kernel:
+    return kernel(plan.pipeline, index)

@@ -1,0 +1,128 @@
+"""Frames on their way to the console: on disk first, so that a console that is away costs nothing but time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from agent.wire import MOST_POST_BYTES
+from spark_jobs.console import Console, ConsoleAway, Refused
+from spark_jobs.files import write_whole
+from spark_jobs.quarantine import Quarantine
+
+__all__ = ["Outbox"]
+
+_MOST_BYTES = 512 * 2**20
+_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+
+
+class Outbox:
+    """One file for each step that said something, posted in order by a thread of its own.
+
+    A file belongs to the state of its step: until that state is committed nothing of it is posted, and a step that
+    runs again overwrites it.
+    """
+
+    def __init__(self, folder: Path, console: Console, quarantine: Quarantine, most_bytes: int = _MOST_BYTES) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._console, self._quarantine, self._most_bytes = folder, console, quarantine, most_bytes
+        self._upto, self._ended = -1, False
+        self._wake = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self.fault: str | None = None
+        self.dropped = 0
+
+    def start(self, committed_step: int) -> None:
+        """Post what a former process left behind."""
+        self._upto = committed_step
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Let what is being posted come to its end; the rest stays on disk."""
+        with self._wake:
+            self._ended = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    def put(self, step: int, frames: list[bytes]) -> None:
+        """Keep the frames of a step that is not committed yet; none removes what a former attempt left."""
+        path = self._path(step)
+        if frames:
+            write_whole(path, b"".join(frames))
+        else:
+            path.unlink(missing_ok=True)
+
+    def release(self, step: int) -> None:
+        """The step is committed: its frames may go."""
+        with self._wake:
+            self._upto = step
+            self._wake.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Steps whose frames the console has not got yet."""
+        return len(self._files())
+
+    def _run(self) -> None:
+        pause_s = _PAUSE_S
+        while True:
+            with self._wake:
+                if self._ended:
+                    return
+                ready = [path for path in self._files() if int(path.stem) <= self._upto]
+                if not ready:
+                    self._wake.wait(60.0)
+                    continue
+            try:
+                self._post(ready[0])
+                self.fault, pause_s = None, _PAUSE_S
+            except ConsoleAway as away:
+                self.fault = str(away)
+                self._bound(ready)
+                self._sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _post(self, path: Path) -> None:
+        data = path.read_bytes()
+        for part in _parts(data):
+            try:
+                self._console.post(part)
+            except Refused as refused:
+                self._quarantine.keep(part, f"refused by the console: {refused}")
+        path.unlink(missing_ok=True)
+
+    def _bound(self, ready: list[Path]) -> None:
+        """The oldest goes first when the console is away for longer than the disk may take."""
+        sizes = [(path, path.stat().st_size) for path in ready]
+        excess = sum(size for _, size in sizes) - self._most_bytes
+        for path, size in sizes:
+            if excess <= 0:
+                return
+            path.unlink(missing_ok=True)
+            excess, self.dropped = excess - size, self.dropped + 1
+
+    def _sleep(self, pause_s: float) -> None:
+        until = time.monotonic() + pause_s
+        with self._wake:
+            while not self._ended and (left := until - time.monotonic()) > 0:
+                self._wake.wait(left)
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self._folder.glob("*.slf") if not path.name.startswith("."))
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"{step:012d}.slf"
+
+
+def _parts(data: bytes) -> list[bytes]:
+    """Posts of the size the console takes, cut between frames."""
+    from agent.wire import decode_frames
+
+    parts, current = [], bytearray()
+    for _, frame in decode_frames(data):
+        if current and len(current) + len(frame) > MOST_POST_BYTES:
+            parts.append(bytes(current))
+            current.clear()
+        current += frame
+    return [*parts, bytes(current)] if current else parts

@@ -1,0 +1,167 @@
+"""Which queries are live and with which plans: asked of the console, kept on disk for when it is away."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.dataflow.pipeline import Pipeline
+from engine.errors import EngineError
+from spark_jobs.console import Console, ConsoleAway, Refused
+from spark_jobs.files import write_whole
+
+__all__ = ["LivePlan", "Plans"]
+
+_RETAIN_S, _IDLE_AFTER_S, _SUBINTERVAL_S = 900.0, 15.0, 60.0
+_MOST_KEPT = 500
+
+
+@dataclass(frozen=True)
+class LivePlan:
+    """What the console says of one live query."""
+
+    query: str
+    plan: str
+    agents: tuple[str, ...] = ()
+    subinterval_us: int = int(_SUBINTERVAL_S * 1e6)
+    retain_us: int = int(_RETAIN_S * 1e6)
+    idle_after_ms: int = int(_IDLE_AFTER_S * 1e3)
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> LivePlan:
+        """One item of the console's answer."""
+        return cls(
+            str(item["query"]),
+            str(item["plan"]),
+            tuple(str(agent) for agent in item.get("agents", ())),
+            round(float(item.get("subinterval_s") or _SUBINTERVAL_S) * 1e6),
+            round(float(item.get("retain_s") or _RETAIN_S) * 1e6),
+            round(float(item.get("idle_after_s") or _IDLE_AFTER_S) * 1e3),
+        )
+
+
+class Plans:
+    """The plan of record, and every pipeline that frames may name."""
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        (folder / "pipelines").mkdir(parents=True, exist_ok=True)
+        self._folder, self._console = folder, console
+        self._lock = threading.Lock()
+        self._parsed: dict[str, Pipeline] = {}
+        self._refused: set[str] = set()
+        self._live: dict[tuple[str, str], LivePlan] = {}
+        self._by_query: dict[str, LivePlan] = {}
+        self.fault: str | None = None
+        self.known = self._restore()
+
+    def refresh(self) -> bool:
+        """Ask the console; whether it answered. What was known stays known when it did not."""
+        try:
+            answer = self._console.plan()
+        except (ConsoleAway, Refused) as error:
+            self.fault = str(error)
+            return False
+        self.fault = None
+        if answer is not None:
+            self.adopt(answer)
+            write_whole(self._folder / "plan.json", json.dumps(answer, separators=(",", ":")).encode())
+        return True
+
+    def live(self) -> Mapping[tuple[str, str], LivePlan]:
+        """Queries that are live now, by query and plan."""
+        return self._live
+
+    def widths_us(self) -> dict[str, int]:
+        """Length of a subinterval by query."""
+        return {query: one.subinterval_us for query, one in self._by_query.items()}
+
+    def settings(self, query: str, plan: str) -> LivePlan:
+        """How to treat a flow; one no longer live keeps its query's settings and names no agents."""
+        if (found := self._live.get((query, plan))) is not None:
+            return found
+        other = self._by_query.get(query)
+        if other is None:
+            return LivePlan(query, plan)
+        return LivePlan(query, plan, (), other.subinterval_us, other.retain_us, other.idle_after_ms)
+
+    def pipeline(self, digest: str) -> Pipeline | None:
+        """The pipeline of a digest.
+
+        Returns
+        -------
+        Pipeline or None
+            None when the console does not know it, or knows it as something that does not parse.
+
+        Raises
+        ------
+        ConsoleAway
+            It is not here, and the console cannot be asked.
+        """
+        with self._lock:
+            if digest in self._parsed or digest in self._refused:
+                return self._parsed.get(digest)
+            path = self._folder / "pipelines" / f"{digest}.json"
+            document = json.loads(path.read_bytes()) if _is_digest(digest) and path.is_file() else None
+            if document is None and not _is_digest(digest):
+                return self._refuse(digest)
+            try:
+                return self._keep(digest, document if document is not None else self._console.pipeline(digest))
+            except Refused:
+                return self._refuse(digest)
+
+    def adopt(self, answer: Mapping[str, Any]) -> None:
+        """Take the console's answer for the plan of record."""
+        live = {}
+        for item in answer.get("queries", ()):
+            one = LivePlan.of(item)
+            if self._keep(one.plan, item["pipeline"]) is not None:
+                live[one.query, one.plan] = one
+        self._live, self._by_query = live, {one.query: one for one in live.values()}
+        self.known = True
+
+    def _keep(self, digest: str, document: Mapping[str, Any]) -> Pipeline | None:
+        """Parse and remember; None where the document is none or belongs to another digest."""
+        if digest in self._parsed:
+            return self._parsed[digest]
+        try:
+            pipeline = Pipeline.parse(document)
+        except EngineError as error:
+            self.fault = f"plan {digest[:12]} does not parse: {error}"
+            return None
+        if pipeline.digest != digest:
+            self.fault = f"plan {digest[:12]} has digest {pipeline.digest[:12]}: console and stream processor differ"
+            return None
+        self._parsed[digest] = pipeline
+        path = self._folder / "pipelines" / f"{digest}.json"
+        if not path.is_file():
+            write_whole(path, json.dumps(document, separators=(",", ":")).encode())
+            self._bound()
+        return pipeline
+
+    def _refuse(self, digest: str) -> None:
+        self._refused = {*list(self._refused)[-_MOST_KEPT:], digest}
+
+    def forget_refusals(self) -> None:
+        """What the console did not know it may know later."""
+        self._refused = set()
+
+    def _restore(self) -> bool:
+        path = self._folder / "plan.json"
+        if not path.is_file():
+            return False
+        self.adopt(json.loads(path.read_bytes()))
+        return True
+
+    def _bound(self) -> None:
+        files = sorted(self._folder.glob("pipelines/*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in files[_MOST_KEPT:]:
+            path.unlink(missing_ok=True)
+
+
+def _is_digest(text: str) -> bool:
+    """Whether it can name a file: digests are hexadecimal."""
+    return bool(text) and len(text) <= 128 and all(letter in "0123456789abcdef" for letter in text)

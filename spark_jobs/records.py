@@ -1,0 +1,200 @@
+"""The stream processor's half of a query: drained records go on at the operator they were drained before.
+
+Records of entry k join what comes out of operator k - 1, up to and with the partial aggregation. Small batches are
+worked off in the driver by the pyarrow translation of the operators, large ones by Spark from the SQL translation: both
+mean the same, and a Spark job costs more than a few thousand records do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from agent.wire import WireError, table_of
+from engine.dataflow import spark_sql
+from engine.dataflow.pipeline import Pipeline
+from spark_jobs.arrivals import Arrival
+from spark_jobs.operators import aggregate_of, row_operator
+from spark_jobs.results import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["BadBody", "body_of", "by_driver", "by_spark", "conforming", "entry_schema"]
+
+
+class BadBody(ValueError):
+    """A body that is no Arrow stream, or one of other columns than its entry asks for."""
+
+
+def body_of(one: Arrival, pipeline: Pipeline) -> pa.Table:
+    """The rows of a RECORDS or PARTIALS frame.
+
+    Raises
+    ------
+    BadBody
+    """
+    assert pipeline.aggregate is not None and one.body is not None
+    if one.kind == "partials":
+        if one.entry != pipeline.aggregate:
+            raise BadBody(f"partial aggregates of operator {one.entry}; allowed: {pipeline.aggregate}")
+        return conforming(one.body, aggregate_of(pipeline).partial_schema)
+    return conforming(one.body, entry_schema(pipeline, one.entry))
+
+
+def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
+    """What records that enter at an operator look like.
+
+    Raises
+    ------
+    BadBody
+        Records may not enter there.
+    """
+    if not 0 <= entry <= (pipeline.aggregate or 0):
+        raise BadBody(f"records enter at operator {entry}; allowed: 0 to {pipeline.aggregate}")
+    return pipeline.operators[entry].input_schema
+
+
+def conforming(body: bytes, schema: pa.Schema) -> pa.Table:
+    """The table of a body, its columns those of `schema`.
+
+    Raises
+    ------
+    BadBody
+    """
+    try:
+        table = table_of(body)
+        given = {field.name: field.type for field in table.schema}
+        wanted = {field.name: field.type for field in schema}
+        if given != wanted or len(table.schema) != len(schema):
+            raise BadBody(f"columns {_words(given)}; allowed: {_words(wanted)}")
+        table = table.select(schema.names)
+        table.validate(full=True)
+    except (WireError, pa.ArrowException) as error:
+        raise BadBody(str(error)) from error
+    return pa.Table.from_arrays(table.columns, schema=schema)
+
+
+def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: Work) -> pa.Table:
+    """Partial aggregates of records at hand."""
+    assert pipeline.aggregate is not None
+    carried: list[pa.Table] = []
+    for index in range(min(entries), pipeline.aggregate):
+        carried = [*carried, *entries.get(index, ())]
+        rows = pa.concat_tables(carried)
+        after = row_operator(pipeline, index).run(rows)
+        work.add(index, rows.num_rows, after.num_rows)
+        carried = [after]
+    rows = pa.concat_tables([*carried, *entries.get(pipeline.aggregate, ())])
+    work.add(pipeline.aggregate, rows.num_rows, 0)
+    return aggregate_of(pipeline).partial(rows)
+
+
+def by_spark(
+    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: Work
+) -> tuple[pa.Table, dict[str, str]]:
+    """Partial aggregates of the records that stayed with Spark, and what is wrong with frames by id.
+
+    Parameters
+    ----------
+    frames
+        The batch, with the columns of `spark_jobs.entries`.
+    wanted
+        Ids (partition/id) of the frames to take, by entry.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    assert pipeline.aggregate is not None
+    spark = frames.sparkSession
+    faults = spark.sparkContext.accumulator({}, _Faults())
+    views = _Views(spark, pipeline)
+    counts: dict[int, list[Observation]] = {}
+    rows: DataFrame | None = None
+    for index in range(min(wanted), pipeline.aggregate + 1):
+        if index in wanted:
+            entered = _unpacked(frames, pipeline.operators[index].input_schema, wanted[index], faults)
+            rows = entered if rows is None else rows.unionByName(entered)
+        assert rows is not None
+        counts[index] = [Observation(), Observation()]
+        rows = views.after(index, rows.observe(counts[index][0], sql.count(sql.lit(1)).alias("n")))
+        if index < pipeline.aggregate:
+            rows = rows.observe(counts[index][1], sql.count(sql.lit(1)).alias("n"))
+    schema = aggregate_of(pipeline).partial_schema
+    partial = rows.toArrow().select(schema.names).cast(schema)
+    views.drop()
+    for index, (before, after) in counts.items():
+        work.add(index, before.get["n"], after.get["n"] if index < pipeline.aggregate else 0)
+    return partial, dict(faults.value)
+
+
+class _Views:
+    """Views under names of this flow's own, so that several may be computed side by side."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self._spark, self._pipeline = spark, pipeline
+        self._prefix = f"sluice_{uuid4().hex}"
+        self._names: list[str] = []
+        self._tables = {
+            name: self._view(name, spark.createDataFrame(table.data)) for name, table in pipeline.tables.items()
+        }
+
+    def after(self, index: int, rows: DataFrame) -> DataFrame:
+        """What comes out of an operator; partial aggregates where it is the aggregate."""
+        view = self._view(str(index), rows)
+        if index == self._pipeline.aggregate:
+            return self._spark.sql(spark_sql.partial(self._pipeline, view))
+        return self._spark.sql(spark_sql.select(self._pipeline, index, view, self._tables))
+
+    def drop(self) -> None:
+        for name in self._names:
+            self._spark.catalog.dropTempView(name)
+
+    def _view(self, name: str, rows: DataFrame) -> str:
+        view = f"{self._prefix}_{name}"
+        rows.createOrReplaceTempView(view)
+        self._names.append(view)
+        return view
+
+
+class _Faults(AccumulatorParam[dict[str, str]]):
+    """What is wrong with frames, by id: a task that runs twice says the same of the same frame."""
+
+    def zero(self, value: dict[str, str]) -> dict[str, str]:
+        return {}
+
+    def addInPlace(self, value1: dict[str, str], value2: dict[str, str]) -> dict[str, str]:  # noqa: N802 - Spark's
+        return value1 | value2
+
+
+def _unpacked(
+    frames: DataFrame, schema: pa.Schema, ids: Sequence[str], faults: Accumulator[dict[str, str]]
+) -> DataFrame:
+    """The records of some frames of a batch."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    wanted = frozenset(ids)
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for name, body in zip(batch["id"].to_pylist(), batch["body"].to_pylist(), strict=True):
+                if name not in wanted:
+                    continue
+                try:
+                    yield from conforming(body, schema).to_batches()
+                except BadBody as fault:
+                    faults.add({name: str(fault)})
+
+    named = frames.where(sql.col("kind") == "records").select(
+        sql.concat_ws("/", sql.col("partition").cast("string"), "id").alias("id"), "body"
+    )
+    return named.mapInArrow(unpack, from_arrow_schema(schema))
+
+
+def _words(columns: Mapping[str, pa.DataType]) -> str:
+    return ", ".join(f"{name}: {kind}" for name, kind in columns.items())[:500] or "(none)"

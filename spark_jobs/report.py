@@ -1,0 +1,109 @@
+"""What the stream processor says of itself, every two seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import redis
+
+from agent.wire.broker import PARTITIONS, reach, write_state
+from spark_jobs.cpu import family_rss_bytes
+from spark_jobs.options import Options
+from spark_jobs.state import Flow, State
+
+__all__ = ["Report", "state_facts"]
+
+_PERIOD_S = 2.0
+_MOST_BEHIND = 10_000
+
+
+class Report:
+    """A thread that writes `sluice:stream:state` and runs what else is due now and then."""
+
+    def __init__(self, client: redis.Redis, options: Options, also: Callable[[], None]) -> None:
+        self._client, self._options, self._also = client, options, also
+        self._facts: dict[str, Any] = {"state": "starting", "since": time.time()}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+        self.more: Callable[[], Mapping[str, Any]] = dict
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Say the last word and no more."""
+        self._ended.set()
+        self._thread.join(_PERIOD_S * 2)
+        self._write()
+
+    def say(self, state: str, fault: str | None = None) -> None:
+        """Enter a state; `fault` says why it is no better one."""
+        if (state, fault) != (self._facts["state"], self._facts.get("fault")):
+            print(f"stream processor: {state}{f': {fault}' if fault else ''}", file=sys.stderr, flush=True)
+            since = self._facts["since"] if state == self._facts["state"] else time.time()
+            self._facts = {"state": state, "since": since, "fault": fault}
+            self._write()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_PERIOD_S):
+            self._also()
+            self._write()
+
+    def _write(self) -> None:
+        facts = dict(self._facts)
+        fault = facts.pop("fault", None)
+        said = facts | {
+            "pid": os.getpid(),
+            "master": self._options.master,
+            "trigger_s": self._options.trigger_s,
+            "rss_bytes": family_rss_bytes(),
+            **self.more(),
+        }
+        said["faults"] = [*([fault] if fault else []), *said.get("faults", [])]
+        try:
+            write_state(self._client, said)
+        except redis.RedisError:
+            return  # whoever looks finds out from Redis itself
+
+
+def state_facts(state: State, client: redis.Redis) -> dict[str, Any]:
+    """The part of the report that a state tells."""
+    flows = sorted(state.flows.values(), key=lambda flow: flow.watermark_us or 0)
+    return {
+        "batch": state.step,
+        "lag": _lag(state, client),
+        "queries": {flow.query: _flow_facts(flow, state) for flow in flows},
+        "quarantined": state.counts.get("quarantined", 0),
+        "duplicates": state.counts.get("duplicates", 0),
+        "gaps": state.counts.get("gaps", 0),
+        "waiting": len(state.waiting),
+    }
+
+
+def _flow_facts(flow: Flow, state: State) -> dict[str, Any]:
+    open_windows = sum(window.revision < 0 for window in flow.windows.values())
+    return {
+        "plan": flow.plan,
+        "watermark_us": flow.watermark_us,
+        "waiting_for": flow.waiting_for,
+        "excluded": flow.excluded,
+        "windows_open": open_windows,
+        "late": flow.late,
+        "unknown": sum(one.query == flow.query for one in state.waiting),
+    }
+
+
+def _lag(state: State, client: redis.Redis) -> dict[str, int]:
+    """Entries that are not worked off yet."""
+    try:
+        return {
+            str(number): reach(client, number, state.read_to.get(str(number), "0-0"), _MOST_BEHIND, 2**40).entries
+            for number in range(PARTITIONS)
+        }
+    except redis.RedisError:
+        return {}

@@ -1,0 +1,104 @@
+"""Results of closed windows, as frames for the console."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from agent.wire import MOST_BODY_BYTES, Frame, FrameKind, batch_bytes
+from engine.dataflow.arrow import RowKernel
+from engine.dataflow.pipeline import Pipeline
+from spark_jobs.operators import aggregate_of, operator_of
+from spark_jobs.state import Flow
+from spark_jobs.watermarks import closing_epoch_us
+from spark_jobs.windows import Due
+
+__all__ = ["SENDER", "Work", "finished", "result_frame"]
+
+SENDER = "stream"  #: the stream processor as an agent among agents
+
+
+@dataclass
+class Work:
+    """What the stream processor's operators of one flow did in a step: [records in, records out] by operator."""
+
+    counts: dict[int, list[int]] = field(default_factory=dict)
+    groups: int = 0
+    epoch_us: int = 0  #: of the newest frame behind it
+
+    def add(self, operator: int, records_in: int, records_out: int) -> None:
+        both = self.counts.setdefault(operator, [0, 0])
+        both[0] += records_in
+        both[1] += records_out
+
+
+def finished(pipeline: Pipeline, partial: pa.Table, work: Work) -> pa.Table:
+    """The rows of a closed window: the aggregate's, taken through the operators after it."""
+    assert pipeline.aggregate is not None
+    rows = aggregate_of(pipeline).finalise(partial)
+    work.add(pipeline.aggregate, 0, rows.num_rows)
+    work.groups += rows.num_rows
+    for operator in pipeline.operators[pipeline.aggregate + 1 :]:
+        after = _through(pipeline, operator.index, rows)
+        work.add(operator.index, rows.num_rows, after.num_rows)
+        rows = after
+    return rows
+
+
+def result_frame(flow: Flow, pipeline: Pipeline, one: Due, rows: pa.Table, step: int, seq: int) -> Frame:
+    """The RESULT frame of a window, issued now."""
+    assert pipeline.window is not None
+    body, left_out = _body(rows)
+    extra: dict[str, Any] = {
+        "window_us": one.begin_us,
+        "width_us": pipeline.window.size_us,
+        "revision": one.window.revision,
+        "batch": step,
+        "complete": not one.missing,
+        "missing": one.missing[:100],
+        "late": flow.late,
+        "rows": rows.num_rows,
+        "records": one.window.records,
+        "closing_epoch_us": closing_epoch_us(flow.agents.values(), one.end_us),
+        "emitted_us": time.time_ns() // 1000,
+    }
+    if left_out:
+        extra["left_out"] = left_out
+    return Frame(
+        FrameKind.RESULT,
+        agent=SENDER,
+        life=SENDER,
+        seq=seq,
+        query=flow.query,
+        plan=flow.plan,
+        epoch=one.begin_us,
+        extra=extra,
+        body=body,
+    )
+
+
+def _through(pipeline: Pipeline, index: int, rows: pa.Table) -> pa.Table:
+    """One operator after the aggregate, on all rows of a window."""
+    operator = operator_of(pipeline, index)
+    return operator.run(rows) if isinstance(operator, RowKernel) else operator.finalise(operator.partial(rows))
+
+
+def _body(rows: pa.Table) -> tuple[bytes, int]:
+    """The rows as bytes that fit into a frame, compressed where they must be; and how many rows had to stay behind."""
+    body = batch_bytes(rows)
+    if len(body) <= MOST_BODY_BYTES:
+        return body, 0
+    kept = rows
+    while len(body := _compressed(kept)) > MOST_BODY_BYTES:
+        kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_BODY_BYTES / len(body)))
+    return body, rows.num_rows - kept.num_rows
+
+
+def _compressed(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,220 @@
+"""What the stream processor knows after a step, kept so that a crash at any moment loses and doubles nothing.
+
+A state is the commit point of its step: frames to post are on disk before it, and nothing of a step shows before it. A
+file holds a state's small facts and the windows that its step changed; windows that did not change lie in the files of
+earlier steps, which stay for as long as a kept state names them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import deque
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from agent.wire import WireError, batch_bytes, table_of
+from spark_jobs.arrivals import Arrival, table_of_waiting
+from spark_jobs.files import write_whole
+from spark_jobs.watermarks import AgentMarks
+
+__all__ = ["Flow", "State", "StateStore", "Window"]
+
+_KEPT = 3
+_FORMAT = 1
+_FACTS = ("step", "run", "batch", "now_ms", "summed_ms", "emitted", "counts", "read_to")
+
+
+@dataclass
+class Window:
+    """One window of a flow, open or closed but still kept for late records."""
+
+    partial: pa.Table
+    step: int  #: that last changed the partial aggregates
+    records: int = 0
+    revision: int = -1  #: of the last result; -1 before the first
+    missing: list[str] = field(default_factory=list)  #: agents that the last result lacked
+
+
+@dataclass
+class Flow:
+    """One query computed by one plan."""
+
+    query: str
+    plan: str
+    agents: dict[str, AgentMarks] = field(default_factory=dict)
+    windows: dict[int, Window] = field(default_factory=dict)  #: by beginning, microseconds
+    watermark_us: int | None = None
+    passed_us: int = 0  #: records of windows that ended at or before it are late for good
+    late: int = 0
+    ended: bool = False
+    waiting_for: list[str] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+
+
+@dataclass
+class State:
+    """Everything that a step hands to the next."""
+
+    step: int = 0
+    run: int = 0  #: number of the Spark checkpoint
+    batch: int = -1  #: Spark's number in that checkpoint
+    now_ms: int = 0  #: arrival of the last frame
+    positions: dict[tuple[str, str], int] = field(default_factory=dict)
+    flows: dict[tuple[str, str], Flow] = field(default_factory=dict)
+    waiting: list[Arrival] = field(default_factory=list)
+    counters: pa.Table | None = None  #: not summed yet
+    sums: pa.Table | None = None  #: of subintervals that may still grow
+    summed_ms: int = 0  #: when counters were last summed
+    emitted: int = 0  #: frames sent to the console, their numbers
+    counts: dict[str, int] = field(default_factory=dict)  #: quarantined, duplicates, gaps, unknown
+    read_to: dict[str, str] = field(default_factory=dict)  #: id of the last entry by partition
+
+    def successor(self, batch: int) -> State:
+        """A copy for the next step to change; tables are shared, they do not change."""
+        flows = {key: _copied(flow) for key, flow in self.flows.items()}
+        return State(
+            self.step + 1,
+            self.run,
+            batch,
+            self.now_ms,
+            dict(self.positions),
+            flows,
+            list(self.waiting),
+            self.counters,
+            self.sums,
+            self.summed_ms,
+            self.emitted,
+            dict(self.counts),
+            dict(self.read_to),
+        )
+
+    def count(self, name: str, more: int = 1) -> None:
+        if more:
+            self.counts[name] = self.counts.get(name, 0) + more
+
+
+class StateStore:
+    """The files of the last few states, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._kept: deque[tuple[int, set[int]]] = deque(maxlen=_KEPT)
+
+    def load(self) -> State | None:
+        """The newest state that can be read whole; None when there is none."""
+        found: list[tuple[State, set[int]]] = []
+        for path in reversed(self._files()):
+            try:
+                state = self._read(path)
+            except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError, WireError):
+                if not found:
+                    path.unlink(missing_ok=True)
+                continue
+            found.append((state, _references(state)))
+            if len(found) == _KEPT:
+                break
+        self._kept.extend((state.step, needs) for state, needs in reversed(found))
+        return found[0][0] if found else None
+
+    def save(self, state: State) -> None:
+        """Commit `state`, then drop files that no kept state needs."""
+        write_whole(self._path(state.step), _packed(state))
+        self._kept.append((state.step, _references(state)))
+        needed = {step for own, needs in self._kept for step in (own, *needs)}
+        for path in self._files():
+            if int(path.stem) not in needed:
+                path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> State:
+        with zipfile.ZipFile(path) as file:
+            facts = json.loads(file.read("facts.json"))
+            if facts["format"] != _FORMAT:
+                raise ValueError(f"{path} has format {facts['format']}; allowed: {_FORMAT}")
+            tables = {name: table_of(file.read(name)) for name in ("waiting", "counters", "sums") if name in facts}
+        return State(
+            **{name: facts[name] for name in _FACTS},
+            positions={(agent, life): seq for agent, life, seq in facts["positions"]},
+            flows={(one["query"], one["plan"]): flow for one in facts["flows"] for flow in [self._flow(one)]},
+            waiting=[Arrival(**row) for row in tables["waiting"].to_pylist()] if "waiting" in tables else [],
+            counters=tables.get("counters"),
+            sums=tables.get("sums"),
+        )
+
+    def _flow(self, facts: dict[str, Any]) -> Flow:
+        windows = {}
+        for begin, one in facts.pop("windows"):
+            part = one.pop("part")
+            with zipfile.ZipFile(self._path(one["step"])) as file:
+                windows[begin] = Window(partial=table_of(file.read(part)), **one)
+        agents = {name: _marks(one) for name, one in facts.pop("agents").items()}
+        return Flow(**facts, agents=agents, windows=windows)
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self._folder.glob("*.state") if not path.name.startswith("."))
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"{step:012d}.state"
+
+
+def _packed(state: State) -> bytes:
+    facts: dict[str, Any] = {"format": _FORMAT} | {name: getattr(state, name) for name in _FACTS}
+    facts["positions"] = [[*stretch, seq] for stretch, seq in state.positions.items()]
+    facts["flows"] = [_flow_facts(flow) for flow in state.flows.values()]
+    waiting = table_of_waiting(state.waiting) if state.waiting else None
+    tables = {"waiting": waiting, "counters": state.counters, "sums": state.sums}
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as file:
+        for name, table in tables.items():
+            if table is not None:
+                facts[name] = True
+                file.writestr(name, batch_bytes(table.combine_chunks()))
+        for part, window in _parts(state):
+            if window.step == state.step:
+                file.writestr(part, batch_bytes(window.partial.combine_chunks()))
+        file.writestr("facts.json", json.dumps(facts, separators=(",", ":")))
+    return sink.getvalue()
+
+
+def _flow_facts(flow: Flow) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(flow).items() if name not in {"agents", "windows"}}
+    facts["agents"] = {name: asdict(marks) for name, marks in flow.agents.items()}
+    facts["windows"] = [
+        [begin, {"part": _part(flow, begin)} | {key: value for key, value in vars(window).items() if key != "partial"}]
+        for begin, window in flow.windows.items()
+    ]
+    return facts
+
+
+def _parts(state: State) -> Iterator[tuple[str, Window]]:
+    for flow in state.flows.values():
+        for begin, window in flow.windows.items():
+            yield _part(flow, begin), window
+
+
+def _part(flow: Flow, begin: int) -> str:
+    return f"{flow.query}/{flow.plan}/{begin}"
+
+
+def _references(state: State) -> set[int]:
+    return {window.step for flow in state.flows.values() for window in flow.windows.values()}
+
+
+def _marks(facts: dict[str, Any]) -> AgentMarks:
+    return AgentMarks(**facts | {"closings": [(watermark, epoch) for watermark, epoch in facts["closings"]]})
+
+
+def _copied(flow: Flow) -> Flow:
+    """Everything of its own but the tables."""
+    windows = {
+        begin: Window(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
+    }
+    rest = {name: deepcopy(value) for name, value in vars(flow).items() if name != "windows"}
+    return Flow(**rest, windows=windows)

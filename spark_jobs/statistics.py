@@ -1,0 +1,147 @@
+"""Counters of epochs become sums of subintervals. Sums add up, so batches may come in any order.
+
+Functions that take and give data frames are Spark's; the last step, a few rows for each operator, is Arrow's.
+
+References
+----------
+Jarvis, section IV: cost and relay ratio of an operator are profiled from epochs of one configuration. The weights
+w = 1 / n^2 make the normal equations those of the cost per record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agent.wire import COUNTERS, STATISTICS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "EPOCHS",
+    "FEWEST_RECORDS",
+    "SUBINTERVAL_US",
+    "SUMS",
+    "counters_of",
+    "epoch_sums",
+    "kept",
+    "merged",
+    "statistics_rows",
+]
+
+FEWEST_RECORDS = 30  # an epoch with fewer says too little about the cost of one
+_SUBINTERVALS_KEPT = 3
+SUBINTERVAL_US = 60_000_000  # of queries the console does not name
+
+#: Counters with what the stream processor adds: who sent them, how long a subinterval is, whether time was taken.
+EPOCHS = pa.schema(
+    [*COUNTERS, ("place", pa.string()), ("width_us", pa.int64()), ("measured", pa.bool_()), ("step", pa.int64())]
+)
+
+_GROUP = ["query", "plan", "operator", "fingerprint", "place", "window_us", "width_us", "measured"]
+_VERSION = ["config_version", "load_factor"]  # never mixed within the sums of a fit
+_COUNTS = [field.name for field in COUNTERS if field.name.startswith(("records_", "bytes_"))] + ["cpu_ns", "groups_out"]
+_FITS = [
+    "sampled", "sum_wn2", "sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_count", "cost_sum", "cost_sum2",
+]  # fmt: skip
+_WHOLE = {*_COUNTS, "epochs", "sampled", "cost_count"}
+
+#: Sums by configuration version and load factor, as a state keeps them.
+SUMS = pa.schema(
+    [
+        *((name, pa.string()) for name in _GROUP[:5]),
+        ("window_us", pa.int64()),
+        ("width_us", pa.int64()),
+        ("measured", pa.bool_()),
+        ("config_version", pa.int64()),
+        ("load_factor", pa.float64()),
+        *((name, pa.int64() if name in _WHOLE else pa.float64()) for name in ["epochs", *_COUNTS, *_FITS]),
+        ("step", pa.int64()),  # of the last counters in them
+    ]
+)
+
+
+def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int) -> pa.Table:
+    """Rows of COUNTERS as rows of `EPOCHS`.
+
+    Raises
+    ------
+    ValueError
+        A count is null or negative, or the operator's records do not add up.
+    """
+    for name in [*_COUNTS, "epoch_us"]:
+        if rows[name].null_count or (rows.num_rows and pc.min(rows[name]).as_py() < 0):
+            raise ValueError(f"{name} has null or negative values; allowed: whole numbers from 0 on")
+    parts = [rows[f"records_{name}"] for name in ("processed", "drained", "overflow")]
+    if not pc.all(pc.equal(rows["records_in"], pc.add(pc.add(parts[0], parts[1]), parts[2])), min_count=0).as_py():
+        raise ValueError("records_in is not the sum of records_processed, records_drained and records_overflow")
+    width = pa.array([widths_us.get(query, SUBINTERVAL_US) for query in rows["query"].to_pylist()], pa.int64())
+    more = [pa.repeat(value, rows.num_rows) for value in (pa.scalar(place), pa.scalar(True), pa.scalar(step))]
+    return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2]], schema=EPOCHS)
+
+
+def epoch_sums(epochs: DataFrame) -> DataFrame:
+    """Sums (`SUMS`) of rows of `EPOCHS`.
+
+    An epoch counts for the fit of costs when the operator worked on at least `FEWEST_RECORDS` records, which leaves out
+    those that only drained.
+    """
+    from pyspark.sql import functions as sql
+
+    n, g, t = sql.col("records_processed").cast("double"), sql.col("groups_out").cast("double"), sql.col("cpu_ns") / 1e9
+    usable = sql.col("records_processed") >= FEWEST_RECORDS
+    terms = {
+        "sampled": sql.col("records_processed"),
+        "sum_wn2": sql.lit(1.0),
+        "sum_wng": g / n,
+        "sum_wg2": g * g / (n * n),
+        "sum_wnt": t / n,
+        "sum_wgt": g * t / (n * n),
+        "cost_count": sql.lit(1),
+        "cost_sum": t / n,
+        "cost_sum2": t * t / (n * n),
+    }
+    ready = epochs.withColumn("window_us", sql.expr("epoch_us - pmod(epoch_us, width_us)"))
+    sums = [sql.sum(sql.when(usable, term).otherwise(0)).alias(name) for name, term in terms.items()]
+    counts = [sql.sum(name).alias(name) for name in _COUNTS]
+    found = ready.groupBy(*_GROUP, *_VERSION).agg(
+        sql.count("*").alias("epochs"), *counts, *sums, sql.max("step").alias("step")
+    )
+    return found.select(*SUMS.names)
+
+
+def merged(sums: DataFrame) -> DataFrame:
+    """Sums of the same key added up."""
+    from pyspark.sql import functions as sql
+
+    added = [sql.sum(name).alias(name) for name in ["epochs", *_COUNTS, *_FITS]]
+    return sums.groupBy(*_GROUP, *_VERSION).agg(*added, sql.max("step").alias("step")).select(*SUMS.names)
+
+
+def kept(sums: pa.Table) -> pa.Table:
+    """What may still grow: the last few subintervals of every place. An agent sends its epochs in their order."""
+    newest = sums.group_by("place").aggregate([("window_us", "max")])
+    joined = sums.join(newest, "place")
+    oldest = pc.subtract(joined["window_us_max"], pc.multiply(joined["width_us"], _SUBINTERVALS_KEPT - 1))
+    return joined.filter(pc.greater_equal(joined["window_us"], oldest)).select(SUMS.names).combine_chunks()
+
+
+def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
+    """Rows of STATISTICS for the subintervals that counters reached after `since_step`.
+
+    Counts are of everything; the sums of a fit are of that version and load factor with the most records.
+    """
+    order = [("sampled", "descending"), ("config_version", "descending"), ("load_factor", "descending")]
+    ranked = sums.sort_by(order)
+    adds = [(name, "sum") for name in ["epochs", *_COUNTS]]
+    firsts = [(name, "first") for name in _FITS]
+    found = ranked.group_by(_GROUP, use_threads=False).aggregate([*adds, *firsts, ("step", "max")])
+    found = found.filter(pc.greater(found["step_max"], since_step))
+    renamed = {f"{name}_sum": name for name, _ in adds} | {f"{name}_first": name for name, _ in firsts}
+    renamed["step_max"] = "batch"
+    found = found.rename_columns([renamed.get(name, name) for name in found.column_names])
+    return found.select(STATISTICS.names).cast(STATISTICS)

@@ -1,0 +1,287 @@
+"""What one step does with the frames of its batch."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import redis
+
+from agent.wire import COUNTERS, Frame, FrameKind, WireError, encode_frame
+from agent.wire.broker import progress
+from engine.dataflow.pipeline import Pipeline
+from spark_jobs.arrivals import WAITING, Arrival, arrivals_of, in_order
+from spark_jobs.console import ConsoleAway
+from spark_jobs.cpu import family_cpu_ns
+from spark_jobs.entries import UNREADABLE
+from spark_jobs.outbox import Outbox
+from spark_jobs.plans import Plans
+from spark_jobs.quarantine import Quarantine
+from spark_jobs.records import BadBody, body_of, by_driver, by_spark, conforming, entry_schema
+from spark_jobs.results import Work, finished, result_frame
+from spark_jobs.state import Flow, State, StateStore
+from spark_jobs.statistics import counters_of
+from spark_jobs.watermarks import AgentMarks, mark
+from spark_jobs.windows import absorb, advance, due, evict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Parts", "Step"]
+
+_AT_HAND_BYTES = 2 * 2**20
+_MOST_WAITING_BYTES = 64 * 2**20
+_FORGOTTEN_MS = 30 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a step works with."""
+
+    store: StateStore
+    plans: Plans
+    outbox: Outbox
+    quarantine: Quarantine
+    redis: redis.Redis
+    at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
+    statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
+    family_cpu_ns: Callable[[], int] = family_cpu_ns
+
+
+@dataclass
+class Bundle:
+    """Frames of one flow that are due in a step."""
+
+    pipeline: Pipeline
+    tables: dict[int, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    partials: list[pa.Table] = field(default_factory=list)
+    afar: dict[str, Arrival] = field(default_factory=dict)  #: records that stayed with Spark, by id
+    work: Work = field(default_factory=Work)
+
+
+class Step:
+    """The work on one batch: `take_in`, then `results`."""
+
+    def __init__(self, state: State, parts: Parts, frames: DataFrame, *, give_up: bool) -> None:
+        self.state, self._parts, self._frames, self._give_up = state, parts, frames, give_up
+        self.bundles: dict[tuple[str, str], Bundle] = {}
+
+    @property
+    def works(self) -> dict[tuple[str, str], tuple[Pipeline, Work]]:
+        """What the operators of every flow did."""
+        return {key: (bundle.pipeline, bundle.work) for key, bundle in self.bundles.items()}
+
+    def take_in(self, *, with_bodies: bool) -> bool:
+        """Read, order and work off the batch's frames; whether its records are few enough for the driver.
+
+        With bodies it is one Spark job; without, the batch is kept in Spark for the jobs that follow.
+        """
+        if not with_bodies:
+            self._frames = self._frames.persist()
+        try:
+            arrivals = arrivals_of(_collected(self._frames, with_bodies))
+            few = sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
+            if few:
+                arrivals = self._fetched(arrivals)
+            elif with_bodies:
+                arrivals = [replace(one, body=None) if one.kind == FrameKind.RECORDS else one for one in arrivals]
+            self._sort(arrivals)
+            for bundle in self.bundles.values():
+                self._work_off(bundle)
+        finally:
+            if not with_bodies:
+                self._frames.unpersist()
+        return few
+
+    def results(self) -> list[bytes]:
+        """Advance every flow; the RESULT frames of windows that are due."""
+        for key, bundle in self.bundles.items():
+            absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step)
+        for query, plan in self._parts.plans.live():
+            self.state.flows.setdefault((query, plan), Flow(query, plan))
+        return [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
+
+    def _issued(self, flow: Flow) -> Iterable[bytes]:
+        pipeline = self._pipeline(flow.plan)
+        if pipeline is None:
+            return
+        plan = self._parts.plans.settings(flow.query, flow.plan)
+        work = self.bundles.setdefault((flow.query, flow.plan), Bundle(pipeline)).work
+        advance(flow, plan, self.state.now_ms)
+        for one in due(flow, pipeline, plan, self.state.step):
+            one.window.revision += 1
+            one.window.missing = one.missing
+            rows = finished(pipeline, one.window.partial, work)
+            self.state.emitted += 1
+            yield encode_frame(result_frame(flow, pipeline, one, rows, self.state.step, self.state.emitted))
+        evict(flow, pipeline, plan)
+
+    # -- frames
+
+    def _sort(self, arrivals: list[Arrival]) -> None:
+        """Everything that is due goes where it belongs; the rest waits in the state."""
+        state = self.state
+        state.now_ms = max(state.now_ms, _moment_ms(arrivals))
+        state.read_to |= _last_ids(arrivals)
+        self._recall(arrivals)
+        for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.stretch, 0)]
+        for_number = [one for one in state.waiting if one.seq > state.positions.get(one.stretch, 0)]
+        ordered = in_order([*for_number, *arrivals], state.positions, state.step)
+        state.positions, state.waiting = ordered.positions, ordered.early
+        state.count("duplicates", ordered.duplicates)
+        state.count("gaps", len(ordered.lost))
+        for words in ordered.lost:
+            _say(words)
+        for one in [*for_plan, *ordered.due]:
+            try:
+                self._take(one)
+            except (BadBody, ValueError) as fault:
+                self._put_aside([one], str(fault))
+        state.waiting = self._fetched(state.waiting)
+
+    def _recall(self, arrivals: list[Arrival]) -> None:
+        """A life of which the state knows nothing may be committed: by a state that was lost."""
+        begun = {one.stretch for one in arrivals if one.seq == 1} | self.state.positions.keys()
+        for agent, life in {one.stretch for one in arrivals} - begun:
+            try:
+                committed = progress(self._parts.redis, agent, life).committed_seq
+            except redis.RedisError:
+                continue
+            if committed:
+                self.state.positions[agent, life] = committed
+
+    def _take(self, one: Arrival) -> None:
+        if one.kind == UNREADABLE:
+            raise BadBody(str(one.says.get("fault")))
+        if one.kind == FrameKind.COUNTERS:
+            self._take_counters(one)
+            return
+        try:
+            pipeline = self._parts.plans.pipeline(one.plan)
+        except ConsoleAway as away:
+            self._postpone(one, str(away))
+            return
+        if pipeline is None or pipeline.aggregate is None or pipeline.window is None:
+            self.state.count("unknown")
+            raise BadBody(f"plan {one.plan[:12] or '(none)'} of query {one.query or '(none)'} is not known")
+        flow = self.state.flows.setdefault(one.flow, Flow(one.query, one.plan))
+        bundle = self.bundles.setdefault(one.flow, Bundle(pipeline))
+        if one.kind == FrameKind.MARK:
+            marks = flow.agents.setdefault(one.agent, AgentMarks(since_ms=self.state.now_ms))
+            mark(marks, one.says, one.epoch, one.arrived_ms)
+        elif one.kind == FrameKind.PARTIALS:
+            table = body_of(one, pipeline)
+            bundle.partials.append(table)
+            bundle.work.add(pipeline.aggregate, table.num_rows, 0)
+        elif one.body is None:
+            entry_schema(pipeline, one.entry)
+            bundle.afar[one.id] = one
+        else:
+            bundle.tables[one.entry].append(body_of(one, pipeline))
+
+    def _take_counters(self, one: Arrival) -> None:
+        rows = conforming(one.body or b"", COUNTERS)
+        place = str(one.says.get("origin") or one.agent)
+        epochs = counters_of(rows, place, self._parts.plans.widths_us(), self.state.step)
+        kept = self.state.counters
+        self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
+
+    def _postpone(self, one: Arrival, reason: str) -> None:
+        """Keep a frame until the console tells its plan, within bounds."""
+        held = sum(waiting.size for waiting in self.state.waiting)
+        if held + one.size > _MOST_WAITING_BYTES:
+            raise BadBody(f"its plan is not here, and {held} bytes wait for theirs already ({reason})")
+        self.state.waiting.append(one if one.since else replace(one, since=self.state.step))
+
+    # -- records
+
+    def _work_off(self, bundle: Bundle) -> None:
+        """Partial aggregates of a flow's records."""
+        if bundle.tables:
+            bundle.partials.append(by_driver(bundle.pipeline, bundle.tables, bundle.work))
+        if not bundle.afar:
+            return
+        wanted: dict[int, list[str]] = defaultdict(list)
+        for one in bundle.afar.values():
+            wanted[one.entry].append(one.id)
+        try:
+            partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work)
+        except Exception as error:  # whatever a cluster may raise: the batch is tried again before records are given up
+            if not self._give_up:
+                raise
+            self._put_aside(list(bundle.afar.values()), f"Spark could not work it off: {error}"[:1000])
+            return
+        bundle.partials.append(partial)
+        for name, fault in faults.items():
+            self._put_aside([bundle.afar[name]], fault)
+
+    def _fetched(self, arrivals: list[Arrival]) -> list[Arrival]:
+        """The same with bodies, those that stayed with Spark fetched from there."""
+        lacking = {one.id: one for one in arrivals if one.body is None and one.kind != FrameKind.MARK}
+        if not lacking:
+            return arrivals
+        rows = _collected(self._frames, True, list(lacking))
+        bodies = dict(zip(rows["id"].to_pylist(), rows["body"].to_pylist(), strict=True))
+        return [replace(one, body=bodies[one.id]) if one.id in lacking else one for one in arrivals]
+
+    def _put_aside(self, arrivals: list[Arrival], reason: str) -> None:
+        self.state.count("quarantined", len(arrivals))
+        for one in self._fetched(arrivals):
+            says = f"number {one.seq} of agent {one.agent}, {one.kind} of query {one.query or '(none)'}: {reason}"
+            self._parts.quarantine.keep(_frame_bytes(one), says)
+
+    def _pipeline(self, digest: str) -> Pipeline | None:
+        try:
+            return self._parts.plans.pipeline(digest)
+        except ConsoleAway:
+            return None
+
+
+def _collected(frames: DataFrame, with_bodies: bool, only: list[str] | None = None) -> pa.Table:
+    """The batch as a table; without the bodies of records where those stay with Spark."""
+    from pyspark.sql import functions as sql
+
+    named = frames.withColumn("id", sql.concat_ws("/", sql.col("partition").cast("string"), "id"))
+    named = named.withColumn("size", sql.coalesce(sql.length("body"), sql.lit(0)).cast("bigint"))
+    if only is not None:
+        named = named.where(sql.col("id").isin(only))
+    if not with_bodies:
+        stays = sql.col("kind") == FrameKind.RECORDS.value
+        named = named.withColumn("body", sql.when(stays, sql.lit(None)).otherwise(sql.col("body")))
+    return named.select(*(name for name in WAITING.names if name != "since")).toArrow()
+
+
+def _last_ids(arrivals: Iterable[Arrival]) -> dict[str, str]:
+    """The last entry of every partition in a batch."""
+    last = {}
+    for one in sorted(arrivals, key=lambda one: one.place):
+        last[one.partition] = one.id.partition("/")[2]
+    return last
+
+
+def _moment_ms(arrivals: Iterable[Arrival]) -> int:
+    """Until when everybody's frames are here: a partition that lags behind makes nobody silent."""
+    last: dict[str, int] = {}
+    for one in arrivals:
+        last[one.partition] = max(one.arrived_ms, last.get(one.partition, 0))
+    return min(last.values(), default=0)
+
+
+def _frame_bytes(one: Arrival) -> bytes:
+    """What to keep of a frame that is put aside: the frame, or what stood in its place."""
+    body = one.body or b""
+    if one.kind == UNREADABLE:
+        return body
+    named = {name: getattr(one, name) for name in ("agent", "life", "seq", "query", "plan", "entry", "epoch")}
+    try:
+        return encode_frame(Frame(FrameKind(one.kind), **named, extra=one.says, body=body))
+    except WireError:
+        return body
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)

@@ -1,0 +1,121 @@
+"""Windows of a flow: partial aggregates merge into them, watermarks close them, late ones open their results again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.dataflow.pipeline import Pipeline
+from engine.dataflow.types import WINDOW_START
+from spark_jobs.operators import aggregate_of
+from spark_jobs.plans import LivePlan
+from spark_jobs.state import Flow, Window
+from spark_jobs.watermarks import AgentMarks, forget_passed, progress
+
+__all__ = ["Due", "absorb", "advance", "due", "evict"]
+
+
+_ROWS = "_rows"  # the state of a partial aggregate that counts records
+
+
+@dataclass(frozen=True)
+class Due:
+    """A window whose result is to be issued, for the first time or again."""
+
+    begin_us: int
+    end_us: int
+    window: Window
+    missing: list[str]
+
+
+def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int) -> None:
+    """Merge partial aggregates into the windows they belong to; what is too late is counted."""
+    assert pipeline.window is not None
+    aggregate = aggregate_of(pipeline)
+    fresh: dict[int, list[pa.Table]] = {}
+    for table in partials:
+        for begin_us, part in _by_window(table):
+            fresh.setdefault(begin_us, []).append(part)
+    for begin_us, parts in fresh.items():
+        if begin_us + pipeline.window.size_us <= flow.passed_us:
+            flow.late += sum(map(_records, parts))
+            continue
+        known = flow.windows.get(begin_us)
+        merged = aggregate.merge([known.partial, *parts] if known else parts)
+        if known is None:
+            flow.windows[begin_us] = Window(merged, step, _records(merged))
+        else:
+            known.partial, known.step, known.records = merged, step, _records(merged)
+
+
+def advance(flow: Flow, plan: LivePlan, now_ms: int) -> None:
+    """Bring the flow's watermark up to what its agents have said."""
+    for name in plan.agents:
+        flow.agents.setdefault(name, AgentMarks(since_ms=now_ms))
+    found = progress(
+        flow.agents, _expected(flow, plan), before_us=flow.watermark_us, now_ms=now_ms, idle_after_ms=plan.idle_after_ms
+    )
+    flow.watermark_us, flow.ended = found.watermark_us, found.ended
+    flow.waiting_for, flow.excluded = list(found.waiting_for), list(found.excluded)
+
+
+def due(flow: Flow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[Due]:
+    """Windows to issue now, in their order: closed and new, closed and changed, or complete at last."""
+    assert pipeline.window is not None
+    found = []
+    for begin_us, window in sorted(flow.windows.items()):
+        end_us = begin_us + pipeline.window.size_us
+        if not flow.ended and (flow.watermark_us is None or end_us > flow.watermark_us):
+            break
+        missing = _missing(flow, plan, end_us)
+        if window.revision < 0 or window.step == step or (window.missing and not missing):
+            found.append(Due(begin_us, end_us, window, missing))
+    return found
+
+
+def evict(flow: Flow, pipeline: Pipeline, plan: LivePlan) -> None:
+    """Forget windows that nothing can change any more, and marks that no window asks for."""
+    if flow.watermark_us is None:
+        return
+    assert pipeline.window is not None
+    flow.passed_us = max(flow.passed_us, flow.watermark_us - plan.retain_us)
+    for begin_us in [begin for begin in flow.windows if begin + pipeline.window.size_us <= flow.passed_us]:
+        del flow.windows[begin_us]
+    for marks in flow.agents.values():
+        forget_passed(marks, flow.watermark_us)
+
+
+def _expected(flow: Flow, plan: LivePlan) -> list[str]:
+    """Agents whose word counts; all that ever spoke where the console names none."""
+    return sorted(plan.agents or flow.agents)
+
+
+def _missing(flow: Flow, plan: LivePlan, end_us: int) -> list[str]:
+    """Agents whose records of a window may still come."""
+    expected = {name: flow.agents[name] for name in _expected(flow, plan)}
+    lacking = {name for name, marks in expected.items() if _lacks(marks, end_us)}
+    return sorted(lacking.union(*(marks.left_out for marks in expected.values())))
+
+
+def _lacks(marks: AgentMarks, end_us: int) -> bool:
+    return not marks.final and (marks.watermark_us is None or marks.watermark_us < end_us)
+
+
+def _records(partial: pa.Table) -> int:
+    """How many records stand behind partial aggregates; the groups themselves where those are not counted."""
+    if _ROWS not in partial.column_names:
+        return partial.num_rows
+    return pc.sum(partial[_ROWS]).as_py() or 0
+
+
+def _by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    begins = table.column(WINDOW_START).cast(pa.int64())
+    values = pc.unique(begins).to_pylist()
+    if len(values) == 1:
+        yield values[0], table
+        return
+    for value in values:
+        yield value, table.filter(pc.equal(begins, value))
