@@ -25,6 +25,7 @@ from apps.jobs.choices import FINISHED, JobState
 from apps.jobs.models import Job
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
+from apps.telemetry.models import Agent
 
 __all__ = ["Frame", "NavItem", "clusters_with_counts", "frame", "url_of"]
 
@@ -43,7 +44,7 @@ def url_of(name: str, *args: Any) -> str:
 
 
 def clusters_with_counts() -> QuerySet[Cluster]:
-    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `breached_count`, in one query."""
+    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, `breached_count`."""
     runs = EstimateRun.objects.filter(cluster=OuterRef(OuterRef("pk"))).order_by("-created_at", "-id")
     breached = QueryEstimate.objects.filter(
         run=Subquery(runs.values("pk")[:1]), state=ObjectiveState.BREACHED, query__state=QueryState.RUNNING
@@ -55,6 +56,7 @@ def clusters_with_counts() -> QuerySet[Cluster]:
         "waiting_count": AdmissionRequest.objects.filter(
             cluster=OuterRef("pk"), state__in=[AdmissionState.AWAITING, AdmissionState.QUEUED]
         ),
+        "agent_count": Agent.objects.filter(cluster=OuterRef("pk")),
         "breached_count": breached,
     }
     return Cluster.objects.annotate(**{name: _count(rows) for name, rows in counts.items()})
@@ -161,6 +163,7 @@ class Frame:
             ("Placement", "pages:placement", "placement", "p", None, False, ""),
             ("Provisioning", "pages:provisioning", "tune", "w", None, False, ""),
             ("Arrivals", "pages:arrivals", "arrivals", "r", None, False, ""),
+            ("Sources", "pages:sources", "sources", "s", one.agent_count or None, False, "agents"),
             ("Fleet", "pages:fleet", "nodes", "f", one.node_count, False, ""),
             ("Reports", "pages:reports", "log", "e", None, False, ""),
             arguments=(one.slug,),
@@ -169,7 +172,7 @@ class Frame:
     def _of_all(self) -> list[NavItem]:
         return self._existing(
             ("Jobs", "pages:jobs", "jobs", "j", None, False, ""),
-            ("Settings", "accounts:settings", "settings", "s", None, False, ""),
+            ("Settings", "accounts:settings", "settings", ",", None, False, ""),
             ("API", "pages:api", "code", "", None, False, ""),
             ("Help", "pages:help", "help", "h", None, False, ""),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -18,27 +17,17 @@ from apps.fleet.models import Cluster
 from apps.forecasts.selectors import forecasts_listed, shortages
 from apps.pages.context import url_of
 from apps.pages.findings import Findings, headroom_of
+from apps.pages.hand import Hand
+from apps.pages.live_hands import live_hands
 from apps.plans.selectors import plans_recommended
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
 from apps.ui.numbers import ratio, seconds
 from apps.ui.times import ago, short
 
-__all__ = ["MOST", "Hand", "hands_needed"]
+__all__ = ["MOST", "hands_needed"]
 
 MOST = 8
-
-
-@dataclass(frozen=True)
-class Hand:
-    """Something a person should look at."""
-
-    drawing: str
-    tone: str
-    title: str
-    text: str
-    url: str
-    action: str = ""
 
 
 def hands_needed(findings: Findings) -> list[Hand]:
@@ -47,6 +36,7 @@ def hands_needed(findings: Findings) -> list[Hand]:
     return [
         *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
         *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
+        *live_hands(cluster),
         *_waiting(cluster),
         *_threatened(findings),
         *_plans(cluster),

@@ -33,6 +33,7 @@ __all__ = [
 
 _TABS = {
     "plan": ("Plan and latency", "pages:query"),
+    "live": ("Live", "pages:query-live"),
     "statistics": ("Statistics", "pages:query-statistics"),
     "placement": ("Placement", "pages:query-placement"),
     "versions": ("Versions", "pages:query-versions"),

@@ -36,6 +36,8 @@ ICONS: dict[str, str] = {
     '<rect x="10.5" y="6" width="4" height="4" rx="1"/><path d="M5.5 4c3 0 2 4 5 4M5.5 12c3 0 2-4 5-4"/>',
     "admission": '<path d="M3 14V2M13 14V2M3 4h10M3 8.5h10M6.3 4v4.5M9.7 4v4.5"/>' + _WAVE,
     "arrivals": '<path d="M1.5 13.5h13"/><path d="M3 13.5V9M6 13.5V5M9 13.5V8M12 13.5V2.5"/>',
+    "sources": '<rect x="1.5" y="3" width="5" height="10" rx="1"/>'
+    '<path d="M9 5h2.5c1.5 0 1.5 3 3 3M9 11h2.5c1.5 0 1.5-3 3-3M4 6h.01M4 9h.01"/>',
     "nodes": '<rect x="2" y="2.5" width="12" height="4.5" rx="1"/><rect x="2" y="9" width="12" height="4.5" rx="1"/>'
     '<path d="M4.5 4.75h.01M4.5 11.25h.01M8 4.75h3.5M8 11.25h3.5"/>',
     "placement": '<path d="M1.5 2H7v12H1.5zM9 2h5.5v12H9z"/>'

@@ -1,0 +1,149 @@
+"""What agents did with their records lately: by agent, query and operator, from the statistics of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Max, Q, Sum
+
+from apps.fleet.models import Cluster
+from apps.measurements.models import StatisticsWindow
+from apps.telemetry.models import LiveQuery
+
+__all__ = ["AgentFlow", "OperatorFlow", "QueryFlow", "flows_of", "saved_share"]
+
+#: Event time over which rates are taken.
+RECENT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class OperatorFlow:
+    """Rates of one operator at one agent."""
+
+    operator: str
+    in_eps: float
+    processed_eps: float
+    drained_eps: float
+    out_eps: float
+    in_bytes_s: float
+    out_bytes_s: float
+    drained_bytes_s: float
+    cpu_cores: float
+
+    @property
+    def share(self) -> float | None:
+        """Records processed here of those that came."""
+        return self.processed_eps / self.in_eps if self.in_eps else None
+
+
+@dataclass(frozen=True)
+class QueryFlow:
+    """One query at one agent, operator by operator in the order of its pipeline."""
+
+    query_id: int
+    operators: Sequence[OperatorFlow]
+    measured_at: datetime
+
+    @property
+    def in_eps(self) -> float:
+        return self.operators[0].in_eps if self.operators else 0.0
+
+    @property
+    def in_bytes_s(self) -> float:
+        """What sending everything would take."""
+        return self.operators[0].in_bytes_s if self.operators else 0.0
+
+    @property
+    def sent_eps(self) -> float:
+        """Records that leave: drained on the way, and what comes out at the end."""
+        return sum(one.drained_eps for one in self.operators) + (self.operators[-1].out_eps if self.operators else 0.0)
+
+    @property
+    def sent_bytes_s(self) -> float:
+        last = self.operators[-1].out_bytes_s if self.operators else 0.0
+        return sum(one.drained_bytes_s for one in self.operators) + last
+
+
+@dataclass
+class AgentFlow:
+    """All queries of one agent."""
+
+    queries: dict[int, QueryFlow] = field(default_factory=dict)
+
+    @property
+    def in_eps(self) -> float:
+        return sum(one.in_eps for one in self.queries.values())
+
+    @property
+    def in_bytes_s(self) -> float:
+        return sum(one.in_bytes_s for one in self.queries.values())
+
+    @property
+    def sent_bytes_s(self) -> float:
+        return sum(one.sent_bytes_s for one in self.queries.values())
+
+    @property
+    def saved(self) -> float | None:
+        return saved_share([self])
+
+
+def saved_share(flows: Iterable[AgentFlow]) -> float | None:
+    """The share of bytes that stay at the source, against sending everything."""
+    listed = list(flows)
+    whole = sum(one.in_bytes_s for one in listed)
+    return 1 - sum(one.sent_bytes_s for one in listed) / whole if whole else None
+
+
+_SUMMED = ("records_in", "events", "drained", "overflow", "outputs", "bytes_in", "bytes_out", "bytes_drained", "cpu_s")
+
+
+def flows_of(cluster: Cluster, lives: Sequence[LiveQuery], place: str | None = None) -> dict[str, AgentFlow]:
+    """By the agent's id: its rates over the newest minute of each live query's telemetry."""
+    recent = _recent({live.query_id: live for live in lives})
+    if recent is None:
+        return {}
+    rows = StatisticsWindow.objects.filter(recent, cluster=cluster).exclude(place="stream")
+    if place is not None:
+        rows = rows.filter(place=place)
+    summed = rows.values("place", "query_id", "operator").order_by()
+    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    sums = {name: Sum(name) for name in _SUMMED}
+    for row in summed.annotate(**sums, n=Count("starts_at", distinct=True), width=Max("width_s"), at=Max("starts_at")):
+        found.setdefault((row["place"], row["query_id"]), {})[row["operator"]] = row
+    order = {live.query_id: [one["id"] for one in live.pipeline["operators"]] for live in lives}
+    flows: dict[str, AgentFlow] = {}
+    for (agent, query_id), by_operator in found.items():
+        operators = [_operator(by_operator[name]) for name in order[query_id] if name in by_operator]
+        at = max(row["at"] for row in by_operator.values())
+        flows.setdefault(agent, AgentFlow()).queries[query_id] = QueryFlow(query_id, operators, at)
+    return flows
+
+
+def _recent(lives: Mapping[int, LiveQuery]) -> Q | None:
+    """Rows of the plans that run now, of the newest minute of each: sources may replay another year."""
+    plans = {live.plan for live in lives.values()}
+    newest = StatisticsWindow.objects.filter(query__in=lives, plan__in=plans).exclude(place="stream")
+    condition: Q | None = None
+    for query_id, plan, at in newest.values_list("query_id", "plan").annotate(at=Max("starts_at")).order_by():
+        if lives[query_id].plan == plan:
+            one = Q(query_id=query_id, plan=plan, starts_at__gt=at - RECENT)
+            condition = one if condition is None else condition | one
+    return condition
+
+
+def _operator(row: Mapping[str, Any]) -> OperatorFlow:
+    span_s = row["n"] * row["width"] or 1.0
+    return OperatorFlow(
+        operator=row["operator"],
+        in_eps=row["records_in"] / span_s,
+        processed_eps=row["events"] / span_s,
+        drained_eps=(row["drained"] + row["overflow"]) / span_s,
+        out_eps=row["outputs"] / span_s,
+        in_bytes_s=row["bytes_in"] / span_s,
+        out_bytes_s=row["bytes_out"] / span_s,
+        drained_bytes_s=row["bytes_drained"] / span_s,
+        cpu_cores=row["cpu_s"] / span_s,
+    )

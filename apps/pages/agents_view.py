@@ -1,0 +1,208 @@
+"""What the page of one agent shows: how it is, its pipelines, its budget, collectors, spool and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster
+from apps.pages.agents_flow import AgentFlow, QueryFlow, flows_of
+from apps.pages.agents_picture import Stage, pipeline_picture
+from apps.pages.agents_rows import STATE_MARKS, AgentLine
+from apps.pages.findings import Stat
+from apps.telemetry.choices import AgentState
+from apps.telemetry.models import Agent, Assignment
+from apps.telemetry.pipelines import pipeline_by_digest
+from apps.telemetry.states import agent_state
+from apps.ui.icons import icon
+from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, rate, ratio, seconds
+from engine.dataflow import Pipeline
+
+__all__ = ["AgentView", "PipelineAt"]
+
+
+@dataclass(frozen=True)
+class PipelineAt:
+    """One query's part at the agent."""
+
+    agent: Agent
+    assignment: Assignment
+    flow: QueryFlow | None
+    said: Mapping[str, Any]
+
+    @property
+    def query(self) -> str:
+        return self.assignment.live.query.name
+
+    @cached_property
+    def pipeline(self) -> Pipeline | None:
+        return pipeline_by_digest(self.assignment.live.plan)
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        live = self.assignment.live
+        flows = {one.operator: one for one in self.flow.operators} if self.flow else {}
+        given = [*self.assignment.load_factors, *([0.0] * live.source_operators)]
+        return [
+            Stage(one["id"], given[k] if k < live.source_operators else None, flows.get(one["id"]))
+            for k, one in enumerate(live.pipeline["operators"])
+        ]
+
+    @property
+    def picture(self) -> SafeString:
+        cluster = self.assignment.live.query.cluster
+        return pipeline_picture(self.agent.name, cluster.name, self.stages, self.flow)
+
+    @property
+    def rows(self) -> list[tuple[Stage, Any]]:
+        """The numbers behind the picture."""
+        return [(stage, stage.flow) for stage in self.stages if stage.factor is not None]
+
+    @property
+    def rules(self) -> list[tuple[str, bool, str]]:
+        """(operator, may it run at the source, why not)."""
+        if self.pipeline is None:
+            return []
+        rules = zip(self.pipeline.operators, self.pipeline.rules, strict=True)
+        return [(operator.id, rule.allowed, rule.reason) for operator, rule in rules]
+
+    @property
+    def watermark_us(self) -> Any:
+        return self.said.get("watermark_us")
+
+
+class AgentView:
+    """One agent; every property is computed when a template asks for it."""
+
+    def __init__(self, cluster: Cluster, agent: Agent) -> None:
+        self.cluster = cluster
+        self.agent = agent
+        self.said: Mapping[str, Any] = agent.heartbeat or {}
+
+    @cached_property
+    def assignments(self) -> list[Assignment]:
+        rows = Assignment.objects.filter(agent=self.agent, enabled=True).exclude(live__state="stopped")
+        return list(rows.select_related("live__query__cluster", "live__source").order_by("live__query__name"))
+
+    @cached_property
+    def flow(self) -> AgentFlow | None:
+        lives = [one.live for one in self.assignments]
+        return flows_of(self.cluster, lives, str(self.agent.pk)).get(str(self.agent.pk))
+
+    @cached_property
+    def line(self) -> AgentLine:
+        return AgentLine(self.agent, agent_state(self.agent), self.assignments, self.flow)
+
+    @property
+    def badge(self) -> SafeString:
+        drawing, tone = STATE_MARKS[self.line.state]
+        return format_html('<span class="badge {}">{}{}</span>', tone, icon(drawing), self.line.state_words)
+
+    @cached_property
+    def pipelines(self) -> list[PipelineAt]:
+        said = {row.get("query"): row for row in self.said.get("queries") or []}
+        flows = self.flow.queries if self.flow is not None else {}
+        return [
+            PipelineAt(self.agent, one, flows.get(one.live.query_id), said.get(one.live.key, {}))
+            for one in self.assignments
+        ]
+
+    @cached_property
+    def faults(self) -> list[str]:
+        """What is wrong and what is worth knowing, each in a sentence."""
+        view = self.line.view
+        reasons = view.reasons if view.state not in {AgentState.STEADY} else ()
+        return [text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".") for text in (*reasons, *view.notes)]
+
+    # -- the sentence
+    @property
+    def sentence(self) -> SafeString:
+        if self.line.state == AgentState.NEVER:
+            return SafeString("It has joined and has not been heard of since. Is its process running?")
+        if self.line.state == AgentState.DISABLED:
+            return SafeString("It is disabled: what it sends is refused, and it is told to do nothing.")
+        if not self.assignments:
+            return SafeString("It reports and has nothing to do: no live query is assigned to it.")
+        if self.flow is None:
+            return SafeString("It has not sent statistics yet; they follow a few seconds after its first records.")
+        text = "It takes {} and keeps <b>{}</b> of the bytes at the source, with {} of {} cores."
+        return format_html(
+            text,
+            rate(self.flow.in_eps),
+            percent(self.flow.saved),
+            ratio(self.used_cores),
+            ratio(self.agent.budget_cores),
+        )
+
+    @property
+    def used_cores(self) -> float | None:
+        value = self.said.get("cpu_cores")
+        return float(value) if isinstance(value, (int, float)) else None
+
+    # -- the strip
+    @property
+    def stats(self) -> list[Stat]:
+        flow, live = self.flow, self.line.reports
+        return [
+            Stat("Records", rate(flow.in_eps if flow else None), "come to the first operators"),
+            Stat("Bytes saved", percent(flow.saved if flow else None), "against sending everything"),
+            self._budget(),
+            self._spool(),
+            self._clock() if live else Stat("Clock", Quantity(MISSING), "not known while it is silent"),
+        ]
+
+    def _budget(self) -> Stat:
+        used, budget = self.used_cores, self.agent.budget_cores
+        tone = "watch" if used is not None and used >= 0.9 * budget else ""
+        return Stat("CPU used", percent(used / budget if used is not None else None), f"of {budget:g} cores", tone)
+
+    def _spool(self) -> Stat:
+        spool: Mapping[str, Any] = self.said.get("spool") or {}
+        limit = spool.get("limit_bytes")
+        note = f"of {bytes_size(limit)} on its disk" if limit else "on its disk"
+        tone = {"ok": "", "filling": "watch"}.get(str(spool.get("state", "ok")), "bad")
+        return Stat("Waiting to be sent", bytes_size(spool.get("bytes")), note, tone)
+
+    def _clock(self) -> Stat:
+        offset = self.agent.clock_offset_s
+        if offset is None:
+            return Stat("Clock", Quantity(MISSING), "not compared yet")
+        way = "ahead of the console's" if offset > 0 else "behind the console's"
+        tone = "watch" if abs(offset) > 1 else ""
+        return Stat("Clock", seconds(abs(offset)), way if abs(offset) >= 0.0005 else "as the console's", tone)
+
+    # -- lists
+    @property
+    def collectors(self) -> list[Mapping[str, Any]]:
+        return list(self.said.get("collectors") or [])
+
+    @property
+    def facts(self) -> list[tuple[str, Any]]:
+        """What it says of itself."""
+        said, spool = self.said, self.said.get("spool") or {}
+        sent, acked = said.get("sent_seq"), said.get("acked_seq")
+        waiting = f"{count(spool.get('frames'))} frames" if spool.get("frames") is not None else MISSING
+        known: list[tuple[str, Any]] = [
+            ("Host", self.agent.host or MISSING),
+            ("Version", self.agent.version or MISSING),
+            ("Cores", self.agent.cores),
+            ("Up for", seconds(said.get("uptime_s")).html),
+            ("Memory", bytes_size(said.get("rss_bytes")).html),
+            ("In its spool", waiting),
+            ("Sent, acknowledged", f"{count(sent)}, {count(acked)}" if sent is not None else MISSING),
+            ("Configuration", self._config),
+        ]
+        if self.agent.parent_id:
+            known.append(("Sends to", self.agent.parent.name if self.agent.parent else MISSING))
+        return known
+
+    @property
+    def _config(self) -> str:
+        known = self.said.get("config_version")
+        current = f"c-{self.agent.config_version}"
+        return f"c-{known}, {current} is current" if self.line.is_behind else current

@@ -1,0 +1,304 @@
+"""What the Live tab of a query shows: how it runs, its newest results, a column over time, its latency, its alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.pages.findings import Stat
+from apps.pages.live_charts import LivePictures, value_text
+from apps.pages.sources_stream import StreamCard, StreamQuery, moment_of
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.results.bodies import as_json, is_number, table_in
+from apps.results.choices import AlertState
+from apps.results.columns import WINDOW, group_columns, number_columns
+from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.selectors import alert_rules_listed, alerts_listed, pipeline_of, result_latest, results_recent
+from apps.telemetry.choices import LiveState
+from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.ui.marks import Mark
+from apps.ui.numbers import Quantity, count, counted, seconds
+from apps.ui.tables import Column, Table
+from apps.ui.times import ago
+
+__all__ = ["LiveView"]
+
+_WINDOWS = 60  # behind the pictures
+_MOST_ALERTS = 20
+_MARKS = {
+    "none": Mark("assumed", "", "Not live yet"),
+    LiveState.STARTING: Mark("jobs", "queue", "Starting"),
+    LiveState.RUNNING: Mark("ok", "ok", "Running"),
+    LiveState.STOPPED: Mark("pause", "", "Stopped"),
+}
+
+
+@dataclass(frozen=True)
+class AssignedAgent:
+    """An agent's part, with how far it is."""
+
+    part: Assignment
+    waits: bool
+    excluded: bool
+
+    @property
+    def mark(self) -> Mark:
+        if not self.part.agent.enabled:
+            return Mark("pause", "", "disabled")
+        if self.excluded:
+            return Mark("unknown", "watch", "left out: silent for too long")
+        if self.waits:
+            return Mark("queue", "queue", "waited for")
+        return Mark("ok", "ok", "keeps up")
+
+
+class LiveView:
+    """One query live; every property is computed when a template asks for it."""
+
+    def __init__(self, request: HttpRequest, query: Query) -> None:
+        self.request = request
+        self.query = query
+        self.cluster = query.cluster
+
+    @cached_property
+    def live(self) -> LiveQuery | None:
+        return LiveQuery.objects.select_related("source", "version").filter(query=self.query).first()
+
+    @property
+    def state(self) -> str:
+        return str(self.live.state) if self.live is not None else "none"
+
+    @property
+    def is_live(self) -> bool:
+        return self.live is not None and self.live.state != LiveState.STOPPED
+
+    @property
+    def mark(self) -> Mark:
+        return _MARKS[self.state]
+
+    @property
+    def can_start(self) -> bool:
+        """Whether it is admitted; everything else is the service's to refuse."""
+        return self.query.state == QueryState.RUNNING and not self.is_live
+
+    # -- the stream processor
+    @cached_property
+    def agents(self) -> list[Agent]:
+        return list(Agent.objects.filter(cluster=self.cluster).order_by("name"))
+
+    @cached_property
+    def stream(self) -> StreamCard:
+        return StreamCard(self.cluster.slug, {str(one.pk): one.name for one in self.agents})
+
+    @cached_property
+    def said(self) -> StreamQuery | None:
+        return self.stream.query(self.query.name) if self.is_live else None
+
+    @cached_property
+    def assigned(self) -> list[AssignedAgent]:
+        if self.live is None:
+            return []
+        waits = set(self.said.waiting_for) if self.said else set()
+        excluded = set(self.said.excluded) if self.said else set()
+        rows = Assignment.objects.filter(live=self.live, enabled=True).select_related("agent").order_by("agent__name")
+        return [AssignedAgent(row, row.agent.name in waits, row.agent.name in excluded) for row in rows]
+
+    @property
+    def free_agents(self) -> list[Agent]:
+        """Agents without a part."""
+        taken = {one.part.agent_id for one in self.assigned}
+        return [agent for agent in self.agents if agent.pk not in taken]
+
+    # -- results
+    @cached_property
+    def newest(self) -> ResultWindow | None:
+        return result_latest(self.query)
+
+    @cached_property
+    def windows(self) -> list[ResultWindow]:
+        return results_recent(self.query, self.newest.plan, _WINDOWS) if self.newest is not None else []
+
+    @cached_property
+    def tables(self) -> list[pa.Table]:
+        return [table_in(window.body) for window in self.windows]
+
+    @cached_property
+    def schema(self) -> pa.Schema | None:
+        return self.tables[-1].schema if self.tables else None
+
+    @cached_property
+    def pipeline(self) -> Mapping[str, Any] | None:
+        return pipeline_of(self.query, self.newest.plan) if self.newest is not None else None
+
+    @cached_property
+    def groups(self) -> list[str]:
+        return group_columns(self.pipeline, self.schema) if self.schema is not None else []
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        return number_columns(self.schema, self.groups) if self.schema is not None else []
+
+    @property
+    def window_words(self) -> str:
+        """14:32:10 to 14:32:20, revision 2."""
+        row = self.newest
+        if row is None:
+            return ""
+        begin = moment_of(row.window_us)
+        end = moment_of(row.window_us + row.width_us)
+        text = f"{timezone.localtime(begin):%H:%M:%S} to {timezone.localtime(end):%H:%M:%S}"
+        return f"{text}, revision {row.revision + 1}" if row.revision else text
+
+    @property
+    def missing_words(self) -> str:
+        """Who the newest window was closed without."""
+        if self.newest is None or self.newest.complete:
+            return ""
+        names = {str(one.pk): one.name for one in self.agents}
+        who = ", ".join(names.get(one, one[:8]) for one in self.newest.missing[:3]) or "an agent"
+        return f"Closed without {who}. What comes later is added as another revision."
+
+    @cached_property
+    def table(self) -> Table:
+        """The rows of the newest window: searched, sorted, page by page."""
+        rows = self.tables[-1].to_pylist() if self.tables else []
+        names = [name for name in (self.schema.names if self.schema else []) if name != WINDOW or len(self.groups) == 0]
+        ordered = [*self.groups, *[name for name in names if name not in self.groups]]
+        return Table(
+            self.request,
+            [self._column(name) for name in ordered] or [Column("none", "Group", lambda row: "")],
+            rows,
+            caption="Newest results",
+            default_sort=f"-{self.column}" if self.column else "",
+            search=lambda row: " ".join(str(row[name]) for name in self.groups) if self.groups else "",
+            search_label="Group",
+            page_size=20,
+            file_name=f"results-{self.query.name}",
+            identify=lambda row: " ".join(str(row[name]) for name in self.groups),
+            empty={
+                "icon": "arrivals",
+                "title": "The window has no rows",
+                "text": "No record passed its filters in that time.",
+            },
+        )
+
+    def _column(self, name: str) -> Column:
+        assert self.schema is not None
+        numeric = is_number(self.schema.field(name).type)
+        return Column(
+            name,
+            name,
+            lambda row: value_text(row[name]),
+            sort=lambda row: row[name],
+            csv=lambda row: as_json(row[name]),
+            num=numeric and name not in self.groups,
+            high_first=numeric,
+        )
+
+    # -- pictures
+    @cached_property
+    def pictures(self) -> LivePictures:
+        wanted = self.request.GET.get("column", "")
+        return LivePictures(self.query, self.windows, self.tables, self.groups, self.numbers, wanted)
+
+    @property
+    def column(self) -> str:
+        return self.pictures.column
+
+    @property
+    def group_count(self) -> int:
+        return self.tables[-1].num_rows if self.tables else 0
+
+    @property
+    def latencies(self) -> list[float]:
+        return [window.latency_s for window in self.windows if window.latency_s is not None]
+
+    # -- alerts
+    @cached_property
+    def rules(self) -> list[AlertRule]:
+        return list(alert_rules_listed().filter(query=self.query).order_by("name"))
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """What fires, then what has ended, the newest first."""
+        rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_at")
+        return list(rows[:_MOST_ALERTS])
+
+    @cached_property
+    def firing(self) -> list[Alert]:
+        return [alert for alert in self.alerts if alert.state == AlertState.FIRING]
+
+    # -- the sentence and the strip
+    @property
+    def sentence(self) -> SafeString:
+        if self.live is None:
+            return SafeString("It is not live: nothing is computed from telemetry yet.")
+        if self.state == LiveState.STOPPED:
+            return format_html("It was stopped {}.", ago(self.live.stopped_at) if self.live.stopped_at else "")
+        if self.newest is None:
+            return SafeString("It has started; the first window closes once every agent has sent it whole.")
+        who = counted(len(self.assigned), "agent")
+        latency = f", {seconds(median(self.latencies))} after its window closed" if self.latencies else ""
+        groups = counted(self.group_count, "row")
+        fires = f" <b>{counted(len(self.firing), 'alert')}</b> firing." if self.firing else ""
+        return format_html("{} from {}{}.{}", groups, who, latency, SafeString(fires))
+
+    @property
+    def stats(self) -> list[Stat]:
+        return [self._results(), self._latency(), self._watermark(), self._late(), self._alerting()]
+
+    def _results(self) -> Stat:
+        if self.newest is None:
+            return Stat("Newest result", Quantity("none yet"), "")
+        came = ago(self.newest.received_at)
+        return Stat(
+            "Newest result",
+            Quantity(count(self.group_count), "rows"),
+            f"came {came}, of {count(self.newest.records)} records",
+        )
+
+    def _latency(self) -> Stat:
+        found = self.latencies
+        if not found:
+            return Stat("Latency", Quantity("\N{EN DASH}"), "no window measured yet")
+        worst, bound = max(found), self.query.objective_bound_s
+        tone = "bad" if bound and worst > bound else ""
+        note = f"worst of {len(found)} windows {seconds(worst)}"
+        return Stat("Latency", seconds(median(found)), f"{note}, objective {seconds(bound)}" if bound else note, tone)
+
+    def _watermark(self) -> Stat:
+        if self.said is None or self.said.watermark is None:
+            return Stat("Watermark", Quantity("\N{EN DASH}"), "not reported")
+        behind = (timezone.now() - self.said.watermark).total_seconds()
+        value = seconds(behind) if 0 <= behind < 86_400 else Quantity(ago(self.said.watermark))
+        return Stat("Watermark", value, f"behind now; waits for {self.said.waits}")
+
+    def _late(self) -> Stat:
+        late = self.said.late if self.said else sum(window.late for window in self.windows)
+        revised = sum(window.revision > 0 for window in self.windows)
+        return Stat(
+            "Late records",
+            Quantity(count(late)),
+            f"{revised} of {len(self.windows)} windows revised",
+            "watch" if late else "",
+        )
+
+    def _alerting(self) -> Stat:
+        on = sum(rule.enabled for rule in self.rules)
+        tone = "bad" if self.firing else ""
+        return Stat("Alerts firing", Quantity(count(len(self.firing))), f"by {counted(on, 'rule')}", tone)
+
+    @property
+    def picked(self) -> Sequence[tuple[str, bool]]:
+        """Columns to draw: (name, is it the one)."""
+        return [(name, name == self.column) for name in self.numbers]

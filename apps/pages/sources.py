@@ -1,0 +1,143 @@
+"""The Sources page: agents near the data, the stream processor behind them, what is collected, and joining."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster
+from apps.pages.agents_flow import saved_share
+from apps.pages.agents_rows import AgentLine, agent_lines, agents_table
+from apps.pages.base import ClusterPage, try_service
+from apps.pages.sources_forms import EnrolForm
+from apps.pages.sources_stream import StreamCard
+from apps.telemetry.choices import AgentState
+from apps.telemetry.models import EnrolmentToken
+from apps.telemetry.selectors import sources_listed, tables_listed
+from apps.telemetry.services import enrolment_create
+from apps.ui.numbers import counted, percent
+
+__all__ = ["Enrol", "SourcesPage"]
+
+
+class SourcesPage(ClusterPage):
+    """`/c/<slug>/sources/`"""
+
+    template_name = "pages/sources/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        lines = agent_lines(self.cluster)
+        table = agents_table(request, self.cluster, lines, can_change="operate" in request.user.scopes)
+        if table.wants_csv:
+            return table.csv_response()
+        return self.shown(lines, table)
+
+    def shown(self, lines: list[AgentLine], table: Any, status: int = 200, **context: Any) -> HttpResponse:
+        names = {str(line.agent.pk): line.agent.name for line in lines}
+        stream = StreamCard(self.slug, names)
+        shared = {
+            "table": table,
+            "has_agents": bool(lines),
+            "stream": stream,
+            "finding": SourcesFinding(lines, stream),
+            "sources": list(sources_listed().filter(cluster=self.cluster)),
+            "tables": list(tables_listed().filter(cluster=self.cluster)),
+            "enrol": EnrolForm(),
+        }
+        return self.page({**shared, **context}, status)
+
+
+class Enrol(SourcesPage):
+    """POST: make a token that agents join with; the command to run is shown once."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = EnrolForm(request.POST)
+        made: tuple[EnrolmentToken, str] | None = None
+        if form.is_valid():
+            made, _ = try_service(
+                form, lambda: enrolment_create(cluster=self.cluster, user=request.user, **form.values)
+            )
+        lines = agent_lines(self.cluster)
+        table = agents_table(request, self.cluster, lines, can_change=True)
+        if made is None:
+            return self.shown(lines, table, 422, enrol=form)
+        token, secret = made
+        return self.shown(lines, table, 201, joined=JoinCommand(request, self.cluster, token, secret))
+
+
+@dataclass(frozen=True)
+class JoinCommand:
+    """How an agent joins with a token."""
+
+    request: HttpRequest
+    cluster: Cluster
+    token: EnrolmentToken
+    secret: str
+
+    @property
+    def url(self) -> str:
+        return settings.PUBLIC_URL or self.request.build_absolute_uri("/").rstrip("/")
+
+    @property
+    def file(self) -> str:
+        """What stands in its file."""
+        return f'url = "{self.url}"\ntoken = "{self.secret}"\nname = "NAME"\nstate_dir = "var/agent-NAME"\n'
+
+    @property
+    def command(self) -> str:
+        """One command that writes the file and starts the agent."""
+        file = self.file.replace("NAME", "$(hostname)")
+        return f"cat > agent.toml <<EOF\n{file}EOF\n./sluice agent run --config agent.toml"
+
+
+class SourcesFinding:
+    """The sentence of the page, from its numbers."""
+
+    def __init__(self, lines: list[AgentLine], stream: StreamCard) -> None:
+        self.lines = lines
+        self.stream = stream
+
+    @cached_property
+    def sentence(self) -> SafeString:
+        if not self.lines:
+            return SafeString("No agent has joined yet: nothing is collected near the data.")
+        return format_html("{}{}", self._saved(), self._wrong())
+
+    def _saved(self) -> SafeString:
+        flows = [line.flow for line in self.lines if line.flow is not None and line.reports]
+        share = saved_share(flows)
+        many = counted(len(self.lines), "agent")
+        if share is None:
+            return format_html("{} joined, none has sent statistics yet.", many)
+        verb = "keeps" if len(self.lines) == 1 else "keep"
+        return format_html("{} {} <b>{}</b> of their bytes at the source.", many, verb, percent(share))
+
+    def _wrong(self) -> SafeString:
+        parts = []
+        silent = [line for line in self.lines if line.state == AgentState.SILENT]
+        if silent:
+            who = silent[0].agent.name if len(silent) == 1 else f"{len(silent)} agents"
+            parts.append(f"{who} {'does' if len(silent) == 1 else 'do'} not report")
+        for state, words in ((AgentState.SPOOL, "keep more than they get rid of"), (AgentState.OVERFLOW, "overflow")):
+            found = [line for line in self.lines if line.state == state]
+            if found:
+                who = found[0].agent.name if len(found) == 1 else f"{len(found)} agents"
+                parts.append(f"{who} {words if len(found) > 1 else _one(words)}")
+        if not self.stream.is_ready:
+            parts.append(f"the stream processor is {self.stream.mark.label.lower()}")
+        if not parts:
+            return SafeString(" All report, and the stream processor is ready.")
+        text = "; ".join(parts)
+        return format_html(" {}.", text[:1].upper() + text[1:])
+
+
+def _one(words: str) -> str:
+    return {"keep more than they get rid of": "keeps more than it gets rid of", "overflow": "overflows"}[words]
