@@ -1,6 +1,6 @@
 """Executable operators: one meaning, translated to pyarrow for agents and to Spark SQL for the stream processor.
 
-`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow` runs it, `engine.dataflow.templates` has ready ones.
+`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow` runs it, `engine.dataflow.templates` has some.
 """
 
 from engine.dataflow.pipeline import Pipeline, PipelineOperator, PipelineSource

@@ -14,8 +14,6 @@ from engine.dataflow.patterns import named
 
 __all__ = ["CALLS"]
 
-_NO_TEXT = pa.scalar(None, pa.string())
-
 
 def _rounded(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return lambda values: to_whole(kernel(values))
@@ -29,7 +27,7 @@ def _extract(texts: Any, pattern: pa.Scalar, group: pa.Scalar) -> Any:
     """The text of a group, empty for one that took no part; null without a match."""
     number = group.as_py() + 1
     found = pc.extract_regex(texts, named(f"({pattern.as_py()})"))
-    return pc.if_else(pc.is_valid(found), pc.struct_field(found, number - 1), _NO_TEXT)
+    return pc.if_else(pc.is_valid(found), pc.struct_field(found, number - 1), pa.scalar(None, pa.string()))
 
 
 def _substring(texts: Any, start: pa.Scalar, length: pa.Scalar | None = None) -> Any:

@@ -73,8 +73,14 @@ def _case(node: Case) -> Evaluator:
 
 
 def _in(argument: Evaluator, options: pa.Array) -> Evaluator:
+    is_float = pa.types.is_floating(options.type)
+    if is_float:
+        options = pc.add(options, 0.0)  # values are looked up by their bits, and -0.0 equals 0.0
+
     def run(batch: pa.RecordBatch) -> Any:
         value = argument(batch)
+        if is_float:
+            value = pc.add(value, 0.0)
         return pc.if_else(pc.is_valid(value), pc.is_in(value, value_set=options), pa.scalar(None, pa.bool_()))
 
     return run

@@ -83,13 +83,15 @@ def _refuse(_: str) -> None:
 
 def _object(line: str | None) -> dict[str, Any] | None:
     try:
-        value = None if line is None else _decode(line)
+        value = None if line is None else _decode(line.lstrip(_BLANK))[0]
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse).decode
+_BLANK: Final = " \t\n\r"
+#: Reads the value that a text begins with. What follows is not looked at: Spark does not either.
+_decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
 
 
 def _whole(value: Any) -> int | None:

@@ -28,7 +28,8 @@ OFFSET: Final = 40_000
 SKETCH_TYPE: Final = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 
 _NONE: Final = -(2**17)  # the bucket of null, below all others
-_SPAN: Final = 2**18
+_BITS: Final = 18  # of a bucket above `_NONE`
+_PARTS: Final = list(SKETCH_TYPE.value_type)
 _MIDDLE: Final = math.log(2 / (1 + GAMMA))
 _LARGEST: Final = math.log(np.finfo(np.float64).max)
 
@@ -48,41 +49,46 @@ def bucket_of(values: pa.Array) -> pa.Array:
 
 def sketches(buckets: pa.ListArray) -> pa.ListArray:
     """One sketch for each list of buckets."""
-    parents = _parents(buckets)
-    bucket = buckets.flatten().to_numpy().astype(np.int64)
-    known = bucket != _NONE
-    return _counted(parents[known], bucket[known], np.ones(int(known.sum()), dtype=np.int64), len(buckets))
+    bucket = buckets.flatten().to_numpy()
+    code = _codes(_parents(buckets), bucket)
+    if bucket.min(initial=0) == _NONE:
+        code = code[bucket != _NONE]
+    code.sort()
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+    counts = np.diff(first, append=len(code))
+    return _lists(code[first], counts, len(buckets))
 
 
 def merged(column: pa.ListArray, rows: pa.ListArray) -> pa.ListArray:
     """One sketch for each list of row numbers: those rows' sketches added up."""
-    order = rows.flatten().to_numpy()
-    taken = column.take(pa.array(order))
-    parents = _parents(rows)[_parents(taken)]
+    taken = column.take(rows.flatten())
     parts = taken.flatten()
-    bucket = parts.field("bucket").to_numpy().astype(np.int64)
-    return _counted(parents, bucket, parts.field("count").to_numpy(), len(rows))
+    code = _codes(_parents(rows)[_parents(taken)], parts.field("bucket").to_numpy())
+    order = np.argsort(code, kind="stable")
+    code, counts = code[order], parts.field("count").to_numpy()[order]
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+    added = np.add.reduceat(counts, first) if len(first) else counts
+    return _lists(code[first], added, len(rows))
 
 
 def _parents(lists: pa.ListArray) -> IntArray:
     """The number of the list that each flattened item came from."""
-    lengths = lists.value_lengths().fill_null(0).to_numpy()
+    lengths = np.diff(lists.offsets.to_numpy())
     return np.repeat(np.arange(len(lists), dtype=np.int64), lengths)
 
 
-def _counted(parents: IntArray, bucket: IntArray, counts: IntArray, length: int) -> pa.ListArray:
-    """Lists of (bucket, count), buckets ascending; whole numbers throughout, so nothing is rounded."""
-    code = parents * _SPAN + (bucket - _NONE)
-    order = np.argsort(code, kind="stable")
-    code, counts = code[order], counts[order]
-    first = np.flatnonzero(np.diff(code, prepend=-1))
-    added = np.add.reduceat(counts, first) if len(first) else counts
-    owner, place = np.divmod(code[first], _SPAN)
-    offsets = np.searchsorted(owner, np.arange(length + 1))
-    parts = pa.StructArray.from_arrays(
-        [pa.array((place + _NONE).astype(np.int32)), pa.array(added)], fields=list(SKETCH_TYPE.value_type)
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), parts, type=SKETCH_TYPE)
+def _codes(parents: IntArray, bucket: Any) -> IntArray:
+    """Owner and bucket as one number, in the order of both."""
+    code: IntArray = (parents << _BITS) + (bucket.astype(np.int64) - _NONE)
+    return code
+
+
+def _lists(code: IntArray, counts: IntArray, length: int) -> pa.ListArray:
+    """Lists of (bucket, count), buckets ascending, of ascending codes; whole numbers, so nothing is rounded."""
+    bucket = ((code & (2**_BITS - 1)) + _NONE).astype(np.int32)
+    offsets = np.searchsorted(code, np.arange(length + 1) << _BITS).astype(np.int32)
+    parts = pa.StructArray.from_arrays([pa.array(bucket), pa.array(counts)], fields=_PARTS)
+    return pa.ListArray.from_arrays(pa.array(offsets), parts, type=SKETCH_TYPE)
 
 
 def quantile(column: pa.ListArray, share: float) -> pa.Array:

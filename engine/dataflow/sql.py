@@ -31,12 +31,12 @@ _DEEPEST = 100
 
 
 class _Parser(parser.Parser):
-    FUNCTIONS: dict[str, Any] = {}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS = {name: parser.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST")}
 
 
 class _Subset(Dialect):
-    Parser: ClassVar[Any] = _Parser
+    Parser = _Parser
 
 
 @dataclass(frozen=True)
@@ -426,6 +426,11 @@ def _called(name: str, signature: Signature, given: list[Node]) -> Node:
         made[1] = _regex(given[1], group=int(_constant(made[2])))
     if name == "regexp_replace" and set("\\$") & set(str(_constant(made[2]))):
         raise _Refused(f"regexp_replace puts in {show(_constant(made[2]))}; allowed: a text without \\ and $")
+    if name == "regexp_replace" and pc.match_substring_regex(pa.scalar(""), str(_constant(made[1]))).as_py():
+        raise _Refused(
+            f"regexp_replace looks for {show(_constant(given[1]))}, which nothing fits too; allowed: "
+            "a pattern that needs a character"
+        )
     if name == "replace" and not _constant(made[1]):
         raise _Refused("replace looks for an empty text; allowed: at least one character")
     if name in ("floor", "ceil", "round") and made[0].type == Type.INT64:
