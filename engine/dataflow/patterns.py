@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PatternError", "Portable", "named", "portable"]
+__all__ = ["PatternError", "Portable", "fits_nothing", "named", "portable"]
 
 MOST_REPEATS = 1_000
 _SPACE = r"\t\n\f\r "
@@ -45,6 +45,11 @@ def portable(pattern: str) -> Portable:
     except pa.ArrowInvalid as error:
         raise PatternError(f"it cannot be read ({error})") from None
     return made
+
+
+def fits_nothing(text: str) -> bool:
+    """Whether a portable pattern is found in an empty text; engines replace such places each in its own way."""
+    return bool(pc.match_substring_regex(pa.scalar(""), text).as_py())
 
 
 def named(text: str) -> str:

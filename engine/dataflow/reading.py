@@ -84,6 +84,8 @@ def _refuse(_: str) -> None:
 def _object(line: str | None) -> dict[str, Any] | None:
     try:
         value = None if line is None else _decode(line.lstrip(_BLANK))[0]
+        if line is not None and "\\u" in line:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -109,21 +111,11 @@ def _number(value: Any) -> float | None:
     return number if abs(number) != float("inf") else None
 
 
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair is no text
-        return None
-    return value
-
-
 #: A value of another type than the column's is null, whatever it could be converted to.
 _JSON: Final[Mapping[Type, Callable[[Any], Any]]] = {
     Type.INT64: _whole,
     Type.FLOAT64: _number,
-    Type.STRING: _text,
+    Type.STRING: lambda value: value if isinstance(value, str) else None,
     Type.BOOL: lambda value: value if isinstance(value, bool) else None,
     Type.TIMESTAMP: lambda value: timestamp_us(value) if isinstance(value, str) else None,
 }

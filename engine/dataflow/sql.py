@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 
 from engine.dataflow.expressions import Call, Case, Cast, Column, In, Literal, Node
 from engine.dataflow.functions import AGGREGATES, FUNCTIONS, Argument, Signature
-from engine.dataflow.patterns import PatternError, portable
+from engine.dataflow.patterns import PatternError, fits_nothing, portable
 from engine.dataflow.times import timestamp_us
 from engine.dataflow.types import NUMERIC, Columns, Type
 from engine.errors import Fault
@@ -426,11 +426,9 @@ def _called(name: str, signature: Signature, given: list[Node]) -> Node:
         made[1] = _regex(given[1], group=int(_constant(made[2])))
     if name == "regexp_replace" and set("\\$") & set(str(_constant(made[2]))):
         raise _Refused(f"regexp_replace puts in {show(_constant(made[2]))}; allowed: a text without \\ and $")
-    if name == "regexp_replace" and pc.match_substring_regex(pa.scalar(""), str(_constant(made[1]))).as_py():
-        raise _Refused(
-            f"regexp_replace looks for {show(_constant(given[1]))}, which nothing fits too; allowed: "
-            "a pattern that needs a character"
-        )
+    if name == "regexp_replace" and fits_nothing(str(_constant(made[1]))):
+        pattern = show(_constant(given[1]))
+        raise _Refused(f"regexp_replace looks for {pattern}, which fits nothing too; allowed: what needs a character")
     if name == "replace" and not _constant(made[1]):
         raise _Refused("replace looks for an empty text; allowed: at least one character")
     if name in ("floor", "ceil", "round") and made[0].type == Type.INT64:

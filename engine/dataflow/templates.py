@@ -9,12 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from engine.dataflow.ready import access_log, common_log, host_metrics, log_analytics, s2s_probe, t2t_probe
 from engine.errors import Fault, OptionError
 from engine.kinds import BAD, Number
 from engine.wording import suggest
 
 __all__ = [
+    "ACCESSLOG",
+    "COMMONLOG",
+    "HOSTMETRICS",
+    "LOGANALYTICS",
     "S2SPROBE",
+    "T2TPROBE",
     "TEMPLATES",
     "Assumed",
     "Made",
@@ -102,41 +108,6 @@ class Template:
 
 
 _WINDOW_S = Parameter("window_s", "Window, seconds", 10, Number(least=1, most=3600))
-_PROBE: Final = {
-    "ts": "timestamp",
-    "src_ip": "string",
-    "src_cluster": "string",
-    "dst_ip": "string",
-    "dst_cluster": "string",
-    "rtt_us": "int64",
-    "err_code": "int64",
-}
-
-
-def _chain(columns: Mapping[str, str], **operators: dict[str, Any]) -> dict[str, Any]:
-    """A document of operators by their ids; every source has its time in `ts`."""
-    listed = [{"id": name.replace("_", "-"), "expression": expression} for name, expression in operators.items()]
-    return {"source": {"id": "", "time": "ts", "columns": dict(columns)}, "operators": listed}
-
-
-def _s2s(window_s: float) -> dict[str, Any]:
-    return _chain(
-        _PROBE,
-        window={"op": "window", "size_s": window_s},
-        answered={"op": "filter", "where": "err_code = 0"},
-        pairs={
-            "op": "aggregate",
-            "by": ["src_ip", "dst_ip"],
-            "compute": {
-                "probes": "count(*)",
-                "rtt_avg_us": "avg(rtt_us)",
-                "rtt_max_us": "max(rtt_us)",
-                "rtt_min_us": "min(rtt_us)",
-                "rtt_median_us": "quantile(rtt_us, 0.5)",
-            },
-        },
-    )
-
 
 S2SPROBE: Final = Template(
     name="s2s-probe",
@@ -144,8 +115,89 @@ S2SPROBE: Final = Template(
     summary="Round trips of probes by source and destination: average, least, largest and median in every window.",
     collector="tcp_probe",
     parameters=(_WINDOW_S,),
-    build=_s2s,
-    assumed=(Assumed(1.0, 150, 94), Assumed(0.86, 300, 94), Assumed(0.1, 1500, 80)),
+    build=s2s_probe,
+    assumed=(Assumed(1.0, 120, 94), Assumed(0.86, 140, 94), Assumed(0.1, 1300, 80)),
+)
+T2TPROBE: Final = Template(
+    name="t2t-probe",
+    title="Latency between switches (T2TProbe)",
+    summary="Round trips of probes by top-of-rack switch of source and destination, from a table of addresses.",
+    collector="tcp_probe",
+    parameters=(_WINDOW_S,),
+    build=t2t_probe,
+    assumed=(
+        Assumed(1.0, 120, 94),
+        Assumed(0.86, 140, 94),
+        Assumed(1.0, 200, 102),
+        Assumed(1.0, 200, 110),
+        Assumed(1.0, 60, 40),
+        Assumed(0.02, 1300, 80),
+    ),
+)
+LOGANALYTICS: Final = Template(
+    name="log-analytics",
+    title="Histograms of jobs by tenant (LogAnalytics)",
+    summary="Lines with tenant, run time, CPU and memory of a job, counted in buckets by tenant.",
+    collector="log_file",
+    parameters=(
+        _WINDOW_S,
+        Parameter("bucket_percent", "Width of a bucket, percent", 10, Number(least=1, most=50)),
+    ),
+    build=log_analytics,
+    assumed=(
+        Assumed(1.0, 120, 208),
+        Assumed(0.9, 400, 208),
+        Assumed(1.0, 2500, 60),
+        Assumed(1.0, 300, 60),
+        Assumed(1.0, 120, 68),
+        Assumed(1.0, 120, 76),
+        Assumed(1.0, 120, 84),
+        Assumed(0.3, 1000, 64),
+    ),
+)
+HOSTMETRICS: Final = Template(
+    name="host-metrics",
+    title="CPU, memory, disk and network of hosts",
+    summary="Averages by host, and the CPU that one reading in twenty exceeds.",
+    collector="host_metrics",
+    parameters=(_WINDOW_S,),
+    build=host_metrics,
+    assumed=(Assumed(1.0, 4000, 90), Assumed(0.1, 20_000, 110)),
+)
+ACCESSLOG: Final = Template(
+    name="access-log",
+    title="Requests to the console",
+    summary="The console's own access log: requests, slow ones and latency by route and class of status.",
+    collector="log_file",
+    parameters=(_WINDOW_S, Parameter("slow_ms", "Slow from, milliseconds", 500, Number(above=0, most=600_000))),
+    build=access_log,
+    assumed=(
+        Assumed(1.0, 1000, 170),
+        Assumed(1.0, 6000, 90),
+        Assumed(0.9, 1000, 90),
+        Assumed(1.0, 1500, 105),
+        Assumed(0.3, 10_000, 100),
+    ),
+)
+COMMONLOG: Final = Template(
+    name="common-log",
+    title="Requests to a web server",
+    summary="Lines in the common log format, as nginx, Apache and others write them: requests by path and status.",
+    collector="log_file",
+    parameters=(
+        _WINDOW_S,
+        Parameter("group_depth", "Parts of a path that make a group", 1, Number(least=1, most=5, whole=True)),
+    ),
+    build=common_log,
+    assumed=(
+        Assumed(1.0, 300, 220),
+        Assumed(1.0, 4000, 130),
+        Assumed(1.0, 1000, 150),
+        Assumed(1.0, 200, 158),
+        Assumed(0.3, 1500, 64),
+    ),
 )
 
-TEMPLATES: Final[Mapping[str, Template]] = {one.name: one for one in (S2SPROBE,)}
+TEMPLATES: Final[Mapping[str, Template]] = {
+    one.name: one for one in (S2SPROBE, T2TPROBE, LOGANALYTICS, HOSTMETRICS, ACCESSLOG, COMMONLOG)
+}
