@@ -17,7 +17,17 @@ from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Anything, Choice, Field, Listed, Mapped, Number, Table, Text
 from engine.wording import show
 
-__all__ = ["CONFIG", "SOURCE", "TYPES", "AgentConfig", "ParentConfig", "QueryConfig", "RelayConfig", "SourceConfig"]
+__all__ = [
+    "CONFIG",
+    "SOURCE",
+    "TYPES",
+    "AgentConfig",
+    "ChildConfig",
+    "ParentConfig",
+    "QueryConfig",
+    "RelayConfig",
+    "SourceConfig",
+]
 
 TYPES = ("int64", "float64", "string", "bool", "timestamp")
 LEAST_SPOOL_BYTES = 2**20
@@ -53,6 +63,7 @@ CHILD = Table(
     "a child",
     Field("agent", NAME, required=True),
     Field("secret_hash", DIGEST, required=True, help="SHA-256 of the child's secret"),
+    Field("queries", Mapped(DIGEST), help="plans by query that the child runs: the relay waits for its marks"),
 )
 RELAY = Table(
     "a relay",
@@ -103,11 +114,20 @@ class QueryConfig:
 
 
 @dataclass(frozen=True)
+class ChildConfig:
+    """An agent below a relay, known by the hash of its secret, and the plans by query that it runs."""
+
+    agent: str
+    secret_hash: str
+    queries: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class RelayConfig:
-    """The relay role: whose frames are taken where, and what is merged."""
+    """The relay role: whose frames are taken where, and what is merged. Children by their ids."""
 
     listen: tuple[str, int]
-    children: Mapping[str, str]
+    children: Mapping[str, ChildConfig]
     pipelines: Mapping[str, Pipeline]
     idle_after_s: float = 60.0
 
@@ -279,13 +299,20 @@ def _relay(read: Mapping[str, Any], faults: list[Fault]) -> RelayConfig | None:
         path = f"relay.pipelines.{digest}"
         if pipeline := _pipeline(document, digest, path, path, faults):
             pipelines[digest] = pipeline
+    for name in ("sources", "queries"):
+        if read[name]:
+            message = f"{name} has {len(read[name])}; allowed beside relay: none. Another agent watches the host"
+            faults.append(Fault(name, message))
     children = says["children"]
     if faults or says["listen"] is BAD or children is BAD:
         return None
     host, _, port = says["listen"].rpartition(":")
     return RelayConfig(
         listen=(host.strip("[]"), int(port)),
-        children={child["agent"]: child["secret_hash"] for child in children},
+        children={
+            child["agent"]: ChildConfig(child["agent"], child["secret_hash"], child.get("queries", {}))
+            for child in children
+        },
         pipelines=pipelines,
         idle_after_s=says.get("idle_after_s", 60.0),
     )

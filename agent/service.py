@@ -272,7 +272,7 @@ def _spool_report(spool: Spool | None) -> dict[str, Any]:
         return {"frames": 0, "bytes": 0, "limit_bytes": 0, "state": "ok"}
     return {
         "frames": spool.unsent_frames,
-        "bytes": spool.bytes,
+        "bytes": spool.used_bytes,
         "limit_bytes": spool.limit_bytes,
         "state": spool.state,
     }

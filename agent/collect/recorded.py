@@ -43,8 +43,9 @@ def format_of(path: str) -> str:
     return _FORMATS.get(suffixes[-1] if suffixes else "", "lines")
 
 
-def read_recording(schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[Chunk]:
-    """The file's records under `schema`, which has no event time.
+def read_recording(schema: pa.Schema, options: Mapping[str, Any], skipped: Callable[[int], None]) -> Iterator[Chunk]:
+    """The file's records under `schema`, which has no event time. `skipped` hears of each row with too few or too many
+    columns, by its number where the reader knows it.
 
     Raises
     ------
@@ -53,10 +54,15 @@ def read_recording(schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[Ch
     """
     path = options["path"]
     how = options.get("format") or format_of(path)
-    reader: Callable[..., Iterator[Chunk]] = {"csv": _from_csv, "tsv": _from_csv, "arrow": _from_arrow, "lines": _from_lines}[how]
+    reader: Callable[..., Iterator[Chunk]] = {
+        "csv": _from_csv,
+        "tsv": _from_csv,
+        "arrow": _from_arrow,
+        "lines": _from_lines,
+    }[how]
     try:
         with _opened(path) as file:
-            yield from reader(file, schema, options, "\t" if how == "tsv" else ",")
+            yield from reader(file, schema, options, skipped, "\t" if how == "tsv" else ",")
     except OSError as error:
         raise RecordingError(f"path is {path!r}: {error.strerror or error}") from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, EOFError, lzma.LZMAError) as error:
@@ -64,19 +70,26 @@ def read_recording(schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[Ch
 
 
 def _opened(path: str) -> IO[bytes]:
-    unpack = _PACKED.get(Path(path).suffix)
-    return unpack(path, "rb") if unpack else Path(path).open("rb")  # type: ignore[return-value]
+    unpack: Any = _PACKED.get(Path(path).suffix, open)
+    opened: IO[bytes] = unpack(path, "rb")
+    return opened
 
 
-def _from_csv(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], delimiter: str) -> Iterator[Chunk]:
+def _from_csv(
+    file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], skipped: Callable[[int], None], delimiter: str
+) -> Iterator[Chunk]:
+    def skip(row: csv.InvalidRow) -> str:
+        skipped(row.number or 0)
+        return "skip"
+
     time = options.get("time_column")
-    types = {field.name: field.type for field in schema} | (
-        {time: pa.string()} if time and time not in schema.names else {}
-    )
+    types = {field.name: field.type for field in schema}
+    if time and time not in types:
+        types[time] = pa.string()
     reader = csv.open_csv(
         pa.PythonFile(file, mode="r"),
         read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=delimiter, invalid_row_handler=lambda row: "skip"),
+        parse_options=csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip),
         convert_options=csv.ConvertOptions(
             column_types=types, include_columns=list(types), strings_can_be_null=True, null_values=[""]
         ),
@@ -85,7 +98,7 @@ def _from_csv(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], de
         yield Chunk(batch.select(schema.names), _times(batch.column(time), options) if time else None)
 
 
-def _from_arrow(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], _: str) -> Iterator[Chunk]:
+def _from_arrow(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], *_: Any) -> Iterator[Chunk]:
     time = options.get("time_column")
     for batch in _arrow_batches(file):
         columns = [batch.column(field.name).cast(field.type) for field in schema]
@@ -106,7 +119,7 @@ def _arrow_batches(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
         yield opened.get_batch(i)
 
 
-def _from_lines(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], _: str) -> Iterator[Chunk]:
+def _from_lines(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], *_: Any) -> Iterator[Chunk]:
     pattern = options.get("time_pattern")
     times = LineTimes(pattern, options.get("time_format")) if pattern else None
     before_us = 0

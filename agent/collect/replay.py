@@ -55,6 +55,7 @@ class Replay(Collector):
         self._due_us: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._ready: pa.RecordBatch | None = None
         self._at = 0  # in `_ready`
+        self._bad_rows = 0
         self._file_us: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
@@ -139,12 +140,16 @@ class Replay(Collector):
         return None
 
     def _skipped(self, records: int) -> Iterator[Chunk]:
-        for chunk in read_recording(self._bare, self._options):
+        for chunk in read_recording(self._bare, self._options, self._skip_row):
             rows = chunk.batch.num_rows
             if records < rows:
                 times = chunk.times_us
                 yield Chunk(chunk.batch.slice(records), None if times is None else times[records:])
             records = max(records - rows, 0)
+
+    def _skip_row(self, number: int) -> None:
+        self._bad_rows += 1
+        self.fault("rows", f"{self._bad_rows} rows with too few or too many columns are left out")
 
     def _next_round(self) -> None:
         """The file's beginning follows its end at the mean distance of its records."""

@@ -1,0 +1,115 @@
+"""A post of frames to a relay, checked as the console checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from agent.relay_http import Reply
+from agent.relay_state import RelayState
+from agent.wire import COUNTERS, Frame, FrameKind, WireError, decode_frames, table_of
+from engine.dataflow import Pipeline
+from engine.dataflow.arrow import partial_schema
+
+__all__ = ["Taken", "read_post"]
+
+_MOST_FAULTS = 20
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is new in a post: frames in order, with the tables of those that have one."""
+
+    life: str
+    seq: int  #: of the last frame
+    duplicates: int
+    frames: Sequence[tuple[Frame, pa.Table | None]]
+
+
+def read_post(child: str, data: bytes, pipelines: Mapping[str, Pipeline], state: RelayState) -> Taken | Reply:
+    """The new frames of a post, or why it is not taken."""
+    try:
+        frames = [frame for frame, _ in decode_frames(data)]
+    except WireError as error:
+        return Reply(400, {"code": "corrupt", "message": f"The frames cannot be read: {error}."})
+    if not frames:
+        return Reply(400, {"code": "malformed", "message": "The body holds no frame."})
+    faults = _order_faults(child, frames)
+    life = frames[0].life
+    accepted = state.accepted_seq(child, life)
+    fresh = [frame for frame in frames if frame.seq > accepted]
+    read: list[tuple[Frame, pa.Table | None]] = []
+    for frame in fresh if not faults else ():
+        try:
+            read.append((frame, _table(frame, pipelines)))
+        except (WireError, ValueError) as error:
+            faults.append({"path": f"frames[{frames.index(frame)}]", "message": str(error)})
+    if faults:
+        first = f"{faults[0]['path']}: {faults[0]['message']}."
+        return Reply(422, {"code": "wrong_frames", "message": first, "faults": faults[:_MOST_FAULTS]})
+    if fresh and fresh[0].seq != accepted + 1:
+        message = f"Frames are missing: the next one of this life is {accepted + 1}."
+        says = {"code": "gap", "message": message, "expected_seq": accepted + 1}
+        return Reply(409, says | {"accepted_seq": accepted, "committed_seq": accepted})
+    return Taken(life, frames[-1].seq, len(frames) - len(fresh), read)
+
+
+def _order_faults(child: str, frames: Sequence[Frame]) -> list[dict[str, str]]:
+    faults = []
+    for index, frame in enumerate(frames):
+        path = f"frames[{index}]"
+        if frame.agent != child or frame.life != frames[0].life:
+            message = f"it is of {frame.agent}:{frame.life}; allowed: {child}, one life in a post"
+            faults.append({"path": f"{path}.agent", "message": message})
+        elif index and frame.seq != frames[index - 1].seq + 1:
+            message = f"seq is {frame.seq} after {frames[index - 1].seq}; allowed: numbers without gaps"
+            faults.append({"path": f"{path}.seq", "message": message})
+    return faults
+
+
+def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
+    """The frame's table, of the columns that its place in the pipeline takes.
+
+    Raises
+    ------
+    WireError, ValueError
+        It is no table, another one, or of a kind that agents do not send.
+    """
+    if frame.kind == FrameKind.MARK:
+        _check_mark(frame.extra)
+        return None
+    if frame.kind not in (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.COUNTERS):
+        raise ValueError(f"kind is {frame.kind.value!r}; allowed: records, partials, mark, counters")
+    table = table_of(frame.body)
+    table.validate()
+    wanted = COUNTERS if frame.kind == FrameKind.COUNTERS else _wanted(frame, pipelines.get(frame.plan))
+    if wanted is not None and not table.schema.equals(wanted):
+        raise ValueError(
+            f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(wanted.names)}, by type"
+        )
+    return table
+
+
+def _wanted(frame: Frame, pipeline: Pipeline | None) -> pa.Schema | None:
+    """The columns that the entry takes; None for a plan that this relay does not know."""
+    if pipeline is None:
+        return None
+    if frame.kind == FrameKind.PARTIALS:
+        if frame.entry != pipeline.aggregate:
+            raise ValueError(f"entry is {frame.entry}; allowed for partials: {pipeline.aggregate}, the aggregate")
+        return partial_schema(pipeline)
+    if frame.entry >= len(pipeline.operators):
+        raise ValueError(f"entry is {frame.entry}; allowed: 0 to {len(pipeline.operators) - 1}")
+    return pipeline.operators[frame.entry].input_schema
+
+
+def _check_mark(extra: Mapping[str, Any]) -> None:
+    marks = extra.get("watermarks")
+    whole = isinstance(marks, Mapping) and all(
+        isinstance(us, int) and not isinstance(us, bool) for us in marks.values()
+    )
+    if not whole:
+        raise ValueError("extra.watermarks has whole numbers of microseconds by path")
