@@ -82,6 +82,7 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "false",  # a bad value is null, as in engine.dataflow, and never ends the query
+        "spark.sql.variant.allowDuplicateKeys": "true",  # the last one counts
         "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS),
         "spark.default.parallelism": str(_SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -72,7 +72,7 @@ def _json(spec: ParseSpec) -> _Read:
         objects = [_object(line) for line in lines.to_pylist()]
         found = [{} if one is None else one for one in objects]
         columns = [pa.array([value(one.get(name)) for one in found], kind) for name, value, kind in wanted]
-        return columns, pa.array([one is not None for one in objects])
+        return columns, pa.array([one is not None for one in objects], pa.bool_())
 
     return read
 

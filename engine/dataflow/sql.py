@@ -428,7 +428,9 @@ def _called(name: str, signature: Signature, given: list[Node]) -> Node:
         raise _Refused(f"regexp_replace puts in {show(_constant(made[2]))}; allowed: a text without \\ and $")
     if name == "regexp_replace" and fits_nothing(str(_constant(made[1]))):
         pattern = show(_constant(given[1]))
-        raise _Refused(f"regexp_replace looks for {pattern}, which fits nothing too; allowed: what needs a character")
+        raise _Refused(
+            f"regexp_replace looks for {pattern}, which fits nothing too; allowed: a pattern that needs a character"
+        )
     if name == "replace" and not _constant(made[1]):
         raise _Refused("replace looks for an empty text; allowed: at least one character")
     if name in ("floor", "ceil", "round") and made[0].type == Type.INT64:

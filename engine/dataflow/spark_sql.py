@@ -1,0 +1,207 @@
+"""Operators as text of Spark SQL: what `engine.dataflow.arrow` does to a table, for a view of Spark.
+
+Nothing here knows Spark. A view holds a table with the columns that reach the operator; static tables are views too,
+named by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.dataflow.operators import (
+    AggregateSpec,
+    BucketsSpec,
+    FilterSpec,
+    JoinSpec,
+    MapSpec,
+    ParseSpec,
+    ProjectSpec,
+    State,
+    WindowSpec,
+)
+from engine.dataflow.pipeline import Pipeline, PipelineOperator
+from engine.dataflow.sketch import MULTIPLIER, OFFSET
+from engine.dataflow.spark_sql_expressions import column, converted, expression, finite, text
+from engine.dataflow.types import WINDOW_START, Type
+
+__all__ = ["partial", "select"]
+
+#: What the JSON of a column's type is called by Spark, and read as.
+_HELD = {
+    Type.INT64: "{0} = 'BIGINT'",
+    Type.FLOAT64: "({0} IN ('BIGINT', 'DOUBLE', 'FLOAT') OR {0} LIKE 'DECIMAL%')",
+    Type.STRING: "{0} = 'STRING'",
+    Type.BOOL: "{0} = 'BOOLEAN'",
+    Type.TIMESTAMP: "{0} = 'STRING'",
+}
+_READ = {Type.INT64: "bigint", Type.FLOAT64: "double", Type.BOOL: "boolean", Type.STRING: "string"} | {
+    Type.TIMESTAMP: "string"
+}
+_NO_TABLES: Mapping[str, str] = {}
+
+
+def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] = _NO_TABLES) -> str:
+    """What the operator makes of the records of `view`, with the columns of its output schema.
+
+    Parameters
+    ----------
+    pipeline
+        Its operator `index` is no aggregate (`partial` is for those).
+    tables
+        The view of each static table of the pipeline; a table that is missing is a view of its own name.
+    """
+    operator = pipeline.operators[index]
+    view = _read(operator, view)
+    match operator.spec:
+        case WindowSpec() as spec:
+            return _window(operator, spec, view)
+        case FilterSpec(where):
+            return f"SELECT {_columns(operator, {})} FROM {view} WHERE {expression(where)}"
+        case MapSpec(computed) | ProjectSpec(_, computed):
+            return f"SELECT {_columns(operator, {name: expression(node) for name, node in computed})} FROM {view}"
+        case JoinSpec() as spec:
+            return _join(operator, spec, view, tables)
+        case ParseSpec() as spec:
+            return _parse(operator, spec, view)
+        case BucketsSpec(name, bounds, into):
+            number = _bucket(f"CAST({column(name)} AS DOUBLE)", bounds, 0)
+            return f"SELECT {_columns(operator, {into: number})} FROM {view}"
+    raise ValueError(f"operator {operator.id!r} is an {operator.kind}; allowed: one that keeps no state")
+
+
+def partial(pipeline: Pipeline, view: str) -> str:
+    """Partial aggregates of the records of `view`, with the columns of `engine.dataflow.arrow.partial_schema`."""
+    assert pipeline.aggregate is not None, "the pipeline has no aggregate"
+    spec = pipeline.operators[pipeline.aggregate].spec
+    assert isinstance(spec, AggregateSpec)
+    view = _read(pipeline.operators[pipeline.aggregate], view)
+    keys = [column(name) for name in spec.keys]
+    sketched = [state for state in spec.states if state.kind == "sketch"]
+    if not sketched:
+        listed = ", ".join([*keys, *(f"{_state(state)} AS {column(state.name)}" for state in spec.states)])
+        return f"SELECT {listed} FROM {view} GROUP BY {', '.join(keys)}"
+    return _with_sketches(spec, keys, sketched, view)
+
+
+def _read(operator: PipelineOperator, view: str) -> str:
+    """What the operator reads: the first one of a pipeline reads what a source sent, so infinities as null."""
+    floats = {name: finite(column(name)) for name, kind in operator.columns_in.items() if kind == Type.FLOAT64}
+    if operator.index or not floats:
+        return view
+    columns = ", ".join(f"{floats.get(name, column(name))} AS {column(name)}" for name in operator.columns_in)
+    return f"(SELECT {columns} FROM {view})"
+
+
+def _columns(operator: PipelineOperator, computed: Mapping[str, str], view: str = "") -> str:
+    """The operator's output columns: those computed, the others as they came."""
+    place = f"{view}." if view else ""
+    return ", ".join(
+        f"{computed[name]} AS {column(name)}" if name in computed else f"{place}{column(name)}"
+        for name in operator.output_schema.names
+    )
+
+
+def _window(operator: PipelineOperator, spec: WindowSpec, view: str) -> str:
+    time = f"unix_micros({column(spec.time)})"
+    last = f"{time} - pmod({time}, {spec.slide_us}L)"
+    begin = f"timestamp_micros({last})"
+    if spec.copies > 1:
+        each = f"i -> timestamp_micros({last} - i * {spec.slide_us}L)"
+        begin = f"explode(transform(sequence(0L, {spec.copies - 1}L), {each}))"
+    return f"SELECT {_columns(operator, {WINDOW_START: begin})} FROM {view} WHERE {column(spec.time)} IS NOT NULL"
+
+
+def _join(operator: PipelineOperator, spec: JoinSpec, view: str, tables: Mapping[str, str]) -> str:
+    assert spec.table is not None, "a join with a stream is not run"
+    table = tables.get(spec.table.name, column(spec.table.name))
+    taken = {name: f"looked_up.{column(theirs)}" for name, theirs in spec.take}
+    on = " AND ".join(f"records.{column(mine)} = looked_up.{column(theirs)}" for mine, theirs in spec.on)
+    how = "INNER" if spec.inner else "LEFT"
+    selected = _columns(operator, taken, "records")
+    return (
+        f"SELECT /*+ BROADCAST(looked_up) */ {selected} FROM {view} AS records {how} JOIN {table} AS looked_up ON {on}"
+    )
+
+
+def _bucket(value: str, bounds: Sequence[float], first: int) -> str:
+    """The number of bounds at or below the value, found by halving; null for null."""
+    if not bounds:
+        return f"{first}L"
+    middle = len(bounds) // 2
+    below, above = _bucket(value, bounds[:middle], first), _bucket(value, bounds[middle + 1 :], first + middle + 1)
+    return f"CASE WHEN {value} < {float(bounds[middle])!r}D THEN {below} WHEN {value} IS NOT NULL THEN {above} END"
+
+
+def _parse(operator: PipelineOperator, spec: ParseSpec, view: str) -> str:
+    made, sound = _from_json(spec) if spec.form == "json" else _from_patterns(spec)
+    where = f" WHERE {sound}" if spec.drop_faulty else ""
+    return f"SELECT {_columns(operator, made)} FROM {view}{where}"
+
+
+def _from_patterns(spec: ParseSpec) -> tuple[dict[str, str], str]:
+    """Every column's value, and whether any pattern is found."""
+    line = column(spec.column)
+    found = {pattern: f"{line} RLIKE {text(pattern)}" for pattern, _ in spec.patterns}
+    made = {}
+    for (name, kind), (pattern, group) in zip(spec.into, spec.patterns, strict=True):
+        value = f"(CASE WHEN {found[pattern]} THEN regexp_extract({line}, {text(pattern)}, {group}) END)"
+        made[name] = converted(Type.STRING, kind, value)
+    return made, f"({' OR '.join(found.values())})"
+
+
+def _from_json(spec: ParseSpec) -> tuple[dict[str, str], str]:
+    """Every column's value where the line is an object that holds one of its type, and whether it is an object."""
+    line = f"try_parse_json({column(spec.column)})"
+    made = {}
+    for name, kind in spec.into:
+        path = text(f"$.{name}")
+        held = f"schema_of_variant(variant_get({line}, {path}))"
+        given = f"(CASE WHEN {_HELD[kind].format(held)} THEN try_variant_get({line}, {path}, '{_READ[kind]}') END)"
+        if kind == Type.FLOAT64:
+            given = finite(given)
+        made[name] = converted(Type.STRING, kind, given) if kind == Type.TIMESTAMP else given
+    return made, f"(schema_of_variant({line}) LIKE 'OBJECT<%')"
+
+
+def _state(state: State) -> str:
+    if state.argument is None:
+        return "count(*)"
+    return f"{state.kind}({expression(state.argument)})"
+
+
+def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[State], view: str) -> str:
+    """Counts by bucket, then lists of them: a grouping set for each sketch, the first with the other states too."""
+    bare = [state for state in spec.states if state.kind != "sketch"]
+    numbers = range(len(sketched))
+    buckets = ", ".join(f"{_sketch_bucket(state)} AS bucket_{i}" for i, state in zip(numbers, sketched, strict=True))
+    sets = ", ".join(f"({', '.join([*keys, f'bucket_{i}'])})" for i in numbers)
+    inner = [
+        *keys,
+        *(f"bucket_{i}" for i in numbers),
+        *(f"grouping(bucket_{i}) AS other_{i}" for i in numbers),
+        "count(*) AS records",
+        *(f"{_state(state)} AS {column(state.name)}" for state in bare),
+    ]
+    counted = f"SELECT {', '.join(inner)} FROM (SELECT *, {buckets} FROM {view}) GROUP BY GROUPING SETS ({sets})"
+    outer = [*keys]
+    number = dict(zip((state.name for state in sketched), numbers, strict=True))
+    for state in spec.states:
+        if state.kind == "sketch":
+            made = _listed(number[state.name])
+        else:
+            merge = state.kind if state.kind in ("min", "max") else "sum"
+            made = f"{merge}({column(state.name)}) FILTER (WHERE other_0 = 0)"
+        outer.append(f"{made} AS {column(state.name)}")
+    return f"SELECT {', '.join(outer)} FROM ({counted}) GROUP BY {', '.join(keys)}"
+
+
+def _sketch_bucket(state: State) -> str:
+    assert state.argument is not None
+    value = f"CAST({expression(state.argument)} AS DOUBLE)"
+    key = f"(ceil(ln(abs({value})) * {MULTIPLIER!r}D) + {OFFSET}L)"
+    return f"CAST(CASE WHEN {value} = 0 THEN 0L WHEN {value} > 0 THEN {key} WHEN {value} < 0 THEN - {key} END AS INT)"
+
+
+def _listed(number: int) -> str:
+    pair = f"named_struct('bucket', bucket_{number}, 'count', records)"
+    return f"array_sort(collect_list({pair}) FILTER (WHERE other_{number} = 0 AND bucket_{number} IS NOT NULL))"
