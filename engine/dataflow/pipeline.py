@@ -111,7 +111,7 @@ class Pipeline:
             It describes none; every fault found is listed, each with its path.
         """
         faults: list[Fault] = []
-        kept = PIPELINE.read(document, "", "pipeline", faults)
+        kept = PIPELINE.read(document, "", "", faults)
         if kept is BAD:
             raise DocumentError(faults, "pipeline document")
         source = _source(kept["source"], faults)

@@ -1,0 +1,73 @@
+r"""The regular expressions that RE2 and Java read alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.dataflow.patterns import PatternError, named, portable
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "names"),
+    [
+        (r"a.c$", r"a[^\n]c\z", ()),
+        (r"\s+\S", r"[\t\n\f\r ]+[^\t\n\f\r ]", ()),
+        (r"[\s\d-]", r"[\t\n\f\r 0-9-]", ()),
+        (r"[[&^]", r"[\[\&\^]", ()),
+        (r"[^a]\.\\", r"[^a]\.\\", ()),
+        (r"(?P<a_b>x)(y)?(?:z{2,3}?)*", r"(x)(y)?(?:z{2,3}?)*", ("a_b", None)),
+        (r"^(a|b)\w", r"^(a|b)[0-9A-Za-z_]", (None,)),
+    ],
+)
+def test_what_the_engines_spell_differently_is_rewritten(
+    pattern: str, text: str, names: tuple[str | None, ...]
+) -> None:
+    assert portable(pattern) == (text, names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("(?=a)", "allowed: (…), (?:…), (?P<name>…)"),
+        ("(?i)a", "allowed: (…)"),
+        (r"(a)\1", r"\1 is not common"),
+        (r"\bword\b", r"\b is not common"),
+        (r"\p{L}", r"\p is not common"),
+        (r"[\S]", r"\S is not common"),
+        ("(a)*", "a group that captures is repeated"),
+        ("(?:x(a))+", "a group that captures is repeated"),
+        ("a**", "* repeats nothing"),
+        ("a{2", "a repetition cannot be read"),
+        ("a{3,2}", "a repetition cannot be read"),
+        ("a{1001}", "up to 1000"),
+        ("(a", "a group is not closed"),
+        ("a)", r"allowed: \)"),
+        ("a]", r"allowed: \]"),
+        ("[]a]", "[] is empty"),
+        ("[z-a]", "it cannot be read"),
+        ("[a", "it ends too early"),
+        ("a\\", "it ends too early"),
+        ("(?P<a>x)(?P<a>y)", "two groups have the name 'a'"),
+    ],
+)
+def test_what_is_not_common_is_refused_with_what_is(pattern: str, says: str) -> None:
+    with pytest.raises(PatternError) as caught:
+        portable(pattern)
+    assert says in str(caught.value)
+
+
+def test_groups_are_named_for_arrow_alone() -> None:
+    assert named(r"(a)(?:b)\((c)[(]") == r"(?P<g1>a)(?:b)\((?P<g2>c)[(]"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=r"ab\dsw.[]()*+?{}1,|^$-P<>:", max_size=12))
+def test_a_portable_pattern_stays_one(pattern: str) -> None:
+    """Whatever is let through is read by RE2, and is portable itself but for the end of the text."""
+    try:
+        text, names = portable(pattern)
+    except PatternError:
+        return
+    assert portable(text.replace(r"\z", "$")).names == (None,) * len(names)
