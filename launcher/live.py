@@ -19,11 +19,12 @@ def start_live(runner: Runner, console: Console, *, url: str, env: Mapping[str, 
 
     Whatever is missing here leaves a console without live queries, never none.
     """
+    env = {**env, "SLUICE_URL": url}
     found = java.find_java(var_dir())
     if found is None:
         console.failure("no Java 17 or later: the stream processor stays away; ./sluice doctor says how to mend it")
     elif (token := _stream_token(runner, console, env)) is not None:
-        more = {"SLUICE_URL": url, "SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(found.home)}
+        more = {"SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(found.home)}
         runner.launch(processes.stream({**env, **more}))
     for config in sorted((var_dir() / "agents").glob("*/agent.toml")):
         runner.launch(processes.agent(config, env))

@@ -19,7 +19,10 @@ __all__ = ["agent", "beat", "healthz", "manage", "redis_server", "stream", "web"
 _QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
 _QUIET_REDIS = r"signal-handler|ready to exit"
 # housekeeping that comes round every few seconds, and what Celery says while it stops
-_QUIET_WORKER = r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|purge)\[|^$|^worker: "
+_QUIET_WORKER = (
+    r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
+    r"|renew_forecasts|refine_measurements|observe_accuracy|purge)\[|^$|^worker: "
+)
 _QUIET_STREAM = r"^\d\d/\d\d/\d\d .* (INFO|WARN) |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 

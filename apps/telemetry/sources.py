@@ -109,9 +109,9 @@ def table_upsert(
     elif order is not None:
         table.order = order
     table.rows = table.rows if rows is None else rows
-    check_row(table, [*_column_faults(table.columns), *_table_faults(table)])
-    text = json.dumps([sorted(table.columns.items()), table.order, table.rows])
+    text = json.dumps([table.columns, table.order, table.rows], sort_keys=True, default=str)
     table.digest = hashlib.sha256(text.encode()).hexdigest()
+    check_row(table, [*_column_faults(table.columns), *_table_faults(table)])
     table.save()
     for live in _joining(table):
         if faults := live_refresh(live=live):
@@ -182,7 +182,7 @@ def _table_faults(table: StaticTable) -> list[Fault]:
         return [Fault("rows", f"there are {len(table.rows):,} rows; allowed: {MOST_ROWS:,}")]
     says = {"columns": table.columns, "order": table.order, "rows": table.rows}
     faults: list[Fault] = []
-    kept = PIPELINE.read({**_LEAST, "tables": {"t": says}}, "", "table", faults)
+    kept = PIPELINE.read({**_LEAST, "tables": {"t": says}}, "", "", faults)
     if not faults:
         read_tables(kept["tables"], "tables", faults)
     return [Fault(fault.path.removeprefix("tables.t").lstrip("."), fault.message) for fault in faults[:50]]

@@ -28,6 +28,7 @@ from apps.jobs.models import Job
 from apps.pages.demo import asking, fleet
 from apps.pages.demo.alternatives import FRAUD_RULES, NOTE
 from apps.pages.demo.doing import Doing
+from apps.pages.demo.live import live_build
 from apps.pages.demo.loads import forecast_build, histories_build
 from apps.pages.demo.plans import Plan, operators_of
 from apps.pages.demo.reports import reports_build
@@ -77,6 +78,7 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
         _propose(cluster, user, later)
         scenarios_build(cluster, user, later)
         reports_build(cluster, user, later)
+    live_build(user, say)
 
 
 def _user(name: str, role: Role) -> User:
