@@ -97,7 +97,7 @@ def runtime_state(
         },
         "spool": {
             "frames": spool.unsent_frames,
-            "bytes": spool.bytes,
+            "bytes": spool.used_bytes,
             "limit_bytes": spool.limit_bytes,
             "state": spool.state,
         },

@@ -66,6 +66,8 @@ class Spool:
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
         self._stored: dict[str, list[Stored]] = {}
+        self._life, self._base, self._life_from = "", 0, 1  # numbers below `_life_from` were written in another life
+        self._acked = self._committed = 0  # as on disk: `_base` above those of the life
         self._snapshots: dict[str, Callable[[], Stored]] = {}
         self._next = 1
         self._descriptor = -1
@@ -81,7 +83,7 @@ class Spool:
         return self._life
 
     @property
-    def bytes(self) -> int:
+    def used_bytes(self) -> int:
         with self._lock:
             return sum(segment.size for segment in self._segments)
 
@@ -90,7 +92,7 @@ class Spool:
         """ok, filling, full, or disk-full where the last write failed; `fault` then says how."""
         if self._write_fault is not None:
             return "disk-full"
-        used = self.bytes
+        used = self.used_bytes
         if used >= self.limit_bytes * (1 - 1 / SEGMENT_SHARE):
             return "full"
         return "filling" if used >= self.limit_bytes * FILLING_SHARE else "ok"
@@ -197,7 +199,8 @@ class Spool:
     def unsent(self, most_bytes: int = 8 * 2**20) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of the frames after the last acknowledged one; at least one, if there is any."""
         with self._lock:
-            found, total = [], 0
+            found: list[tuple[int, bytes]] = []
+            total = 0
             for segment in self._segments:
                 if not segment.entries or segment.entries[-1].last <= self._acked:
                     continue

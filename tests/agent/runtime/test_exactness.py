@@ -37,8 +37,11 @@ actions = st.one_of(
 class Story:
     """One agent whose process dies now and then, and a console that takes what it sends."""
 
-    def __init__(self, directory: Path, records: pa.Table, sizes: list[int], chance: random.Random) -> None:
+    def __init__(
+        self, directory: Path, records: pa.Table, sizes: list[int], chance: random.Random, limit_bytes: int
+    ) -> None:
         self.directory, self.records, self.sizes, self.chance = directory, records, sizes, chance
+        self.limit_bytes = limit_bytes
         self.clock = ManualClock(cpu_step_ns=2_000_000)
         self.factors, self.plan, self.budget = (1.0, 0.5, 1.0, 0.7), 0, 0.3
         self.ranges: list[list[int]] = [[0, 0]]  #: from which record on which plan
@@ -51,7 +54,7 @@ class Story:
         return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, sub_epochs=3, batch_records=20)
 
     def start(self) -> None:
-        self.spool = Spool(self.directory, 2**17, sync=False)
+        self.spool = Spool(self.directory, self.limit_bytes, sync=False)
         self.source = TableSource(self.records, self.sizes)
         self.runtime = Runtime(self.settings(), {"probes": self.source}, self.spool, self.clock, quota=lambda: 64.0)
         for span in self.ranges:  # what was lost with the process is read again, by the plan of now
@@ -121,11 +124,12 @@ class Story:
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any),
     script=st.lists(actions, max_size=25),
     seed=st.integers(0, 2**16),
+    exponent=st.integers(15, 17),
 )
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed):
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed, exponent):
     records = probe_records(PLANS[0], count, seed=seed)
-    story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed))
+    story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed), 2**exponent)
     for action, value in script:
         story.do(f"{action}_" if action in ("factors", "plan", "budget", "clock") else action, value)
     story.finish()
@@ -145,11 +149,11 @@ def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, 
 
 
 @given(cut=st.floats(0, 1), seed=st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_an_epoch_that_was_not_wholly_written_is_run_again(tmp_path_factory, cut, seed):
     """A record is cut at any byte before anything of it was sent."""
     directory, records = tmp_path_factory.mktemp("spool"), probe_records(PLANS[0], 300, seed=seed)
-    story = Story(directory, records, [10], random.Random(seed))
+    story = Story(directory, records, [10], random.Random(seed), 2**20)
     story.epochs(4)
     story.send(10**6)
     before = max(directory.glob("*.wal")).stat().st_size

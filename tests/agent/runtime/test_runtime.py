@@ -219,7 +219,7 @@ def test_a_full_spool_holds_replayable_sources_and_sheds_live_ones(tmp_path):
     for _ in range(5):
         assert not runtime.run_epoch()
     assert source.polled == held
-    assert spool.bytes <= spool.limit_bytes
+    assert spool.used_bytes <= spool.limit_bytes
     assert runtime.state()["queries"][0]["state"] == "waiting for room"
     assert runtime.state()["sources"]["live"]["shed"] >= 500
     while not source.done:  # the sender comes back, and all goes on by itself

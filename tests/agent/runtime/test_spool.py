@@ -56,10 +56,10 @@ def test_frames_are_numbered_from_one_in_one_order_for_all_writers(tmp_path):
 def test_a_torn_tail_is_cut_off_at_any_byte(tmp_path_factory, frames, data):
     directory = tmp_path_factory.mktemp("spool")
     spool = Spool(directory, LIMIT, sync=False)
-    ends = [spool.bytes]
+    ends = [spool.used_bytes]
     for number, count in enumerate(frames):
         spool.append(record(number, count, size=10))
-        ends.append(spool.bytes)
+        ends.append(spool.used_bytes)
     spool.close()
     cut = data.draw(st.integers(ends[0], ends[-1]))
     os.truncate(newest(directory), cut)
@@ -81,7 +81,7 @@ def test_garbage_behind_the_last_record_is_cut_off(tmp_path):
         file.write(b"SLW1" + b"\xff" * 300)
     again = Spool(tmp_path, LIMIT)
     assert len(sent(again)) == 1
-    assert newest(tmp_path).stat().st_size == again.bytes
+    assert newest(tmp_path).stat().st_size == again.used_bytes
 
 
 def test_old_segments_go_when_committed_and_the_snapshot_stands_for_them(tmp_path):
@@ -124,7 +124,7 @@ def test_states_follow_the_bytes_and_it_empties_again(tmp_path):
         spool.append(record(number, size=8000))
         seen.append(spool.state)
     assert (seen[0], seen[6], seen[-1]) == ("ok", "filling", "full")
-    assert spool.bytes <= spool.limit_bytes
+    assert spool.used_bytes <= spool.limit_bytes
     spool.committed(spool.last_seq)
     assert spool.state == "ok"
 
@@ -152,7 +152,7 @@ def test_a_full_disk_takes_nothing_and_is_asked_again(tmp_path, monkeypatch, tak
     assert not spool.append(record(2, size=1000))
     assert spool.state == "disk-full"
     assert "No space left" in spool.fault
-    assert newest(tmp_path).stat().st_size == spool.bytes
+    assert newest(tmp_path).stat().st_size == spool.used_bytes
     disk.left = LIMIT
     assert spool.append(record(2, size=1000))
     assert (spool.state, spool.fault) == ("ok", "")
