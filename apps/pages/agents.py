@@ -108,6 +108,12 @@ class FactorsForm(forms.Form):
         """(field, operator)."""
         return [(self[f"f{place}"], stage) for place, stage in enumerate(self.own)]
 
+    @property
+    def rest_body(self) -> dict[str, Any]:
+        """The call that sets what the agent has now."""
+        factors = [stage.factor for stage in self.own]
+        return {"assignments": [{"agent": self.part.agent.name, "load_factors": factors}]}
+
 
 @dataclass(frozen=True)
 class FactorsPreview:

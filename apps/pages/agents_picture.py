@@ -14,7 +14,7 @@ from apps.ui.numbers import bytes_size, percent, rate, ratio
 __all__ = ["Stage", "factor_bars", "factor_text", "pipeline_picture"]
 
 _BAR, _GAP = 36, 5  # of a load factor in the list
-_LEFT, _BLOCK, _LINK, _RIGHT = 104, 130, 66, 128  # of the picture
+_LEFT, _BLOCK, _LINK, _RIGHT = 104, 130, 66, 196  # of the picture
 _TALLEST = 58.0
 _LETTERS = 17  # of an operator's name in its block
 
@@ -63,7 +63,7 @@ def pipeline_picture(agent: str, cluster: str, stages: Sequence[Stage], flow: Qu
     """Blocks from left to right, as wide links as records flow; what is drained falls to the cluster."""
     own = [stage for stage in stages if stage.factor is not None]
     end = _LEFT + len(own) * (_BLOCK + _LINK) - _LINK
-    width = end + _RIGHT + 20
+    width = end + _RIGHT
     most = max((stage.flow.in_eps for stage in own if stage.flow), default=0.0)
     parts = [_lead(flow)]
     for place, stage in enumerate(own):
@@ -79,7 +79,7 @@ def pipeline_picture(agent: str, cluster: str, stages: Sequence[Stage], flow: Qu
         '<svg class="fig" viewBox="0 0 {} 216" role="img" aria-label="{}" style="{}">{}</svg>',
         width,
         label,
-        f"min-width:{width}px;max-width:{round(width * 1.35)}px",
+        f"min-width:{width}px;max-width:{round(width * 1.2)}px",
         mark_safe("".join(parts)),
     )
 

@@ -126,7 +126,7 @@ def agents_table(request: HttpRequest, cluster: Cluster, lines: list[AgentLine],
     """The busiest first; chips by state, kind and query."""
     return Table(
         request,
-        _columns(cluster.slug),
+        _columns(cluster.slug, lines),
         lines,
         caption="Agents",
         default_sort="-rate",
@@ -212,7 +212,18 @@ def _config(line: AgentLine) -> SafeString:
     return format_html("{}{}", code, badge)
 
 
-def _columns(slug: str) -> list[Column]:
+def _heading(lines: list[AgentLine]) -> str:
+    """With the operators' names where all agents run the same query."""
+    found = {
+        (one.live.query.name, tuple(name for name, _ in factors_of(one))) for line in lines for one in line.assignments
+    }
+    if len(found) != 1:
+        return "Load factors"
+    names = ", ".join(next(iter(found))[1])
+    return f"Load factors: {names}" if len(names) <= 40 else "Load factors"
+
+
+def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
     return [
         Column(
             "agent",
@@ -221,7 +232,7 @@ def _columns(slug: str) -> list[Column]:
             sort=lambda line: line.agent.name,
             csv=lambda line: line.agent.name,
         ),
-        Column("factors", "Load factors", _bars, csv=_bars_text, full=True),
+        Column("factors", _heading(lines), _bars, csv=_bars_text, full=True),
         Column(
             "rate",
             "Rate",

@@ -34,7 +34,9 @@ class _RulePage(QueryTab):
     ) -> HttpResponse:
         detail = self.detail(name)
         view = LiveView(self.request, detail.query)
-        given = form or RuleForm(columns=view.numbers, rule=rule, initial=None if rule else {"name": f"{name} is high"})
+        given = form or RuleForm(columns=view.numbers, rule=rule)
+        if form is None and rule is None:
+            given.initial |= {"name": f"{name} is high", "column": view.column}
         return self.show(detail, status, form=given, rule=rule, view=view, rest_body=_example(detail.query.pk, view))
 
     def save(self, name: str, rule: AlertRule | None = None) -> HttpResponse:

@@ -68,7 +68,7 @@ class LiveTab(QueryTab):
             "view": view,
             "start": StartForm(names=names),
             "rule_form": RuleForm(columns=view.numbers),
-            "topic": f"results:{detail.query.pk}",
+            "results_topic": f"results:{detail.query.pk}",
         }
         return self.show(detail, status, **{**shared, **context})
 

@@ -129,15 +129,18 @@ class LiveNew(ClusterPage):
         here = reverse("pages:live-new", args=[self.slug])
         context: dict[str, Any] = {
             "templates": [
-                (
-                    one,
-                    f"{here}?template={one.name}",
-                    one is template,
-                    _COLLECTOR_WORDS.get(one.collector, one.collector),
-                )
+                {
+                    "title": one.title,
+                    "summary": one.summary,
+                    "url": f"{here}?template={one.name}",
+                    "current": one is template,
+                    "collector": _COLLECTOR_WORDS.get(one.collector, one.collector),
+                }
                 for one in TEMPLATES.values()
             ],
-            "template": template,
+            # as texts: what can be called is called by the templates of pages
+            "title": template.title if template is not None else "",
+            "summary": template.summary if template is not None else "",
             "form": form,
             "known_sources": self.sources(template),
             "operators": _operators(form) if form is not None else [],

@@ -14,27 +14,32 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.core.errors import Fault
+from apps.pages.agents_picture import factor_text
 from apps.pages.findings import Stat
-from apps.pages.live_charts import LivePictures, value_text
+from apps.pages.live_charts import LivePictures
+from apps.pages.live_table import results_table
 from apps.pages.sources_stream import StreamCard, StreamQuery, moment_of
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.results.bodies import as_json, is_number, table_in
+from apps.queries.selectors import version_current
+from apps.results.bodies import table_in
 from apps.results.choices import AlertState
-from apps.results.columns import WINDOW, group_columns, number_columns
+from apps.results.columns import group_columns, number_columns
 from apps.results.models import Alert, AlertRule, ResultWindow
 from apps.results.selectors import alert_rules_listed, alerts_listed, pipeline_of, result_latest, results_recent
 from apps.telemetry.choices import LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.telemetry.pipelines import executable_of
 from apps.ui.marks import Mark
 from apps.ui.numbers import Quantity, count, counted, seconds
-from apps.ui.tables import Column, Table
+from apps.ui.tables import Table
 from apps.ui.times import ago
 
 __all__ = ["LiveView"]
 
 _WINDOWS = 60  # behind the pictures
-_MOST_ALERTS = 20
+_MOST_ALERTS = 8
 _MARKS = {
     "none": Mark("assumed", "", "Not live yet"),
     LiveState.STARTING: Mark("jobs", "queue", "Starting"),
@@ -50,6 +55,10 @@ class AssignedAgent:
     part: Assignment
     waits: bool
     excluded: bool
+
+    @property
+    def factors(self) -> str:
+        return ", ".join(factor_text(factor) for factor in self.part.load_factors)
 
     @property
     def mark(self) -> Mark:
@@ -90,6 +99,11 @@ class LiveView:
     def can_start(self) -> bool:
         """Whether it is admitted; everything else is the service's to refuse."""
         return self.query.state == QueryState.RUNNING and not self.is_live
+
+    @cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """What of its version keeps it from being executed; not asked while it is live."""
+        return () if self.is_live else executable_of(version_current(self.query)).faults
 
     # -- the stream processor
     @cached_property
@@ -170,40 +184,7 @@ class LiveView:
 
     @cached_property
     def table(self) -> Table:
-        """The rows of the newest window: searched, sorted, page by page."""
-        rows = self.tables[-1].to_pylist() if self.tables else []
-        names = [name for name in (self.schema.names if self.schema else []) if name != WINDOW or len(self.groups) == 0]
-        ordered = [*self.groups, *[name for name in names if name not in self.groups]]
-        return Table(
-            self.request,
-            [self._column(name) for name in ordered] or [Column("none", "Group", lambda row: "")],
-            rows,
-            caption="Newest results",
-            default_sort=f"-{self.column}" if self.column else "",
-            search=lambda row: " ".join(str(row[name]) for name in self.groups) if self.groups else "",
-            search_label="Group",
-            page_size=20,
-            file_name=f"results-{self.query.name}",
-            identify=lambda row: " ".join(str(row[name]) for name in self.groups),
-            empty={
-                "icon": "arrivals",
-                "title": "The window has no rows",
-                "text": "No record passed its filters in that time.",
-            },
-        )
-
-    def _column(self, name: str) -> Column:
-        assert self.schema is not None
-        numeric = is_number(self.schema.field(name).type)
-        return Column(
-            name,
-            name,
-            lambda row: value_text(row[name]),
-            sort=lambda row: row[name],
-            csv=lambda row: as_json(row[name]),
-            num=numeric and name not in self.groups,
-            high_first=numeric,
-        )
+        return results_table(self.request, self.query, self.tables[-1], self.groups, self.column)
 
     # -- pictures
     @cached_property

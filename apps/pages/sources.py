@@ -112,13 +112,15 @@ class SourcesFinding:
         return format_html("{}{}", self._saved(), self._wrong())
 
     def _saved(self) -> SafeString:
-        flows = [line.flow for line in self.lines if line.flow is not None and line.reports]
-        share = saved_share(flows)
+        reporting = [line for line in self.lines if line.reports]
+        share = saved_share(line.flow for line in reporting if line.flow is not None)
         many = counted(len(self.lines), "agent")
+        who = many if len(reporting) == len(self.lines) else f"{len(reporting)} of {many}"
+        one = len(reporting) == 1
         if share is None:
-            return format_html("{} joined, none has sent statistics yet.", many)
-        verb = "keeps" if len(self.lines) == 1 else "keep"
-        return format_html("{} {} <b>{}</b> of their bytes at the source.", many, verb, percent(share))
+            return format_html("{} {}, and none has sent statistics yet.", who, "reports" if one else "report")
+        words = "{} reports and keeps <b>{}</b> of its" if one else "{} report and keep <b>{}</b> of their"
+        return format_html(words + " bytes at the source.", who, percent(share))
 
     def _wrong(self) -> SafeString:
         parts = []
@@ -136,7 +138,8 @@ class SourcesFinding:
         if not parts:
             return SafeString(" All report, and the stream processor is ready.")
         text = "; ".join(parts)
-        return format_html(" {}.", text[:1].upper() + text[1:])
+        is_name = bool(silent) or not text.startswith("the ")
+        return format_html(" {}.", text if is_name else text[:1].upper() + text[1:])
 
 
 def _one(words: str) -> str:
