@@ -5,22 +5,19 @@ The document is strict: a field that is not known is a fault, and all faults are
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.collect.options import COLUMNS_OF, KINDS, OPTIONS
+from agent.collect.checks import check_options
+from agent.collect.options import COLUMNS_OF, OPTIONS
+from agent.config_tables import CONFIG
 from engine.dataflow import Pipeline
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Anything, Choice, Field, Listed, Mapped, Number, Table, Text
+from engine.fields import BAD
 from engine.wording import show
 
 __all__ = [
-    "CONFIG",
-    "SOURCE",
-    "TYPES",
     "AgentConfig",
     "ChildConfig",
     "ParentConfig",
@@ -28,65 +25,6 @@ __all__ = [
     "RelayConfig",
     "SourceConfig",
 ]
-
-TYPES = ("int64", "float64", "string", "bool", "timestamp")
-LEAST_SPOOL_BYTES = 2**20
-NAME = Text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "letters, digits, dots, dashes and underscores")
-QUERY_NAME = Text(r"[^/\s]+/[^/\s]+", "cluster/query")
-DIGEST = Text(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
-ADDRESS = Text(r"[^\s:]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}", "host:port")
-URL = Text(r"https?://[^\s]+", "an address that begins with http:// or https://")
-
-SOURCE = Table(
-    "a source",
-    Field("kind", Choice(KINDS), required=True, help="which collector"),
-    Field("options", Anything(), help="of that collector"),
-    Field("time", NAME, required=True, help="the column of event time"),
-    Field("columns", Mapped(Choice(TYPES)), required=True, help="columns of a record and their types"),
-    Field("lateness_s", Number(least=0, most=86_400), help="how much older than the newest a record may be; 1"),
-)
-QUERY = Table(
-    "a query",
-    Field("query", QUERY_NAME, required=True, help="cluster/query"),
-    Field("version", Number(least=0, whole=True), required=True),
-    Field("plan", DIGEST, required=True, help="digest of the pipeline"),
-    Field("pipeline", Anything(), required=True, help="the pipeline document"),
-    Field(
-        "load_factors",
-        Listed(Number(least=0, most=1)),
-        required=True,
-        help="share of the records that each of the source's operators takes; shorter lists end in 0",
-    ),
-    Field("weight", Number(above=0), help="share of the budget beside the agent's other queries; 1"),
-)
-CHILD = Table(
-    "a child",
-    Field("agent", NAME, required=True),
-    Field("secret_hash", DIGEST, required=True, help="SHA-256 of the child's secret"),
-    Field("queries", Mapped(DIGEST), help="plans by query that the child runs: the relay waits for its marks"),
-)
-RELAY = Table(
-    "a relay",
-    Field("listen", ADDRESS, required=True, help="where agents below send their frames"),
-    Field("children", Listed(CHILD), required=True, help="agents whose frames it takes"),
-    Field("pipelines", Mapped(Anything()), help="pipeline documents by digest, to merge the children's partials"),
-    Field("idle_after_s", Number(above=0), help="a child silent for longer no longer holds the watermark back; 60"),
-)
-CONFIG = Table(
-    "a configuration",
-    Field("version", Number(least=0, whole=True), required=True),
-    Field("agent", NAME, required=True, help="id of the agent"),
-    Field("cluster", NAME, required=True),
-    Field("epoch_s", Number(least=0.05, most=60), help="1"),
-    Field("sub_epochs", Number(least=1, most=1000, whole=True), help="10"),
-    Field("budget_cores", Number(above=0), help="CPU that the agent may use, in cores; 0.2"),
-    Field("batch_records", Number(least=1, most=100_000, whole=True), help="records in a frame; 1,000"),
-    Field("spool_max_bytes", Number(least=LEAST_SPOOL_BYTES, most=2**50, whole=True), help="268,435,456"),
-    Field("sources", Mapped(SOURCE), required=True),
-    Field("queries", Listed(QUERY), required=True),
-    Field("relay", RELAY, nullable=True),
-    Field("parent", Table("a parent", Field("url", URL, required=True)), nullable=True, help="a relay to send to"),
-)
 
 
 @dataclass(frozen=True)
@@ -141,7 +79,7 @@ class ParentConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """Everything an agent is told. `document` is what it was read from."""
+    """Everything an agent is told."""
 
     version: int
     agent: str
@@ -155,12 +93,6 @@ class AgentConfig:
     queries: tuple[QueryConfig, ...]
     relay: RelayConfig | None
     parent: ParentConfig | None
-    document: Mapping[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """Names the content: two documents that say the same have the same digest."""
-        return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()
 
     @classmethod
     def parse(cls, document: Any) -> AgentConfig:
@@ -193,7 +125,6 @@ class AgentConfig:
             queries=tuple(queries),
             relay=relay,
             parent=ParentConfig(read["parent"]["url"].rstrip("/")) if read.get("parent") else None,
-            document=document,
         )
 
 
@@ -212,6 +143,7 @@ def _sources(read: Mapping[str, Any], faults: list[Fault]) -> dict[str, SourceCo
         if options is BAD or says["columns"] is BAD:
             continue
         _check_columns(says, options, path, faults)
+        check_options(says["kind"], options, says["columns"], says["time"], f"{path}.options", faults)
         lateness_s = says.get("lateness_s", 1.0)
         kept[name] = SourceConfig(name, says["kind"], options, says["time"], says["columns"], lateness_s)
     return kept

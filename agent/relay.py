@@ -219,8 +219,8 @@ class Relay:
         if not waited_for or any(child not in marks for child in waited_for):
             return before, False
         heard = [marks[child] for child in waited_for]
-        paths = {path for mark in heard for path in mark.watermarks}
-        least = {path: min(mark.watermarks.get(path, 0) for mark in heard) for path in sorted(paths)}
+        paths = dict.fromkeys(path for mark in heard for path in mark.watermarks)
+        least = {path: min(mark.watermarks.get(path, 0) for mark in heard) for path in paths}
         never_back = {path: max(us, before.watermarks.get(path, 0)) for path, us in least.items()}
         return Mark(never_back, max(before.closing_epoch_us, *(mark.closing_epoch_us for mark in heard))), False
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["ENDED_US", "TIMESTAMP", "Collector", "batch_of", "digest_of", "schema_of"]
+__all__ = ["LATEST_US", "TIMESTAMP", "Collector", "batch_of", "digest_of", "schema_of"]
 
-#: The watermark of a source that has ended: nothing comes after it. The largest whole number that JSON keeps exactly.
-ENDED_US = 2**53 - 1
+LATEST_US = 2**53 - 1  #: the largest whole number that JSON keeps exactly: what never comes
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _ARROW = {
     "int64": pa.int64(),

@@ -81,6 +81,10 @@ class Followed:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def changed_ns(self) -> int:
+        """When it was last written to."""
+        return os.fstat(self._fd).st_mtime_ns
+
     def unread(self) -> int:
         return max(self.size() - self.offset, 0)
 
@@ -89,8 +93,8 @@ class Followed:
         return self.size() < self.offset or not self._shows(self._marks)
 
     def copied_to(self, other: Followed) -> bool:
-        """Whether another file holds what was read of this one."""
-        return bool(self._marks) and other._shows(self._marks)
+        """Whether another file holds what was read of this one, and no more than this one does."""
+        return bool(self._marks) and other._shows(self._marks) and other.size() <= self.size()
 
     def begin_again(self) -> None:
         """The file was cut: what it holds now is new."""

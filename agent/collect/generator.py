@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agent.collect.base import ENDED_US, Collector, digest_of
+from agent.collect.base import LATEST_US, Collector, digest_of
 from agent.collect.curve import RateCurve
 from agent.collect.draws import BLOCK, draw
 
@@ -33,12 +33,14 @@ class Generator(Collector):
         self._curve = RateCurve(rate, options.get("curve", ()), options.get("period_s"))
         self._end = min(options.get("records", np.inf), self._curve.records)
         self._next = 0
+        self._now_us = 0
         self._start_us: int | None = None
         self._block = -1
         self._due_us: npt.NDArray[np.float64] = np.empty(0)
         self._drawn: pa.RecordBatch | None = None
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
+        self._now_us = now_us
         if self._start_us is None:
             self._start_us = now_us
         self._shed(now_us)
@@ -54,9 +56,9 @@ class Generator(Collector):
         if self._start_us is None:
             return 0
         if self._next >= self._end:
-            return ENDED_US
+            return self._now_us  # nothing comes; should it begin anew, then not before now
         due_us = self._start_us + float(self._curve.due_s(np.array([self._next]))[0]) * 1e6
-        return int(min(due_us, ENDED_US))
+        return int(min(due_us, LATEST_US))
 
     def position(self) -> Any:
         return {"of": self._of, "start_us": self._start_us, "next": self._next, "shed": self.records_shed}
@@ -83,7 +85,7 @@ class Generator(Collector):
         assert self._start_us is not None
         records = np.arange(number * BLOCK, (number + 1) * BLOCK)
         self._due_us = self._start_us + self._curve.due_s(records) * 1e6
-        stamps = pa.array(np.minimum(self._due_us, ENDED_US).astype(np.int64)).cast(self.schema.field(self._time).type)
+        stamps = pa.array(np.minimum(self._due_us, LATEST_US).astype(np.int64)).cast(self.schema.field(self._time).type)
         arrays = [
             stamps
             if field.name == self._time
@@ -97,7 +99,7 @@ class Generator(Collector):
         """Leave out what has been due for too long: a generator that could not be heard for an hour does not shout."""
         assert self._start_us is not None
         late_us = now_us - self._max_lag_us
-        if self._next >= self._end or self.watermark_us() >= late_us:
+        if self._next >= self._end or self._due_at(self._next) >= late_us:
             return
         begin, low, high = self._next, self._next, int(min(self._end, 2**62))
         step = BLOCK

@@ -127,8 +127,10 @@ class LogFile(Collector):
     def _advance(self, now_us: int, *, caught_up: bool) -> None:
         known_us = self._newest_us - self._lateness_us
         if caught_up:
-            if self._delay_us is None or self._times is None:  # what comes is read, and so timed, later than now
-                known_us = max(known_us, now_us if self._times is None else 0)
+            if self._times is None:  # what comes is read, and so timed, later than now
+                known_us = max(known_us, now_us)
+            elif self._delay_us is None:
+                known_us = max(known_us, now_us - self._lateness_us)
             elif self._delay_us <= _LIVE_US:
                 known_us = max(known_us, now_us - self._delay_us - self._lateness_us)
         self._watermark_us = max(self._watermark_us, known_us, 0)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agent.collect.base import ENDED_US, TIMESTAMP, Collector, digest_of
+from agent.collect.base import TIMESTAMP, Collector, digest_of
 from agent.collect.recorded import Chunk, RecordingError, read_recording
 
 __all__ = ["Replay"]
@@ -56,10 +56,12 @@ class Replay(Collector):
         self._ready: pa.RecordBatch | None = None
         self._at = 0  # in `_ready`
         self._bad_rows = 0
+        self._now_us = 0
         self._file_us: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
         given: list[pa.RecordBatch] = []
+        self._now_us = now_us
         if self._place.round_us is None:
             self._place.round_us = now_us
         while most > 0 and self.state not in ("ended", "failed") and (batch := self._next(now_us, most)) is not None:
@@ -68,8 +70,8 @@ class Replay(Collector):
         return given
 
     def watermark_us(self) -> int:
-        if self.state in ("ended", "failed"):
-            return ENDED_US
+        if self.state == "ended" or (self.state == "failed" and self._rebase):
+            return self._now_us  # nothing comes; should it begin anew, then not before now
         if self._ready is None or self._at >= len(self._due_us):
             return 0
         next_us = int(self._due_us[self._at]) if self._rebase else int(self._file_us[self._at])

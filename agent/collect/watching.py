@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ __all__ = ["Watched"]
 _SCAN_S = 1.0
 _LINGER_S = 60.0  # a writer may go on writing to a renamed file until it opens the new one
 _MOST_FILES = 256
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
 
 
 class Watched:
@@ -54,7 +56,8 @@ class Watched:
         """Find the files of a position again, by inode where they were renamed and by text where they were copied."""
         for position in positions:
             found = self._resumed(Path(position["path"]), position)
-            self._note(position["path"], None if found else f"{position['path']}: rotated away while the agent was not")
+            if not found:
+                self._note(f"lost {position['path']}", f"{position['path']}: rotated away while the agent did not run")
         self._scanned_s = -_SCAN_S
 
     def _resumed(self, path: Path, position: dict[str, Any]) -> bool:
@@ -66,6 +69,7 @@ class Watched:
             if file is None:
                 continue
             if file.resume(position):
+                file.path = path  # where it stood under the pattern: its rotations are named after that
                 self._files[file.inode] = file
                 return True
             file.close()
@@ -85,7 +89,9 @@ class Watched:
             if inode in seen:
                 self._gone_s.pop(inode, None)
                 continue
-            self._gone_s.setdefault(inode, now)
+            if inode not in self._gone_s:
+                self._gone_s[inode] = now
+                self._look_between(file)
             if self.leaving(file) and not file.unread():
                 self._files.pop(inode).close()
                 del self._gone_s[inode]
@@ -115,6 +121,16 @@ class Watched:
                 file.skip_to_end()
             self._files[inode] = file
         return seen
+
+    def _look_between(self, gone: Followed) -> None:
+        """Take up files that came and were renamed, too, between two looks: written to after the one that is gone."""
+        for path in _rotations(gone.path):
+            inode = _inode(path)
+            if inode is None or inode in self._files or path.stat().st_mtime_ns < gone.changed_ns():
+                continue
+            if (file := self._open(path)) is not None:
+                file.path = gone.path
+                self._files[file.inode] = file
 
     def _cut(self, file: Followed) -> None:
         """The file was cut. What was unread in it may stand in a copy beside it."""
@@ -148,6 +164,12 @@ def _inode(path: Path) -> str | None:
     except OSError:
         return None
     return f"{status.st_dev}:{status.st_ino}"
+
+
+def _rotations(path: Path) -> list[Path]:
+    """Files beside this one with its name and a number, as rotations name them; packed ones are left out."""
+    named = re.compile(re.escape(path.stem) + r"([.-][\w.-]*)?\d" + r"[\w.-]*")
+    return [one for one in _siblings(path) if named.fullmatch(one.name) and one.suffix not in _PACKED]
 
 
 def _siblings(path: Path) -> list[Path]:

@@ -1,0 +1,174 @@
+"""The configuration and the agent's file: strict, with all faults at once."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import AgentConfig
+from agent.settings import Settings
+from engine.dataflow import Pipeline
+from engine.dataflow.templates import TEMPLATES
+from engine.errors import DocumentError
+
+MADE = TEMPLATES["s2s-probe"]("probes").document
+PLAN = Pipeline.parse(MADE).digest
+GOOD: dict[str, Any] = {
+    "version": 7,
+    "agent": "5f9c1b1e-0000-4000-8000-000000000001",
+    "cluster": "eu-1",
+    "sources": {
+        "probes": {
+            "kind": "tcp_probe",
+            "options": {"listen": "127.0.0.1:9000", "peers": [{"address": "127.0.0.1:9001", "name": "b"}]},
+            "time": "ts",
+            "columns": MADE["source"]["columns"],
+        }
+    },
+    "queries": [{"query": "eu-1/s2s", "version": 3, "plan": PLAN, "pipeline": MADE, "load_factors": [1, 0.5]}],
+    "relay": None,
+    "parent": None,
+}
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    return copy.deepcopy(GOOD) | parts
+
+
+def faults_of(document: Any) -> dict[str, str]:
+    with pytest.raises(DocumentError) as caught:
+        AgentConfig.parse(document)
+    return {fault.path: fault.message for fault in caught.value.faults}
+
+
+def test_defaults_and_values() -> None:
+    config = AgentConfig.parse(GOOD)
+    assert (config.version, config.epoch_s, config.sub_epochs, config.batch_records) == (7, 1.0, 10, 1000)
+    assert config.sources["probes"].lateness_s == 1.0
+    assert config.queries[0].pipeline.digest == PLAN
+    assert config.queries[0].load_factors == (1.0, 0.5)
+    assert config.relay is None
+
+
+def test_all_faults_at_once_each_with_its_path() -> None:
+    document = changed(epoch_s=0, budget_cores="all", surplus=1)
+    document["sources"]["probes"]["options"] = {"interval_s": -1, "peers": [{"address": "nowhere"}]}
+    document["sources"]["probes"]["columns"] = {"ts": "string", "colour": "string"}
+    document["queries"][0] |= {"load_factors": [2], "plan": "0" * 64}
+    faults = faults_of(document)
+    assert set(faults) >= {
+        "epoch_s",
+        "budget_cores",
+        "surplus",
+        "sources.probes.options.interval_s",
+        "sources.probes.options.peers[0].address",
+        "queries[0].load_factors[0]",
+        "queries[0].plan",
+    }
+    assert faults["epoch_s"] == "epoch_s is 0; allowed: a finite number from 0.05 to 60"
+
+
+def test_a_column_that_the_collector_does_not_make() -> None:
+    document = changed()
+    columns = document["sources"]["probes"]["columns"] = {**MADE["source"]["columns"], "colour": "string"}
+    assert "tcp_probe makes no colour" in faults_of(document)["sources.probes.columns.colour"]
+    del columns["colour"]
+    columns["rtt_us"] = "string"
+    assert faults_of(document)["sources.probes.columns.rtt_us"] == "rtt_us is string; allowed: int64"
+
+
+def test_a_query_reads_what_its_source_has() -> None:
+    document = changed()
+    source = document["sources"].pop("probes")
+    assert faults_of(document)["queries[0].pipeline.source.id"] == "id is 'probes'; allowed: none is configured"
+    document["sources"]["probes"] = source | {"columns": {"ts": "timestamp", "src_ip": "string"}}
+    assert "queries[0].pipeline.source.columns.rtt_us" in faults_of(document)
+
+
+def test_a_pipelines_faults_stand_under_its_path() -> None:
+    document = changed()
+    document["queries"][0]["pipeline"] = {"source": {"id": "probes"}, "operators": []}
+    assert any(path.startswith("queries[0].pipeline.") for path in faults_of(document))
+
+
+def test_too_many_load_factors_and_the_same_query_twice() -> None:
+    document = changed()
+    document["queries"] = [document["queries"][0] | {"load_factors": [1, 1, 1, 1]}, document["queries"][0]]
+    faults = faults_of(document)
+    assert faults["queries[0].load_factors"].startswith("load_factors has 4 items; allowed: at most 3")
+    assert "which another has" in faults["queries[1].query"]
+
+
+def test_a_generated_column_has_one_way_to_be_made() -> None:
+    columns = {"ts": "timestamp", "n": "int64", "m": "int64"}
+    options = {"rate_per_s": 10, "columns": {"n": {"uniform": [1, 2], "constant": 1}}}
+    source = {"kind": "generator", "options": options, "time": "ts", "columns": columns}
+    faults = faults_of(changed(sources={"probes": source}, queries=[]))
+    assert "exactly one of" in faults["sources.probes.options.columns.n"]
+    options["columns"] = {"n": {"uniform": [1, 2]}}
+    faults = faults_of(changed(sources={"probes": source}, queries=[]))
+    assert "m is missing" in faults["sources.probes.options.columns.m"]
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"path": "/var/log/x", "time_pattern": "["}, "time_pattern"),
+        ({"path": "/var/log/x", "time_pattern": "time"}, "time_pattern"),
+        ({"path": "/var/log/x", "encoding": "utf-16"}, "encoding"),
+        ({"path": "/var/log/x", "encoding": "klingon"}, "encoding"),
+        ({}, "path"),
+    ],
+)
+def test_options_of_log_files_are_checked_before_anything_runs(options: dict[str, Any], path: str) -> None:
+    source = {"kind": "log_file", "options": options, "time": "ts", "columns": {"ts": "timestamp", "line": "string"}}
+    assert f"sources.logs.options.{path}" in faults_of(changed(sources={"logs": source}, queries=[]))
+
+
+def test_a_replay_without_times_needs_a_rate() -> None:
+    source = {"kind": "replay", "options": {"path": "x.csv"}, "time": "ts", "columns": {"ts": "timestamp"}}
+    assert "rate_per_s" in faults_of(changed(sources={"r": source}, queries=[]))["sources.r.options.time_column"]
+
+
+def test_a_relay_collects_nothing_itself() -> None:
+    child = {"agent": "a", "secret_hash": "0" * 64}
+    relay = {"listen": "127.0.0.1:9100", "children": [child], "pipelines": {PLAN: MADE}}
+    assert set(faults_of(changed(relay=relay))) == {"sources", "queries"}
+    config = AgentConfig.parse(changed(relay=relay, sources={}, queries=[]))
+    assert config.relay is not None
+    assert config.relay.listen == ("127.0.0.1", 9100)
+    assert config.relay.pipelines[PLAN].digest == PLAN
+    assert "relay.pipelines" in next(
+        iter(faults_of(changed(relay=relay | {"pipelines": {"1" * 64: MADE}}, queries=[])))
+    )
+
+
+def test_the_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text('url = "http://127.0.0.1:8000/"\ntoken_file = "token"\nname = "web-1"\n')
+    settings = Settings.load(path)
+    assert (settings.url, settings.name) == ("http://127.0.0.1:8000", "web-1")
+    assert settings.state_dir == tmp_path
+    assert settings.token_file == tmp_path / "token"
+    monkeypatch.setenv("SLUICE_URL", "http://127.0.0.1:9999")
+    assert Settings.load(path).url == "http://127.0.0.1:9999"
+
+
+def test_faults_of_the_agents_file(tmp_path: Path) -> None:
+    def faults(text: str) -> dict[str, str]:
+        path = tmp_path / "agent.toml"
+        path.write_text(text)
+        with pytest.raises(DocumentError) as caught:
+            Settings.load(path)
+        return {fault.path: fault.message for fault in caught.value.faults}
+
+    assert set(faults('url = "ftp://x"\nname = "Über"\ncolour = 1')) == {"url", "name", "colour"}
+    assert "console's address" in faults('name = "web-1"')["url"]
+    assert "is no TOML" in faults("url = ")[""]
+    assert set(faults('url = "http://x"\nsecret = "s"')) == {"agent"}
+    assert set(faults('url = "http://x"\n[local]\nconfig = "a"\nframes = "-"')) == {"url"}
+    with pytest.raises(DocumentError, match="No such file"):
+        Settings.load(tmp_path / "none.toml")
