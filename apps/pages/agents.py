@@ -104,9 +104,10 @@ class FactorsForm(forms.Form):
         return [self.cleaned_data[f"f{place}"] for place in range(len(self.own))]
 
     @property
-    def rows(self) -> list[tuple[Any, Any]]:
-        """(field, operator)."""
-        return [(self[f"f{place}"], stage) for place, stage in enumerate(self.own)]
+    def rows(self) -> list[tuple[Any, Any, str]]:
+        """(field, operator, what stands in the field)."""
+        bound = [(self[f"f{place}"], stage) for place, stage in enumerate(self.own)]
+        return [(one, stage, one.value() if self.is_bound else f"{one.value():g}") for one, stage in bound]
 
     @property
     def rest_body(self) -> dict[str, Any]:

@@ -260,7 +260,14 @@ def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
             num=True,
             high_first=True,
         ),
-        Column("state", "State", state_tag, sort=lambda line: list(AgentState).index(line.state), csv=_state_text),
+        Column(
+            "state",
+            "State",
+            state_tag,
+            sort=lambda line: list(AgentState).index(line.state),
+            csv=_state_text,
+            full=True,
+        ),
         Column(
             "config",
             "Config",

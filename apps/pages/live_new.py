@@ -45,11 +45,11 @@ class TemplateForm(forms.Form):
         label="Options of its collector", required=False, help_text="As JSON; used where the source is new."
     )
     rate_eps = forms.FloatField(
-        label="Records expected", initial=100.0, min_value=0.001, help_text="Assumed until they are measured."
+        label="Records expected", initial=100, min_value=0.001, help_text="Assumed until they are measured."
     )
     bound_s = forms.FloatField(
         label="Objective",
-        initial=10.0,
+        initial=10,
         required=False,
         min_value=0.001,
         help_text="Its latency is at most this; empty: none.",

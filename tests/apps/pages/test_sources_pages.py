@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
@@ -294,6 +296,23 @@ def test_a_table_is_pasted_uploaded_and_checked_by_cell(browser: Client, cluster
     assert StaticTable.objects.get().rows == [["10.0.0.9", 3]], "columns are found by their heading"
     browser.post(f"{one}delete/")
     assert not StaticTable.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/c/little/sources/", AGENT, "/c/little/queries/probes/live/", "/c/little/"])
+def test_pages_cost_no_more_with_more_agents(browser: Client, live: LiveQuery, path: str) -> None:
+    def cost() -> int:
+        browser.get(path)
+        with CaptureQueriesContext(connection) as queries:
+            assert browser.get(path).status_code == 200
+        return len(queries)
+
+    before = cost()
+    for number in range(4, 9):
+        agent = Agent.objects.create(cluster=live.query.cluster, name=f"edge-{number}", secret_hash=str(number))
+        Assignment.objects.create(live=live, agent=agent, load_factors=[1.0, 1.0, 1.0])
+        report(agent.name)
+        measure(live, agent.name)
+    assert cost() == before
 
 
 def test_silent_and_congested_agents_are_on_the_overview(browser: Client, live: LiveQuery) -> None:
