@@ -68,7 +68,7 @@ class ProducerView(ApiMixin, APIView):
         """Take in one batch of records, an Arrow IPC stream, that enters a live query at an operator."""
         post = _post_of(request)
         live = live_by_key(cluster, query)
-        return Response(services.batch_take(live=live, operator=operator, post=post, body=request.data))
+        return Response(services.batch_take(live=live, operator=operator, post=post, body=request.data or b""))
 
 
 def _post_of(request: Request) -> Post:

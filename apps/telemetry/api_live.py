@@ -114,7 +114,7 @@ def _checked(version: QueryVersion) -> dict[str, Any]:
             says = {"id": operator.id, "kind": operator.kind, "allowed": rule.allowed}
             operators.append({**says, "rule": rule.number, "reason": rule.reason})
     return {
-        "executable": pipeline is not None,
+        "executable": not found.faults,
         "faults": [{"path": fault.path, "message": fault.message} for fault in found.faults],
         "source": found.source.source_id if found.source else None,
         "source_operators": pipeline.source_operators if pipeline else None,

@@ -42,14 +42,14 @@ def agent_config(agent: Agent) -> dict[str, Any]:
 def configs_renew(agents: Iterable[Any]) -> None:
     """Bring the versions of these agents' configurations up to date, and those of the relays above them."""
     ids = set(agents)
-    above = Agent.objects.filter(children__in=ids).values("pk")
+    above = Agent.objects.filter(children__in=ids).values("pk")  # a relay waits for what runs below it
     for agent in Agent.objects.filter(Q(pk__in=ids) | Q(pk__in=above)).select_related("cluster", "parent"):
         agent_config(agent)
 
 
 def _content(agent: Agent) -> dict[str, Any]:
-    parts = _parts([agent.pk]) if agent.enabled else []
     relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
+    parts = _parts([agent.pk]) if agent.enabled and relay is None else []  # a relay does nothing else
     return {
         "agent": str(agent.pk),
         "cluster": agent.cluster.slug,
@@ -98,9 +98,14 @@ def _query(part: Assignment) -> dict[str, Any]:
 def _relay(agent: Agent) -> dict[str, Any]:
     children = list(agent.children.filter(enabled=True).exclude(secret_hash="").order_by("name"))
     parts = _parts([child.pk for child in children])
+    runs: dict[Any, dict[str, str]] = {child.pk: {} for child in children}
+    for part in parts:
+        runs[part.agent_id][part.live.key] = part.live.plan
     return {
         "listen": agent.listen,
-        "children": [{"agent": str(child.pk), "secret_hash": child.secret_hash} for child in children],
+        "children": [
+            {"agent": str(child.pk), "secret_hash": child.secret_hash, "queries": runs[child.pk]} for child in children
+        ],
         "pipelines": {part.live.plan: part.live.pipeline for part in parts},
         "idle_after_s": RELAY_IDLE_S,
     }

@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 from django.db import transaction
 from django.db.models import Q
 
-from apps.telemetry.models import Agent, Assignment, KnownPlan
+from apps.telemetry.choices import AgentKind
+from apps.telemetry.models import Agent, KnownPlan
 
 __all__ = ["KEPT_S", "AgentFacts", "agent_by_digest", "forget_facts", "forget_facts_on_commit", "plans_of"]
 
@@ -85,11 +86,11 @@ def _agent(digest: str) -> AgentFacts | None:
 
 
 def _plans(agent_id: str) -> dict[str, frozenset[str]]:
-    """Plans by query that an agent has, or had, a part in; a relay has those of the agents below it."""
-    mine = Assignment.objects.filter(Q(agent_id=agent_id) | Q(agent__parent_id=agent_id))
-    plans = KnownPlan.objects.filter(live__in=mine.values("live"))
+    """Plans by query that an agent has, or had, a part in; a relay sends for all agents that were ever below it."""
+    relay = Agent.objects.filter(pk=agent_id, kind=AgentKind.RELAY).select_related("cluster").first()
+    mine = Q(agents=agent_id) if relay is None else Q(query__startswith=f"{relay.cluster.slug}/")
     found: dict[str, set[str]] = {}
-    for query, digest in plans.values_list("query", "digest"):
+    for query, digest in KnownPlan.objects.filter(mine).values_list("query", "digest"):
         found.setdefault(query, set()).add(digest)
     return {query: frozenset(digests) for query, digests in found.items()}
 

@@ -27,7 +27,6 @@ WRITE_S = 5.0  # a row is written no more often, unless the agent's state has ch
 ANNOUNCE_S = 2.0
 _LIVES = 4  # of one agent are remembered
 _SAMPLES = 8
-_STEP_S = 1.0  # a clock that moved by more has been set
 
 
 @dataclass
@@ -86,9 +85,10 @@ def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:
 
 
 def _offset(memory: _Heard, sample: float) -> float:
-    """The agent's clock minus ours. Every sample is too low by the time its request took, so the highest is nearest."""
-    if memory.offsets and abs(sample - max(memory.offsets)) > _STEP_S:
-        memory.offsets.clear()
+    """The agent's clock minus ours. Every sample is too low by the time its request took, so the highest is nearest.
+
+    A clock set forward shows at once, one set back when the samples before it are forgotten.
+    """
     memory.offsets.append(sample)
     return max(memory.offsets)
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 from agent.wire import COUNTERS, Frame, FrameKind, WireError, broker, decode_frames
 from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
 from apps.telemetry.directory import AgentFacts, plans_of
-from apps.telemetry.models import KnownPlan
 from apps.telemetry.pipelines import partials_schema, pipeline_by_digest, records_schema
 from apps.telemetry.streams import limits, redis_or_unavailable
 
@@ -55,13 +54,12 @@ def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
 
 def frames_read(data: bytes) -> list[tuple[Frame, memoryview]]:
     """All frames of a body."""
+    if not data:
+        raise Malformed("The body holds no frame.")
     try:
-        given = list(decode_frames(data))
+        return list(decode_frames(data))
     except WireError as error:
         raise Malformed(f"The frames cannot be read: {error}.", [("", str(error))], code="corrupt") from None
-    if not given:
-        raise Malformed("The body holds no frame.")
-    return given
 
 
 def frames_store(given: Given, floor: int) -> dict[str, int]:
@@ -120,8 +118,6 @@ def _query_fault(frame: Frame, path: str) -> Fault | None:
     for again in (False, True):
         if frame.plan in plans_of(frame.agent, again=again).get(frame.query, ()):
             return None
-    if KnownPlan.objects.filter(query=frame.query, digest=frame.plan, live=None).exists():
-        return None  # its live run was deleted; what is still on its way is counted by the stream processor
     known = sorted(plans_of(frame.agent))
     if frame.query not in known:
         message = f"query is {frame.query[:140]!r}; allowed: {', '.join(known) or 'none is assigned to this agent'}"
@@ -173,13 +169,13 @@ def _entry_schema(frame: Frame) -> pa.Schema | None:
 
 
 def schema_differs(found: pa.Schema, wanted: pa.Schema) -> str:
-    """In which column two schemas differ, in words; empty where names, types and order are the same."""
-    if [(field.name, field.type) for field in found] == [(field.name, field.type) for field in wanted]:
+    """In which column two schemas differ, in words; empty where the same columns stand, in whatever order."""
+    given = {field.name: field.type for field in found}
+    if len(found) == len(wanted) and given == {field.name: field.type for field in wanted}:
         return ""
     for field in wanted:
-        index = found.get_field_index(field.name)
-        if index < 0:
+        if field.name not in given:
             return f"the column {field.name!r} is missing; allowed: {', '.join(wanted.names)}"
-        if found.field(index).type != field.type:
-            return f"the column {field.name!r} is {found.field(index).type}; allowed: {field.type}"
-    return f"the columns are {', '.join(found.names)[:500]}; allowed: {', '.join(wanted.names)}, in this order"
+        if given[field.name] != field.type:
+            return f"the column {field.name!r} is {given[field.name]}; allowed: {field.type}"
+    return f"the columns are {', '.join(found.names)[:500]}; allowed: {', '.join(wanted.names)}, each once"

@@ -65,7 +65,7 @@ def live_start(
     if live.pk and live.state != LiveState.STOPPED:
         raise Conflict(f"Query {query.name!r} is live already. Stop it first, or change its assignments.")
     found = executable_of(query.running_version)
-    if found.pipeline is None:
+    if found.faults:
         raise _not_executable(query, found)
     _assume(live, found)
     for name, value in fields.items():
@@ -160,7 +160,7 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
     if version is None:
         return (Fault("", f"query {live.query.name!r} does not run"),)
     found = executable_of(version)
-    if found.pipeline is None:
+    if found.faults:
         return found.faults
     before = [row["id"] for row in live.pipeline["operators"]]
     _assume(live, found)
@@ -176,7 +176,7 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
 
 def _assume(live: LiveQuery, found: Executable) -> None:
     """Take over what can be executed. A pipeline of other bytes is another plan."""
-    assert found.pipeline is not None
+    assert found.pipeline is not None  # where there are no faults
     live.version, live.source = live.query.running_version, found.source
     live.plan, live.pipeline = found.pipeline.digest, found.pipeline.document
     live.source_operators = found.pipeline.source_operators
@@ -191,6 +191,9 @@ def _store(live: LiveQuery) -> None:
 
 
 def _renew(live: LiveQuery) -> None:
+    """After a change of parts: who may send is noted, configurations get new numbers, pages hear of it."""
+    taking_part = live.assignments.filter(enabled=True).values_list("agent", flat=True)
+    KnownPlan.objects.get(query=live.key, digest=live.plan).agents.add(*taking_part)
     configs_renew(live.assignments.values_list("agent", flat=True))
     forget_facts_on_commit()
     live_announce(live)
@@ -209,6 +212,9 @@ def _agent_faults(query: Query, agents: Sequence[Agent]) -> list[Fault]:
     for index, agent in enumerate(agents):
         if agent.cluster_id != query.cluster_id:
             message = f"agent {agent.name!r} belongs to another cluster than query {query.name!r}"
+            faults.append(Fault(f"agents[{index}]", message))
+        elif agent.kind == AgentKind.RELAY and agent.listen:
+            message = f"agent {agent.name!r} is a relay, which has no part of its own; allowed: agents below it"
             faults.append(Fault(f"agents[{index}]", message))
     return faults
 

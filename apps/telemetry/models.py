@@ -198,6 +198,7 @@ class KnownPlan(models.Model):
     digest = models.CharField(max_length=64, db_index=True)
     pipeline = models.JSONField()
     live = models.ForeignKey(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="plans")
+    agents = models.ManyToManyField(Agent, related_name="+", help_text="Who had a part in it.")
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

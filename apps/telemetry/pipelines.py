@@ -23,7 +23,10 @@ __all__ = ["Executable", "executable_of", "partials_schema", "pipeline_by_digest
 
 @dataclass(frozen=True)
 class Executable:
-    """What of a version can be executed: a pipeline and its source, or the faults that prevent it."""
+    """What of a version can be executed: a pipeline and its source, or the faults that prevent it.
+
+    There may be both: a pipeline whose operators can be judged, and why it cannot be live.
+    """
 
     pipeline: Pipeline | None
     source: TelemetrySource | None
@@ -50,8 +53,7 @@ def executable_of(version: QueryVersion) -> Executable:
         pipeline = Pipeline.parse(document)
     except DocumentError as error:
         return Executable(None, source, error.faults)
-    prevented = tuple(Fault(fault.path, fault.message) for fault in pipeline.not_live)
-    return Executable(None if prevented else pipeline, source, prevented)
+    return Executable(pipeline, source, pipeline.not_live)
 
 
 def _chain(operators: list[Operator], faults: list[Fault]) -> list[Operator]:

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _MOST_SEQ = 2**53
+_MOST_FAULTS, _FAULT_LENGTH = 50, 400
 
 
 class SpoolSerializer(serializers.Serializer):
@@ -37,10 +38,15 @@ class SpoolSerializer(serializers.Serializer):
 
 
 class _Faults(serializers.ListField):
-    child = serializers.CharField(max_length=400)
+    """Texts for people; what is too much of them is cut, for a report that is refused helps nobody."""
+
+    child = serializers.CharField(allow_blank=True)
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"default": list, "max_length": 50, **options})
+        super().__init__(**{"default": list, **options})
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        return [text[:_FAULT_LENGTH] for text in super().to_internal_value(data)[:_MOST_FAULTS]]
 
 
 class QueryReportSerializer(serializers.Serializer):

@@ -15,6 +15,7 @@ from apps.telemetry.models import Agent
 __all__ = ["SILENT_S", "AgentView", "agent_state"]
 
 SILENT_S = 15.0  # after the last written heartbeat; one is written every five seconds
+_IDLE = ("failed", "cannot listen", "no file yet")  # what a collector says when nothing comes of it
 _NEAR = 0.9  # of the budget
 _SKEW_S = 1.0  # event times of clocks further apart blur the windows
 
@@ -90,4 +91,6 @@ def _notes(agent: Agent) -> Iterator[str]:
     for row in says.get("queries", ()):
         yield from (f"{row['query']}: {fault}" for fault in row.get("faults", ()))
     for row in says.get("collectors", ()):
+        if row.get("state") in _IDLE:
+            yield f"{row['source']}: {row['state']}"
         yield from (f"{row['source']}: {fault}" for fault in row.get("faults", ()))
