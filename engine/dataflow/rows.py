@@ -73,13 +73,13 @@ def _window(spec: WindowSpec, schema: pa.Schema) -> RowFunction:
     def run(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.column(spec.time).null_count:
             batch = batch.filter(pc.is_valid(batch.column(spec.time)))
-        time_us = batch.column(spec.time).cast(pa.int64()).to_numpy()
+        time_us = batch.column(spec.time).view(pa.int64()).to_numpy()
         start_us = np.floor_divide(time_us, spec.slide_us) * spec.slide_us  # downwards, before 1970 too
         if spec.copies > 1:
             batch = batch.take(pa.array(np.tile(np.arange(batch.num_rows), spec.copies)))
             back = np.repeat(np.arange(spec.copies) * spec.slide_us, len(start_us))
             start_us = np.tile(start_us, spec.copies) - back
-        return _with(batch, WINDOW_START, pa.array(start_us).cast(kind), schema)
+        return _with(batch, WINDOW_START, pa.array(start_us).view(kind), schema)
 
     return run
 

@@ -54,9 +54,9 @@ def sketches(buckets: pa.ListArray) -> pa.ListArray:
     if bucket.min(initial=0) == _NONE:
         code = code[bucket != _NONE]
     code.sort()
-    first = np.flatnonzero(np.diff(code, prepend=-1))
-    counts = np.diff(first, append=len(code))
-    return _lists(code[first], counts, len(buckets))
+    first = _firsts(code)
+    ends = np.append(first[1:], len(code))[: len(first)]
+    return _lists(code[first], ends - first, len(buckets))
 
 
 def merged(column: pa.ListArray, rows: pa.ListArray) -> pa.ListArray:
@@ -66,7 +66,7 @@ def merged(column: pa.ListArray, rows: pa.ListArray) -> pa.ListArray:
     code = _codes(_parents(rows)[_parents(taken)], parts.field("bucket").to_numpy())
     order = np.argsort(code, kind="stable")
     code, counts = code[order], parts.field("count").to_numpy()[order]
-    first = np.flatnonzero(np.diff(code, prepend=-1))
+    first = _firsts(code)
     added = np.add.reduceat(counts, first) if len(first) else counts
     return _lists(code[first], added, len(rows))
 
@@ -81,6 +81,14 @@ def _codes(parents: IntArray, bucket: Any) -> IntArray:
     """Owner and bucket as one number, in the order of both."""
     code: IntArray = (parents << _BITS) + (bucket.astype(np.int64) - _NONE)
     return code
+
+
+def _firsts(code: IntArray) -> IntArray:
+    """Where each distinct number of a sorted array first stands."""
+    new = np.empty(len(code), dtype=bool)
+    new[:1] = True
+    np.not_equal(code[1:], code[:-1], out=new[1:])
+    return new.nonzero()[0]
 
 
 def _lists(code: IntArray, counts: IntArray, length: int) -> pa.ListArray:
