@@ -106,7 +106,7 @@ def _window(operator: PipelineOperator, spec: WindowSpec, view: str) -> str:
     last = f"{time} - pmod({time}, {spec.slide_us}L)"
     begin = f"timestamp_micros({last})"
     if spec.copies > 1:
-        each = f"i -> timestamp_micros({last} - i * {spec.slide_us}L)"
+        each = f"_step -> timestamp_micros({last} - _step * {spec.slide_us}L)"
         begin = f"explode(transform(sequence(0L, {spec.copies - 1}L), {each}))"
     return f"SELECT {_columns(operator, {WINDOW_START: begin})} FROM {view} WHERE {column(spec.time)} IS NOT NULL"
 
@@ -114,13 +114,11 @@ def _window(operator: PipelineOperator, spec: WindowSpec, view: str) -> str:
 def _join(operator: PipelineOperator, spec: JoinSpec, view: str, tables: Mapping[str, str]) -> str:
     assert spec.table is not None, "a join with a stream is not run"
     table = tables.get(spec.table.name, column(spec.table.name))
-    taken = {name: f"looked_up.{column(theirs)}" for name, theirs in spec.take}
-    on = " AND ".join(f"records.{column(mine)} = looked_up.{column(theirs)}" for mine, theirs in spec.on)
+    taken = {name: f"_table.{column(theirs)}" for name, theirs in spec.take}
+    on = " AND ".join(f"_records.{column(mine)} = _table.{column(theirs)}" for mine, theirs in spec.on)
     how = "INNER" if spec.inner else "LEFT"
-    selected = _columns(operator, taken, "records")
-    return (
-        f"SELECT /*+ BROADCAST(looked_up) */ {selected} FROM {view} AS records {how} JOIN {table} AS looked_up ON {on}"
-    )
+    selected = _columns(operator, taken, "_records")
+    return f"SELECT /*+ BROADCAST(_table) */ {selected} FROM {view} AS _records {how} JOIN {table} AS _table ON {on}"
 
 
 def _bucket(value: str, bounds: Sequence[float], first: int) -> str:
@@ -173,16 +171,18 @@ def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[
     """Counts by bucket, then lists of them: a grouping set for each sketch, the first with the other states too."""
     bare = [state for state in spec.states if state.kind != "sketch"]
     numbers = range(len(sketched))
-    buckets = ", ".join(f"{_sketch_bucket(state)} AS bucket_{i}" for i, state in zip(numbers, sketched, strict=True))
-    sets = ", ".join(f"({', '.join([*keys, f'bucket_{i}'])})" for i in numbers)
+    buckets = ", ".join(f"{_sketch_bucket(f'_argument_{i}')} AS _bucket_{i}" for i in numbers)
+    sets = ", ".join(f"({', '.join([*keys, f'_bucket_{i}'])})" for i in numbers)
     inner = [
         *keys,
-        *(f"bucket_{i}" for i in numbers),
-        *(f"grouping(bucket_{i}) AS other_{i}" for i in numbers),
-        "count(*) AS records",
+        *(f"_bucket_{i}" for i in numbers),
+        *(f"grouping(_bucket_{i}) AS _other_{i}" for i in numbers),
+        "count(*) AS _count",
         *(f"{_state(state)} AS {column(state.name)}" for state in bare),
     ]
-    counted = f"SELECT {', '.join(inner)} FROM (SELECT *, {buckets} FROM {view}) GROUP BY GROUPING SETS ({sets})"
+    arguments = ", ".join(f"{_as_float(state)} AS _argument_{i}" for i, state in zip(numbers, sketched, strict=True))
+    records = f"SELECT *, {buckets} FROM (SELECT *, {arguments} FROM {view})"
+    counted = f"SELECT {', '.join(inner)} FROM ({records}) GROUP BY GROUPING SETS ({sets})"
     outer = [*keys]
     number = dict(zip((state.name for state in sketched), numbers, strict=True))
     for state in spec.states:
@@ -190,18 +190,21 @@ def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[
             made = _listed(number[state.name])
         else:
             merge = state.kind if state.kind in ("min", "max") else "sum"
-            made = f"{merge}({column(state.name)}) FILTER (WHERE other_0 = 0)"
+            made = f"{merge}({column(state.name)}) FILTER (WHERE _other_0 = 0)"
         outer.append(f"{made} AS {column(state.name)}")
     return f"SELECT {', '.join(outer)} FROM ({counted}) GROUP BY {', '.join(keys)}"
 
 
-def _sketch_bucket(state: State) -> str:
+def _as_float(state: State) -> str:
     assert state.argument is not None
-    value = f"CAST({expression(state.argument)} AS DOUBLE)"
+    return f"CAST({expression(state.argument)} AS DOUBLE)"
+
+
+def _sketch_bucket(value: str) -> str:
     key = f"(ceil(ln(abs({value})) * {MULTIPLIER!r}D) + {OFFSET}L)"
     return f"CAST(CASE WHEN {value} = 0 THEN 0L WHEN {value} > 0 THEN {key} WHEN {value} < 0 THEN - {key} END AS INT)"
 
 
 def _listed(number: int) -> str:
-    pair = f"named_struct('bucket', bucket_{number}, 'count', records)"
-    return f"array_sort(collect_list({pair}) FILTER (WHERE other_{number} = 0 AND bucket_{number} IS NOT NULL))"
+    pair = f"named_struct('bucket', _bucket_{number}, 'count', _count)"
+    return f"array_sort(collect_list({pair}) FILTER (WHERE _other_{number} = 0 AND _bucket_{number} IS NOT NULL))"

@@ -1,4 +1,7 @@
-"""Typed expressions as text of Spark SQL (non-ANSI mode, UTC). The meaning is stated in ``docs/models/dataflow.md``."""
+"""Typed expressions as text of Spark SQL (non-ANSI mode, UTC). The meaning is stated in ``docs/models/dataflow.md``.
+
+No form writes an argument twice: texts would double with every level of an expression.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ SQL_TYPES: Final[Mapping[Type, str]] = {
     Type.BOOL: "BOOLEAN",
     Type.TIMESTAMP: "TIMESTAMP",
 }
-_LARGEST: Final = "1.7976931348623157E308D"
-_EDGE: Final = "9223372036854775808D"  # 2^63; what lies below it and not below its negative is a whole number
+_INFINITY: Final = "CAST('Infinity' AS DOUBLE)"
+#: The least float above 64 bits, and the largest below.
+_ABOVE, _BELOW = "9.223372036854775808E18D", "-9.223372036854777856E18D"
+_LEAST: Final = f"CAST('{-(2**63)}' AS BIGINT)"
 
 
 def expression(node: Node) -> str:
@@ -46,8 +51,8 @@ def expression(node: Node) -> str:
 
 
 def finite(value: str) -> str:
-    """The float, with null for infinities and what is not a number."""
-    return f"(CASE WHEN abs({value}) <= {_LARGEST} THEN {value} END)"
+    """The float, with null for infinities and what is not a number: both leave no number when divided by infinity."""
+    return f"nanvl({value} % {_INFINITY}, CAST(NULL AS DOUBLE))"
 
 
 def converted(source: Type, target: Type, value: str) -> str:
@@ -110,18 +115,19 @@ def _whole(form: str) -> _Form:
     """A float made whole; null where that leaves 64 bits."""
 
     def made(value: str) -> str:
-        return f"(CASE WHEN {value} >= -{_EDGE} AND {value} < {_EDGE} THEN CAST({form.format(value)} AS BIGINT) END)"
+        low_enough = f"nullif(least({value}, {_ABOVE}), {_ABOVE})"
+        return f"CAST({form.format(f'nullif(greatest({low_enough}, {_BELOW}), {_BELOW})')} AS BIGINT)"
 
     return made
 
 
-def _like_pattern(pattern: str, kind: str) -> _Form:
-    """A text that looks as it must, converted; null for the others."""
-    return lambda value: f"(CASE WHEN {value} RLIKE {text(pattern)} THEN CAST({value} AS {kind}) END)"
+def _matching(pattern: str, kind: str) -> _Form:
+    """A text that looks as it must, converted; null for the others, for which the empty text stands."""
+    return lambda value: f"CAST(regexp_extract({value}, {text(pattern)}, 0) AS {kind})"
 
 
 def _extract(value: str, pattern: str, group: str) -> str:
-    return f"(CASE WHEN {value} RLIKE {pattern} THEN regexp_extract({value}, {pattern}, CAST({group} AS INT)) END)"
+    return f"get(regexp_extract_all({value}, {pattern}, CAST({group} AS INT)), 0)"
 
 
 def _substring(value: str, start: str, *length: str) -> str:
@@ -129,7 +135,8 @@ def _substring(value: str, start: str, *length: str) -> str:
 
 
 def _div(left: str, right: str) -> str:
-    return f"(CASE WHEN {right} = -1L THEN try_subtract(0L, {left}) ELSE {left} div {right} END)"
+    quotient = "CASE WHEN pair.r = -1L THEN try_subtract(0L, pair.l) ELSE pair.l div pair.r END"
+    return f"transform(array(named_struct('l', {left}, 'r', {right})), pair -> {quotient})[0]"
 
 
 #: What floats need beyond, or instead of, the form for whole numbers.
@@ -151,7 +158,7 @@ _FLOATS: Final[Mapping[str, _Form]] = {
 }
 
 _CALLS: Final[Mapping[str, _Form]] = {
-    "abs": lambda value: f"(CASE WHEN {value} < 0L THEN try_subtract(0L, {value}) ELSE {value} END)",
+    "abs": lambda value: f"nullif(abs({value}), {_LEAST})",
     "add": _plain("try_add"),
     "subtract": _plain("try_subtract"),
     "multiply": _plain("try_multiply"),
@@ -199,8 +206,8 @@ _CASTS: Final[Mapping[tuple[Type, Type], _Form]] = {
     (Type.FLOAT64, Type.INT64): _whole("{0}"),
     (Type.BOOL, Type.INT64): lambda value: f"CAST({value} AS BIGINT)",
     (Type.BOOL, Type.STRING): lambda value: f"CAST({value} AS STRING)",
-    (Type.STRING, Type.INT64): _like_pattern(INT_PATTERN, "BIGINT"),
-    (Type.STRING, Type.FLOAT64): _finite(_like_pattern(FLOAT_PATTERN, "DOUBLE")),
+    (Type.STRING, Type.INT64): _matching(INT_PATTERN, "BIGINT"),
+    (Type.STRING, Type.FLOAT64): _finite(_matching(FLOAT_PATTERN, "DOUBLE")),
     (Type.STRING, Type.BOOL): lambda value: f"(CASE {value} WHEN 'true' THEN true WHEN 'false' THEN false END)",
-    (Type.STRING, Type.TIMESTAMP): _like_pattern(TIMESTAMP_PATTERN, "TIMESTAMP"),
+    (Type.STRING, Type.TIMESTAMP): _matching(TIMESTAMP_PATTERN, "TIMESTAMP"),
 }

@@ -67,7 +67,7 @@ def alike(pipeline: Pipeline, mine: pa.Table, theirs: pa.Table) -> list[str]:
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_partial_aggregates_are_the_same(spark: Any, name: str) -> None:
     pipeline = Pipeline.parse(pipeline_of(AGGREGATES[name]))
-    for seed, rows in ((1, 500), (2, 3), (3, 0)):
+    for seed, rows in ((1, 500), (2, 0)):
         records = batch(seed, rows, huge=False)
         wrong = alike(pipeline, arrow_partial(pipeline, records), spark_partial(spark, pipeline, records))
         assert not wrong, "\n".join(wrong)
