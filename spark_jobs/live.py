@@ -15,9 +15,14 @@ from spark_jobs.stream_statistics import StreamStatistics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LiveLoop"]
+__all__ = ["LiveLoop", "StepFailed"]
 
 _ATTEMPTS = 3  # at a batch, before what cannot be worked off is put aside
+_WORDS = 300
+
+
+class StepFailed(RuntimeError):
+    """A step came to no end. Nothing of it remains, and its batch is tried again."""
 
 
 class LiveLoop:
@@ -37,6 +42,14 @@ class LiveLoop:
         self.publish()
         if batch <= self.state.batch:
             return
+        try:
+            self._step(frames, batch)
+        except Exception as error:
+            # Spark searches an error's text by a regular expression that does not bear long ones
+            raise StepFailed(f"batch {batch}: {type(error).__name__}: {str(error)[:_WORDS]}") from None
+        self.last_s = time.perf_counter() - began_s
+
+    def _step(self, frames: DataFrame, batch: int) -> None:
         self._failed[batch] = self._failed.get(batch, 0) + 1
         step = Step(self.state.successor(batch), self._parts, frames, give_up=self._failed[batch] > _ATTEMPTS)
         self._small = step.take_in(with_bodies=self._small)
@@ -44,7 +57,6 @@ class LiveLoop:
         out += self._statistics.rows(frames.sparkSession, step.state, step.works, self._parts.plans.widths_us())
         self._commit(step.state, out)
         self._failed.clear()
-        self.last_s = time.perf_counter() - began_s
 
     def publish(self) -> None:
         """Tell agents what is behind the checkpoint: everything up to the state before the batch in work."""

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from agent.wire import MOST_POST_BYTES
+from agent.wire import MOST_POST_BYTES, decode_frames
 from spark_jobs.console import Console, ConsoleAway, Refused
 from spark_jobs.files import write_whole
 from spark_jobs.quarantine import Quarantine
@@ -84,13 +84,20 @@ class Outbox:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _post(self, path: Path) -> None:
-        data = path.read_bytes()
-        for part in _parts(data):
+        for part in _parts(path.read_bytes(), MOST_POST_BYTES):
             try:
                 self._console.post(part)
-            except Refused as refused:
-                self._quarantine.keep(part, f"refused by the console: {refused}")
+            except Refused:
+                self._post_one_by_one(part)
         path.unlink(missing_ok=True)
+
+    def _post_one_by_one(self, frames: bytes) -> None:
+        """One frame that the console does not take holds none of the others back."""
+        for frame in _parts(frames, 1):
+            try:
+                self._console.post(frame)
+            except Refused as refused:
+                self._quarantine.keep(frame, f"refused by the console: {refused}")
 
     def _bound(self, ready: list[Path]) -> None:
         """The oldest goes first when the console is away for longer than the disk may take."""
@@ -115,13 +122,11 @@ class Outbox:
         return self._folder / f"{step:012d}.slf"
 
 
-def _parts(data: bytes) -> list[bytes]:
-    """Posts of the size the console takes, cut between frames."""
-    from agent.wire import decode_frames
-
+def _parts(data: bytes, most_bytes: int) -> list[bytes]:
+    """The frames in posts of about `most_bytes`, each of at least one frame."""
     parts, current = [], bytearray()
     for _, frame in decode_frames(data):
-        if current and len(current) + len(frame) > MOST_POST_BYTES:
+        if current and len(current) + len(frame) > most_bytes:
             parts.append(bytes(current))
             current.clear()
         current += frame

@@ -7,7 +7,7 @@ mean the same, and a Spark job costs more than a few thousand records do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -95,7 +95,7 @@ def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], wor
 
 
 def by_spark(
-    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: Work
+    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: Work, *, few: bool
 ) -> tuple[pa.Table, dict[str, str]]:
     """Partial aggregates of the records that stayed with Spark, and what is wrong with frames by id.
 
@@ -105,31 +105,46 @@ def by_spark(
         The batch, with the columns of `spark_jobs.entries`.
     wanted
         Ids (partition/id) of the frames to take, by entry.
+    few
+        Whether one task does: spread over several, groups must be shuffled, which costs more than a few megabytes do.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sql
-
     assert pipeline.aggregate is not None
-    spark = frames.sparkSession
-    faults = spark.sparkContext.accumulator({}, _Faults())
-    views = _Views(spark, pipeline)
-    counts: dict[int, list[Observation]] = {}
+    faults = frames.sparkSession.sparkContext.accumulator({}, _Faults())
+    views = _Views(frames.sparkSession, pipeline)
     rows: DataFrame | None = None
     for index in range(min(wanted), pipeline.aggregate + 1):
         if index in wanted:
             entered = _unpacked(frames, pipeline.operators[index].input_schema, wanted[index], faults)
             rows = entered if rows is None else rows.unionByName(entered)
         assert rows is not None
-        counts[index] = [Observation(), Observation()]
-        rows = views.after(index, rows.observe(counts[index][0], sql.count(sql.lit(1)).alias("n")))
-        if index < pipeline.aggregate:
-            rows = rows.observe(counts[index][1], sql.count(sql.lit(1)).alias("n"))
+        if few and index == pipeline.aggregate:
+            rows = rows.coalesce(1)
+        rows = _counted(views.after(index, _counted(rows, f"in {index}")), f"out {index}")
+    assert rows is not None
     schema = aggregate_of(pipeline).partial_schema
     partial = rows.toArrow().select(schema.names).cast(schema)
     views.drop()
-    for index, (before, after) in counts.items():
-        work.add(index, before.get["n"], after.get["n"] if index < pipeline.aggregate else 0)
+    counts = _counts(rows)
+    for index in range(min(wanted), pipeline.aggregate + 1):
+        out = counts(f"out {index}") if index < pipeline.aggregate else 0  # of an aggregate, what closed windows give
+        work.add(index, counts(f"in {index}"), out)
     return partial, dict(faults.value)
+
+
+def _counted(rows: DataFrame, name: str) -> DataFrame:
+    """The same rows, counted while they pass."""
+    from pyspark.sql import functions as sql
+
+    return rows.observe(name, sql.count(sql.lit(1)).alias("n"))
+
+
+def _counts(done: DataFrame) -> Callable[[str], int]:
+    """What was counted on the way to `done`.
+
+    It is asked of the plan that was executed: an `Observation` hears nothing of `toArrow`.
+    """
+    metrics = done._jdf.queryExecution().observedMetrics()
+    return lambda name: metrics.apply(name).getLong(0) if metrics.contains(name) else 0
 
 
 class _Views:

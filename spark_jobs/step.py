@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "Step"]
 
 _AT_HAND_BYTES = 2 * 2**20
+_ONE_TASK_BYTES = 8 * 2**20
 _MOST_WAITING_BYTES = 64 * 2**20
 _FORGOTTEN_MS = 30 * 86_400_000
 
@@ -68,6 +69,7 @@ class Step:
 
     def __init__(self, state: State, parts: Parts, frames: DataFrame, *, give_up: bool) -> None:
         self.state, self._parts, self._frames, self._give_up = state, parts, frames, give_up
+        self._kept = False
         self.bundles: dict[tuple[str, str], Bundle] = {}
 
     @property
@@ -81,21 +83,26 @@ class Step:
         With bodies it is one Spark job; without, the batch is kept in Spark for the jobs that follow.
         """
         if not with_bodies:
-            self._frames = self._frames.persist()
+            self._keep()
         try:
             arrivals = arrivals_of(_collected(self._frames, with_bodies))
             few = sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
             if few:
                 arrivals = self._fetched(arrivals)
             elif with_bodies:
+                self._keep()
                 arrivals = [replace(one, body=None) if one.kind == FrameKind.RECORDS else one for one in arrivals]
             self._sort(arrivals)
             for bundle in self.bundles.values():
                 self._work_off(bundle)
         finally:
-            if not with_bodies:
+            if self._kept:
                 self._frames.unpersist()
         return few
+
+    def _keep(self) -> None:
+        """Several jobs read the batch from here on: Redis is asked once."""
+        self._frames, self._kept = self._frames.persist(), True
 
     def results(self) -> list[bytes]:
         """Advance every flow; the RESULT frames of windows that are due."""
@@ -208,8 +215,9 @@ class Step:
         wanted: dict[int, list[str]] = defaultdict(list)
         for one in bundle.afar.values():
             wanted[one.entry].append(one.id)
+        size = sum(one.size for one in bundle.afar.values())
         try:
-            partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work)
+            partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work, few=size <= _ONE_TASK_BYTES)
         except Exception as error:  # whatever a cluster may raise: the batch is tried again before records are given up
             if not self._give_up:
                 raise

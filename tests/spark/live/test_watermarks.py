@@ -1,0 +1,75 @@
+"""The watermark of a query is the minimum over its agents and their paths; silent agents are left out and named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_jobs.watermarks import AgentMarks, closing_epoch_us, forget_passed, mark, progress
+
+
+def agent(watermark: int | None = None, seen_ms: int = 1000, **more: Any) -> AgentMarks:
+    marks = AgentMarks(since_ms=0)
+    if watermark is not None:
+        mark(marks, {"watermarks": {"0": watermark + 5, "1": watermark}} | more, watermark - 1, seen_ms)
+    return marks
+
+
+def found(agents: dict[str, AgentMarks], before: int | None = None, now_ms: int = 1000) -> Any:
+    return progress(agents, agents, before_us=before, now_ms=now_ms, idle_after_ms=500)
+
+
+def test_the_slowest_path_of_the_slowest_agent_decides() -> None:
+    result = found({"a": agent(30), "b": agent(20), "c": agent(40)})
+    assert (result.watermark_us, result.waiting_for, result.excluded) == (20, ("b",), ())
+
+
+def test_an_agent_that_was_never_heard_holds_everything_until_it_counts_as_silent() -> None:
+    agents = {"a": agent(30), "b": agent()}
+    early = found(agents, now_ms=400)
+    assert (early.watermark_us, early.waiting_for) == (None, ("b",))
+    late = found(agents)
+    assert (late.watermark_us, late.excluded) == (30, ("b",))
+
+
+def test_a_silent_agent_is_left_out_and_taken_back() -> None:
+    agents = {"a": agent(30), "b": agent(10, seen_ms=400)}
+    assert found(agents).watermark_us == 30
+    mark(agents["b"], {"watermarks": {"0": 12}}, 11, 1000)
+    back = found(agents, before=30)
+    assert (back.watermark_us, back.waiting_for, back.excluded) == (30, ("b",), ())
+
+
+def test_silence_of_all_moves_nothing() -> None:
+    assert found({"a": agent(30, seen_ms=1)}, before=5).watermark_us == 5
+
+
+def test_it_never_goes_back() -> None:
+    assert found({"a": agent(10)}, before=50).watermark_us == 50
+
+
+def test_an_agent_that_ended_holds_nothing() -> None:
+    result = found({"a": agent(10, final=True), "b": agent(30)})
+    assert (result.watermark_us, result.ended) == (30, False)
+    assert found({"a": agent(10, final=True), "b": agent(30, final=True)}).ended
+
+
+@pytest.mark.parametrize("paths", [None, {}, {"0": "1"}, {"0": True}, [1]])
+def test_a_mark_without_watermarks_is_refused(paths: Any) -> None:
+    with pytest.raises(ValueError, match="allowed: a whole number of microseconds"):
+        mark(AgentMarks(0), {"watermarks": paths}, 1, 1)
+
+
+def test_a_window_closes_with_the_first_mark_behind_it_of_the_last_agent() -> None:
+    one, two = agent(10), agent(12)
+    for watermark in (20, 30):
+        mark(one, {"watermarks": {"0": watermark}, "closing_epoch_us": watermark - 3}, 0, 1)
+    mark(two, {"watermarks": {"0": 40}, "closing_epoch_us": 35}, 0, 1)
+    assert closing_epoch_us([one, two], 11) == 17
+    assert closing_epoch_us([one, two], 15) == 35
+    assert closing_epoch_us([one], 99) is None
+    forget_passed(one, 25)
+    assert one.closings == [(30, 27)]
+    forget_passed(one, 99)
+    assert one.closings == [(30, 27)]
