@@ -101,12 +101,18 @@ class AggregateKernel:
         """The states of all partials together."""
         if not partials:
             raise ValueError("nothing to merge; allowed: at least one partial")
-        batches = [batch for one in partials for batch in (one.to_batches() if isinstance(one, pa.Table) else [one])]
-        return _like(partials[0], self._groups.merge(batches))
+        return _like(partials[0], self._groups.merge([self._partial(one) for one in partials]))
 
     def finalise(self, partial: Rows) -> Rows:
         """The finished rows of a partial, in the order of their keys."""
-        return _like(partial, self._groups.finalise(_batch(partial)))
+        return _like(partial, self._groups.finalise(self._partial(partial)))
+
+    def _partial(self, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+        """A partial as it is merged; others name the fields of a sketch's list otherwise, or order columns so."""
+        batch = _batch(rows)
+        if batch.schema.equals(self.partial_schema):
+            return batch
+        return batch.select(self.partial_schema.names).cast(self.partial_schema)
 
 
 Kernel = RowKernel | AggregateKernel

@@ -28,6 +28,7 @@ MOST_TEXT = 4_000
 _LARGEST = 2**63 - 1
 _T = TypeVar("_T")
 _DEEPEST = 100
+_TOO_DEEP = f"it is nested too deeply; allowed: {_DEEPEST} levels, fewer of parentheses"
 
 
 class _Parser(parser.Parser):
@@ -104,7 +105,7 @@ def _guarded(text: str, path: str, name: str, faults: list[Fault], read: Callabl
     except _Refused as refused:
         faults.append(Fault(path, f"{name} is {show(text)}: {refused}"))
     except RecursionError:
-        faults.append(Fault(path, f"{name} is {show(text)}: nested too deeply; allowed: {_DEEPEST} levels"))
+        faults.append(Fault(path, f"{name} is {show(text)}: {_TOO_DEEP}"))
     return None
 
 
@@ -122,7 +123,18 @@ def _tree(text: str) -> Any:
         raise _Refused(f"it cannot be read{_place(error)}; allowed: one SQL expression") from None
     if len(trees) != 1 or trees[0] is None:
         raise _Refused("allowed: one SQL expression")
+    _check_depth(trees[0])
     return trees[0]
+
+
+def _check_depth(tree: Any) -> None:
+    """Level by level: what one process could still walk down, another with more on its stack could not."""
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise _Refused(_TOO_DEEP)
+        level = [child for node in level for child in node.iter_expressions()]
 
 
 def _place(error: SqlglotError) -> str:

@@ -158,6 +158,17 @@ def test_nothing_to_merge_is_refused_and_an_empty_partial_is_none() -> None:
     assert kernel.finalise(kernel.merge([empty, empty])).num_rows == 0
 
 
+def test_a_partial_from_another_writer_merges_all_the_same() -> None:
+    """Spark calls the items of a list otherwise, and says of counts that they are never null."""
+    chain = pipeline({"op": "aggregate", "by": ["s"], "compute": {"q": "quantile(x, 1)"}})
+    kernel = aggregate_kernel(chain)
+    mine = kernel.partial(table(s=["a", "b"], x=[1.0, 2.0]))
+    parts = pa.struct([pa.field("bucket", pa.int32(), False), pa.field("count", pa.int64(), False)])
+    items = pa.list_(pa.field("element", parts, False))
+    theirs = mine.set_column(2, pa.field("_sketch_0", items), mine["_sketch_0"].cast(items)).select([2, 1, 0])
+    assert kernel.merge([mine, theirs]).equals(kernel.merge([mine, mine]))
+
+
 def sketch_of(values: list[float | None]) -> pa.ListArray:
     buckets = sketch.bucket_of(pa.array(values, pa.float64()))
     return sketch.sketches(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), buckets))

@@ -136,6 +136,7 @@ def test_expression_means(expression: str, columns: Numbers, expected: list[Any]
         ("case when b then null end", "at least one typed value"),
         ("(" * 3000 + "b" + ")" * 990, "allowed:"),
         ("b and " * 700 + "b", "characters; allowed: 4000"),
+        ("b and " * 120 + "b", "nested too deeply; allowed: 100 levels"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_allowed(where: str, says: str) -> None:
