@@ -63,13 +63,21 @@ class Control:
         """Say goodbye: a last heartbeat, if the console answers at once."""
         self._stopping.set()
         self._thread.join(2.0)
-        if self.state == "connected" and not self._thread.is_alive():
+        if self._thread.is_alive():
+            return
+        if self.state == "connected":
             self._beat()
+        self._client.close()
 
     def _run(self) -> None:
-        self._talk()
-        while not self._stopping.wait(self._pause_s()):
-            self._talk()
+        wait_s = 0.0
+        while not self._stopping.wait(wait_s):
+            try:
+                self._talk()
+            except Exception as error:  # a fault of ours must be seen, and must not end the talk for good
+                log.exception("the talk with the console failed")
+                self._is("failed", f"{type(error).__name__}: {error}")
+            wait_s = self._pause_s()
 
     def _pause_s(self) -> float:
         if self.state == "refused":

@@ -33,21 +33,23 @@ class Sender:
     """A thread that posts what the spool holds, in order, a post at a time.
 
     `state` says how it goes: sending, held back (429, 503), away, refused (401, 403), rejected (the frames are wrong),
-    moving (from one receiver to another). `fault` has the words.
+    moving (from one receiver to another), failed. `fault` has the words.
 
-    A spool's numbers belong to one receiver. When the agent is sent to another (below a relay, or back), frames that
-    the old one has taken are first waited for until they are committed; those it has not begin a new life.
+    A spool's numbers belong to one receiver. When the agent is sent to another (below a relay, or back), the old one
+    is asked how far it has come, and what it has taken is waited for until it is committed; the rest begins a new life.
     """
 
-    def __init__(self, spool: Spool, client: Client, state_dir: Path, *, route: str) -> None:
+    def __init__(self, spool: Spool, client_of: Callable[[str], Client], state_dir: Path, *, route: str) -> None:
         self._spool = spool
-        self._client = client
+        self._client_of = client_of
         self._route_file = state_dir / ROUTE
         self._route = route
+        before = self._last_route() or route
+        self._moving, self._learned = before != route, False
+        self._client = client_of(before)
         self._stopping = threading.Event()
         self._post_bytes = MOST_POST_BYTES
         self._pause_s, self._backed_s = 0.0, FIRST_PAUSE_S
-        self._moving = self._last_route() not in ("", route)
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._posts = 0  # odd while one is under way
         self.state = "sending"
@@ -64,6 +66,8 @@ class Sender:
             time.sleep(0.02)
         self._stopping.set()
         self._thread.join(max(until - time.monotonic(), 0.5))
+        if not self._thread.is_alive():
+            self._client.close()
 
     def quiet(self) -> int | None:
         """A mark of this moment for `heard`; None while a post is under way."""
@@ -73,7 +77,8 @@ class Sender:
         """What the heartbeat's answer says of the frames. `since` is `quiet` before it was asked for: where frames were
         posted meanwhile, the answer may be older than what they were answered.
         """
-        self._spool.committed(committed_seq)
+        if (self._last_route() if self._moving else self._route) == CONSOLE:
+            self._spool.committed(committed_seq)
         direct = self._route == CONSOLE and not self._moving
         if accepted_seq is None or not direct or since is None or since != self._posts:
             return
@@ -84,15 +89,23 @@ class Sender:
     def _run(self) -> None:
         while not self._stopping.wait(self._pause_s):
             self._pause_s = IDLE_S
-            if self._moving and not self._moved():
+            if self._moving and self._learned and not self._moved():
                 continue
-            frames = list(self._spool.unsent(self._post_bytes))
-            if frames:
-                self._posts += 1
-                self._post(frames[-1][0], b"".join(data for _, data in frames))
-                self._posts += 1
-            elif self.state == "sending":
-                self.fault = ""
+            try:
+                self._send()
+            except Exception as error:  # a fault of ours must be seen, and must not end the sending for good
+                log.exception("sending failed")
+                self._back_off("failed", f"{type(error).__name__}: {error}", LONGEST_PAUSE_S)
+
+    def _send(self) -> None:
+        frames = list(self._spool.unsent(self._post_bytes))
+        if not frames:
+            return
+        self._posts += 1
+        try:
+            self._post(frames[-1][0], b"".join(data for _, data in frames))
+        finally:
+            self._posts += 1
 
     def _post(self, last: int, data: bytes) -> None:
         try:
@@ -118,7 +131,8 @@ class Sender:
         if self.state != "sending":
             log.info("frames are taken again")
         if not self._last_route():
-            write_whole(self._route_file, json.dumps({"to": self._route}).encode())
+            self._keep_route()
+        self._learned = True
         self.state, self.fault, self._pause_s = "sending", "", 0.0
         self._acknowledge(says)
 
@@ -174,6 +188,9 @@ class Sender:
         except (OSError, ValueError, KeyError):
             return ""
 
+    def _keep_route(self) -> None:
+        write_whole(self._route_file, json.dumps({"to": self._route}).encode())
+
     def _moved(self) -> bool:
         """Whether all that the former receiver took is committed, so that the rest can go to the new one."""
         if self._spool.committed_seq < self._spool.acked_seq:
@@ -181,7 +198,9 @@ class Sender:
             self.fault = f"waiting until the frames sent to {self._last_route()} are committed"
             return False
         self._spool.renew()
-        write_whole(self._route_file, json.dumps({"to": self._route}).encode())
+        self._keep_route()
+        self._client.close()
+        self._client = self._client_of(self._route)
         self._moving = False
         self.state, self.fault = "sending", ""
         log.info("frames go to %s now", self._route)

@@ -111,9 +111,8 @@ class Service:
         if self._identity is None:
             return False
         self._config = cached_config(self._settings.state_dir, self._identity.agent)
-        client = Client(self._settings.url, secret=self._identity.secret, ca_file=self._settings.ca_file)
         self._control = Control(
-            client,
+            self._client_of(CONSOLE),
             self._identity,
             self._settings.state_dir,
             report=self._report,
@@ -167,13 +166,16 @@ class Service:
         assert self._spool is not None
         if self._settings.local is None:
             assert self._identity is not None
-            url, route = self._settings.url, CONSOLE
-            if config.parent is not None:
-                url = route = config.parent.url
-            client = Client(url, secret=self._identity.secret, ca_file=self._settings.ca_file)
-            self._sender = Sender(self._spool, client, self._settings.state_dir, route=route)
+            route = config.parent.url if config.parent is not None else CONSOLE
+            self._sender = Sender(self._spool, self._client_of, self._settings.state_dir, route=route)
         assert self._sender is not None
         self._sender.start()
+
+    def _client_of(self, route: str) -> Client:
+        """A way to the console, or to the relay at that address."""
+        assert self._identity is not None
+        url = self._settings.url if route == CONSOLE else route
+        return Client(url, secret=self._identity.secret, ca_file=self._settings.ca_file)
 
     def _stop_sender(self) -> None:
         if self._sender is not None:

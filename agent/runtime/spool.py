@@ -247,10 +247,16 @@ class Spool:
             kept_from = self._kept_from()
             if seq + self._base + 1 < kept_from:
                 self.faults.append(f"frames {seq + 1} to {kept_from - 1 - self._base} of life {self._life} are gone")
-                self._begin_life(base=kept_from - 1)
+                self._begin_life(base=max(kept_from - 1, self._committed))
                 seq = 0
             self._acked = min(self._acked, seq + self._base)
             self._committed = min(self._committed, self._acked)
+
+    def renew(self) -> None:
+        """The frames that are not acknowledged begin a new life: from now on they are for another receiver."""
+        with self._lock:
+            self._begin_life(base=self._acked)
+            self._committed = self._acked
 
     def _release(self) -> None:
         while len(self._segments) > 1 and all(entry.last <= self._committed for entry in self._segments[0].entries):
