@@ -1,0 +1,152 @@
+"""What a function takes of the nodes it is given: types, conversions that are implied, constants.
+
+Faults are `Refused`, raised at the first; each says what is allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from engine.dataflow.expressions import Call, Case, Cast, Literal, Node
+from engine.dataflow.functions import Argument, Signature
+from engine.dataflow.patterns import PatternError, fits_nothing, portable
+from engine.dataflow.times import timestamp_us
+from engine.dataflow.types import NUMERIC, Type
+from engine.wording import show
+
+__all__ = [
+    "Refused",
+    "called",
+    "coalesced",
+    "common",
+    "constant",
+    "converted",
+    "must",
+    "negation",
+    "number",
+    "regex",
+    "timestamp",
+]
+
+_LARGEST: Final = 2**63 - 1
+_MOST_PLACE: Final = 4_000  # of a position in a text
+
+
+class Refused(Exception):
+    """What is wrong with an expression, in words; `allowed` may be empty."""
+
+
+def negation(node: Node) -> Node:
+    return Call("not", (node,), Type.BOOL)
+
+
+def number(text: str) -> Literal:
+    if text.lstrip("-").isdigit():
+        value = int(text)
+        if not -_LARGEST - 1 <= value <= _LARGEST:
+            raise Refused(f"{text} is out of range; allowed: whole numbers of 64 bits")
+        return Literal(value, Type.INT64)
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise Refused(f"{text} is out of range; allowed: numbers up to 1.79e308")
+    return Literal(number, Type.FLOAT64)
+
+
+def timestamp(text: str) -> Literal:
+    value = timestamp_us(text)
+    if value is None:
+        raise Refused(f"timestamp {text!r} cannot be read; allowed: YYYY-MM-DD hh:mm:ss[.ffffff][Z], in UTC")
+    return Literal(value, Type.TIMESTAMP)
+
+
+def must(node: Node, kinds: frozenset[Type], by: str) -> None:
+    if node.type not in kinds:
+        raise Refused(f"{by} is given a {node.type}; allowed: {' or '.join(sorted(kinds))}")
+
+
+def common(nodes: list[Node], by: str) -> Type:
+    """The type that all can be converted to without being told: whole numbers become floats beside floats."""
+    kinds = {node.type for node in nodes}
+    if len(kinds) == 1:
+        return kinds.pop()
+    if kinds == NUMERIC:
+        return Type.FLOAT64
+    if not kinds:
+        raise Refused(f"{by} has null alone; allowed: at least one typed value")
+    raise Refused(f"{by} is given {' and '.join(sorted(kinds))}; allowed: values of one type")
+
+
+def converted(node: Node, kind: Type, by: str) -> Node:
+    if node.type == kind:
+        return node
+    if node.type == Type.INT64 and kind == Type.FLOAT64:
+        if isinstance(node, Literal) and isinstance(node.value, int):
+            return Literal(float(node.value), kind)
+        return Cast(node, kind)
+    raise Refused(f"{by} is given {node.type} for {kind}")
+
+
+def coalesced(values: list[Node], kind: Type) -> Node:
+    *earlier, last = values
+    if not earlier:
+        return last
+    branches = tuple((negation(Call("is_null", (one,), Type.BOOL)), one) for one in earlier)
+    return Case(branches, last, kind)
+
+
+def regex(node: Node, *, group: int = 0) -> Literal:
+    if not isinstance(node, Literal) or not isinstance(node.value, str):
+        raise Refused("a regular expression must be a constant text")
+    try:
+        made = portable(node.value)
+    except PatternError as error:
+        raise Refused(f"the pattern {show(node.value)}: {error}") from None
+    if group > len(made.names):
+        raise Refused(f"the pattern has {len(made.names)} groups; allowed: a group from 0 to {len(made.names)}")
+    return Literal(made.text, Type.STRING)
+
+
+def called(name: str, signature: Signature, given: list[Node]) -> Node:
+    wanted = list(signature.arguments)
+    if signature.repeated and len(given) > len(wanted):
+        wanted += [wanted[-1]] * (len(given) - len(wanted))
+    if not len(wanted) - signature.optional <= len(given) <= len(wanted):
+        allowed = " or ".join(str(n) for n in range(len(wanted) - signature.optional, len(wanted) + 1))
+        raise Refused(f"{name} is given {len(given)} arguments; allowed: {allowed}")
+    if signature.result is None and len(given) > 1:
+        kind = common(given, name)
+        given = [converted(one, kind, name) for one in given]
+    made = [_fitted(name, one, argument) for one, argument in zip(given, wanted, strict=False)]
+    if name == "regexp_extract":
+        made[1] = regex(given[1], group=int(constant(made[2])))
+    if name == "regexp_replace" and set("\\$") & set(str(constant(made[2]))):
+        raise Refused(f"regexp_replace puts in {show(constant(made[2]))}; allowed: a text without \\ and $")
+    if name == "regexp_replace" and fits_nothing(str(constant(made[1]))):
+        pattern = show(constant(given[1]))
+        raise Refused(
+            f"regexp_replace looks for {pattern}, which fits nothing too; allowed: a pattern that needs a character"
+        )
+    if name == "replace" and not constant(made[1]):
+        raise Refused("replace looks for an empty text; allowed: at least one character")
+    if name in ("floor", "ceil", "round") and made[0].type == Type.INT64:
+        return made[0]
+    return Call(name, tuple(made), signature.result or made[0].type)
+
+
+def constant(node: Node) -> Any:
+    return node.value if isinstance(node, Literal) else None
+
+
+def _fitted(name: str, node: Node, argument: Argument) -> Node:
+    """The argument as the function takes it."""
+    if argument.types == {Type.FLOAT64} and node.type == Type.INT64:
+        node = converted(node, Type.FLOAT64, name)
+    must(node, argument.types, name)
+    if argument.constant == "regex":
+        return regex(node)
+    if argument.constant and constant(node) is None:
+        raise Refused(f"{name} needs {argument.allowed()}")
+    least = {"a number of at least 0": 0, "a number of at least 1": 1}.get(argument.constant)
+    if least is not None and not least <= constant(node) <= _MOST_PLACE:
+        raise Refused(f"{name} is given {constant(node)}; allowed: a whole number from {least} to {_MOST_PLACE}")
+    return node
