@@ -5,10 +5,12 @@ from __future__ import annotations
 from django.urls import path
 
 from apps.core.api import Router
+from apps.estimates.accuracy_api import AccuracyViewSet
 from apps.estimates.api import DocumentEstimateViewSet, EstimateViewSet, QueryEstimateView
 
 router = Router()
 router.register("estimates/documents", DocumentEstimateViewSet, basename="document-estimate")
+router.register("accuracy", AccuracyViewSet, basename="accuracy")
 router.register("estimates", EstimateViewSet, basename="estimate")
 
 urlpatterns = [

@@ -9,10 +9,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 
 from apps.estimates.models import EstimateRun
 
-__all__ = ["EstimateRunFilter"]
+__all__ = ["CALENDAR", "EstimateRunFilter"]
 
 # At the ends of the calendar a time cannot be told in UTC any more.
-_CALENDAR = [MinValueValidator(datetime(1900, 1, 1, tzinfo=UTC)), MaxValueValidator(datetime(9000, 1, 1, tzinfo=UTC))]
+CALENDAR = [MinValueValidator(datetime(1900, 1, 1, tzinfo=UTC)), MaxValueValidator(datetime(9000, 1, 1, tzinfo=UTC))]
 
 
 class EstimateRunFilter(django_filters.FilterSet):
@@ -21,10 +21,10 @@ class EstimateRunFilter(django_filters.FilterSet):
     cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
     query = django_filters.CharFilter(field_name="queries__query__name", label="Name of a query that is part of it")
     since = django_filters.IsoDateTimeFilter(
-        field_name="created_at", lookup_expr="gte", label="Not older than", validators=_CALENDAR
+        field_name="created_at", lookup_expr="gte", label="Not older than", validators=CALENDAR
     )
     until = django_filters.IsoDateTimeFilter(
-        field_name="created_at", lookup_expr="lt", label="Older than", validators=_CALENDAR
+        field_name="created_at", lookup_expr="lt", label="Older than", validators=CALENDAR
     )
 
     class Meta:

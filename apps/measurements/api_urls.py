@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from apps.measurements.api import QueryMeasurementsView
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("queries/<int:pk>/measurements", QueryMeasurementsView.as_view(), name="query-measurements"),
+]

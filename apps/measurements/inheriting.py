@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, QuerySet
 from django.db.models.signals import post_save
 from django.utils import timezone
 
@@ -18,6 +19,7 @@ from apps.queries.services import statistics_update
 from apps.telemetry.choices import LiveState
 from apps.telemetry.models import LiveQuery
 from apps.telemetry.pipelines import executable_of
+from engine.measurement.readiness import LEAST_EVENTS, LEAST_SUBINTERVALS
 
 __all__ = ["connect", "statistic_record", "statistics_inherit"]
 
@@ -30,7 +32,7 @@ def connect() -> None:
 
 def _version_stored(instance: QueryVersion, created: bool, raw: bool = False, **_: Any) -> None:
     """Its operators are stored after it, in the same transaction."""
-    if created and not raw and OperatorStatistic.objects.filter(query=instance.query_id).exists():
+    if created and not raw and _known(instance.query_id).exists():
         transaction.on_commit(partial(_inherit_if_executable, instance.pk), robust=True)
 
 
@@ -42,7 +44,7 @@ def _inherit_if_executable(pk: int) -> None:
 
 
 def _went_live(instance: LiveQuery, raw: bool = False, **_: Any) -> None:
-    if not raw and instance.state != LiveState.STOPPED:
+    if not raw and instance.state != LiveState.STOPPED and _known(instance.query_id).exists():
         statistics_inherit(version=instance.version, operators=plan_operators(instance))
 
 
@@ -51,11 +53,17 @@ def statistics_inherit(*, version: QueryVersion, operators: list[PlanOperator]) 
     assumed = OperatorInput.objects.filter(operator__version=version).exclude(evidence=Evidence.MEASURED)
     names = set(assumed.values_list("operator__name", flat=True))
     wanted = {one.fingerprint: one.name for one in operators if one.name in names}
-    known = OperatorStatistic.objects.filter(query=version.query_id, fingerprint__in=wanted)
-    records = [statistic_record(row, wanted[row.fingerprint]) for row in known if row.batches]
+    known = _known(version.query_id).filter(fingerprint__in=wanted)
+    records = [statistic_record(row, wanted[row.fingerprint]) for row in known]
     if records:
         statistics_update(version=version, statistics=records)
     return len(records)
+
+
+def _known(query: int) -> QuerySet[OperatorStatistic]:
+    """Statistics of a query that may take the place of an assumption (`engine.measurement.changes.is_usable`)."""
+    rows = OperatorStatistic.objects.annotate(subintervals=F("whole") + F("extrapolated"))
+    return rows.filter(query=query, events__gte=LEAST_EVENTS, subintervals__gte=LEAST_SUBINTERVALS)
 
 
 def statistic_record(row: OperatorStatistic, operator: str) -> dict[str, Any]:

@@ -164,6 +164,7 @@ class Frame:
             ("Provisioning", "pages:provisioning", "tune", "w", None, False, ""),
             ("Arrivals", "pages:arrivals", "arrivals", "r", None, False, ""),
             ("Sources", "pages:sources", "sources", "s", one.agent_count or None, False, "agents"),
+            ("Accuracy", "pages:accuracy", "accuracy", "y", None, False, ""),
             ("Fleet", "pages:fleet", "nodes", "f", one.node_count, False, ""),
             ("Reports", "pages:reports", "log", "e", None, False, ""),
             arguments=(one.slug,),

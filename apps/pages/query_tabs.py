@@ -11,10 +11,12 @@ from django_htmx.http import HttpResponseClientRedirect
 from apps.admission.selectors import admissions_visible
 from apps.core.errors import Missing
 from apps.estimates.selectors import query_history
+from apps.pages.accuracy_parts import LatencyParts
 from apps.pages.base import ClusterPage
 from apps.pages.query_charts import history_chart, latency_chart
 from apps.pages.query_detail import QueryDetail
 from apps.pages.query_history import estimates_table
+from apps.pages.query_measurements import MeasuredOperators
 from apps.pages.query_picture import PlanPicture
 from apps.pages.query_placement import PlacementLines
 from apps.pages.query_statistics import StatisticsForm, statistic_lines, statistics_sentence
@@ -100,7 +102,9 @@ class StatisticsTab(QueryTab):
         mode = request.GET.get("edit", "")
         may_edit = "operate" in request.user.scopes
         form = StatisticsForm(detail.version, mode) if may_edit and mode in StatisticsForm.MODES else None
-        return self.show(detail, form=form, **_statistics(detail))
+        measured = MeasuredOperators(detail.query)
+        latency = LatencyParts(detail.estimate)
+        return self.show(detail, form=form, measured=measured, latency=latency, **_statistics(detail))
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)

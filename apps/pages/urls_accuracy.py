@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from apps.pages import accuracy
+
+urlpatterns = [path("c/<str:slug>/accuracy/", accuracy.AccuracyPage.as_view(), name="accuracy")]

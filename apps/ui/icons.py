@@ -31,6 +31,7 @@ ICONS: dict[str, str] = {
     "predicted": '<circle cx="8" cy="8" r="6"/><path d="M8 2a6 6 0 0 0 0 12z" fill="currentColor"/>',
     "measured": '<circle cx="8" cy="8" r="6" fill="currentColor"/>',
     # places
+    "accuracy": '<circle cx="8" cy="8" r="6"/><circle cx="8" cy="8" r="2.5"/><path d="M8 .5v3m0 9v3M.5 8h3m9 0h3"/>',
     "overview": '<path d="M2.5 12.5a6 6 0 1 1 11 0"/><path d="M8 10.5 10.8 6"/><circle cx="8" cy="11" r="1"/>',
     "queries": '<rect x="1.5" y="2" width="4" height="4" rx="1"/><rect x="1.5" y="10" width="4" height="4" rx="1"/>'
     '<rect x="10.5" y="6" width="4" height="4" rx="1"/><path d="M5.5 4c3 0 2 4 5 4M5.5 12c3 0 2-4 5-4"/>',

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rest_framework.test import APIClient
 
 from apps.estimates.models import EstimateRun
 from apps.fleet.choices import Evidence
@@ -257,3 +258,18 @@ def test_stopped_queries_are_left_alone(live: LiveQuery) -> None:
     LiveQuery.objects.update(state="stopped")
     assert refine_all(NOW).inputs == 0
     assert Assignment.objects.count() == 2
+
+
+def test_rest_says_what_is_known_of_each_operator(live: LiveQuery, api: APIClient) -> None:
+    address = f"/api/v1/queries/{live.query_id}/measurements"
+    before = api.get(address).json()
+    assert [one["operator"] for one in before] == ["window", "good", "count"]
+    assert before[0]["statistic"] is None and not before[0]["ready"]
+    tell(live)
+    refine_cluster(live.query.cluster, NOW)
+    found = api.get(address).json()[1]
+    assert found["ready"] and found["text"] == "ready"
+    assert found["statistic"]["shares"]["stream"] == pytest.approx(0.25)
+    assert found["statistic"]["selectivity"] == pytest.approx(0.5, abs=0.001)
+    assert found["statistic"]["whole"] == 12 and found["statistic"]["missing"] == 0
+    assert api.get("/api/v1/queries/0/measurements").status_code == 404

@@ -1,0 +1,103 @@
+"""Reading how good estimates were: by query, by kind of operator, together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from apps.estimates.models import AccuracyObservation
+from apps.estimates.selectors import query_estimate_latest
+from apps.estimates.trust import evidence_of, outcomes_of, trust_of
+from apps.queries.models import Query
+from engine.measurement.trust import Judged, Trust, judge
+
+__all__ = [
+    "MOST_ROWS",
+    "AccuracySummary",
+    "KindAccuracy",
+    "QueryAccuracy",
+    "accuracy_listed",
+    "accuracy_summary",
+]
+
+MOST_ROWS = 5000  # observations a summary is made of: 40 hours of one query
+
+
+@dataclass(frozen=True)
+class QueryAccuracy:
+    """A query's figures, and how far its next estimate is trusted: by its own past or its cluster's (`trust_of`)."""
+
+    query: Query
+    judged: Judged
+    trust: Trust
+    trust_of: str
+
+
+@dataclass(frozen=True)
+class KindAccuracy:
+    """Work of all operators of a kind, in cycles per second: estimated and measured. Sums, so large ones count more."""
+
+    kind: str
+    expected_cps: float
+    measured_cps: float
+
+    @property
+    def bias(self) -> float | None:
+        """Share by which the estimate was too high."""
+        return (self.expected_cps - self.measured_cps) / self.measured_cps if self.measured_cps > 0.0 else None
+
+
+@dataclass(frozen=True)
+class AccuracySummary:
+    """Figures of observations; `rows` are those they were made of, newest first, `more` were left out as older."""
+
+    rows: Sequence[AccuracyObservation]
+    more: int
+    judged: Judged
+    queries: Sequence[QueryAccuracy]
+    kinds: Sequence[KindAccuracy]
+
+
+def accuracy_listed() -> QuerySet[AccuracyObservation]:
+    """Observations, newest first, with cluster and query."""
+    return AccuracyObservation.objects.select_related("cluster", "query")
+
+
+def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
+    """Figures of the newest `MOST_ROWS` of some observations."""
+    ordered = rows.order_by("-starts_at", "query__name")
+    kept = list(ordered[:MOST_ROWS])
+    more = ordered.count() - len(kept) if len(kept) == MOST_ROWS else 0
+    by_query: dict[int, list[AccuracyObservation]] = {}
+    for row in kept:
+        by_query.setdefault(row.query_id, []).append(row)
+    queries = [_of_query(listed) for listed in by_query.values()]
+    return AccuracySummary(
+        rows=kept,
+        more=more,
+        judged=judge(outcomes_of(kept)),
+        queries=sorted(queries, key=lambda one: one.query.name),
+        kinds=_by_kind(kept),
+    )
+
+
+def _of_query(rows: list[AccuracyObservation]) -> QueryAccuracy:
+    """Trust is that of the query's next estimate, which need not be of the same statistic as all of its past."""
+    query, newest = rows[0].query, query_estimate_latest(rows[0].query)
+    statistic = newest.statistic if newest else rows[0].statistic
+    evidence = evidence_of(newest.result) if newest else rows[0].evidence
+    trusted, whose = trust_of(query, statistic, evidence)
+    return QueryAccuracy(query, judge(outcomes_of(rows)), trusted, whose)
+
+
+def _by_kind(rows: Sequence[AccuracyObservation]) -> list[KindAccuracy]:
+    sums: dict[str, list[float]] = {}
+    for row in rows:
+        for kind, (expected, measured) in row.kinds.items():
+            total = sums.setdefault(kind, [0.0, 0.0])
+            total[0] += expected
+            total[1] += measured
+    count = max(1, len({row.starts_at for row in rows if row.kinds}))
+    return [KindAccuracy(kind, a / count, b / count) for kind, (a, b) in sorted(sums.items())]
