@@ -19,6 +19,8 @@ __all__ = ["Chain", "Stage"]
 
 log = logging.getLogger(__name__)
 
+MOST_EXPANSION = 4  # of what an epoch may take in; sliding windows repeat records
+
 
 @dataclass
 class Stage:
@@ -72,7 +74,8 @@ class Chain:
 
         One that expands its input and has put out a lot in this epoch rests; what waits for it stays small.
         """
-        stages = (one for one in reversed(self.stages) if one.proxy.counts.bytes_out <= self._most_bytes)
+        most_out = MOST_EXPANSION * self._most_bytes
+        stages = (one for one in reversed(self.stages) if one.proxy.counts.bytes_out <= most_out)
         return next((stage for stage in stages if stage.proxy.queue.records >= least), None)
 
     def waiting(self) -> int:
