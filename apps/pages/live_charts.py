@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -11,6 +10,7 @@ from statistics import median
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from django.utils import timezone
 
 from apps.pages.sources_stream import moment_of
@@ -88,17 +88,24 @@ class LivePictures:
         return Chart("live-column", finding, unit, time_axis(begin, step_us / 1e6, size), series, height=240)
 
     def _curves(self) -> dict[str, list[float | None]]:
-        """By the name of a group: its value in every window."""
-        found: dict[str, dict[int, float]] = defaultdict(dict)
-        for place, table in enumerate(self.tables):
-            if self.column not in table.column_names:
-                continue
-            for row in table.select([*self.groups, self.column]).to_pylist():
-                if row[self.column] is not None:
-                    found[self._group_name(row)][place] = float(row[self.column])
-        newest = len(self.tables) - 1
-        ranked = sorted(found, key=lambda name: (-found[name].get(newest, float("-inf")), name))[: len(_ROLES)]
-        return {name: [found[name].get(place) for place in range(newest + 1)] for name in ranked}
+        """By the name of a group: its value in every window. There may be thousands of groups: few become rows."""
+        newest = [row for row in self._rows(self.tables[-1]) if row[self.column] is not None]
+        leading = sorted(newest, key=lambda row: (-row[self.column], self._group_name(row)))[: len(_ROLES)]
+        found: dict[str, list[float | None]] = {}
+        for row in leading:
+            found[self._group_name(row)] = [self._value(table, row) for table in self.tables]
+        return found
+
+    def _rows(self, table: pa.Table) -> list[dict[str, Any]]:
+        return table.select([*self.groups, self.column]).to_pylist() if self.column in table.column_names else []
+
+    def _value(self, table: pa.Table, group: Mapping[str, Any]) -> float | None:
+        """The column's value in the row of a group; None where there is none."""
+        for name in self.groups:
+            cells = table.column(name)
+            table = table.filter(pc.is_null(cells) if group[name] is None else pc.equal(cells, group[name]))
+        values = [row[self.column] for row in self._rows(table)]
+        return float(values[0]) if values and values[0] is not None else None
 
     def _group_name(self, row: Mapping[str, Any]) -> str:
         return ", ".join(value_text(row[name]) for name in self.groups) or "all records"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
@@ -50,7 +51,7 @@ def _alert(cluster: Cluster, alerts: Sequence[Alert]) -> Hand:
 
 
 def _agents(cluster: Cluster) -> list[Hand]:
-    found: dict[AgentState, list[Agent]] = {}
+    found: dict[Any, list[Agent]] = {}
     for agent in Agent.objects.filter(cluster=cluster, enabled=True).order_by("name"):
         found.setdefault(agent_state(agent).state, []).append(agent)
     url = url_of("pages:sources", cluster.slug)

@@ -33,7 +33,7 @@ _WORDS = {
     "away": "It does not report. What agents send waits in Redis, then at the agents; nothing is lost.",
     "unknown": "Redis does not answer, so nothing is known of it. Agents keep what they have.",
 }
-#: Entries waiting per partition from which its lag is worth a word.
+#: Frames waiting from which its lag is worth a word.
 _MUCH_LAG = 500
 
 
@@ -93,8 +93,9 @@ class StreamCard:
         if not self.is_ready:
             return _WORDS.get(self.state, "")
         if self.lag > _MUCH_LAG:
-            return f"It is {count(self.lag)} batches behind; results come later until it has caught up."
-        return f"It has caught up: {counted(self.lag, 'batch') if self.lag == 1 else f'{self.lag} batches'} wait."
+            return f"It is {count(self.lag)} frames behind; results come later until it has caught up."
+        waits = f"{counted(self.lag, 'frame')} wait{'s' if self.lag == 1 else ''}" if self.lag else "nothing waits"
+        return f"It has caught up: {waits}."
 
     @property
     def lag(self) -> int:
@@ -111,7 +112,9 @@ class StreamCard:
         number = self.said.get("batch")
         if number is None:
             return "none yet"
-        return f"{count(number)}, took {seconds(self.said.get('batch_s'))} of {seconds(self.said.get('trigger_s'))}"
+        took_s = self.said.get("batch_s")
+        took = f", took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}" if took_s is not None else ""
+        return f"{count(number)}{took}"
 
     @property
     def engine(self) -> str:

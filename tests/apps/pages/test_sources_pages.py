@@ -145,7 +145,7 @@ def test_the_stream_processor_in_words(browser: Client, live: LiveQuery, monkeyp
     monkeypatch.setattr(sources_stream, "stream_state", lambda: said)
     html = body(browser.get("/c/little/sources/"))
     card = html.split('id="t-stream"')[1].split('id="t-agents"')[0]
-    assert "700 batches behind" in card
+    assert "700 frames behind" in card
     assert "2 frames could not be read" in card
     assert [name in card for name in ("edge-1", "edge-3", "edge-2")] == [True, True, False]
     assert "other" not in card
