@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 PATH = "/api/v1/telemetry/batches"
 MOST_POSTS = 4  # in memory at once: what bounds it
 IDLE_S = 60.0
+MOST_PASSED_BYTES = 4 * MOST_POST_BYTES
+CHUNK_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,10 @@ class _Handler(BaseHTTPRequestHandler):
         return int(text) if text.isdigit() else None
 
     def _answer(self, reply: Reply, *, read: bool) -> None:
-        """Answer. A body that was not read would be taken for the next request: then the connection ends."""
+        """Answer. A body that was not read would be taken for the next request: then the connection ends.
+
+        It is passed over first, within reason, because a caller that is still sending hears no answer.
+        """
         body = json.dumps({"faults": [], **reply.document} if reply.status >= 400 else dict(reply.document)).encode()
         self.send_response(reply.status)
         self.send_header("Content-Type", "application/json")
@@ -120,6 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.retry_after_s is not None:
             self.send_header("Retry-After", f"{reply.retry_after_s:g}")
         if not read:
+            left = min(self._length() or 0, MOST_PASSED_BYTES)
+            while left > 0 and (passed := len(self.rfile.read(min(left, CHUNK_BYTES)))):
+                left -= passed
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()
