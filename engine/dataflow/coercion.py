@@ -5,9 +5,10 @@ Faults are `Refused`, raised at the first; each says what is allowed.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
-from engine.dataflow.expressions import Call, Case, Cast, Literal, Node
+from engine.dataflow.expressions import Call, Case, Cast, Literal, Node, is_larger
 from engine.dataflow.functions import Argument, Signature
 from engine.dataflow.patterns import PatternError, fits_nothing, portable
 from engine.dataflow.times import timestamp_us
@@ -16,9 +17,11 @@ from engine.wording import show
 
 __all__ = [
     "Refused",
+    "bounded",
     "called",
     "coalesced",
     "common",
+    "compared",
     "constant",
     "converted",
     "must",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 _LARGEST: Final = 2**63 - 1
+_MOST_NODES: Final = 2_000
 _MOST_PLACE: Final = 4_000  # of a position in a text
 
 
@@ -36,23 +40,40 @@ class Refused(Exception):
     """What is wrong with an expression, in words; `allowed` may be empty."""
 
 
+def bounded(node: Node) -> Node:
+    """The node, if it is not too large: what is short for something longer doubles with every nesting."""
+    if is_larger(node, _MOST_NODES):
+        raise Refused(f"it is too large once written out; allowed: {_MOST_NODES} columns, constants and functions")
+    return node
+
+
+def compared(name: str, left: Node, right: Node) -> Node:
+    """A comparison of two values, as values of one type."""
+    kind = common([left, right], "a comparison")
+    if kind == Type.BOOL and name not in ("eq", "ne"):
+        raise Refused("truth values have no order; allowed: = and <>")
+    return Call(name, (converted(left, kind, name), converted(right, kind, name)), Type.BOOL)
+
+
 def negation(node: Node) -> Node:
+    """Not that."""
     return Call("not", (node,), Type.BOOL)
 
 
 def number(text: str) -> Literal:
+    """A constant as written; with a point or an exponent it is a float."""
     if text.lstrip("-").isdigit():
         value = int(text)
         if not -_LARGEST - 1 <= value <= _LARGEST:
             raise Refused(f"{text} is out of range; allowed: whole numbers of 64 bits")
         return Literal(value, Type.INT64)
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(real := float(text)):
         raise Refused(f"{text} is out of range; allowed: numbers up to 1.79e308")
-    return Literal(number, Type.FLOAT64)
+    return Literal(real, Type.FLOAT64)
 
 
 def timestamp(text: str) -> Literal:
+    """A constant instant."""
     value = timestamp_us(text)
     if value is None:
         raise Refused(f"timestamp {text!r} cannot be read; allowed: YYYY-MM-DD hh:mm:ss[.ffffff][Z], in UTC")
@@ -60,6 +81,7 @@ def timestamp(text: str) -> Literal:
 
 
 def must(node: Node, kinds: frozenset[Type], by: str) -> None:
+    """Refuse a node of another type."""
     if node.type not in kinds:
         raise Refused(f"{by} is given a {node.type}; allowed: {' or '.join(sorted(kinds))}")
 
@@ -77,6 +99,7 @@ def common(nodes: list[Node], by: str) -> Type:
 
 
 def converted(node: Node, kind: Type, by: str) -> Node:
+    """The node as one of that type, if that conversion is made unasked."""
     if node.type == kind:
         return node
     if node.type == Type.INT64 and kind == Type.FLOAT64:
@@ -87,6 +110,7 @@ def converted(node: Node, kind: Type, by: str) -> Node:
 
 
 def coalesced(values: list[Node], kind: Type) -> Node:
+    """The first of the values that is not null."""
     *earlier, last = values
     if not earlier:
         return last
@@ -95,6 +119,7 @@ def coalesced(values: list[Node], kind: Type) -> Node:
 
 
 def regex(node: Node, *, group: int = 0) -> Literal:
+    """A constant pattern in its portable form, which has at least that many groups."""
     if not isinstance(node, Literal) or not isinstance(node.value, str):
         raise Refused("a regular expression must be a constant text")
     try:
@@ -107,6 +132,7 @@ def regex(node: Node, *, group: int = 0) -> Literal:
 
 
 def called(name: str, signature: Signature, given: list[Node]) -> Node:
+    """A call of a function with what it is given, checked."""
     wanted = list(signature.arguments)
     if signature.repeated and len(given) > len(wanted):
         wanted += [wanted[-1]] * (len(given) - len(wanted))
@@ -134,6 +160,7 @@ def called(name: str, signature: Signature, given: list[Node]) -> Node:
 
 
 def constant(node: Node) -> Any:
+    """The value of a constant, None for anything else."""
     return node.value if isinstance(node, Literal) else None
 
 

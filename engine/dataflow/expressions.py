@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engine.dataflow.types import Type
 
-__all__ = ["Call", "Case", "Cast", "Column", "In", "Literal", "Node", "canonical", "columns_of"]
+__all__ = ["Call", "Case", "Cast", "Column", "In", "Literal", "Node", "canonical", "is_larger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,22 @@ def canonical(node: Node) -> str:
             return f"in({canonical(argument)},{','.join(map(canonical, options))})"
 
 
-def columns_of(node: Node) -> frozenset[str]:
-    """Names of the columns that an expression reads."""
+def _parts(node: Node) -> tuple[Node, ...]:
     match node:
-        case Column(name, _):
-            return frozenset({name})
-        case Literal():
-            return frozenset()
+        case Column() | Literal():
+            return ()
         case Call(_, arguments, _):
-            return frozenset[str]().union(*map(columns_of, arguments))
+            return arguments
         case Cast(argument, _) | In(argument, _, _):
-            return columns_of(argument)
+            return (argument,)
         case Case(branches, otherwise, _):
-            parts = [columns_of(part) for branch in branches for part in branch]
-            return columns_of(otherwise).union(*parts)
+            return (*(part for branch in branches for part in branch), otherwise)
+
+
+def is_larger(node: Node, most: int) -> bool:
+    """Whether the tree has more nodes than that, those that stand in it several times counted as often."""
+    waiting, count = [node], 0
+    while waiting and count <= most:
+        count += 1
+        waiting += _parts(waiting.pop())
+    return count > most

@@ -9,9 +9,11 @@ from sqlglot import exp
 
 from engine.dataflow.coercion import (
     Refused,
+    bounded,
     called,
     coalesced,
     common,
+    compared,
     converted,
     must,
     negation,
@@ -102,9 +104,10 @@ class Typing:
             return self._in(tree)
         if isinstance(tree, exp.Between):
             _only(tree, "this", "low", "high")
-            low = self._compared("ge", tree.this, tree.args["low"])
-            high = self._compared("le", tree.this, tree.args["high"])
-            return Call("and", (low, high), Type.BOOL)
+            value = self.node(tree.this)
+            low = compared("ge", value, self.node(tree.args["low"]))
+            high = compared("le", value, self.node(tree.args["high"]))
+            return bounded(Call("and", (low, high), Type.BOOL))
         if isinstance(tree, (exp.Like, exp.RegexpLike)):
             return self._matched(tree)
         return None
@@ -140,7 +143,7 @@ class Typing:
         if not isinstance(tree, _BINARY):
             return None
         if type(tree) in _COMPARISONS:
-            return self._compared(_COMPARISONS[type(tree)], tree.left, tree.right)
+            return compared(_COMPARISONS[type(tree)], self.node(tree.left), self.node(tree.right))
         if type(tree) in _LOGIC:
             name = _LOGIC[type(tree)]
             sides = (self._typed(tree.left, Type.BOOL, name), self._typed(tree.right, Type.BOOL, name))
@@ -169,18 +172,12 @@ class Typing:
         sides = (converted(left, kind, sign), converted(right, kind, sign))
         return Call(_ARITHMETIC.get(type(tree), "divide"), sides, kind)
 
-    def _compared(self, name: str, left: Any, right: Any) -> Node:
-        sides = [self.node(left), self.node(right)]
-        kind = common(sides, "a comparison")
-        if kind == Type.BOOL and name not in ("eq", "ne"):
-            raise Refused("truth values have no order; allowed: = and <>")
-        return Call(name, (converted(sides[0], kind, name), converted(sides[1], kind, name)), Type.BOOL)
-
     def _choice(self, tree: Any) -> Node | None:
         if isinstance(tree, (exp.Cast, exp.TryCast)):
             return self._cast(tree)
         if isinstance(tree, exp.Case):
-            subject, branches = tree.this, tree.args["ifs"]
+            branches = tree.args["ifs"]
+            subject = None if tree.this is None else self.node(tree.this)
             whens = [self._when(subject, branch.this) for branch in branches]
             return self._case(whens, [*(branch.args["true"] for branch in branches), tree.args.get("default")])
         if isinstance(tree, exp.If):
@@ -189,17 +186,17 @@ class Typing:
             return self._call(str(tree.this).lower(), tree.expressions)
         return None
 
-    def _when(self, subject: Any, condition: Any) -> Node:
-        return (
-            self._typed(condition, Type.BOOL, "when") if subject is None else self._compared("eq", subject, condition)
-        )
+    def _when(self, subject: Node | None, condition: Any) -> Node:
+        if subject is None:
+            return self._typed(condition, Type.BOOL, "when")
+        return compared("eq", subject, self.node(condition))
 
     def _case(self, whens: list[Node], results: list[Any]) -> Node:
         """A case; a result that is null or left out takes the type of the others."""
         typed = [None if one is None or isinstance(one, exp.Null) else self.node(one) for one in results]
         kind = common([one for one in typed if one is not None], "case")
         values = [Literal(None, kind) if one is None else converted(one, kind, "case") for one in typed]
-        return Case(tuple(zip(whens, values[:-1], strict=True)), values[-1], kind)
+        return bounded(Case(tuple(zip(whens, values[:-1], strict=True)), values[-1], kind))
 
     def _cast(self, tree: Any) -> Node:
         target = tree.args["to"]
@@ -222,10 +219,11 @@ class Typing:
         if name == "coalesce" and given:
             values = [self.node(one) for one in given]
             kind = common(values, name)
-            return coalesced([converted(one, kind, name) for one in values], kind)
+            return bounded(coalesced([converted(one, kind, name) for one in values], kind))
         if name == "nullif" and len(given) == 2:
-            first, same = self.node(given[0]), self._compared("eq", given[0], given[1])
-            return Case(((same, Literal(None, first.type)),), first, first.type)
+            first = self.node(given[0])
+            same = compared("eq", first, self.node(given[1]))
+            return bounded(Case(((same, Literal(None, first.type)),), first, first.type))
         signature = FUNCTIONS.get(name)
         if signature is None:
             hint = "; aggregates stand in compute alone" if name in AGGREGATES else ""

@@ -136,6 +136,8 @@ def test_expression_means(expression: str, columns: Numbers, expected: list[Any]
         ("case when b then null end", "at least one typed value"),
         ("(" * 3000 + "b" + ")" * 990, "allowed:"),
         ("b and " * 700 + "b", "characters; allowed: 4000"),
+        ("nullif(" * 30 + "b" + ", b)" * 30, "it is too large once written out; allowed: 2000"),
+        ("coalesce(" * 30 + "b" + ", b)" * 30, "it is too large once written out; allowed: 2000"),
         ("b and " * 120 + "b", "nested too deeply; allowed: 100 levels"),
     ],
 )
