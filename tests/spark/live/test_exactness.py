@@ -2,26 +2,142 @@
 
 from __future__ import annotations
 
+import random
+import shutil
+
 import pytest
 
+from agent.wire import Frame
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected
 
+QUERY = "here/pairs"
 
-@pytest.mark.parametrize("at_hand_bytes", [0, 2**26], ids=["in Spark", "in the driver"])
-def test_results_do_not_depend_on_load_factors(
-    world: World, pairs: Pipeline, sliding: Pipeline, at_hand_bytes: int
-) -> None:
-    world.at_hand_bytes = at_hand_bytes
-    agents = [SmallAgent(f"a{i}", "here/pairs", pairs) for i in range(3)]
-    others = [SmallAgent(f"b{i}", "here/sliding", sliding) for i in range(2)]
-    world.console.add("here/pairs", pairs, [one.name for one in agents])
-    world.console.add("here/sliding", sliding, [one.name for one in others])
-    world.send(*(one.run(7) for one in [*agents, *others]))
+
+def three_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
+    agents = [SmallAgent(f"a{i}", QUERY, pipeline) for i in range(3)]
+    world.console.add(QUERY, pipeline, [one.name for one in agents])
+    return agents
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_load_factors_in_spark(world: World, pairs: Pipeline, sliding: Pipeline) -> None:
+    agents = three_agents(world, pairs)
+    other = SmallAgent("b0", "here/sliding", sliding)
+    world.console.add("here/sliding", sliding, [other.name])
+    world.send(*(one.run(11) for one in [*agents, other]))
     world.drain()
-    world.send(*(one.run(9) for one in [*agents, *others]))
-    world.drain(max_entries=60)
-    until = START_US + 16 * SECOND
-    assert world.console.rows("here/pairs") == expected(pairs, agents, until) != []
-    assert world.console.rows("here/sliding") == expected(sliding, others, until) != []
+    until = START_US + 11 * SECOND
+    assert world.console.rows(QUERY) == expected(pairs, agents, until) != []
+    assert world.console.rows("here/sliding") == expected(sliding, [other], until) != []
     assert world.quarantined() == []
+
+
+def test_results_do_not_depend_on_load_factors_nor_on_where_drivers_end(
+    world: World, pairs: Pipeline, sliding: Pipeline
+) -> None:
+    world.at_hand_bytes = 2**26
+    agents = three_agents(world, pairs)
+    others = [SmallAgent(f"b{i}", "here/sliding", sliding) for i in range(2)]
+    world.console.add("here/sliding", sliding, [one.name for one in others])
+    for epochs in (7, 1, 8):
+        world.send(*(one.run(epochs) for one in [*agents, *others]))
+        world.drain(max_entries=100)
+    until = START_US + 16 * SECOND
+    assert world.console.rows(QUERY) == expected(pairs, agents, until) != []
+    assert world.console.rows("here/sliding") == expected(sliding, others, until) != []
+    complete = [frame.extra["complete"] for frame in world.console.results]
+    assert all(complete) and all(frame.extra["revision"] == 0 for frame in world.console.results)
+    counted = sum(frame.extra["records"] for frame in world.console.results if frame.query == QUERY)
+    kept = [row for row in expected_records(agents, until) if row["err"] == 0]
+    assert counted == len(kept)
+
+
+def expected_records(agents: list[SmallAgent], until_us: int) -> list[dict]:
+    rows = [row for one in agents for table in one.records for row in table.to_pylist()]
+    whole_until = until_us - (until_us - START_US) % (5 * SECOND)
+    return [row for row in rows if row["ts"].timestamp() * SECOND < whole_until]
+
+
+def test_frames_that_come_twice_and_in_any_order_count_once(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    agents = three_agents(world, pairs)
+    frames: list[Frame] = [frame for one in agents for frame in one.run(11)]
+    jumbled = frames + frames[::3]
+    random.Random(5).shuffle(jumbled)
+    for part in (jumbled[: len(jumbled) // 2], jumbled[len(jumbled) // 2 :]):
+        world.put(part)
+        loop = world.drain(max_entries=40)
+    assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
+    assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
+    assert (loop.state.waiting, loop.state.counts["duplicates"]) == ([], len(frames[::3]))
+
+
+def test_a_lost_checkpoint_of_spark_costs_nothing(world: World, pairs: Pipeline) -> None:
+    """Frames that Redis still holds are read again, and their numbers say that they were worked off."""
+    world.at_hand_bytes = 2**26
+    agents = three_agents(world, pairs)
+    world.send(*(one.run(7) for one in agents))
+    world.drain()
+    shutil.rmtree(world.folder / "checkpoint-0")
+    world.send(*(one.run(4) for one in agents))
+    loop = world.drain()
+    assert loop.state.run == 1
+    assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
+
+
+def test_a_damaged_state_costs_nothing(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    agents = three_agents(world, pairs)
+    for epochs in (3, 4):
+        world.send(*(one.run(epochs) for one in agents))
+        world.drain()
+    newest = max((world.folder / "states").glob("*.state"))
+    newest.write_bytes(newest.read_bytes()[:500])
+    world.send(*(one.run(4) for one in agents))
+    loop = world.drain()
+    assert loop.state.run == 1
+    assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
+    assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
+
+
+def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    agents = three_agents(world, pairs)
+    world.send(*(one.run(4) for one in agents))
+    world.drain().publish()
+    shutil.rmtree(world.folder)
+    world.send(*(one.run(1) for one in agents))
+    loop = world.drain()
+    assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
+    assert loop.state.waiting == []
+
+
+def test_windows_run_into_late_records_are_issued_again_and_older_ones_counted(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    fast, slow = SmallAgent("a0", QUERY, pairs), SmallAgent("a1", QUERY, pairs)
+    world.console.add(QUERY, pairs, ["a0"], retain_s=20)  # nobody waits for a1
+    early = slow.run(7, factor=1.0)
+    late = slow.step(factor=1.0)
+    world.send(fast.run(11))
+    world.drain()
+    first = {begin: frame.extra["revision"] for begin, frame in world.console.latest(QUERY).items()}
+    assert first == {START_US: 0, START_US + 5 * SECOND: 0}
+    world.send(early)
+    world.drain()
+    assert world.console.rows(QUERY) == expected(pairs, [fast, slow_until(slow, 7)], START_US + 10 * SECOND)
+    assert {frame.extra["revision"] for frame in world.console.latest(QUERY).values()} == {1}
+    world.send(fast.run(25))
+    world.drain()
+    before = world.console.rows(QUERY)
+    world.send(late)
+    loop = world.drain()
+    flow = loop.state.flows[QUERY, pairs.digest]
+    assert flow.late > 0
+    assert world.console.rows(QUERY) == before
+
+
+def slow_until(agent: SmallAgent, epochs: int) -> SmallAgent:
+    seen = SmallAgent(agent.name, agent.query, agent.pipeline)
+    seen.records = agent.records[:epochs]
+    return seen
