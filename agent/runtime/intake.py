@@ -51,12 +51,12 @@ class Intake:
         """Records that are lost behind the source."""
         self._shed_here += records
 
-    def poll(self, now_us: int, room_bytes: float) -> pa.Table | None:
-        """What the source has, as far as there is room; None where there is nothing.
+    def poll(self, now_us: int, room_bytes: float, least: int = 0) -> pa.Table | None:
+        """What the source has, as far as there is room, which `least` records always have; None where there is nothing.
 
         Without room a replayable source is left alone. A live one is emptied, and what it gave is shed.
         """
-        most = min(int(max(room_bytes, 0.0) / self._record_bytes), MOST_POLL_RECORDS)
+        most = max(min(int(room_bytes / self._record_bytes), MOST_POLL_RECORDS), least)
         if not most and self.source.replayable:
             return None
         table = self._table(now_us, most if most else MOST_POLL_RECORDS)

@@ -201,7 +201,9 @@ class Runtime:
             return
         left = min(MOST_EPOCH_BYTES, self._spool.limit_bytes // SPOOL_SHARE) - self._polled_bytes
         even = self._config.sub_epochs - self._sub if intake.source.replayable else 1
-        table = intake.poll(now_us, left / even / len(chains))
+        # A record of any size passes, one in an epoch, or its source would stand still.
+        least = int(even == 1 and self._polled_bytes == 0)
+        table = intake.poll(now_us, left / even / len(chains), least)
         if table is None:
             return
         self._polled_bytes += table.nbytes * len(chains)

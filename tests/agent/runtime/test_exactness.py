@@ -126,7 +126,7 @@ class Story:
     seed=st.integers(0, 2**16),
     exponent=st.integers(15, 17),
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed, exponent):
     records = probe_records(PLANS[0], count, seed=seed)
     story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed), 2**exponent)

@@ -13,7 +13,7 @@ from engine.dataflow.arrow import whole
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
 
-ROWS = 20_000
+ROWS = 6_000
 KILLS = 3
 
 

@@ -351,3 +351,16 @@ def test_wide_records_are_cut_to_what_a_frame_may_hold(tmp_path):
     records = [frame for frame in frames_of(spool) if frame.kind is FrameKind.RECORDS]
     assert len(records) == 2
     assert sum(table_of(frame.body).num_rows for frame in records) == 1200
+
+
+def test_records_larger_than_an_epoch_may_take_pass_one_by_one(tmp_path):
+    table = probe_records(PIPELINE, 3)
+    table = table.set_column(table.schema.get_field_index("src"), "src", pa.array(["a" * 20_000] * 3))
+    source = TableSource(table, [1])
+    runtime, spool = runtime_of(tmp_path, source, config(0.0), limit=2**16)
+    for _ in range(40):
+        runtime.run_epoch()
+        spool.committed(spool.last_seq)
+        if source.done:
+            break
+    assert source.done
