@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from apps.estimates.accuracy import accuracy_observe_all
+from apps.estimates.live_refresh import live_estimates_refresh
 from apps.measurements.refining import refine_all
 from apps.measurements.timing import timing_note
 
@@ -22,4 +23,6 @@ def refine_measurements() -> int:
 @shared_task(name="workers.observe_accuracy")
 def observe_accuracy() -> int:
     """Hold estimates against the latency that was measured since; returns how many intervals were judged."""
-    return accuracy_observe_all()
+    found = accuracy_observe_all()
+    live_estimates_refresh()
+    return found

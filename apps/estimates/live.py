@@ -66,7 +66,11 @@ def _whole(
         made |= _shifted(found, live, work, timing)
         upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s))
         bound = float(upper.max()) + timing.epoch_s + live.overhead_s
-        made["live"] = live.to_dict() | {"interval_s": timing.interval_s, "upper_s": bound}
+        made["live"] = live.to_dict() | {
+            "interval_s": timing.interval_s,
+            "mean_work_s": float(work.mean()),
+            "upper_s": bound,
+        }
     trusted, whose = trust_of(query, found["statistic"], evidence_of(found))
     return made | _interval(made, half, trusted, whose) | {"live": made.get("live")}
 

@@ -38,7 +38,12 @@ class Timing:
     @property
     def interval_s(self) -> float:
         """What lies between two batches: the trigger interval, or the batch where it takes longer than that."""
-        return max(self.trigger_s, statistics.median(self.batches_s)) if self.batches_s else self.trigger_s
+        return max(self.trigger_s, self.batch_s)
+
+    @property
+    def batch_s(self) -> float:
+        """Median of recent batches; 0 where none is known."""
+        return statistics.median(self.batches_s) if self.batches_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,7 @@ def live_latency(
     """
     interval_s = timing.interval_s
     usual_s = float(work_s.mean()) if mean_work_s is None else mean_work_s
-    overhead_s = max(0.0, statistics.median(timing.batches_s) - usual_s) if timing.batches_s else 0.0
+    overhead_s = max(0.0, timing.batch_s - usual_s)
     worked_s = usual_s if statistic == "mean" else float(np.quantile(work_s, wait_share(statistic)))
     spread = statistics.pvariance(timing.batches_s) if len(timing.batches_s) > 1 else 0.0
     return LiveLatency(

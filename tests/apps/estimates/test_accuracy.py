@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from apps.estimates.accuracy import INTERVAL, KEEP, accuracy_observe_all, accuracy_purge
+from apps.estimates.live_refresh import live_estimates_refresh
 from apps.estimates.models import AccuracyObservation, EstimateRun, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
@@ -174,6 +175,29 @@ def test_a_query_without_a_past_takes_its_clusters_factor(live: LiveQuery) -> No
     assert (whose, trusted.factor, trusted.half_s) == ("cluster", 4.0, None)
     assert trust_of(other, "mean", "assumed")[0].factor == 1.0
     assert trust_of(other, "worst", "measured")[0].factor == 1.0
+
+
+def test_moved_waits_and_trust_ask_for_an_estimate(live: LiveQuery) -> None:
+    """Neither is part of a snapshot."""
+    assert live_estimates_refresh() == 0  # never estimated: that is the start's business
+    estimated(live.query)
+    assert live_estimates_refresh() == 0
+    timing_note(NOW, READY)
+    assert live_estimates_refresh() == 1
+    run_jobs()
+    assert query_estimate_latest(live.query).result["live"] is not None
+    assert live_estimates_refresh() == 0
+    timing_note(NOW + timedelta(seconds=10), {**READY, "batch": 8, "batch_s": 0.62})
+    assert live_estimates_refresh() == 0
+    for k in range(5):
+        timing_note(NOW + timedelta(seconds=20 + k), {**READY, "batch": 9 + k, "batch_s": 2.5})
+    assert live_estimates_refresh() == 1
+    run_jobs()
+    for i in range(30):
+        observation(live.query, i, expected=5.0, observed=3.0, half=0.5)
+    assert live_estimates_refresh() == 1
+    run_jobs()
+    assert live_estimates_refresh() == 0 and query_estimate_latest(live.query).result["trust"]["factor"] == 4.0
 
 
 def test_old_observations_are_forgotten(live: LiveQuery) -> None:

@@ -1,0 +1,54 @@
+"""Estimating live queries again when their waits or the trust in them have moved."""
+
+from __future__ import annotations
+
+import logging
+
+from apps.core.errors import SluiceError
+from apps.estimates.models import QueryEstimate
+from apps.estimates.selectors import query_estimate_latest
+from apps.estimates.services import estimate_request
+from apps.estimates.trust import evidence_of, trust_of
+from apps.fleet.models import Cluster
+from apps.measurements.timing import timing_now
+from apps.queries.models import Query
+from apps.telemetry.configs import live_served
+from engine.measurement.microbatch import Timing
+
+__all__ = ["live_estimates_refresh"]
+
+_MOVED = 0.2  # of the waits, or of the factor: less is within what batches differ by
+_log = logging.getLogger(__name__)
+
+
+def live_estimates_refresh() -> int:
+    """Ask for an estimate of clusters whose live queries' waits or trust have moved; returns how many.
+
+    Neither is part of a snapshot, whose change asks for an estimate by itself.
+    """
+    timing = timing_now()
+    moved: dict[int, Cluster] = {}
+    for live in live_served().select_related("query__cluster"):
+        newest = query_estimate_latest(live.query) if live.query.cluster_id not in moved else None
+        if newest is not None and _has_moved(newest, live.query, timing):
+            moved[live.query.cluster_id] = live.query.cluster
+    for cluster in moved.values():
+        try:
+            estimate_request(cluster=cluster)
+        except SluiceError as error:
+            _log.warning("cluster %s is not estimated again now: %s", cluster.slug, error)
+    return len(moved)
+
+
+def _has_moved(row: QueryEstimate, query: Query, timing: Timing | None) -> bool:
+    said, trusted = row.result.get("live"), row.result.get("trust")
+    if trusted is None or (said is None and timing is not None):
+        return True  # estimated before it was live, or before the stream processor was heard of
+    factor = trust_of(query, row.statistic, evidence_of(row.result))[0].factor
+    if abs(factor - trusted["factor"]) > _MOVED * trusted["factor"]:
+        return True
+    if said is None or timing is None:
+        return False
+    before = said["epoch_s"] + said["interval_s"] + said["overhead_s"]
+    usual_s = max(0.0, timing.batch_s - said["mean_work_s"])
+    return abs(timing.epoch_s + timing.interval_s + usual_s - before) > _MOVED * before
