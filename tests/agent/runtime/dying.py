@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from agent import without_pandas
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
@@ -45,4 +46,5 @@ def send(spool: Spool, sent: Path, over: threading.Event) -> None:
 
 
 if __name__ == "__main__":
+    without_pandas.keep_away()
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
