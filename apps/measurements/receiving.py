@@ -31,8 +31,8 @@ _TEXTS = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64, "place":
 def statistics_receive(frames: Iterable[Frame]) -> int:
     """Keep the rows of STATISTICS frames; returns how many were new or of a later batch.
 
-    Rows of queries that are gone, of subintervals that are summed up by the hour already, and of clocks that are more than
-    an hour ahead are left out: one agent's clock must not keep the statistics of the others from being stored.
+    Rows of queries that are gone, of subintervals that are summed up by the hour already, and of clocks that are more
+    than an hour ahead are left out: one agent's clock must not keep the statistics of the others from being stored.
 
     Raises
     ------

@@ -38,8 +38,8 @@ def samples_of(
     capacity_cps : mapping
         Cycles per second of one core by place. Windows of a place without one are left out: its seconds are no cycles.
     stateful : bool
-        Of an operator that aggregates, only the stream processor's output counts: what agents put out are partial
-        aggregates of the same groups.
+        Of an operator that aggregates, only the stream processor's output counts, and what agents put out is taken off
+        the stream processor's events: these are partial aggregates that it merges, of records counted already.
 
     Notes
     -----
@@ -67,6 +67,13 @@ def _cycles(one: PlaceWindow, capacity_cps: Mapping[str, float]) -> float:
     return one.sums.cpu_s * capacity_cps[one.place]
 
 
+def _events(parts: list[PlaceWindow], stateful: bool) -> float:
+    near = math.fsum(one.sums.events for one in parts if one.place != STREAM)
+    far = math.fsum(one.sums.events for one in parts if one.place == STREAM)
+    partials = math.fsum(one.sums.outputs for one in parts if one.place != STREAM) if stateful else 0.0
+    return near + max(0.0, far - partials)
+
+
 def _sample(
     at_s: float,
     parts: list[PlaceWindow],
@@ -75,7 +82,7 @@ def _sample(
     usual: float,
     stateful: bool,
 ) -> Sample:
-    events = math.fsum(one.sums.events for one in parts)
+    events = _events(parts, stateful)
     known = math.fsum(one.sums.events for one in costed)
     cost = math.fsum(_cycles(one, capacity_cps) for one in costed) / known if known > 0.0 else usual
     outputs = math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful)

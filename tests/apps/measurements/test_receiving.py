@@ -9,14 +9,15 @@ import pytest
 from django.utils import timezone
 
 from agent.wire.frames import Frame, FrameKind
-from agent.wire.schemas import batch_bytes
+from agent.wire.schemas import COUNTERS, batch_bytes
 from apps.core.errors import Impossible, Malformed
 from apps.measurements.models import StatisticsHour, StatisticsWindow
 from apps.measurements.receiving import statistics_receive
 from apps.measurements.retention import KEEP_HOURS, KEEP_WINDOWS, MOST_WINDOWS, kept_from, statistics_purge
 from apps.queries.models import Query
+from spark_jobs.statistics import SUMS, counters_of, statistics_rows
 from tests.apps.domain import make_cluster, make_query
-from tests.apps.measurements.frames import row, statistics_frame
+from tests.apps.measurements.frames import NOW, row, statistics_frame
 
 pytestmark = pytest.mark.django_db
 
@@ -64,7 +65,6 @@ def test_every_row_that_cannot_be_is_named(query: Query) -> None:
         row(cpu_ns=-1),
         row(place=""),
         row(records_drained=101),
-        row(ago_s=-7200),
         row(cost_sum=float("nan")),
     ]
     with pytest.raises(Impossible) as caught:
@@ -112,3 +112,20 @@ def test_wide_subintervals_are_kept_a_day() -> None:
     now = timezone.now()
     assert kept_from(timedelta(seconds=60), now) <= now - KEEP_WINDOWS
     assert now - kept_from(timedelta(seconds=1), now) < timedelta(hours=3.5)
+
+
+def test_what_the_stream_processor_makes_of_counters_is_taken(query: Query) -> None:
+    """Its sums have the schema, the names and the meaning that are kept here."""
+    at_us = round(NOW.timestamp() - 60) * 1_000_000
+    counts = {"records_in": 100, "records_processed": 70, "records_drained": 20, "records_overflow": 10}
+    known = {"query": "eu-1/checkout", "plan": "a" * 64, "operator": "parse", "fingerprint": "fp", "epoch_us": at_us}
+    zero = {field.name: 0 for field in COUNTERS}
+    counters = pa.Table.from_pylist([{**zero, **known, **counts, "cpu_ns": 7_000_000}], schema=COUNTERS)
+    epochs = counters_of(counters, "agent-id", {"eu-1/checkout": 1_000_000}, 4).to_pylist()
+    fits = dict.fromkeys(SUMS.names, 0)
+    sums = pa.Table.from_pylist([{**fits, **epochs[0], "window_us": at_us, "epochs": 1}], schema=SUMS)
+    body = batch_bytes(statistics_rows(sums, 0))
+    assert statistics_receive([Frame(FrameKind.STATISTICS, "stream", "stream", 1, body=body)]) == 1
+    kept = StatisticsWindow.objects.get()
+    assert (kept.place, kept.events, kept.drained, kept.cpu_s) == ("agent-id", 70, 20, 0.007)
+    assert (kept.batch, kept.width_s, kept.measured) == (4, 1.0, True)

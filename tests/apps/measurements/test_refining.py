@@ -72,7 +72,7 @@ def tell(
             add(shared, "count", place, kept // 2, 20, 800.0 * slower)
         total = handed * len(agent_ids(live.query.cluster))
         add(shared, "good", "stream", total, total // 2, 500.0 * slower)
-        add(shared, "count", "stream", total // 2, 20, 800.0 * slower)
+        add(shared, "count", "stream", total // 2 + 20 * len(agent_ids(live.query.cluster)), 20, 800.0 * slower)
     statistics_receive([statistics_frame(*rows)])
 
 

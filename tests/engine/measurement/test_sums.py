@@ -132,12 +132,13 @@ def test_apportioned_time_counts_only_where_none_was_taken() -> None:
     assert [one.cycles / one.events for one in alone] == pytest.approx([1e4, 1e4])
 
 
-def test_partial_aggregates_are_no_output() -> None:
+def test_partial_aggregates_are_neither_output_nor_events() -> None:
     windows = [
         PlaceWindow("a", 0.0, Sums(events=90.0, outputs=9.0)),
         PlaceWindow("stream", 0.0, Sums(events=10.0, outputs=4.0)),
     ]
-    assert samples_of(windows, {"a": 1.0, "stream": 1.0}, stateful=True)[0].outputs == 4.0
+    found = samples_of(windows, {"a": 1.0, "stream": 1.0}, stateful=True)[0]
+    assert (found.events, found.outputs) == (91.0, 4.0)  # 9 of the stream processor's 10 are the agent's partials
     assert shares_of(windows) == {"a": 0.9, "stream": 0.1}
     assert shares_of([PlaceWindow("a", 0.0, Sums())]) == {}
 
