@@ -137,7 +137,7 @@ def load_factors_set(
     part = Assignment.objects.select_for_update(of=("self",)).filter(live=live, agent=agent).first()
     part = part or Assignment(live=live, agent=agent, load_factors=[FACTOR] * live.source_operators)
     if load_factors is not None:
-        part.load_factors = list(load_factors)
+        part.load_factors = load_factors
     part.weight = part.weight if weight is None else weight
     part.enabled = part.enabled if enabled is None else enabled
     faults = _agent_faults(live.query, [agent]) + _factor_faults(
