@@ -117,7 +117,32 @@ class AgentView:
         """What is wrong and what is worth knowing, each in a sentence."""
         view = self.line.view
         reasons = view.reasons if view.state not in {AgentState.STEADY} else ()
-        return [text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".") for text in (*reasons, *view.notes)]
+        told = [*reasons, *self._sending, *view.notes] if self.line.reports else list(reasons)
+        return [text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".") for text in told]
+
+    @property
+    def _sending(self) -> list[str]:
+        """What keeps its frames from being taken."""
+        sender: Mapping[str, Any] = self.said.get("sender") or {}
+        state, fault = str(sender.get("state") or "sending"), sender.get("fault")
+        if state in {"sending", "moving"} and not fault:
+            return []
+        return [f"its frames are {state}: {fault}" if fault else f"its frames are {state}"]
+
+    @property
+    def children(self) -> list[tuple[str, str, str]]:
+        """(name, state, silence) of the agents below a relay."""
+        below = (self.said.get("relay") or {}).get("children") or []
+        names = dict(self.agent.children.values_list("pk", "name")) if below else {}
+        known = {str(pk): name for pk, name in names.items()}
+        return [
+            (
+                known.get(str(one.get("agent")), str(one.get("agent"))[:8]),
+                str(one.get("state", "")),
+                str(seconds(one.get("silent_s"))),
+            )
+            for one in below
+        ]
 
     # -- the sentence
     @property

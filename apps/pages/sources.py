@@ -8,22 +8,24 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.core.errors import Missing
 from apps.fleet.models import Cluster
 from apps.pages.agents_flow import saved_share
 from apps.pages.agents_rows import AgentLine, agent_lines, agents_table
-from apps.pages.base import ClusterPage, try_service
+from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources_forms import EnrolForm
 from apps.pages.sources_stream import StreamCard
 from apps.telemetry.choices import AgentState
 from apps.telemetry.models import EnrolmentToken
-from apps.telemetry.selectors import sources_listed, tables_listed
-from apps.telemetry.services import enrolment_create
+from apps.telemetry.selectors import enrolments_listed, sources_listed, tables_listed
+from apps.telemetry.services import enrolment_create, enrolment_revoke
 from apps.ui.numbers import counted, percent
 
-__all__ = ["Enrol", "SourcesPage"]
+__all__ = ["Enrol", "SourcesPage", "TokenRevoke"]
 
 
 class SourcesPage(ClusterPage):
@@ -49,8 +51,28 @@ class SourcesPage(ClusterPage):
             "sources": list(sources_listed().filter(cluster=self.cluster)),
             "tables": list(tables_listed().filter(cluster=self.cluster)),
             "enrol": EnrolForm(),
+            "open_tokens": tokens_open(self.cluster),
         }
         return self.page({**shared, **context}, status)
+
+
+def tokens_open(cluster: Cluster) -> list[EnrolmentToken]:
+    """Tokens that agents can still join with."""
+    rows = enrolments_listed().filter(cluster=cluster, revoked_at=None, uses_left__gt=0, expires_at__gt=timezone.now())
+    return list(rows[:20])
+
+
+class TokenRevoke(SourcesPage):
+    """POST: nobody joins with a token any more."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        token = enrolments_listed().filter(cluster=self.cluster, pk=pk).first()
+        if token is None:
+            raise Missing(f"Cluster {slug!r} has no enrolment token {pk}.")
+        enrolment_revoke(token=token)
+        return done(request, f"Nobody joins with {token} any more.", "pages:sources", slug)
 
 
 class Enrol(SourcesPage):
@@ -87,15 +109,10 @@ class JoinCommand:
         return settings.PUBLIC_URL or self.request.build_absolute_uri("/").rstrip("/")
 
     @property
-    def file(self) -> str:
-        """What stands in its file."""
-        return f'url = "{self.url}"\ntoken = "{self.secret}"\nname = "NAME"\nstate_dir = "var/agent-NAME"\n'
-
-    @property
     def command(self) -> str:
-        """One command that writes the file and starts the agent."""
-        file = self.file.replace("NAME", "$(hostname)")
-        return f"cat > agent.toml <<EOF\n{file}EOF\n./sluice agent run --config agent.toml"
+        """Join, then run; the agent keeps its secret in its folder."""
+        join = f'./sluice agent enrol --url "{self.url}" --token "{self.secret}" --state-dir sluice-agent'
+        return f"{join} &&\n  ./sluice agent run --config sluice-agent/agent.toml"
 
 
 class SourcesFinding:

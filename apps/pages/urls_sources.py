@@ -12,6 +12,7 @@ _AGENT = f"{_SOURCES}agents/<str:name>/"
 urlpatterns = [
     path(_SOURCES, sources.SourcesPage.as_view(), name="sources"),
     path(f"{_SOURCES}enrol/", sources.Enrol.as_view(), name="agent-enrol"),
+    path(f"{_SOURCES}enrol/<int:pk>/revoke/", sources.TokenRevoke.as_view(), name="agent-enrol-revoke"),
     path(_AGENT, agents.AgentPage.as_view(), name="agent"),
     path(f"{_AGENT}settings/", agents.AgentSettings.as_view(), name="agent-settings"),
     path(f"{_AGENT}enable/", agents.AgentEnable.as_view(), name="agent-enable"),

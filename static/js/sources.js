@@ -11,27 +11,33 @@
     });
   });
 
-  // what somebody is typing or choosing in is not taken from under their hands; the next change brings it up to date
-  var summaries = function (part) {
-    return Array.from(part.querySelectorAll("details[open] > summary")).map(function (one) { return one.textContent; });
+  // What somebody is typing, choosing or has changed is not taken from under their hands, neither by its own part nor
+  // by one around it; the next change brings it up to date. What was unfolded stays so.
+  var holds = function (part) {
+    var held = document.activeElement;
+    var isHeld = held.matches("input, select, textarea") && held.closest("[data-patient]") && part.contains(held);
+    return isHeld || part.querySelector("[data-patient] form[data-changed]") !== null;
   };
-  var patient = function (event) {
-    var part = event.detail.elt;
-    return part instanceof Element && part.matches("[data-patient]") ? part : null;
+  var isPatient = function (part) {
+    return part instanceof Element && (part.matches("[data-patient]") || part.querySelector("[data-patient]") !== null);
   };
-  var opened = {};
+  var unfolded = {};
+  document.addEventListener("change", function (event) {
+    var form = event.target.closest("[data-patient] form");
+    if (form) { form.dataset.changed = "yes"; }
+  });
   document.addEventListener("htmx:beforeRequest", function (event) {
-    var part = patient(event), held = document.activeElement;
-    if (part && part.contains(held) && held.matches("input, select, textarea")) { event.preventDefault(); }
+    if (isPatient(event.detail.elt) && holds(event.detail.elt)) { event.preventDefault(); }
   });
   document.addEventListener("htmx:beforeSwap", function (event) {
     var part = event.detail.target;
-    if (part && part.matches && part.matches("[data-patient]")) { opened[part.id] = summaries(part); }
+    if (!isPatient(part)) { return; }
+    unfolded[part.id] = Array.from(part.querySelectorAll("details[open] > summary"), function (one) { return one.textContent; });
   });
   document.addEventListener("htmx:afterSettle", function () {
-    Object.keys(opened).forEach(function (id) {
-      var part = document.getElementById(id), known = opened[id];
-      delete opened[id];
+    Object.keys(unfolded).forEach(function (id) {
+      var part = document.getElementById(id), known = unfolded[id];
+      delete unfolded[id];
       if (!part) { return; }
       part.querySelectorAll("details > summary").forEach(function (one) {
         if (known.indexOf(one.textContent) >= 0) { one.parentElement.open = true; }

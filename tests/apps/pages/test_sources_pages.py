@@ -166,10 +166,28 @@ def test_a_token_and_its_command_are_shown_once(browser: Client, cluster: Cluste
     assert command is not None
     secret = re.search(r"sle_[\w-]+", command[1])
     assert secret is not None
-    assert "./sluice agent run --config agent.toml" in command[1]
+    assert "./sluice agent run --config sluice-agent/agent.toml" in command[1]
     token = EnrolmentToken.objects.get()
     assert (token.uses_left, token.note) == (3, "rack r7")
-    assert secret[0] not in body(browser.get("/c/little/sources/"))
+    html = body(browser.get("/c/little/sources/"))
+    assert secret[0] not in html
+    assert "3 joins left of 3" in html
+    browser.post(f"/c/little/sources/enrol/{token.pk}/revoke/")
+    assert "joins left" not in body(browser.get("/c/little/sources/"))
+    assert browser.post("/c/little/sources/enrol/999/revoke/").status_code == 404
+
+
+def test_a_relay_and_what_holds_frames_back(browser: Client, live: LiveQuery) -> None:
+    relay = Agent.objects.create(cluster=live.query.cluster, name="relay-1", kind="relay", secret_hash="r")
+    child = Agent.objects.get(name="edge-2")
+    child.parent = relay
+    child.save()
+    below = [{"agent": str(child.pk), "state": "sending", "silent_s": 1.5, "accepted_seq": 3}]
+    report("relay-1", relay={"children": below}, sender={"state": "refused", "fault": "401: the secret is not known"})
+    html = body(browser.get("/c/little/sources/agents/relay-1/"))
+    assert "sending, heard 1.5\N{NO-BREAK SPACE}s ago" in html
+    assert "Its frames are refused: 401: the secret is not known." in html
+    assert "relay-1" in body(browser.get("/c/little/sources/agents/edge-2/")), "where it sends to"
 
 
 def test_an_agent_is_shown_with_its_pipeline(browser: Client, live: LiveQuery) -> None:
