@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agent.runtime.chain import Chain
+from agent.runtime.cpu import CpuBudget
 from agent.runtime.intake import Intake
 from agent.runtime.interface import RuntimeConfig
 from agent.runtime.proxy import Counts
+from agent.runtime.sharing import granted_ns
 from agent.runtime.spool import Spool
 
-__all__ = ["QueryReport", "counter_rows", "runtime_state"]
+__all__ = ["QueryReport", "counter_rows", "query_reports", "runtime_state"]
 
 NEAR_BUDGET_SHARE = 0.9
 
@@ -43,6 +45,28 @@ class QueryReport:
             return "overflowing"
         near = self.granted_ns > 0 and self.used_ns >= NEAR_BUDGET_SHARE * self.granted_ns
         return "near its budget" if near else "steady"
+
+
+def query_reports(
+    chains: Sequence[Chain], intakes: Mapping[str, Intake], budget: CpuBudget, epoch_s: float
+) -> list[QueryReport]:
+    """What each query was granted and used, before its epoch is ended."""
+    overhead_ns = budget.overhead_ns(sum(chain.used_ns for chain in chains))
+    waits = [chain.waiting() > 0 for chain in chains]
+    granted = granted_ns(max(budget.granted_ns - overhead_ns, 0.0), chains, waits)
+    shed = {name: intake.shed_since() for name, intake in intakes.items()}
+    return [
+        QueryReport(
+            chain,
+            watermark_us=intakes[chain.config.pipeline.source.id].watermark_us,
+            granted_ns=granted_ns_here,
+            used_ns=chain.used_ns,
+            epoch_ns=int(epoch_s * 1e9),
+            shed=shed[chain.config.pipeline.source.id],
+            overflowing=overflowing,
+        )
+        for chain, granted_ns_here, overflowing in zip(chains, granted, waits, strict=True)
+    ]
 
 
 def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> list[dict[str, Any]]:

@@ -16,8 +16,8 @@ from agent.runtime.framing import Framer
 from agent.runtime.intake import Intake
 from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
 from agent.runtime.memory import Memory, PlanNote
-from agent.runtime.reporting import QueryReport, counter_rows, runtime_state
-from agent.runtime.sharing import granted_ns, run_operators
+from agent.runtime.reporting import QueryReport, counter_rows, query_reports, runtime_state
+from agent.runtime.sharing import run_operators
 from agent.runtime.spool import Record, Spool
 from agent.runtime.windows import Closed
 from agent.wire import COUNTERS, FrameKind
@@ -221,7 +221,7 @@ class Runtime:
         self._take_leave(framer)
         memory = self._settled()
         deltas: dict[tuple[str, str], pa.Table] = {}
-        reports = self._shares()
+        reports = query_reports(list(self._chains.values()), self._intakes, self._budget, self._config.epoch_s)
         for report, (key, chain) in zip(reports, self._chains.items(), strict=True):
             closed = self._end_chain(chain, report, framer)
             memory.plans[key] = self._note(chain, report.watermark_us, closed)
@@ -250,26 +250,6 @@ class Runtime:
         for name, intake in self._intakes.items():
             memory.watermarks[name], memory.positions[name] = intake.settle()
         return memory
-
-    def _shares(self) -> list[QueryReport]:
-        chains = list(self._chains.values())
-        operators_ns = sum(chain.used_ns for chain in chains)
-        total_ns = max(self._budget.granted_ns - self._budget.overhead_ns(operators_ns), 0.0)
-        backlogged = [chain.waiting() > 0 for chain in chains]
-        granted = granted_ns(total_ns, chains, backlogged)
-        shed = {name: intake.shed_since() for name, intake in self._intakes.items()}
-        return [
-            QueryReport(
-                chain,
-                watermark_us=self._intakes[chain.config.pipeline.source.id].watermark_us,
-                granted_ns=granted_one,
-                used_ns=chain.used_ns,
-                epoch_ns=int(self._config.epoch_s * 1e9),
-                shed=shed[chain.config.pipeline.source.id],
-                overflowing=waits,
-            )
-            for chain, granted_one, waits in zip(chains, granted, backlogged, strict=True)
-        ]
 
     def _end_chain(self, chain: Chain, report: QueryReport, framer: Framer) -> Closed:
         paths, closed, report.counts = chain.end_epoch(report.watermark_us)

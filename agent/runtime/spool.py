@@ -12,12 +12,11 @@ import os
 import secrets
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from agent.runtime.wal import Entry, Stored, encode_record, read_records, write_all
+from agent.runtime.wal import Entry, Record, Stored, encode_record, read_records, write_all, write_new
 from agent.wire import Frame, decode_frames, encode_frame
 
 __all__ = ["Record", "Spool", "Stored"]
@@ -26,21 +25,6 @@ FILLING_SHARE = 0.5
 SEGMENT_SHARE = 8  # segments of an eighth of the spool, so that it empties in small steps
 MOST_SEGMENT_BYTES = 16 * 2**20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True)
-class Record:
-    """What one writer appends at once: all of it is on disk, or nothing.
-
-    Frames come unnumbered (any `life` and `seq`). `snapshot` gives what the writer needs after a restart once this
-    record is on disk; it is asked when a segment ends, in any thread. Without one the record itself is that.
-    """
-
-    writer: str
-    notes: dict[str, Any]
-    blobs: tuple[bytes, ...] = ()
-    frames: Sequence[Frame] = ()
-    snapshot: Callable[[], Stored] | None = None
 
 
 @dataclass
@@ -174,7 +158,7 @@ class Spool:
         data = encode_record("", self._next, Stored({}, snapshot=True), [])[0]
         for writer, stored in self._all_stored():
             data += encode_record(writer, self._next, stored, [])[0]
-        _write_new(segment.path, data)
+        write_new(segment.path, data)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -312,24 +296,4 @@ class Spool:
     def _begin_life(self, *, base: int) -> None:
         self._life, self._base, self._life_from = secrets.token_hex(8), base, self._next
         says = {"life": self._life, "base": base, "from": self._next}
-        _write_new(self.directory / "life.json", json.dumps(says).encode())
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """A whole file or none, whenever the power fails."""
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    except OSError:
-        fresh.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        write_new(self.directory / "life.json", json.dumps(says).encode())

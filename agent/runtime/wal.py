@@ -12,12 +12,14 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Entry", "Stored", "encode_record", "read_records", "write_all"]
+from agent.wire import Frame
+
+__all__ = ["Entry", "Record", "Stored", "encode_record", "read_records", "write_all", "write_new"]
 
 MAGIC = b"SLW1"
 _LEAD = struct.Struct("<4sIII")
@@ -30,6 +32,21 @@ class Stored:
     notes: dict[str, Any]
     blobs: tuple[bytes, ...] = ()
     snapshot: bool = False  #: stands for all earlier records of the writer
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one writer appends at once: all of it is on disk, or nothing.
+
+    Frames come unnumbered (any `life` and `seq`). `snapshot` gives what the writer needs after a restart once this
+    record is on disk; it is asked when a segment ends, in any thread. Without one the record itself is that.
+    """
+
+    writer: str
+    notes: dict[str, Any]
+    blobs: tuple[bytes, ...] = ()
+    frames: Sequence[Frame] = ()
+    snapshot: Callable[[], Stored] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,3 +104,23 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """A whole file or none, whenever the power fails."""
+    fresh = path.with_suffix(".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except OSError:
+        fresh.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+    fresh.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
