@@ -1,0 +1,35 @@
+"""The guide of the agent names every command, field, option and column that there is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent.cli import _COMMANDS
+from agent.collect.options import GENERATED, HOST_COLUMNS, OPTIONS, PEER, PROBE_COLUMNS
+from agent.config_tables import CHILD, CONFIG, QUERY, RELAY, SOURCE
+from agent.settings import SETTINGS
+from engine.fields import Table
+from launcher.places import ROOT
+
+GUIDE = (ROOT / "docs" / "agent.md").read_text()
+NAMED = set(re.findall(r"`([\w.\[\]]+)`", GUIDE.replace("`[local]`", "`local`")))
+
+
+@pytest.mark.parametrize("table", [*OPTIONS.values(), PEER, CONFIG, SOURCE, QUERY, RELAY, CHILD, SETTINGS])
+def test_every_field_is_named(table: Table) -> None:
+    assert {field.name for field in table.fields} <= NAMED
+
+
+def test_every_column_and_way_to_make_one_is_named() -> None:
+    assert {*HOST_COLUMNS, *PROBE_COLUMNS, *GENERATED.schema()["properties"]} <= NAMED
+
+
+def test_every_command_is_named() -> None:
+    assert set(re.findall(r"`\./sluice agent (\w+)", GUIDE)) == set(_COMMANDS)
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_every_collector_has_a_section(kind: str) -> None:
+    assert f"\n### {kind}" in GUIDE
