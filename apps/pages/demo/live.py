@@ -1,0 +1,195 @@
+"""The demo's live cluster: three agents that watch this very host, and queries on what they see.
+
+Nothing of it is made up: agents probe each other's ports, read the host's counters and follow the console's access log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create, node_create, pool_create
+from apps.measurements.places import STREAM_NODE
+from apps.pages.live_templates import live_query_describe
+from apps.queries.models import Query
+from apps.queries.services import query_start
+from apps.results.choices import Comparison
+from apps.results.rules import alert_rule_create
+from apps.telemetry.models import Agent
+from apps.telemetry.services import (
+    agent_enrol,
+    agent_update,
+    enrolment_create,
+    live_start,
+    load_factors_set,
+    table_upsert,
+)
+from engine.calibration import nominal_cps
+from engine.dataflow.templates import TEMPLATES
+
+__all__ = ["live_build"]
+
+CLUSTER: dict[str, Any] = {
+    "slug": "this-host",
+    "name": "This host",
+    "environment": "live",
+    "subinterval_s": 10.0,
+    "horizon_s": 1800.0,
+}
+RACKS = {"agent-1": "rack-a", "agent-2": "rack-a", "agent-3": "rack-b"}
+AGENTS = tuple(RACKS)
+STREAM_CORES = 2
+BUDGET_CORES = 0.2
+FIRST_PORT = 9411
+PROBE_EVERY_S = 0.1
+BOUND_S = 15.0
+OTHERWISE_CPS = 2.4e9  # where the machine does not tell its clock rate
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A live query of the demo. `factors` are load factors below 1, by agent and operator."""
+
+    name: str
+    template: str
+    source: str
+    rate_eps: float
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    agents: Sequence[str] = AGENTS
+
+
+WATCHES = (
+    Watch(
+        "probe-latency",
+        "s2s-probe",
+        "probes",
+        rate_eps=60.0,
+        factors={"agent-2": {"pairs": 0.6}, "agent-3": {"answered": 0.8, "pairs": 0.5}},
+    ),
+    Watch("rack-latency", "t2t-probe", "probes", rate_eps=60.0, factors={"agent-3": {"target-switch": 0.5}}),
+    Watch("host-load", "host-metrics", "host", rate_eps=3.0),
+    Watch("console-requests", "access-log", "console-log", rate_eps=8.0, agents=AGENTS[:1]),
+)
+
+
+def live_build(user: User, say: Callable[[str], None]) -> None:
+    """Register the live cluster with its agents and queries, where it is missing, and write the agents' files."""
+    if Cluster.objects.filter(slug=CLUSTER["slug"]).exists():
+        return
+    say("Registering cluster this-host: three agents that watch this machine, and queries on what they see")
+    with transaction.atomic():
+        cluster = _cluster(user)
+        agents = _agents(cluster, user)
+        _tables(cluster)
+        _queries(cluster, agents, user)
+
+
+def _cluster(user: User) -> Cluster:
+    cluster = cluster_create(**CLUSTER, time_zone=user.time_zone)
+    cps = nominal_cps() or OTHERWISE_CPS
+    for pool, cores, capacity_cps, nodes in (
+        ("agents", 1, cps * BUDGET_CORES, AGENTS),
+        ("stream", STREAM_CORES, cps, (STREAM_NODE,)),
+    ):
+        made = pool_create(cluster=cluster, name=pool, capacity_cps=capacity_cps, cores=cores)
+        for node in nodes:
+            node_create(pool=made, name=node)
+    return cluster
+
+
+def _tables(cluster: Cluster) -> None:
+    rows = [[name, rack] for name, rack in RACKS.items()]
+    table_upsert(cluster=cluster, name="tor_of", columns={"ip": "string", "tor": "string"}, rows=rows)
+
+
+def _agents(cluster: Cluster, user: User) -> dict[str, Agent]:
+    """The agents as enrolled members; each one's file says so."""
+    _, token = enrolment_create(cluster=cluster, user=user, uses=len(AGENTS), note="The demo's agents")
+    host, cps = socket.gethostname(), nominal_cps() or OTHERWISE_CPS
+    made = {}
+    for name in AGENTS:
+        enrolled = agent_enrol(token=token, name=name, host=host, cores=os.cpu_count() or 1, capacity_cps=cps)
+        made[name] = agent_update(agent=enrolled.agent, budget_cores=BUDGET_CORES)
+        transaction.on_commit(partial(_write, made[name], enrolled.secret))
+    return made
+
+
+def _write(agent: Agent, secret: str) -> None:
+    """The file that `./sluice up` starts the agent with, and beside which its state will lie."""
+    folder = settings.VAR_DIR / "agents" / agent.name
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    values = {"name": agent.name, "agent": str(agent.pk), "secret": secret, "url": "http://127.0.0.1:8000"}
+    path = folder / "agent.toml"
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+
+
+def _queries(cluster: Cluster, agents: Mapping[str, Agent], user: User) -> None:
+    options = {"probes": {"interval_s": PROBE_EVERY_S}, "console-log": {"path": str(settings.ACCESS_LOG)}}
+    queries = {}
+    for watch in WATCHES:
+        queries[watch.name] = live_query_describe(
+            cluster=cluster,
+            template=TEMPLATES[watch.template],
+            name=watch.name,
+            source=watch.source,
+            options=options.get(watch.source),
+            rate_eps=watch.rate_eps,
+            objective={"statistic": "worst", "bound_s": BOUND_S},
+            team="Operations",
+            user=user,
+        )
+    _point_at_each_other(agents)
+    for watch in WATCHES:
+        version = queries[watch.name].versions.get()
+        running = query_start(version=version, placement={row.name: STREAM_NODE for row in version.operators.all()})
+        live = live_start(query=running, agents=[agents[name] for name in watch.agents])
+        names = [one["id"] for one in live.pipeline["operators"]][: live.source_operators]
+        for name, factors in watch.factors.items():
+            load_factors_set(live=live, agent=agents[name], load_factors=[factors.get(one, 1.0) for one in names])
+    _watch_latency(queries[WATCHES[0].name], user)
+
+
+def _point_at_each_other(agents: Mapping[str, Agent]) -> None:
+    """Each agent answers at a port of its own and probes those of the others."""
+    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(AGENTS, _free_ports(), strict=True)}
+    for name, agent in agents.items():
+        peers = [{"address": addresses[other], "name": other} for other in AGENTS if other != name]
+        probes = {"listen": addresses[name], "name": name, "peers": peers}
+        agent_update(agent=agent, source_options={"probes": probes, "host": {"host": name}})
+
+
+def _free_ports() -> list[int]:
+    """Ports that nobody listens on now; kept for good, since agents' options name them."""
+    found: list[int] = []
+    for port in range(FIRST_PORT, FIRST_PORT + 500):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == len(AGENTS):
+            break
+    return found
+
+
+def _watch_latency(query: Query, user: User) -> None:
+    """The paper's first scenario: an alert when the median round trip is above what the service promises."""
+    alert_rule_create(
+        query=query,
+        user=user,
+        name="Slow probes",
+        column="rtt_median_us",
+        comparison=Comparison.ABOVE,
+        threshold=20_000.0,
+        for_windows=2,
+    )
