@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import accumulate
 
-from django.db.models import Count
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Length
 from django.utils import timezone
 
 from apps.results.choices import AlertState
 from apps.results.models import Alert, ResultWindow
 
-__all__ = ["ALERTS_KEPT", "MOST_WINDOWS", "RESULTS_KEPT", "results_purge"]
+__all__ = ["ALERTS_KEPT", "MOST_BYTES", "MOST_WINDOWS", "RESULTS_KEPT", "results_purge"]
 
 RESULTS_KEPT = timedelta(days=7)
-MOST_WINDOWS = 50_000  # of a query: a week of ten-second windows is 60,480
+MOST_WINDOWS = 60_480  # of a query: a week of ten-second windows
+MOST_BYTES = 256 * 2**20  # of a query's rows, as they are stored
 ALERTS_KEPT = timedelta(days=90)
 _AT_ONCE = 500
 
@@ -23,12 +26,20 @@ def results_purge() -> int:
     now = timezone.now()
     old = ResultWindow.objects.filter(received_at__lt=now - RESULTS_KEPT)
     gone = _delete(list(old.values_list("pk", flat=True)))
-    full = ResultWindow.objects.values("query").annotate(n=Count("pk")).filter(n__gt=MOST_WINDOWS).order_by()
-    for query_id in full.values_list("query", flat=True):
-        rows = ResultWindow.objects.filter(query_id=query_id).order_by("-window_us", "-pk")
-        gone += _delete(list(rows.values_list("pk", flat=True)[MOST_WINDOWS:]))
+    held = ResultWindow.objects.values("query").order_by().annotate(n=Count("pk"), held=Sum(Length("body")))
+    for query_id in held.filter(Q(n__gt=MOST_WINDOWS) | Q(held__gt=MOST_BYTES)).values_list("query", flat=True):
+        gone += _delete(_beyond(query_id))
     resolved = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=now - ALERTS_KEPT)
     return gone + resolved.delete()[0]
+
+
+def _beyond(query_id: int) -> list[int]:
+    """The windows of a query for which there is no room, the oldest; the newest always has."""
+    rows = ResultWindow.objects.filter(query_id=query_id).order_by("-window_us", "-pk")
+    sizes = list(rows.annotate(size=Length("body")).values_list("pk", "size"))
+    sums = accumulate(size for _, size in sizes)
+    fits = sum(total <= MOST_BYTES for total in sums)
+    return [pk for pk, _ in sizes[max(1, min(fits, MOST_WINDOWS)) :]]
 
 
 def _delete(keys: list[int]) -> int:

@@ -153,6 +153,9 @@ def test_old_results_are_forgotten(live: LiveQuery, monkeypatch: pytest.MonkeyPa
     assert results_purge() == 2
     left = list(ResultWindow.objects.values_list("window_us", flat=True))
     assert left == [BEGIN_US + w * WIDTH_US for w in (4, 3)]
+    monkeypatch.setattr(retention, "MOST_BYTES", 1)
+    assert results_purge() == 1
+    assert ResultWindow.objects.get().window_us == left[0], "the newest is kept, however large"
 
 
 def test_viewers_read_and_strangers_do_not(api_of: Callable[..., APIClient], client: Any, live: LiveQuery) -> None:
