@@ -61,7 +61,7 @@ class _Reader:
     def text(self, name: str, what: str) -> str:
         value = self._env.get(name, "")
         if not value:
-            self._faults.append(f"{name} is not set; wanted: {what}")
+            self._faults.append(f"{name} is not set, and must be {what}")
         return value
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
@@ -73,6 +73,6 @@ class _Reader:
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            self._faults.append(f"{name} is {text!r}; allowed: a number from {least:g} to {most:g}")
+            self._faults.append(f"{name} is {text!r}; allowed: a number from {least:.10g} to {most:.10g}")
             return default
         return value

@@ -43,7 +43,8 @@ class Outbox:
         with self._wake:
             self._ended = True
             self._wake.notify()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
 
     def put(self, step: int, frames: list[bytes]) -> None:
         """Keep the frames of a step that is not committed yet; none removes what a former attempt left."""

@@ -59,7 +59,7 @@ def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
     return pipeline.operators[entry].input_schema
 
 
-def conforming(body: bytes, schema: pa.Schema) -> pa.Table:
+def conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
     """The table of a body, its columns those of `schema`.
 
     Raises

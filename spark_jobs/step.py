@@ -18,6 +18,7 @@ from spark_jobs.arrivals import WAITING, Arrival, arrivals_of, in_order
 from spark_jobs.console import ConsoleAway
 from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
+from spark_jobs.in_tasks import by_tasks
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
@@ -35,6 +36,7 @@ __all__ = ["Parts", "Step"]
 
 _AT_HAND_BYTES = 2 * 2**20
 _ONE_TASK_BYTES = 8 * 2**20
+_IN_TASKS_BYTES = 128 * 2**20
 _MOST_WAITING_BYTES = 64 * 2**20
 _FORGOTTEN_MS = 30 * 86_400_000
 
@@ -49,8 +51,12 @@ class Parts:
     quarantine: Quarantine
     redis: redis.Redis
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
+    in_tasks_bytes: int = (
+        _IN_TASKS_BYTES  #: up to this by pyarrow in tasks' memory, beyond by Spark's SQL, which spills
+    )
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
     family_cpu_ns: Callable[[], int] = family_cpu_ns
+    in_tasks_bytes: int = _IN_TASKS_BYTES  #: up to this by pyarrow in tasks, above it by Spark's SQL, which spills
 
 
 @dataclass
@@ -217,7 +223,11 @@ class Step:
             wanted[one.entry].append(one.id)
         size = sum(one.size for one in bundle.afar.values())
         try:
-            partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work, few=size <= _ONE_TASK_BYTES)
+            if size <= self._parts.in_tasks_bytes:
+                partial, faults = by_tasks(self._frames, bundle.pipeline, wanted, bundle.work)
+            else:
+                few = size <= _ONE_TASK_BYTES
+                partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work, few=few)
         except Exception as error:  # whatever a cluster may raise: the batch is tried again before records are given up
             if not self._give_up:
                 raise

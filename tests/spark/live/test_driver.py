@@ -1,0 +1,164 @@
+"""The driver as a process: killed in every way while frames come, and results exact afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+
+from agent.wire import broker
+from engine.dataflow.pipeline import Pipeline
+from launcher.children import end_family, spawn
+from launcher.places import ROOT
+from spark_jobs.options import Options, WrongOptions
+from tests.servers import RedisServer, wait_until
+from tests.spark.live.world import SECOND, START_US, SmallAgent, SmallConsole, World, expected, small_console
+
+QUERY = "here/pairs"
+_START_S = 240.0
+
+
+class Driver:
+    """`python -m spark_jobs` on a console and a Redis."""
+
+    def __init__(self, console: SmallConsole, redis_url: str, folder: Path, **more: str) -> None:
+        self._env = os.environ | {
+            "SLUICE_URL": console.url,
+            "SLUICE_STREAM_TOKEN": "a-token",
+            "REDIS_URL": redis_url,
+            "SLUICE_VAR_DIR": str(folder),
+            "SLUICE_STREAM_TRIGGER_S": "0.5",
+            **more,
+        }
+        self._log, self._url = folder / "driver.log", redis_url
+        folder.mkdir(parents=True, exist_ok=True)
+        self.process: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = spawn([sys.executable, "-m", "spark_jobs"], tied=True, output=log, env=self._env, cwd=ROOT)
+
+    def says(self) -> dict[str, Any]:
+        with redis.Redis.from_url(self._url) as client:
+            return broker.stream_state(client) or {}
+
+    def wait_ready(self) -> None:
+        pid = self.process.pid
+        wait_until(lambda: self.ended() or self.says().get("pid") == pid, _START_S, "a word of the driver")
+        wait_until(lambda: self.ended() or self.says().get("state") == "ready", _START_S, "ready")
+        assert not self.ended(), self._log.read_text()[-3000:]
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def jvm(self) -> psutil.Process:
+        return next(one for one in psutil.Process(self.process.pid).children(True) if one.name() == "java")
+
+    def kill(self, what: str) -> None:
+        """End it as a crash would; all of it is gone afterwards."""
+        family = psutil.Process(self.process.pid).children(True)
+        if what == "group":
+            os.killpg(os.getpgid(self.process.pid), signal.SIGKILL)
+        else:
+            victim = self.process.pid if what == "driver" else self.jvm().pid
+            os.kill(victim, signal.SIGKILL)
+        self.process.wait(60)
+        psutil.wait_procs(family, timeout=30)
+        end_family(self.process)
+
+
+@contextmanager
+def sending(world: World, agents: list[SmallAgent]) -> Iterator[None]:
+    """Frames come all the while, an epoch of every agent in each turn."""
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.wait(0.3):
+            frames = [one.step(count=10) for one in agents]
+            for part in frames:
+                while True:
+                    try:
+                        world.send(part)
+                        break
+                    except redis.RedisError:
+                        ended.wait(0.3)  # as an agent does: the same frames again
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_results_are_exact_after_every_kind_of_kill(
+    java: None, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
+) -> None:
+    agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(3)]
+    with small_console() as console:
+        console.add(QUERY, pairs, [one.name for one in agents], idle_after_s=3600)
+        world = World(None, redis_server.url, console, tmp_path)
+        driver = Driver(console, redis_server.url, tmp_path)
+        driver.start()
+        with sending(world, agents):
+            for what in ("driver", "jvm", "group"):
+                driver.wait_ready()
+                before = len(console.results)
+                wait_until(lambda before=before: len(console.results) > before + 1, 120, "results")
+                driver.kill(what)
+                driver.start()
+            driver.wait_ready()
+            redis_server.kill()
+            redis_server.start()
+        world.send(*(one.run(1) for one in agents))
+        until = START_US + min(one.epoch for one in agents) * SECOND
+        wanted = expected(pairs, agents, until)
+        wait_until(lambda: len(console.rows(QUERY)) >= len(wanted), 120, "the last results")
+        assert console.rows(QUERY) == wanted != []
+        wait_until(lambda: all(_committed(redis_server.url, one) == one.seq for one in agents), 30, "committed")
+        assert driver.says()["queries"][QUERY]["late"] == 0
+        driver.process.send_signal(signal.SIGTERM)
+        assert driver.process.wait(60) == 0
+        end_family(driver.process)
+
+
+def _committed(url: str, agent: SmallAgent) -> int:
+    with redis.Redis.from_url(url) as client:
+        return broker.progress(client, agent.name, agent.life).committed_seq
+
+
+def test_without_a_console_it_says_what_it_waits_for_and_ends_when_told(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    driver = Driver(SmallConsole(url="http://127.0.0.1:9"), redis_server.url, tmp_path)
+    driver.start()
+    wait_until(lambda: driver.says().get("faults"), 30, "a word")
+    said = driver.says()
+    assert said["state"] == "starting"
+    assert said["faults"][0].startswith("waiting for the console: the console does not answer at http://127.0.0.1:9")
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.process.wait(30) == 0
+    end_family(driver.process)
+
+
+def test_an_environment_that_says_too_little_is_refused_with_every_fault() -> None:
+    with pytest.raises(WrongOptions) as refused:
+        Options.of({"SLUICE_URL": "http://here", "SLUICE_STREAM_TRIGGER_S": "soon", "SLUICE_STREAM_DRIVER_BYTES": "-1"})
+    assert str(refused.value).split("; ") == [
+        "SLUICE_STREAM_TOKEN is not set, and must be a token with scope ingest",
+        "REDIS_URL is not set, and must be the broker's address, such as redis://127.0.0.1:6379/0",
+        "SLUICE_STREAM_TRIGGER_S is 'soon'; allowed: a number from 0.1 to 600",
+        "SLUICE_STREAM_DRIVER_BYTES is '-1'; allowed: a number from 0 to 67108864",
+    ]

@@ -1,0 +1,42 @@
+"""The live loop on a real cluster: records are worked off by executors that share nothing with the driver but Redis."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from engine.dataflow.pipeline import Pipeline
+from launcher.children import end_family
+from tests.servers import RedisServer, wait_until
+from tests.spark.cluster import Cluster
+from tests.spark.live.test_driver import QUERY, Driver
+from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected, small_console
+
+
+@pytest.mark.slow
+def test_results_are_exact_on_a_master_with_two_workers(
+    java: None, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
+) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.start()
+    agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
+    try:
+        with small_console() as console:
+            console.add(QUERY, pairs, [one.name for one in agents], idle_after_s=3600)
+            world = World(None, redis_server.url, console, tmp_path)
+            more = {"SLUICE_SPARK_MASTER": cluster.url, "SLUICE_STREAM_DRIVER_BYTES": "0"}
+            driver = Driver(console, redis_server.url, tmp_path / "var", **more)
+            driver.start()
+            driver.wait_ready()
+            for epochs in (6, 5):
+                world.send(*(one.run(epochs, factor=0.5) for one in agents))
+                wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
+                wait_until(lambda wanted=wanted: console.rows(QUERY) == wanted, 180, "the results")
+            assert cluster.executors()
+            driver.process.send_signal(signal.SIGTERM)
+            assert driver.process.wait(60) == 0
+            end_family(driver.process)
+    finally:
+        cluster.stop()
