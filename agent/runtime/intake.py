@@ -71,17 +71,28 @@ class Intake:
         try:
             batches = [batch for batch in self.source.poll(now_us, most) if batch.num_rows]
             table = pa.Table.from_batches(batches, self.source.schema) if batches else None
-        except Exception as error:  # a collector that fails is shown and asked again; the others go on
-            if str(error) != self.fault:
-                log.exception("source %s failed", self.source_id)
-            self.fault = str(error) or type(error).__name__
+        except Exception as error:
+            self._fail(error)
             return None
         self.fault = ""
         return table
 
+    def _fail(self, error: Exception) -> None:
+        """A collector that fails is shown and asked again; the others go on."""
+        if str(error) != self.fault:
+            log.exception("source %s failed", self.source_id)
+        self.fault = str(error) or type(error).__name__
+
     def settle(self) -> tuple[int, Any]:
-        """Watermark and position at the end of an epoch."""
-        self.watermark_us = max(self.watermark_us, self.source.watermark_us())
+        """Watermark and position at the end of an epoch.
+
+        A watermark that cannot be told stays where it was. A position that cannot be told ends the agent: what it
+        took since the last one would otherwise be taken again.
+        """
+        try:
+            self.watermark_us = max(self.watermark_us, self.source.watermark_us())
+        except Exception as error:
+            self._fail(error)
         return self.watermark_us, copy.deepcopy(self.source.position())
 
     def seek(self, positions: Mapping[str, Any]) -> None:

@@ -288,7 +288,11 @@ def test_a_source_that_fails_is_shown_and_the_others_go_on(tmp_path, monkeypatch
     def fails(now_us, most):
         raise OSError("the device is gone")
 
+    def forgets():
+        raise OSError("the device is gone")
+
     monkeypatch.setattr(broken, "poll", fails)
+    monkeypatch.setattr(broken, "watermark_us", forgets)
     spool = Spool(tmp_path / "spool", LIMIT, sync=False)
     runtime = Runtime(
         config(queries=queries), {"probes": source, "broken": broken}, spool, ManualClock(), quota=unlimited
