@@ -48,7 +48,7 @@ class Client:
         self.url = url.rstrip("/")
         self._secret = secret
         self._parts = urlsplit(self.url)
-        self._context = ssl.create_default_context(cafile=ca_file) if self._parts.scheme == "https" else None
+        self._context = _trusting(ca_file) if self._parts.scheme == "https" else None
         self._connection: http.client.HTTPConnection | None = None
 
     def enrol(self, document: Mapping[str, Any]) -> Answer:
@@ -119,6 +119,14 @@ class Client:
         if self._context is not None:
             return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=self._context)
         return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+
+
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    """The system's certificates, and those of a file."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
 
 
 def _document(text: bytes) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ LEAST_POST_BYTES = 2**16
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
 REFUSED_PAUSE_S = 30.0  # a secret that is wrong now, frames that are wrong: people have to do something
 LONGEST_RETRY_AFTER_S = 300.0
+LONGEST_POST_S = 20.0
 IDLE_S = 0.2
 ROUTE = "route.json"
 CONSOLE = "console"  # the route of an agent that is below no relay, whatever the console's address is today
@@ -60,12 +61,14 @@ class Sender:
         self._thread.start()
 
     def stop(self, within_s: float) -> None:
-        """Send what is there for a moment longer, then end."""
+        """Send what is there for a moment longer, then end. Without a moment, a post under way is waited for: another
+        sender follows, and must not be overtaken.
+        """
         until = time.monotonic() + within_s
         while time.monotonic() < until and self._spool.unsent_frames and self.state == "sending":
             time.sleep(0.02)
         self._stopping.set()
-        self._thread.join(max(until - time.monotonic(), 0.5))
+        self._thread.join(max(until - time.monotonic(), 0.5) if within_s else LONGEST_POST_S)
         if not self._thread.is_alive():
             self._client.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,7 @@ class Settings:
         read = SETTINGS.read(document, "", "", faults)
         if not faults:
             _check_together(read, faults)
+            _check_certificates(read, folder, faults)
         if faults or read is BAD:
             raise DocumentError(faults, "configuration file")
         local = read.get("local")
@@ -119,6 +121,16 @@ def _check_together(read: dict[str, Any], faults: list[Fault]) -> None:
         faults.append(Fault(missing, f"{missing} is missing; {given} needs it"))
     if "token" in read and "token_file" in read:
         faults.append(Fault("token_file", "token_file is given beside token; allowed: one of them"))
+
+
+def _check_certificates(read: dict[str, Any], folder: Path, faults: list[Fault]) -> None:
+    if "ca_file" not in read:
+        return
+    try:
+        ssl.create_default_context().load_verify_locations(folder / read["ca_file"])
+    except (OSError, ssl.SSLError) as error:
+        message = f"ca_file is {read['ca_file']!r}: {error.strerror or error}; allowed: a file of certificates in PEM"
+        faults.append(Fault("ca_file", message))
 
 
 def default_name() -> str:

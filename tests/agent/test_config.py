@@ -169,6 +169,7 @@ def test_faults_of_the_agents_file(tmp_path: Path) -> None:
     assert "console's address" in faults('name = "web-1"')["url"]
     assert "is no TOML" in faults("url = ")[""]
     assert set(faults('url = "http://x"\nsecret = "s"')) == {"agent"}
+    assert "No such file" in faults('url = "https://x"\nca_file = "none.pem"')["ca_file"]
     assert set(faults('url = "http://x"\n[local]\nconfig = "a"\nframes = "-"')) == {"url"}
     with pytest.raises(DocumentError, match="No such file"):
         Settings.load(tmp_path / "none.toml")
