@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from django.utils import timezone
 
 from apps.measurements.models import OperatorStatistic
 from apps.measurements.plans import plan_operators
@@ -14,6 +16,8 @@ from engine.measurement.ratios import Ratio
 from engine.measurement.readiness import LEAST_EVENTS
 
 __all__ = ["OperatorEvidence", "evidence_of_operators", "readiness_text"]
+
+_SILENT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def readiness_text(row: OperatorStatistic | None) -> str:
     if row.ready:
         return "ready"
     events = f"{row.more_events:,} more event{'s' if row.more_events != 1 else ''}".replace(",", "\u202f")
-    return f"{events}, {_about(row.more_s)}" if row.more_s is not None else f"{events}; nothing arrives at present"
+    if row.more_s is None or timezone.now() - row.last_at > _SILENT:
+        return f"{events}; nothing arrives at present"  # the rate of the sample promises nothing any more
+    return f"{events}, {_about(row.more_s)}"
 
 
 def _about(seconds: float) -> str:

@@ -15,6 +15,7 @@ from apps.jobs.models import Job
 from apps.measurements.models import OperatorStatistic, StatisticsWindow
 from apps.measurements.receiving import statistics_receive
 from apps.measurements.refining import refine_all, refine_cluster
+from apps.measurements.selectors import readiness_text
 from apps.queries import series
 from apps.queries.models import ArrivalSeries, OperatorInput, Placement
 from apps.queries.services import query_start, query_version_create
@@ -206,6 +207,9 @@ def test_few_events_stay_an_assumption_and_say_what_is_missing(live: LiveQuery) 
     found = OperatorStatistic.objects.get(operator="window")
     assert not found.ready and found.reason == "2 of 3 subintervals" and found.lacking_since == NOW
     assert (found.more_events, found.more_s) == (16, pytest.approx(10.0))
+    assert readiness_text(found) == "16 more events, about 10 s"
+    found.last_at -= timedelta(minutes=10)
+    assert readiness_text(found) == "16 more events; nothing arrives at present"
     later = NOW + timedelta(seconds=40)
     tell(live, 6, per_agent=40, first=-3)
     refine_cluster(live.query.cluster, later)
