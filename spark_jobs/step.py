@@ -51,9 +51,6 @@ class Parts:
     quarantine: Quarantine
     redis: redis.Redis
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
-    in_tasks_bytes: int = (
-        _IN_TASKS_BYTES  #: up to this by pyarrow in tasks' memory, beyond by Spark's SQL, which spills
-    )
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
     family_cpu_ns: Callable[[], int] = family_cpu_ns
     in_tasks_bytes: int = _IN_TASKS_BYTES  #: up to this by pyarrow in tasks, above it by Spark's SQL, which spills
@@ -128,7 +125,8 @@ class Step:
         for one in due(flow, pipeline, plan, self.state.step):
             one.window.revision += 1
             one.window.missing = one.missing
-            rows = finished(pipeline, one.window.partial, work)
+            again = one.window.revision > 0  # rows of a window count once, whatever comes late
+            rows = finished(pipeline, one.window.partial, Work() if again else work)
             self.state.emitted += 1
             yield encode_frame(result_frame(flow, pipeline, one, rows, self.state.step, self.state.emitted))
         evict(flow, pipeline, plan)

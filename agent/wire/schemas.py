@@ -76,7 +76,7 @@ def batch_bytes(table: pa.Table | pa.RecordBatch) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def table_of(body: bytes | memoryview) -> pa.Table:
+def table_of(body: bytes | memoryview | pa.Buffer) -> pa.Table:
     """The table of an Arrow IPC stream.
 
     Raises
