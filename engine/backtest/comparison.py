@@ -1,0 +1,254 @@
+"""`backtest`: a policy beside what was decided, on equal terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.admission.words import counted, listed
+from engine.backtest.policy import RECORDED, Rules
+from engine.backtest.replay import MOST_SEARCHES, Outcome, Replay, replay
+from engine.backtest.story import Story, check_story
+from engine.elements import FloatArray
+
+__all__ = ["backtest", "duration_words"]
+
+Progress = Callable[[float, str], None]
+
+
+def backtest(story: Story, rules: Rules, progress: Progress | None = None) -> dict[str, Any]:
+    """Replay a story under a policy and under what was recorded.
+
+    Parameters
+    ----------
+    story : Story
+        What was recorded.
+    rules : Rules
+        The policy under test. Both replays have the same arrivals, requests and estimates; only decisions differ.
+    progress : callable, optional
+        Told the share done (0 to 1) and the step in words; an exception it raises ends the backtest.
+
+    Returns
+    -------
+    dict
+        As JSON: ``headline``, ``tested`` and ``recorded`` (requests, violations, moves, loads, latencies),
+        ``requests`` with what differs, ``measured`` against replayed, ``sources``, ``notes``.
+
+    Raises
+    ------
+    InfeasibleError
+        Nothing was recorded in the period, or it has too many segments.
+    """
+    check_story(story)
+    tell = progress or (lambda share, step: None)
+    recorded = replay(story, RECORDED, lambda share, step: tell(0.5 * share, f"As recorded: {step}"))
+    tested = recorded
+    if rules != RECORDED:
+        tested = replay(story, rules, lambda share, step: tell(0.5 + 0.5 * share, f"Policy: {step}"))
+    tell(1.0, "Done")
+    told, was = _told(tested), _told(recorded)
+    return {
+        "since_s": story.since_s,
+        "until_s": story.starts_s(story.segments),
+        "width_s": story.width_s,
+        "segments": story.segments,
+        "policy": rules.to_dict(),
+        "headline": _headline(told, was),
+        "tested": told,
+        "recorded": was,
+        "requests": _requests(tested, recorded),
+        "measured": _measured(story, recorded),
+        "sources": {
+            name: {"measured": one.measured, "history": one.known - one.measured, "filled": story.segments - one.known}
+            for name, one in story.sources.items()
+        },
+        "notes": [*story.notes, *_notes(story, tested)],
+    }
+
+
+def _told(run: Replay) -> dict[str, Any]:
+    """A replay as JSON."""
+    outcomes = [one.outcome for one in run.outcomes]
+    violations = _violations(run)
+    is_recorded = run.rules == RECORDED
+    return {
+        "policy": run.rules.to_dict(),
+        "asked": len(outcomes),
+        "admitted": outcomes.count("admitted"),
+        "queued": outcomes.count("queued"),
+        "review": outcomes.count("review"),
+        "rejected": outcomes.count("rejected"),
+        "left": outcomes.count("not applied"),
+        "violations": violations,
+        "seconds_over": sum(one["seconds_over"] for one in violations),
+        "queries_over": len(violations),
+        "moves": run.story.recorded_moves if is_recorded else len(run.moves),
+        "moved": [
+            {
+                "at_s": run.story.starts_s(move.segment),
+                "operator": move.operator,
+                "before": list(move.before),
+                "after": list(move.after),
+                "why": move.why,
+            }
+            for move in run.moves
+        ],
+        "loads": {node: {"mean": mean, "peak": peak} for node, (mean, peak) in run.loads.items()},
+        "queries": {
+            query: {
+                "statistic": run.bounds[query][0],
+                "bound_s": run.bounds[query][1],
+                "latency_s": _listed(values),
+            }
+            for query, values in sorted(run.latency_s.items())
+        },
+    }
+
+
+def _violations(run: Replay) -> list[dict[str, Any]]:
+    """Queries beyond their objective, the longest first."""
+    found = []
+    for query, values in run.latency_s.items():
+        statistic, bound_s = run.bounds[query]
+        over = np.flatnonzero(np.nan_to_num(values) > bound_s)
+        if not len(over):
+            continue
+        worst = int(np.nanargmax(values))
+        found.append(
+            {
+                "query": query,
+                "statistic": statistic,
+                "bound_s": bound_s,
+                "segments": over.tolist(),
+                "seconds_over": len(over) * run.story.width_s,
+                "first_at_s": run.story.starts_s(int(over[0])),
+                "worst_s": float(values[worst]),
+                "worst_at_s": run.story.starts_s(worst),
+            }
+        )
+    return sorted(found, key=lambda one: (-one["seconds_over"], one["query"]))
+
+
+def _requests(tested: Replay, recorded: Replay) -> list[dict[str, Any]]:
+    """Every request under both, in the order in which they were made."""
+    other = {id(one.request): one for one in recorded.outcomes}
+    rows = sorted(tested.outcomes, key=lambda one: (one.request.at_s, one.request.query))
+    return [_request(one, other[id(one.request)]) for one in rows]
+
+
+def _request(one: Outcome, was: Outcome) -> dict[str, Any]:
+    return {
+        "id": one.request.id,
+        "query": one.request.query,
+        "at_s": one.request.at_s,
+        "outcome": one.outcome,
+        "verdict": one.verdict,
+        "reason": one.reason,
+        "started_s": one.started_s,
+        "recorded": was.outcome,
+        "recorded_reason": was.reason,
+        "recorded_started_s": was.started_s,
+        "differs": (one.outcome == "admitted") != (was.outcome == "admitted"),
+    }
+
+
+def _measured(story: Story, recorded: Replay) -> list[dict[str, Any]]:
+    """Measured latency beside the replayed one, where both are known."""
+    found = []
+    for query, values in sorted(story.measured_s.items()):
+        replayed = recorded.latency_s.get(query)
+        if replayed is None:
+            continue
+        both = np.isfinite(values) & np.isfinite(replayed)
+        if both.any():
+            found.append(
+                {
+                    "query": query,
+                    "segments": int(both.sum()),
+                    "measured_s": float(np.median(values[both])),
+                    "replayed_s": float(np.median(replayed[both])),
+                    "within": int((values[both] <= replayed[both]).sum()),
+                    "series_s": _listed(values),
+                }
+            )
+    return found
+
+
+def _headline(told: dict[str, Any], was: dict[str, Any]) -> str:
+    """What the policy would have done, in one sentence with numbers."""
+    parts = []
+    if told["asked"]:
+        parts.append(f"It would have admitted {told['admitted']} of {told['asked']}{_more(told, was)}")
+    else:
+        parts.append("Nobody asked to be admitted")
+    parts.append(_over_words(told))
+    if was["violations"] != told["violations"]:
+        parts.append(f"as recorded {_over_words(was)}")
+    if told["moves"]:
+        parts.append(counted(told["moves"], "move"))
+    return "; ".join(parts)
+
+
+def _over_words(told: dict[str, Any]) -> str:
+    """Who was late for how long."""
+    over = told["violations"]
+    if not over:
+        return "every objective held"
+    names, longest = [one["query"] for one in over], duration_words(over[0]["seconds_over"])
+    if len(over) == 1:
+        return f"{names[0]} over its objective for {longest}"
+    return f"{listed(names)} over their objectives, {names[0]} for {longest}"
+
+
+def _more(told: dict[str, Any], was: dict[str, Any]) -> str:
+    """How many more than were."""
+    more = told["admitted"] - was["admitted"]
+    if more == 0:
+        return ", as many as were"
+    words = {1: "one", 2: "two", 3: "three"}.get(abs(more), str(abs(more)))
+    return f", {words} {'more' if more > 0 else 'fewer'} than {'was' if abs(more) == 1 else 'were'}"
+
+
+def duration_words(seconds: float) -> str:
+    """``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
+
+    Examples
+    --------
+    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 45.0, 1320.0, 12000.0, 187200.0)]
+    ['0 s', '45 s', '22 min', '3 h 20 min', '2 days 4 h']
+    """
+    if seconds < 60.0:
+        return f"{seconds:.0f}\u00a0s"
+    minutes = round(seconds / 60.0)
+    if minutes < 60:
+        return f"{minutes}\u00a0min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60}\u00a0h" + (f" {minutes % 60}\u00a0min" if minutes % 60 else "")
+    hours = round(minutes / 60)
+    return f"{hours // 24}\u00a0days" + (f" {hours % 24}\u00a0h" if hours % 24 else "")
+
+
+def _notes(story: Story, tested: Replay) -> list[str]:
+    notes = [
+        "Every segment has the shape of the present stretch of arrivals, scaled source by source to what was recorded; "
+        "a segment whose latency is over an objective counts in full.",
+    ]
+    silent = sorted(
+        source.id
+        for source in story.deployment.sources
+        if not (record := story.sources.get(source.id.partition("@")[0])) or not record.known
+    )
+    if silent:
+        notes.append(f"Without a record in this period and kept at their stretch: {', '.join(silent)}.")
+    gaps = sorted(name for name, one in story.sources.items() if 0 < one.known < story.segments)
+    if gaps:
+        notes.append(f"Gaps were filled with the last known rate: {', '.join(gaps)}.")
+    if tested.searches_left_out:
+        notes.append(f"Only the first {MOST_SEARCHES} times that an objective was threatened a placement was searched.")
+    return notes
+
+
+def _listed(values: FloatArray) -> list[float | None]:
+    return [None if not np.isfinite(value) else round(float(value), 6) for value in values]

@@ -1,0 +1,106 @@
+"""The policy that a backtest replays recorded requests through."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from engine.admission.policy import Policy
+from engine.deployment import Deployment
+from engine.errors import DocumentError, Fault
+from engine.fields import Choice, Field, Number, Table
+
+__all__ = ["RECORDED", "Rules", "read_rules", "rules_schema"]
+
+_ADMISSION = ("recorded", "everything", "mace")
+_DOUBT = ("admit", "review")
+_PLACEMENT = ("keep", "greedy", "search")
+_MOST_MOVES = 1000
+_MOST_HEADROOM = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How requests are decided and what becomes of the placement.
+
+    Attributes
+    ----------
+    admission : str
+        ``recorded`` (as was really decided), ``everything`` (whatever finds a node), ``mace`` (by `engine.admission`).
+    at_risk, assumed : str
+        With ``mace``: whether a request whose interval reaches beyond an objective, or that rests on assumed
+        statistics, is admitted, or left to a person (``review``), which a replay counts as not admitted.
+    headroom : float
+        Share of every objective that must stay free, 0 to 0.9.
+    placement : str
+        ``keep``, or how what runs is placed anew when an objective is threatened: ``greedy`` or ``search``.
+    max_moves : int or None
+        Moves allowed over the whole period; None for any number.
+    """
+
+    admission: str = "mace"
+    at_risk: str = "review"
+    assumed: str = "admit"
+    headroom: float = 0.0
+    placement: str = "keep"
+    max_moves: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The policy as JSON."""
+        return asdict(self)
+
+    def admission_policy(self, closed_nodes: tuple[str, ...]) -> Policy:
+        """What `engine.admission` is told; choices are not searched, for nobody is there to take one."""
+        return Policy(
+            review_at_risk=self.at_risk == "review",
+            review_assumed=self.assumed == "review",
+            closed_nodes=closed_nodes,
+            choices=False,
+        )
+
+    def tightened(self, deployment: Deployment) -> Deployment:
+        """The deployment with objectives that leave the headroom free."""
+        if self.headroom == 0.0:
+            return deployment
+        objectives = tuple(replace(one, bound_s=one.bound_s * (1.0 - self.headroom)) for one in deployment.objectives)
+        return replace(deployment, objectives=objectives)
+
+
+RECORDED = Rules(admission="recorded")
+
+_RULES = Table(
+    "a policy",
+    Field("admission", Choice(_ADMISSION), help="recorded, everything or mace; default mace"),
+    Field("at_risk", Choice(_DOUBT), help="With mace: admit or review what may miss an objective; default review"),
+    Field("assumed", Choice(_DOUBT), help="With mace: admit or review assumed statistics; default admit"),
+    Field(
+        "headroom", Number(least=0, most=_MOST_HEADROOM), help="Share of every objective that must stay free; default 0"
+    ),
+    Field("placement", Choice(_PLACEMENT), help="keep, greedy or search; default keep"),
+    Field(
+        "max_moves",
+        Number(least=0, most=_MOST_MOVES, whole=True),
+        nullable=True,
+        help="Over the period; null for any number",
+    ),
+)
+
+
+def rules_schema() -> dict[str, Any]:
+    """JSON Schema of a policy's document."""
+    return _RULES.schema()
+
+
+def read_rules(document: Any, *, path: str = "policy") -> Rules:
+    """A policy from its document; what is not given is as `Rules` has it.
+
+    Raises
+    ------
+    DocumentError
+        With every fault.
+    """
+    faults: list[Fault] = []
+    record = _RULES.read(document, "", path, faults)
+    if faults:
+        raise DocumentError(faults, "policy")
+    return Rules(**record)

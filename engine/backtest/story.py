@@ -1,0 +1,160 @@
+"""What was recorded of a period: what ran at its beginning, how much arrived when, who asked for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.deployment import Deployment, Replica
+from engine.elements import FloatArray
+from engine.errors import Fault, InfeasibleError
+
+__all__ = ["MOST_SEGMENTS", "Decided", "Request", "SourceRecord", "Stop", "Story", "check_story", "factors_of"]
+
+MOST_SEGMENTS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRecord:
+    """Arrivals of one source as recorded.
+
+    Attributes
+    ----------
+    rates_eps : array, shape (n,)
+        Events per second in every segment; NaN where nothing was recorded.
+    measured : int
+        Segments known from telemetry; the other known ones are from the load history.
+    stretch_eps : float
+        Mean rate of the source's stretch of arrivals, which every segment scales.
+    """
+
+    rates_eps: FloatArray
+    measured: int
+    stretch_eps: float
+
+    @property
+    def known(self) -> int:
+        """Segments of which something was recorded."""
+        return int(np.isfinite(self.rates_eps).sum())
+
+    def filled(self) -> FloatArray:
+        """Rates without gaps: as in the last known segment before, or the first known one."""
+        known = np.flatnonzero(np.isfinite(self.rates_eps))
+        before = np.searchsorted(known, np.arange(len(self.rates_eps)), side="right") - 1
+        return np.asarray(self.rates_eps[known[np.maximum(before, 0)]])
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What really became of a request: admitted, rejected, queued, review, or not applied.
+
+    `at_s` is when it began to run; `placement` where, by operator.
+    """
+
+    outcome: str
+    reason: str
+    at_s: float | None = None
+    placement: Mapping[str, tuple[Replica, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A query that asked to be admitted at `at_s` (unix seconds); a running one of its name is replaced."""
+
+    at_s: float
+    candidate: Mapping[str, Any]
+    decided: Decided
+    changes: tuple[Mapping[str, Any], ...] = ()
+    id: str = ""
+
+    @property
+    def query(self) -> str:
+        """Its name."""
+        return str(self.candidate["query"])
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A query that was stopped at `at_s`."""
+
+    at_s: float
+    query: str
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """A recorded period of `segments` times `width_s` from `since_s` (unix seconds) on.
+
+    Attributes
+    ----------
+    deployment : Deployment
+        What ran at the beginning, with every source that anything in the story reads, at the width Flow runs on.
+    mace_every : int
+        Subintervals of `deployment` that make one of Mace's.
+    added_s : mapping
+        By query, what live queries wait beside Flow's latency (epoch, trigger, batch).
+    measured_s : mapping
+        By query, the largest measured latency of every segment, NaN where none was.
+    recorded_moves : int
+        Operators that were really moved in the period.
+    notes : tuple of str
+        What the records cannot say, in words.
+    """
+
+    deployment: Deployment
+    since_s: float
+    width_s: float
+    segments: int
+    sources: Mapping[str, SourceRecord]
+    requests: Sequence[Request] = ()
+    stops: Sequence[Stop] = ()
+    mace_every: int = 1
+    closed_nodes: tuple[str, ...] = ()
+    added_s: Mapping[str, float] = field(default_factory=dict)
+    measured_s: Mapping[str, FloatArray] = field(default_factory=dict)
+    recorded_moves: int = 0
+    notes: tuple[str, ...] = ()
+
+    def segment_of(self, at_s: float) -> int:
+        """The segment in which a moment lies; what came before the period counts at its beginning."""
+        return max(0, min(self.segments, int((at_s - self.since_s) // self.width_s)))
+
+    def starts_s(self, segment: int) -> float:
+        """When a segment begins."""
+        return self.since_s + segment * self.width_s
+
+
+def check_story(story: Story) -> None:
+    """Refuse a period of which nothing was recorded, and one of too many segments.
+
+    Raises
+    ------
+    InfeasibleError
+    """
+    faults = []
+    if not 1 <= story.segments <= MOST_SEGMENTS:
+        message = f"the period has {story.segments} segments; allowed: 1 to {MOST_SEGMENTS}"
+        faults.append(Fault("segments", message))
+    elif not any(record.known for record in story.sources.values()):
+        message = "nothing was recorded in this period: neither telemetry nor a load history of any source reaches it"
+        faults.append(Fault("since", message))
+    if faults:
+        raise InfeasibleError(f"No backtest: {faults[0].message}", faults)
+
+
+def factors_of(story: Story, deployment: Deployment) -> FloatArray:
+    """Recorded rate over the rate of the stretch, shape (segments, sources of `deployment`).
+
+    A source named ``s@q`` is a private copy of ``s`` and follows its record. One without a record stays as it is.
+    """
+    rows = []
+    for source in deployment.sources:
+        record = story.sources.get(source.id.partition("@")[0])
+        if record is None or not record.known or record.stretch_eps <= 0.0:
+            rows.append(np.ones(story.segments))
+        else:
+            rows.append(record.filled() / record.stretch_eps)
+    return np.stack(rows, axis=1) if rows else np.zeros((story.segments, 0))

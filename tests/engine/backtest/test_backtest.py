@@ -1,0 +1,170 @@
+"""Recorded periods replayed through policies: a story told whole, what policies differ in, what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backtest.comparison import backtest
+from engine.backtest.policy import RECORDED, Rules, read_rules
+from engine.backtest.story import SourceRecord, Stop, Story
+from engine.deployment import Replica
+from engine.errors import DocumentError, InfeasibleError
+from tests.engine.admission_stories import ARRIVALS
+from tests.engine.backtest.stories import HOUR_S, SINCE_S, asks, story
+
+
+def replayed(told: Story, **rules: Any) -> dict[str, Any]:
+    return backtest(told, read_rules(rules))
+
+
+def late(part: dict[str, Any], query: str) -> list[float | None]:
+    return part["queries"][query]["latency_s"]
+
+
+def test_a_story_told_whole() -> None:
+    found = replayed(story(asks()), admission="everything")
+    tested, recorded = found["tested"], found["recorded"]
+    assert late(tested, "c") == late(tested, "p") == pytest.approx([0.8, 0.8, 9.6, 0.8])
+    assert late(recorded, "p") == [0.0] * 4 and "c" not in recorded["queries"]
+    assert (tested["admitted"], recorded["admitted"], tested["asked"]) == (1, 0, 1)
+    assert [(one["query"], one["segments"], one["seconds_over"]) for one in tested["violations"]] == [
+        ("c", [2], HOUR_S),
+        ("p", [2], HOUR_S),
+    ]
+    first = tested["violations"][0]
+    assert (first["worst_s"], first["worst_at_s"]) == (pytest.approx(9.6), SINCE_S + 2 * HOUR_S)
+    assert recorded["violations"] == [] and (tested["moves"], recorded["moves"]) == (0, 0)
+    assert tested["loads"]["n1"] == pytest.approx({"mean": 1.375, "peak": 2.2})
+    assert recorded["loads"]["n1"] == pytest.approx({"mean": 0.625, "peak": 1.0})
+    (request,) = found["requests"]
+    assert request["differs"] and (request["outcome"], request["recorded"]) == ("admitted", "rejected")
+    assert found["headline"].replace("\u00a0", " ") == (
+        "It would have admitted 1 of 1, one more than was; c and p over their objectives, c for 1 h; "
+        "as recorded every objective held"
+    )
+    assert found["sources"] == {"a": {"measured": 1, "history": 3, "filled": 0}}
+    json.dumps(found, allow_nan=False)
+
+
+def test_what_everything_violates_mace_keeps() -> None:
+    found = replayed(story(asks()), admission="mace")
+    assert found["tested"]["violations"] == []
+    (request,) = found["requests"]
+    assert (request["outcome"], request["verdict"]) == ("rejected", "reject")
+    assert "0.50 to 1.10 of its capacity" in request["reason"]
+
+
+def test_mace_places_it_elsewhere_where_it_may() -> None:
+    found = replayed(story(asks(placed=False), nodes=("n1", "n2")), admission="mace")
+    assert found["requests"][0]["outcome"] == "admitted"
+    assert late(found["tested"], "c") == pytest.approx([0.0, 0.0, 1.6, 0.0])  # 1.2 of n2 for 8 s
+    assert late(found["tested"], "p") == [0.0] * 4
+
+
+def test_a_decision_sees_the_load_of_its_moment() -> None:
+    assert replayed(story(asks(cost=3.0)), admission="mace")["requests"][0]["outcome"] == "admitted"
+    assert replayed(story(asks(cost=3.0, at=2.5)), admission="mace")["requests"][0]["outcome"] == "rejected"
+
+
+def test_headroom_must_stay_free() -> None:
+    # A burst of 40 events at 4 cycles is 0.6 s late, of 1 s that it may be.
+    told = story(asks(cost=4.0, placed=False, bound_s=1.0), nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
+    assert late(replayed(told, at_risk="admit")["tested"], "c") == pytest.approx([0.6, 0.6])
+    assert replayed(told, at_risk="admit", headroom=0.3)["tested"]["admitted"] == 1
+    (refused,) = replayed(told, at_risk="admit", headroom=0.5)["requests"]
+    assert refused["outcome"] == "rejected" and "0.5" in refused["reason"]
+    (doubted,) = replayed(told, at_risk="review")["requests"]
+    assert doubted["outcome"] == "review"
+
+
+def test_an_admitted_one_begins_in_its_segment_as_recorded() -> None:
+    found = replayed(story(asks(at=1.5, outcome="admitted")), admission="recorded")
+    assert late(found["recorded"], "c") == pytest.approx([None, 0.8, 9.6, 0.8])
+    assert found["tested"] == found["recorded"] and not found["requests"][0]["differs"]
+
+
+def test_a_recorded_place_that_is_gone_is_found_anew() -> None:
+    request = asks(outcome="admitted")
+    object.__setattr__(request.decided, "placement", {"c/op": (Replica("gone"),)})
+    assert late(replayed(story(request), admission="recorded")["recorded"], "c")[0] == pytest.approx(0.8)
+
+
+def test_a_stop_ends_it() -> None:
+    told = story(asks(), stops=(Stop(SINCE_S + 2 * HOUR_S, "c"),))
+    assert late(replayed(told, admission="everything")["tested"], "c") == pytest.approx([0.8, 0.8, None, None])
+    replayed(told, admission="mace")  # it never ran there: nothing to stop
+
+
+def test_a_threatened_objective_moves_operators_within_bounds() -> None:
+    told = story(asks(), nodes=("n1", "n2"))
+    moved = replayed(told, admission="everything", placement="search")["tested"]
+    (move,) = moved["moved"]
+    assert (move["operator"], move["after"], move["at_s"]) == ("p/op", ["n2"], SINCE_S + 2 * HOUR_S)
+    assert moved["moves"] == 1 and late(moved, "p")[2:] == [0.0, 0.0]
+    kept = replayed(told, admission="everything", placement="search", max_moves=0)["tested"]
+    assert kept["moves"] == 0 and late(kept, "p")[2] == pytest.approx(9.6)
+
+
+def test_live_waits_and_measured_latencies_stand_beside() -> None:
+    measured = {"p": np.array([0.4, np.nan, 2.0, 0.4])}
+    found = replayed(story(added_s={"p": 1.0}, measured_s=measured), admission="recorded")
+    assert late(found["recorded"], "p") == [1.0] * 4
+    assert found["measured"] == [
+        {
+            "query": "p",
+            "segments": 3,
+            "measured_s": 0.4,
+            "replayed_s": 1.0,
+            "within": 2,
+            "series_s": [0.4, None, 2.0, 0.4],
+        }
+    ]
+
+
+def test_gaps_keep_the_last_known_rate_and_are_said() -> None:
+    nan = float("nan")
+    found = replayed(story(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
+    assert late(found["tested"], "p") == pytest.approx([9.6, 9.6, 9.6, 0.8])
+    assert any("Gaps were filled" in note for note in found["notes"])
+
+
+def test_a_period_without_records_is_refused_in_words() -> None:
+    nothing = SourceRecord(np.full(4, np.nan), 0, 10.0)
+    with pytest.raises(InfeasibleError, match="nothing was recorded in this period"):
+        backtest(story(sources={"a": nothing}), RECORDED)
+    with pytest.raises(InfeasibleError, match="has 401 segments; allowed: 1 to 400"):
+        backtest(story(rates=(10.0,) * 401), RECORDED)
+
+
+def test_the_same_story_always_gives_the_same_answer() -> None:
+    told = story(asks(), nodes=("n1", "n2"))
+    rules = Rules("everything", placement="search")
+    assert backtest(told, rules) == backtest(told, rules)
+
+
+def test_progress_rises_and_an_exception_ends_it() -> None:
+    shares: list[float] = []
+    backtest(story(asks()), Rules(), lambda share, step: shares.append(share))
+    assert shares == sorted(shares) and shares[-1] == 1.0
+
+    def stop(share: float, step: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backtest(story(asks()), Rules(), stop)
+
+
+def test_a_policy_is_read_strictly_with_every_fault() -> None:
+    assert read_rules({"headroom": 0.2, "max_moves": None}) == Rules(headroom=0.2)
+    with pytest.raises(DocumentError) as refused:
+        read_rules({"admission": "all", "headroom": 1, "max_moves": 1.5, "other": 1})
+    assert {fault.path for fault in refused.value.faults} == {
+        "policy.admission",
+        "policy.headroom",
+        "policy.max_moves",
+        "policy.other",
+    }
