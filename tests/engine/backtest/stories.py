@@ -34,9 +34,10 @@ def ran(nodes: tuple[str, ...], arrivals: list[float]) -> Deployment:
 
 def asks(cost: float = 6.0, at: float = 0.5, outcome: str = "rejected", bound_s: float = 1.5, **more: Any) -> Request:
     """Query ``c`` asks in the middle of the first segment; its record is `outcome`."""
+    spread = more.pop("spread", None)
     candidate = {
         "query": "c",
-        "operators": [operator("c/op", cost, **({"node": "n1"} if more.pop("placed", True) else {}))],
+        "operators": [operator("c/op", cost, spread=spread, **({"node": "n1"} if more.pop("placed", True) else {}))],
         "objective": {"statistic": "worst", "bound_s": bound_s},
     }
     started_s = SINCE_S + at * HOUR_S if outcome == "admitted" else None

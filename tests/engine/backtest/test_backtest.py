@@ -77,8 +77,13 @@ def test_headroom_must_stay_free() -> None:
     assert replayed(told, at_risk="admit", headroom=0.3)["tested"]["admitted"] == 1
     (refused,) = replayed(told, at_risk="admit", headroom=0.5)["requests"]
     assert refused["outcome"] == "rejected" and "0.5" in refused["reason"]
-    (doubted,) = replayed(told, at_risk="review")["requests"]
-    assert doubted["outcome"] == "review"
+
+
+def test_what_is_at_risk_is_left_to_a_person_or_admitted() -> None:
+    asking = asks(cost=4.0, placed=False, bound_s=1.0, spread=0.3)
+    told = story(asking, nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
+    assert replayed(told, at_risk="review")["requests"][0]["outcome"] == "review"
+    assert replayed(told, at_risk="admit")["requests"][0]["outcome"] == "admitted"
 
 
 def test_an_admitted_one_begins_in_its_segment_as_recorded() -> None:
