@@ -23,7 +23,7 @@ _QUIET_WORKER = (
     r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
     r"|renew_forecasts|refine_measurements|observe_accuracy|purge)\[|^$|^worker: "
 )
-_QUIET_STREAM = r"^\d\d/\d\d/\d\d .* (INFO|WARN) |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
+_QUIET_STREAM = r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 

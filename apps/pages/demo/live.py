@@ -44,8 +44,8 @@ CLUSTER: dict[str, Any] = {
     "slug": "this-host",
     "name": "This host",
     "environment": "live",
-    "subinterval_s": 10.0,
-    "horizon_s": 1800.0,
+    "subinterval_s": 4.0,
+    "horizon_s": 1200.0,
 }
 RACKS = {"agent-1": "rack-a", "agent-2": "rack-a", "agent-3": "rack-b"}
 AGENTS = tuple(RACKS)
@@ -136,7 +136,10 @@ def _write(agent: Agent, secret: str) -> None:
 
 
 def _queries(cluster: Cluster, agents: Mapping[str, Agent], user: User) -> None:
-    options = {"probes": {"interval_s": PROBE_EVERY_S}, "console-log": {"path": str(settings.ACCESS_LOG)}}
+    options = {
+        "probes": {"interval_s": PROBE_EVERY_S},
+        "console-log": {"path": str(settings.ACCESS_LOG), "time_pattern": r"time=(\S+)"},
+    }
     queries = {}
     for watch in WATCHES:
         queries[watch.name] = live_query_describe(
