@@ -46,7 +46,8 @@ def main() -> int:
     try:
         driver = Driver(Options.of(os.environ))
     except WrongOptions as wrong:
-        print(f"stream processor: {wrong}", file=sys.stderr)
+        for fault in str(wrong).splitlines():
+            print(f"stream processor: {fault}", file=sys.stderr)
         return 2
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())

@@ -50,7 +50,7 @@ class Options:
             int(read.number("SLUICE_STREAM_DRIVER_BYTES", cls.at_hand_bytes, 0, 64 * 2**20)),
         )
         if faults:
-            raise WrongOptions("; ".join(faults))
+            raise WrongOptions("\n".join(faults))
         return made
 
 

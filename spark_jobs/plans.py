@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = ["LivePlan", "Plans"]
 
 _RETAIN_S, _IDLE_AFTER_S, _SUBINTERVAL_S = 900.0, 15.0, 60.0
 _MOST_KEPT = 500
+_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Plans:
         self._lock = threading.Lock()
         self._parsed: dict[str, Pipeline] = {}
         self._refused: set[str] = set()
+        self._ask_from_s = 0.0
         self._live: dict[tuple[str, str], LivePlan] = {}
         self._by_query: dict[str, LivePlan] = {}
         self.fault: str | None = None
@@ -104,14 +107,31 @@ class Plans:
         with self._lock:
             if digest in self._parsed or digest in self._refused:
                 return self._parsed.get(digest)
-            path = self._folder / "pipelines" / f"{digest}.json"
-            document = json.loads(path.read_bytes()) if _is_digest(digest) and path.is_file() else None
-            if document is None and not _is_digest(digest):
-                return self._refuse(digest)
-            try:
-                return self._keep(digest, document if document is not None else self._console.pipeline(digest))
-            except Refused:
-                return self._refuse(digest)
+            found = self._kept(digest) or self._fetched(digest)
+            if found is None:
+                self._refused = {*list(self._refused)[-_MOST_KEPT:], digest}
+            return found
+
+    def _kept(self, digest: str) -> Pipeline | None:
+        """The pipeline from disk."""
+        path = self._folder / "pipelines" / f"{digest}.json"
+        if not _is_digest(digest) or not path.is_file():
+            return None
+        return self._keep(digest, json.loads(path.read_bytes()))
+
+    def _fetched(self, digest: str) -> Pipeline | None:
+        """The pipeline from the console, which is left alone for a while when it does not answer."""
+        if not _is_digest(digest):
+            return None
+        if time.monotonic() < self._ask_from_s:
+            raise ConsoleAway(self.fault or "the console did not answer a moment ago")
+        try:
+            return self._keep(digest, self._console.pipeline(digest))
+        except Refused:
+            return None
+        except ConsoleAway:
+            self._ask_from_s = time.monotonic() + _PAUSE_S
+            raise
 
     def adopt(self, answer: Mapping[str, Any]) -> None:
         """Take the console's answer for the plan of record."""
@@ -121,6 +141,7 @@ class Plans:
             if self._keep(one.plan, item["pipeline"]) is not None:
                 live[one.query, one.plan] = one
         self._live, self._by_query = live, {one.query: one for one in live.values()}
+        self._refused = set()  # what the console did not know it may know now
         self.known = True
 
     def _keep(self, digest: str, document: Mapping[str, Any]) -> Pipeline | None:
@@ -141,13 +162,6 @@ class Plans:
             write_whole(path, json.dumps(document, separators=(",", ":")).encode())
             self._bound()
         return pipeline
-
-    def _refuse(self, digest: str) -> None:
-        self._refused = {*list(self._refused)[-_MOST_KEPT:], digest}
-
-    def forget_refusals(self) -> None:
-        """What the console did not know it may know later."""
-        self._refused = set()
 
     def _restore(self) -> bool:
         path = self._folder / "plan.json"

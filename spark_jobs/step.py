@@ -113,7 +113,15 @@ class Step:
             absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step)
         for query, plan in self._parts.plans.live():
             self.state.flows.setdefault((query, plan), Flow(query, plan))
-        return [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
+        found = [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
+        self.state.flows = {key: flow for key, flow in self.state.flows.items() if not self._is_forgotten(flow)}
+        return found
+
+    def _is_forgotten(self, flow: Flow) -> bool:
+        """What is not live is remembered for a while after its last word: late records must not begin it anew."""
+        last_ms = max((marks.seen_ms or marks.since_ms for marks in flow.agents.values()), default=self.state.now_ms)
+        is_live = (flow.query, flow.plan) in self._parts.plans.live()
+        return not is_live and self.state.now_ms - last_ms > _FORGOTTEN_MS
 
     def _issued(self, flow: Flow) -> Iterable[bytes]:
         pipeline = self._pipeline(flow.plan)
@@ -265,7 +273,9 @@ def _collected(frames: DataFrame, with_bodies: bool, only: list[str] | None = No
     named = named.withColumn("size", sql.coalesce(sql.length("body"), sql.lit(0)).cast("bigint"))
     if only is not None:
         named = named.where(sql.col("id").isin(only))
-    if not with_bodies:
+    if with_bodies:
+        named = named.coalesce(1)  # what the driver takes in is little: one task reads it for less than several
+    else:
         stays = sql.col("kind") == FrameKind.RECORDS.value
         named = named.withColumn("body", sql.when(stays, sql.lit(None)).otherwise(sql.col("body")))
     return named.select(*(name for name in WAITING.names if name != "since")).toArrow()

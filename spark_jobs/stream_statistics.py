@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ __all__ = ["StreamStatistics", "work_epochs"]
 
 _MOST_ROWS = 50_000  # of counters that wait to be summed, whatever the time
 _ROWS_PER_FRAME = 5_000
+_NOTHING: dict[str, Any] = dict.fromkeys(EPOCHS.names, 0)
 _Works = Mapping[tuple[str, str], tuple[Pipeline, Work]]
 
 
@@ -57,19 +58,19 @@ def work_epochs(works: _Works, widths_us: Mapping[str, int], *, cpu_ns: int, now
 
     CPU time is apportioned by records, for Spark does not tell it by operator: `measured` is false.
     """
-    counts = [
-        (query, pipeline, work, index, *both)
+    counts: list[tuple[str, Pipeline, Work, int, int, int]] = [
+        (query, pipeline, work, index, both[0], both[1])
         for (query, _), (pipeline, work) in works.items()
         for index, both in sorted(work.counts.items())
     ]
     total = sum(records_in for *_, records_in, _ in counts)
     if not counts or not total:
         return None
-    rows = []
+    rows: list[dict[str, Any]] = []
     for query, pipeline, work, index, records_in, records_out in counts:
         operator = pipeline.operators[index]
         rows.append(
-            dict.fromkeys(EPOCHS.names, 0)
+            _NOTHING
             | {
                 "query": query,
                 "plan": pipeline.digest,

@@ -139,9 +139,7 @@ def _committed(url: str, agent: SmallAgent) -> int:
         return broker.progress(client, agent.name, agent.life).committed_seq
 
 
-def test_without_a_console_it_says_what_it_waits_for_and_ends_when_told(
-    redis_server: RedisServer, tmp_path: Path
-) -> None:
+def test_without_a_console_it_says_so_and_ends_when_told(redis_server: RedisServer, tmp_path: Path) -> None:
     driver = Driver(SmallConsole(url="http://127.0.0.1:9"), redis_server.url, tmp_path)
     driver.start()
     wait_until(lambda: driver.says().get("faults"), 30, "a word")
@@ -156,7 +154,7 @@ def test_without_a_console_it_says_what_it_waits_for_and_ends_when_told(
 def test_an_environment_that_says_too_little_is_refused_with_every_fault() -> None:
     with pytest.raises(WrongOptions) as refused:
         Options.of({"SLUICE_URL": "http://here", "SLUICE_STREAM_TRIGGER_S": "soon", "SLUICE_STREAM_DRIVER_BYTES": "-1"})
-    assert str(refused.value).split("; ") == [
+    assert str(refused.value).splitlines() == [
         "SLUICE_STREAM_TOKEN is not set, and must be a token with scope ingest",
         "REDIS_URL is not set, and must be the broker's address, such as redis://127.0.0.1:6379/0",
         "SLUICE_STREAM_TRIGGER_S is 'soon'; allowed: a number from 0.1 to 600",

@@ -262,6 +262,7 @@ class World:
     console: SmallConsole
     folder: Path
     at_hand_bytes: int = 0
+    in_tasks_bytes: int = 2**27
     statistics_ms: int = 0
     loop: LiveLoop | None = None
 
@@ -316,8 +317,9 @@ class World:
             Outbox(self.folder / "outbox", console, quarantine),
             quarantine,
             client,
-            self.at_hand_bytes,
-            self.statistics_ms,
+            at_hand_bytes=self.at_hand_bytes,
+            in_tasks_bytes=self.in_tasks_bytes,
+            statistics_ms=self.statistics_ms,
         )
 
     def quarantined(self) -> list[str]:

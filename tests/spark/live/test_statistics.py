@@ -1,0 +1,116 @@
+"""Counters become sums: what adds up, what counts for a fit, and what replaces what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from agent.wire import COUNTERS, STATISTICS, table_of
+from engine.dataflow.pipeline import Pipeline
+from spark_jobs.statistics import SUMS, counters_of, epoch_sums, kept, merged, statistics_rows
+from tests.spark.live.world import SECOND, START_US, SmallAgent, World
+
+MINUTE = 60 * SECOND
+ROW: dict[str, Any] = {one.name: "x" if one.type == pa.string() else 0 for one in COUNTERS} | {"load_factor": 1.0}
+
+
+def row(epoch_s: int, n: int, **more: Any) -> dict[str, Any]:
+    return ROW | {"epoch_us": epoch_s * SECOND, "records_in": n, "records_processed": n} | more
+
+
+def epochs(*rows: dict[str, Any], place: str = "a1", step: int = 1) -> pa.Table:
+    return counters_of(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step)
+
+
+def summed(spark: Any, *tables: pa.Table) -> pa.Table:
+    parts = [epoch_sums(spark.createDataFrame(table)) for table in tables]
+    both = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    return merged(both).toArrow().select(SUMS.names).cast(SUMS)
+
+
+def test_sums_and_fits_of_one_subinterval(spark: Any) -> None:
+    table = epochs(
+        row(1, 100, cpu_ns=2_000_000, groups_out=10, records_out=50, bytes_out=7),
+        row(2, 50, cpu_ns=2_000_000, groups_out=10, records_out=20, records_shed=3),
+        row(3, 29, cpu_ns=9_000_000),  # too few records to say what one costs
+        row(4, 0) | {"records_in": 400, "records_drained": 390, "records_overflow": 10},  # drained only
+    )
+    (found,) = statistics_rows(summed(spark, table), 0).to_pylist()
+    assert (found["window_us"], found["width_us"], found["place"], found["measured"]) == (0, MINUTE, "a1", True)
+    assert (found["epochs"], found["records_in"], found["records_processed"], found["records_out"]) == (4, 579, 179, 70)
+    assert (found["records_drained"], found["records_overflow"], found["records_shed"]) == (390, 10, 3)
+    assert (found["cpu_ns"], found["bytes_out"], found["sampled"], found["cost_count"]) == (13_000_000, 7, 150, 2)
+    assert found["sum_wn2"] == 2
+    assert found["sum_wng"] == pytest.approx(10 / 100 + 10 / 50)
+    assert found["sum_wg2"] == pytest.approx(0.01 + 0.04)
+    assert found["sum_wnt"] == found["cost_sum"] == pytest.approx(2e-5 + 4e-5)
+    assert found["sum_wgt"] == pytest.approx(10 * 0.002 / 100**2 + 10 * 0.002 / 50**2)
+    assert found["cost_sum2"] == pytest.approx(4e-10 + 16e-10)
+
+
+def test_versions_and_load_factors_are_never_mixed_in_a_fit(spark: Any) -> None:
+    table = epochs(
+        row(1, 100, cpu_ns=1_000_000, config_version=1),
+        row(2, 300, cpu_ns=6_000_000, config_version=2),
+        row(3, 100, cpu_ns=5_000_000, config_version=2, load_factor=0.5),
+    )
+    (found,) = statistics_rows(summed(spark, table), 0).to_pylist()
+    assert (found["records_in"], found["epochs"]) == (500, 3)
+    assert (found["sampled"], found["cost_count"]) == (300, 1)
+    assert found["cost_sum"] == pytest.approx(2e-5)
+
+
+def test_order_and_cut_of_batches_do_not_matter(spark: Any) -> None:
+    rows = [row(second, 30 + second, cpu_ns=1000 * second) for second in range(1, 120)]
+    whole = statistics_rows(summed(spark, epochs(*rows)), 0).sort_by("window_us")
+    parts = statistics_rows(summed(spark, epochs(*rows[70:]), epochs(*rows[:70])), 0).sort_by("window_us")
+    assert whole.num_rows == 2
+    for one, other in zip(whole.to_pylist(), parts.to_pylist(), strict=True):
+        assert one == pytest.approx(other)
+
+
+def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again(spark: Any) -> None:
+    old = epochs(*(row(60 * minute, 40) for minute in range(5)), step=1)
+    new = epochs(row(60 * 5, 40), step=2)
+    sums = summed(spark, old, new)
+    assert statistics_rows(sums, 1)["window_us"].to_pylist() == [5 * MINUTE]
+    assert sorted(kept(sums)["window_us"].to_pylist()) == [3 * MINUTE, 4 * MINUTE, 5 * MINUTE]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cpu_ns": -1}, "cpu_ns has null or negative values"),
+        ({"records_in": None}, "records_in has null or negative values"),
+        ({"records_in": 7}, "records_in is not the sum"),
+    ],
+)
+def test_counters_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        epochs(row(1, 5) | wrong)
+
+
+def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    agent = SmallAgent("a0", "here/pairs", pairs)
+    world.console.add("here/pairs", pairs, ["a0"])
+    frames = agent.run(6, factor=0.5)
+    one = pairs.operators[1]
+    told = {"query": "here/pairs", "plan": pairs.digest, "operator": one.id, "fingerprint": one.fingerprint}
+    frames.append(agent.counters([row(START_US // SECOND, 100, cpu_ns=5, **told)]))
+    world.send(frames)
+    world.drain()
+    tables = [table_of(frame.body) for frame in world.console.statistics]
+    rows = pa.concat_tables(tables).to_pylist()
+    assert all(table.schema.equals(STATISTICS) for table in tables)
+    (mine,) = [line for line in rows if line["place"] == "a0"]
+    assert (mine["operator"], mine["records_in"], mine["measured"]) == ("answered", 100, True)
+    own = {line["operator"]: line for line in rows if line["place"] == "stream"}
+    assert set(own) == {operator.id for operator in pairs.operators}
+    assert own["window"]["records_in"] == own["window"]["records_out"] > 0
+    assert own["answered"]["records_in"] > own["answered"]["records_out"] > 0
+    assert own["pairs"]["records_out"] == own["enough"]["records_in"]
+    assert sum(line["cpu_ns"] for line in own.values()) > 0
+    assert not any(line["measured"] for line in own.values())
