@@ -18,6 +18,7 @@ BENCHMARKS = {
     "mace-accuracy": ("benchmarks.mace_accuracy",),
     "placement": ("benchmarks.placement",),
     "plans": ("benchmarks.plans",),
+    "telemetry": ("benchmarks.telemetry",),
     "what-if": ("benchmarks.what_if",),
 }
 

@@ -1,0 +1,205 @@
+"""The live loop against Arrow in memory: ``./sluice bench telemetry [--events 1000000] [--repeats 3]``.
+
+Records of S2SProbe (window, filter, group by source and target with a median) go the real way: agents' runtimes that
+drain everything, spools on disk, Redis Streams, the stream processor, results and statistics at the console's door.
+HTTP between agent and console is left out. Beside each repeat the same records are aggregated by the same operators in
+memory, batch by batch as the frames hold them. A second part measures the delay of results under a light load, a third
+what the agent's runtime adds to the operators it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.machine import machine
+from benchmarks.telemetry_parts import (
+    FRAME_RECORDS,
+    START_US,
+    WINDOW_S,
+    Ear,
+    Sender,
+    pipeline,
+    processor,
+    records,
+    server,
+)
+from engine.dataflow.arrow import aggregate_kernel, row_kernel
+
+__all__ = ["main"]
+
+_LEAST_THROUGH, _LEAST_AGENT = 0.3, 0.7
+_AGENTS = ("agent-0", "agent-1", "agent-2", "agent-3")
+_SPAN_US = 10 * WINDOW_S * 1_000_000  # of event time in each repeat
+_PATIENCE_S = 60.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all three parts; 1 when a target is missed."""
+    parser = argparse.ArgumentParser(prog="sluice bench telemetry")
+    parser.add_argument("--events", type=int, default=1_000_000, help="in each repeat (1000000)")
+    parser.add_argument("--repeats", type=int, default=3, help="of each comparison (3)")
+    parser.add_argument("--delay-s", type=int, default=20, help="length of the light load (20)")
+    asked = parser.parse_args(arguments)
+    print(machine())
+    print(f"S2SProbe, {len(_AGENTS)} agents, frames of {FRAME_RECORDS} records, windows of {WINDOW_S} s")
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
+        folder = Path(name)
+        met = [_agents(folder, asked.events, asked.repeats)]
+        with server(folder) as redis_url, Ear(_AGENTS).listening() as ear, processor(folder, ear, redis_url):
+            met.append(_through(folder, ear, redis_url, asked.events, asked.repeats))
+            _delay(folder, ear, redis_url, asked.delay_s)
+    return 0 if all(met) else 1
+
+
+def _agents(folder: Path, events: int, repeats: int) -> bool:
+    """CPU time of the runtime that processes everything, against that of the operators alone on what it polled."""
+    sender = Sender("bare", folder, "redis://127.0.0.1:1/0", processed=1.0, noted=True)
+    ratios, rates = [], []
+    for repeat in range(repeats + 1):
+        begin_us = START_US + repeat * _SPAN_US
+        batches = records(events, begin_us, _SPAN_US)
+        sender.feed.load(batches, begin_us + _SPAN_US)
+        before_s = time.process_time()
+        while not sender.feed.empty:
+            sender.runtime.run_epoch()
+        sender.runtime.run_epoch()
+        took_s = time.process_time() - before_s
+        bare_s = _in_memory([sender.feed.polls], process_time=True)
+        sender.spool.acknowledged(sender.spool.last_seq)
+        sender.spool.committed(sender.spool.last_seq)
+        if repeat:  # the first one loads and warms what both use
+            ratios.append(bare_s / took_s)
+            rates.append(events / took_s)
+    ratio = statistics.median(ratios)
+    print(
+        f"\nagent: {statistics.median(rates):,.0f} records per CPU second; {_verdict(ratio, _LEAST_AGENT)} of pyarrow's"
+    )
+    print(f"  every repeat: {_listed(ratios)}")
+    return ratio >= _LEAST_AGENT
+
+
+def _through(folder: Path, ear: Ear, redis_url: str, events: int, repeats: int) -> bool:
+    """Events per second from the agents to results, against the same aggregation in memory."""
+    senders = [Sender(name, folder, redis_url, processed=0.0) for name in _AGENTS]
+    ratios, whole_ratios, rates = [], [], []
+    for repeat in range(repeats + 1):
+        begin_us = START_US + repeat * _SPAN_US
+        loads = [records(events // len(senders), begin_us, _SPAN_US, seed=10 * repeat + i) for i in range(len(senders))]
+        memory_s = _in_memory(loads)
+        table_s = _in_memory([[_one_batch(load)] for load in loads])
+        began_s = time.perf_counter()
+        _send(senders, loads, begin_us + _SPAN_US)
+        windows = range(begin_us, begin_us + _SPAN_US, WINDOW_S * 1_000_000)
+        _wait(lambda windows=windows: all(one in ear.came_s for one in windows), "the results")
+        took_s = time.perf_counter() - began_s
+        _check(loads, [ear.extras[one] for one in windows])
+        if repeat:
+            ratios.append(memory_s / took_s)
+            whole_ratios.append(table_s / took_s)
+            rates.append(events / took_s)
+    ratio = statistics.median(ratios)
+    print(f"\nthrough: {statistics.median(rates):,.0f} events/s; {_verdict(ratio, _LEAST_THROUGH)} of Arrow in memory")
+    print(f"  every repeat: {_listed(ratios)}; against one table instead of batches: {_listed(whole_ratios)}")
+    print(f"  statistics frames that came: {ear.statistics}")
+    return ratio >= _LEAST_THROUGH
+
+
+def _delay(folder: Path, ear: Ear, redis_url: str, length_s: int) -> None:
+    """From the end of a window to its result, at 4,000 events/s in real time."""
+    senders = [Sender(f"{name}", folder / "paced", redis_url, processed=0.0, paced=True) for name in _AGENTS]
+    begin_us = (time.time_ns() // 1_000_000_000 + 2) * 1_000_000
+    end_us = begin_us + length_s * 1_000_000
+    for i, sender in enumerate(senders):
+        batches = records(1000 * length_s, begin_us, length_s * 1_000_000, seed=i)
+        sender.feed.load([piece for batch in batches for piece in _cut(batch, 50)], end_us)
+    until_s = end_us / 1e6 + 15
+    due = [0.0] * len(senders)
+    while time.time() < until_s:
+        for i, sender in enumerate(senders):
+            if time.monotonic() >= due[i]:
+                due[i] = time.monotonic() + sender.runtime.tick()
+                sender.send()
+        time.sleep(max(0.0, min(0.02, min(due) - time.monotonic())))
+    found = {one: came_s for one, came_s in ear.came_s.items() if one >= begin_us}
+    delays = sorted(came_s - one / 1e6 - WINDOW_S for one, came_s in found.items())
+    marked = sorted(found[one] - ear.extras[one]["closing_epoch_us"] / 1e6 for one in found)
+    wanted = length_s // WINDOW_S
+    print(f"\ndelay: {len(delays)} of {wanted} windows; from the end of a window to its result {_spread(delays)}")
+    print(f"  from the begin of the agents' epoch that closed it: {_spread(marked)}")
+
+
+def _in_memory(loads: Sequence[Sequence[pa.RecordBatch]], *, process_time: bool = False) -> float:
+    """Seconds that the query takes on batches in memory."""
+    clock = time.process_time if process_time else time.perf_counter
+    made = pipeline()
+    assert made.aggregate is not None
+    rows, aggregate = [row_kernel(made, k) for k in range(made.aggregate)], aggregate_kernel(made)
+    before_s = clock()
+    partials = []
+    for load in loads:
+        for batch in load:
+            for one in rows:
+                batch = one.run(batch)
+            partials.append(aggregate.partial(batch))
+    aggregate.finalise(aggregate.merge(partials))
+    return clock() - before_s
+
+
+def _one_batch(load: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(load).combine_chunks().to_batches()[0]
+
+
+def _cut(batch: pa.RecordBatch, size: int) -> list[pa.RecordBatch]:
+    return [batch.slice(at, size) for at in range(0, batch.num_rows, size)]
+
+
+def _send(senders: Sequence[Sender], loads: Sequence[Sequence[pa.RecordBatch]], end_us: int) -> None:
+    for sender, load in zip(senders, loads, strict=True):
+        sender.feed.load(load, end_us)
+    while not all(sender.feed.empty for sender in senders):
+        for sender in senders:
+            sender.runtime.run_epoch()
+            sender.send()
+    for sender in senders:  # the mark behind the last record
+        sender.runtime.run_epoch()
+        sender.send()
+
+
+def _check(loads: Sequence[Sequence[pa.RecordBatch]], extras: Sequence[dict[str, int]]) -> None:
+    """Every record that was answered is in a result, once."""
+    sent = sum(batch.num_rows - sum(batch.column("err_code").to_pylist()) for load in loads for batch in load)
+    found = sum(one["records"] for one in extras)
+    if sent != found:
+        raise AssertionError(f"{sent} records were sent, {found} are in the results")
+
+
+def _wait(true: object, what: str) -> None:
+    assert callable(true)
+    until = time.monotonic() + _PATIENCE_S
+    while not true():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} did not come within {_PATIENCE_S:g} s")
+        time.sleep(0.01)
+
+
+def _verdict(ratio: float, least: float) -> str:
+    return f"{ratio:.2f} ({'meets' if ratio >= least else 'MISSES'} {least})"
+
+
+def _listed(ratios: Sequence[float]) -> str:
+    return ", ".join(f"{ratio:.2f}" for ratio in ratios)
+
+
+def _spread(values_s: Sequence[float]) -> str:
+    if not values_s:
+        return "unknown"
+    return (
+        f"{statistics.median(values_s):.2f} s in the median, {values_s[int(0.9 * (len(values_s) - 1))]:.2f} s at 90 %"
+    )
