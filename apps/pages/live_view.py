@@ -252,10 +252,10 @@ class LiveView:
         found = self.latencies
         if not found:
             return Stat("Latency", Quantity("\N{EN DASH}"), "no window measured yet")
-        worst, bound = max(found), self.query.objective_bound_s
-        tone = "bad" if bound and worst > bound else ""
+        middle, worst, bound = median(found), max(found), self.query.objective_bound_s
+        tone = "bad" if bound and middle > bound else "watch" if bound and worst > bound else ""
         note = f"worst of {len(found)} windows {seconds(worst)}"
-        return Stat("Latency", seconds(median(found)), f"{note}, objective {seconds(bound)}" if bound else note, tone)
+        return Stat("Latency", seconds(middle), f"{note}, objective {seconds(bound)}" if bound else note, tone)
 
     def _watermark(self) -> Stat:
         if self.said is None or self.said.watermark is None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
+
+from django.utils import timezone
 
 from apps.core.errors import fault_count
 from apps.telemetry.streams import stream_state
@@ -35,6 +37,8 @@ _WORDS = {
 }
 #: Frames waiting from which its lag is worth a word.
 _MUCH_LAG = 500
+#: How far behind now a watermark is when somebody is waited for.
+_BEHIND = timedelta(seconds=10)
 
 
 def moment_of(microseconds: Any) -> datetime | None:
@@ -94,8 +98,7 @@ class StreamCard:
             return _WORDS.get(self.state, "")
         if self.lag > _MUCH_LAG:
             return f"It is {count(self.lag)} frames behind; results come later until it has caught up."
-        waits = f"{counted(self.lag, 'frame')} wait{'s' if self.lag == 1 else ''}" if self.lag else "nothing waits"
-        return f"It has caught up: {waits}."
+        return f"It keeps up; {counted(self.lag, 'frame')} came since its last batch." if self.lag else "It keeps up."
 
     @property
     def lag(self) -> int:
@@ -145,10 +148,14 @@ class StreamCard:
         return next((one for one in self.queries if one.name == name), None)
 
     def _query(self, name: str, said: Mapping[str, Any]) -> StreamQuery:
+        watermark = moment_of(said.get("watermark_us"))
+        # somebody is always the last by a little: that is no waiting
+        is_behind = watermark is None or timezone.now() - watermark > _BEHIND
+        waiting = (said.get("waiting_for") or []) if is_behind else []
         return StreamQuery(
             name=name,
-            watermark=moment_of(said.get("watermark_us")),
-            waiting_for=[self.names.get(one, one[:8]) for one in said.get("waiting_for") or []],
+            watermark=watermark,
+            waiting_for=[self.names.get(one, one[:8]) for one in waiting],
             excluded=[self.names.get(one, one[:8]) for one in said.get("excluded") or []],
             windows_open=int(said.get("windows_open") or 0),
             late=int(said.get("late") or 0),
