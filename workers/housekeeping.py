@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from apps.backtests.services import backtests_purge
 from apps.core.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.refresh import estimate_refresh_all
@@ -51,4 +52,5 @@ def purge() -> int:
         + statistics_purge()
         + timings_purge()
         + accuracy_purge()
+        + backtests_purge()
     )

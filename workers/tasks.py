@@ -2,6 +2,7 @@
 
 from workers import lifecycle
 from workers.admissions import preview_admission, review_queue
+from workers.backtests import run_backtest
 from workers.estimates import estimate_cluster, estimate_document
 from workers.forecasts import forecast_load, renew_forecasts
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
@@ -29,6 +30,7 @@ __all__ = [
     "renew_forecasts",
     "review_plans",
     "review_queue",
+    "run_backtest",
     "run_due_reports",
     "run_report",
     "search_placement",

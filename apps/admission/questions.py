@@ -17,7 +17,7 @@ from engine.admission.changes import read_changes
 from engine.deployment import Deployment
 from engine.errors import EngineError
 
-__all__ = ["Question", "fingerprint", "question_changes", "question_check", "question_of"]
+__all__ = ["Question", "candidate_of", "fingerprint", "question_changes", "question_check", "question_of"]
 
 CANDIDATE = "candidate"
 
@@ -43,13 +43,19 @@ def question_of(request: AdmissionRequest) -> Question:
     running = snapshot.deployment
     if request.query.name in running.queries:
         running = running.without_query(request.query.name)
+    candidate = candidate_of(request)
+    parts = {**snapshot.parts, f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
+    return Question(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
+
+
+def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
+    """The request's query as the engine takes a candidate: where it was asked for, with the objective asked for."""
     wanted = {operator: _replica(where) for operator, where in request.placement.items()}
     candidate = candidate_document(request.version, placement=wanted)
     if request.objective:
         candidate["objective"] = dict(request.objective)
     candidate["may_wait_s"] = request.may_wait_s
-    parts = {**snapshot.parts, f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
-    return Question(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
+    return candidate
 
 
 def question_check(request: AdmissionRequest, *, path: str) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from apps.backtests.api import BacktestViewSet
+from apps.core.api import Router
 
-urlpatterns: list[URLPattern | URLResolver] = []
+router = Router()
+router.register("backtests", BacktestViewSet, basename="backtest")
+
+urlpatterns = router.urls

@@ -31,3 +31,4 @@ class JobKind(models.TextChoices):
     FORECAST = "workers.forecast_load", "Forecast load"
     WHAT_IF = "workers.answer_what_if", "Answer a what-if"
     REPORT = "workers.run_report", "Write a report"
+    BACKTEST = "workers.run_backtest", "Replay a recorded period"

@@ -105,9 +105,11 @@ class _Run:
             self._plan(request.at_s, request)
             return
         decided = request.decided
-        self.found.outcomes.append(Outcome(request, decided.outcome, decided.reason, "", decided.at_s))
+        outcome = Outcome(request, decided.outcome, decided.reason)
+        self.found.outcomes.append(outcome)
         if decided.at_s is not None:
-            self._plan(decided.at_s, _Start(request, Answer("admitted", decided.reason, "", decided.placement), None))
+            answer = Answer("admitted", decided.reason, "", decided.placement)
+            self._plan(decided.at_s, _Start(request, answer, outcome))
 
     def _plan(self, at_s: float, what: Any) -> None:
         heapq.heappush(self._agenda, (self.story.segment_of(at_s), at_s, next(self._number), what))
@@ -144,7 +146,7 @@ class _Run:
     def _start(self, segment: int, start: _Start) -> None:
         """Let it run; one that waited is decided once more, as the queue of a live cluster does."""
         answer, outcome = start.answer, start.outcome
-        if start.queued and outcome is not None:
+        if start.queued:
             answer = answer_of(self.story, self.rules, start.request, self._scaled(segment))
             if answer.outcome != "admitted":
                 outcome.outcome, outcome.reason = "rejected", f"It waited, and then: {answer.reason}"
@@ -152,11 +154,13 @@ class _Run:
         try:
             self.running = joined(self.story, start.request, self.running, answer.placement or {})
         except EngineError as error:
-            if outcome is not None:
-                outcome.outcome, outcome.reason = "rejected", error.message
+            why = error.faults[0].message if error.faults else error.message
+            if self.rules.admission == "recorded":
+                outcome.reason = f"It was admitted and cannot be replayed: {why}"
+            else:
+                outcome.outcome, outcome.reason = "rejected", why
             return
-        if outcome is not None:
-            outcome.started_s = max(start.request.at_s, self.story.starts_s(segment))
+        outcome.started_s = max(start.request.at_s, self.story.starts_s(segment))
 
     def _scaled(self, segment: int) -> Deployment:
         factors = factors_of(self.story, self.running)
@@ -274,11 +278,11 @@ class _Run:
 
 @dataclass
 class _Start:
-    """A request that begins to run; `outcome` is None where the record says so."""
+    """A request that begins to run, at once or after it was queued."""
 
     request: Request
     answer: Answer
-    outcome: Outcome | None
+    outcome: Outcome
     queued: bool = False
 
 

@@ -8,6 +8,7 @@ from apps.accounts.choices import Role
 from apps.accounts.models import User
 from apps.accounts.services import user_create
 from apps.admission.work import preview_admission
+from apps.backtests.work import run_backtest
 from apps.estimates.work import estimate_cluster, estimate_document
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
@@ -37,6 +38,7 @@ _WORK = {
     JobKind.MOVES: apply_moves,
     JobKind.PLANS: compare_plans,
     JobKind.FORECAST: forecast_cluster,
+    JobKind.BACKTEST: run_backtest,
 }
 
 

@@ -1,0 +1,170 @@
+"""Backtests asked, answered and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.backtests.choices import Asked, BacktestState
+from apps.backtests.models import BacktestRun
+from apps.backtests.records import grid_of, reach_of
+from apps.backtests.selectors import policy_default
+from apps.core.errors import Fault, Impossible, Malformed, fault_count, from_engine
+from apps.core.events import announce
+from apps.core.packing import pack_json
+from apps.fleet.models import Cluster
+from apps.jobs.choices import JobKind
+from apps.jobs.models import Job
+from apps.jobs.services import job_submit
+from engine.backtest.policy import read_rules
+from engine.errors import EngineError
+
+__all__ = [
+    "KEEP",
+    "backtest_announce",
+    "backtest_create",
+    "backtest_delete",
+    "backtest_request",
+    "backtest_store",
+    "backtests_purge",
+]
+
+KEEP = timedelta(days=180)
+WEEK = timedelta(days=7)
+MOST_DAYS = 366
+
+
+@transaction.atomic
+def backtest_request(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[BacktestRun, Job]:
+    """Ask for a backtest; arguments as of `backtest_create`."""
+    row = backtest_create(cluster=cluster, user=user, **asked)
+    row.job = job_submit(
+        kind=JobKind.BACKTEST,
+        title=f"Backtest of {cluster.slug}",
+        params={"backtest": str(row.pk)},
+        cluster=cluster,
+        user=user,
+    )
+    row.save(update_fields=["job"])
+    backtest_announce(row)
+    return row, row.job
+
+
+def backtest_create(
+    *,
+    cluster: Cluster,
+    user: User | None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    policy: Mapping[str, Any] | None = None,
+    ask: str = Asked.RECORDED,
+) -> BacktestRun:
+    """Write a backtest, not sent to a worker yet.
+
+    Parameters
+    ----------
+    since, until : datetime, optional
+        The period; by default the week up to now. Only what records reach of it is replayed.
+    policy : mapping, optional
+        As `engine.backtest.policy` reads it; fields left out are as the cluster decides now.
+    ask : str
+        A value of `Asked`.
+
+    Raises
+    ------
+    Malformed
+        With every fault of the policy and the period.
+    Impossible
+        Nothing was recorded in the period.
+    """
+    end = until or timezone.now()
+    begin = since or end - WEEK
+    faults = _period_faults(begin, end)
+    if ask not in Asked.values:
+        faults.append(Fault("ask", f"ask is {ask!r}; allowed: {', '.join(Asked.values)}"))
+    rules = None
+    try:
+        rules = read_rules({**policy_default(cluster), **(policy or {})})
+    except EngineError as error:
+        faults += from_engine(error).faults
+    if faults or rules is None:
+        raise Malformed(f"The backtest has {fault_count(faults)}; first: {faults[0].message}", faults)
+    _require_records(cluster, begin, end)
+    return BacktestRun.objects.create(
+        cluster=cluster,
+        since=begin,
+        until=end,
+        policy=rules.to_dict(),
+        ask=ask,
+        requested_by=user if user is not None and user.pk else None,
+    )
+
+
+def backtest_store(*, row: BacktestRun, answer: Mapping[str, Any], duration_s: float) -> BacktestRun:
+    """Keep an answer. Called inside the job's transaction."""
+    tested, recorded = answer["tested"], answer["recorded"]
+    row.result = pack_json(answer)
+    row.facts = {
+        "headline": answer["headline"],
+        "asked": tested["asked"],
+        "admitted": tested["admitted"],
+        "admitted_recorded": recorded["admitted"],
+        "seconds_over": tested["seconds_over"],
+        "seconds_over_recorded": recorded["seconds_over"],
+        "moves": tested["moves"],
+        "segments": answer["segments"],
+        "width_s": answer["width_s"],
+        "since_s": answer["since_s"],
+        "until_s": answer["until_s"],
+    }
+    row.state, row.answered_at, row.duration_s = BacktestState.ANSWERED, timezone.now(), duration_s
+    row.save(update_fields=["result", "facts", "state", "answered_at", "duration_s"])
+    backtest_announce(row)
+    return row
+
+
+@transaction.atomic
+def backtest_delete(*, row: BacktestRun) -> None:
+    """Forget a backtest."""
+    backtest_announce(row)
+    row.delete()
+
+
+def backtests_purge() -> int:
+    """Forget backtests older than `KEEP`; returns how many."""
+    old = BacktestRun.objects.filter(created_at__lt=timezone.now() - KEEP).exclude(state=BacktestState.ASKED)
+    return old.delete()[0]
+
+
+def backtest_announce(row: BacktestRun) -> None:
+    """Tell open pages that the backtest has changed."""
+    announce(f"backtest:{row.pk}")
+    announce(f"backtests:{row.cluster.slug}")
+
+
+def _period_faults(since: datetime, until: datetime) -> list[Fault]:
+    if until <= since:
+        return [Fault("until", f"until is {until:%Y-%m-%d %H:%M}; allowed: after since, {since:%Y-%m-%d %H:%M}")]
+    if until - since > timedelta(days=MOST_DAYS):
+        days = (until - since).days
+        return [Fault("since", f"the period has {days} days; allowed: at most {MOST_DAYS}")]
+    return []
+
+
+def _require_records(cluster: Cluster, since: datetime, until: datetime) -> None:
+    reaches = reach_of(cluster)
+    if not reaches:
+        message = f"nothing was recorded of the arrivals of {cluster.slug} yet: no telemetry and no load history"
+        raise Impossible(f"No backtest: {message}.", [("cluster", message)])
+    if grid_of(reaches, since, until) is None:
+        first, last = min(one.first for one in reaches), max(one.last for one in reaches)
+        message = (
+            f"nothing was recorded from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC; records of "
+            f"{cluster.slug} reach from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+        )
+        raise Impossible(f"No backtest: {message}.", [("since", message)])
