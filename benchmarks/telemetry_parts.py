@@ -135,16 +135,16 @@ class Sender:
 
     def send(self) -> None:
         """Hand over what stands in the spool; a Redis that is full is waited for."""
-        frames: list[tuple[Frame, memoryview]] = []
-        for _, data in self.spool.unsent(8 * 2**20):
-            frames += decode_frames(data)
-        while frames:
+        while frames := self._unsent():
             answer = broker.accept(self._redis, frames, _LIMITS)
             self.spool.acknowledged(answer.accepted_seq)
             self.spool.committed(answer.committed_seq)
-            frames = [pair for pair in frames if pair[0].seq > answer.accepted_seq]
-            if frames:
+            if answer.refused:
                 time.sleep(0.02)
+
+    def _unsent(self) -> list[tuple[Frame, memoryview]]:
+        """The next frames, as the console reads them out of a post."""
+        return [pair for _, data in self.spool.unsent(8 * 2**20) for pair in decode_frames(data)]
 
 
 @dataclass
