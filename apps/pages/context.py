@@ -190,6 +190,8 @@ class Frame:
         path = self.request.path
         if name == "pages:help" and path.startswith(url_of("pages:api")):
             return False  # it has an entry of its own
+        if name == "pages:provisioning" and path.startswith(url_of("pages:backtests", self.cluster.slug)):
+            return True  # a tab of it
         return path == url if name == "pages:overview" else path.startswith(url)
 
     @property

@@ -15,6 +15,8 @@ from engine.elements import FloatArray
 
 __all__ = ["backtest", "duration_words"]
 
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
 Progress = Callable[[float, str], None]
 
 
@@ -150,7 +152,7 @@ def _request(one: Outcome, was: Outcome) -> dict[str, Any]:
         "recorded": was.outcome,
         "recorded_reason": was.reason,
         "recorded_started_s": was.started_s,
-        "differs": (one.outcome == "admitted") != (was.outcome == "admitted"),
+        "differs": one.outcome != was.outcome,
     }
 
 
@@ -207,7 +209,7 @@ def _more(told: dict[str, Any], was: dict[str, Any]) -> str:
     more = told["admitted"] - was["admitted"]
     if more == 0:
         return ", as many as were"
-    words = {1: "one", 2: "two", 3: "three"}.get(abs(more), str(abs(more)))
+    words = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
     return f", {words} {'more' if more > 0 else 'fewer'} than {'was' if abs(more) == 1 else 'were'}"
 
 

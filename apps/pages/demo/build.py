@@ -27,6 +27,7 @@ from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
 from apps.pages.demo import asking, fleet
 from apps.pages.demo.alternatives import FRAUD_RULES, NOTE
+from apps.pages.demo.backtests import backtest_build
 from apps.pages.demo.doing import Doing
 from apps.pages.demo.live import live_build
 from apps.pages.demo.loads import forecast_build, histories_build
@@ -77,6 +78,7 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
         _compare(cluster.queries.get(name=FRAUD_RULES.name), user, later)
         _propose(cluster, user, later)
         scenarios_build(cluster, user, later)
+        backtest_build(cluster, user, later)
         reports_build(cluster, user, later)
     live_build(user, say)
 
