@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from agent.wire.broker import PARTITIONS, reach, write_state
+from agent.wire.broker import PARTITIONS, oldest_at_s, reach, write_state
 from spark_jobs.cpu import family_rss_bytes
 from spark_jobs.options import Options
 from spark_jobs.state import Flow, State
@@ -77,6 +77,7 @@ def state_facts(state: State, client: redis.Redis) -> dict[str, Any]:
     return {
         "batch": state.step,
         "lag": _lag(state, client),
+        "behind_s": _behind_s(state, client),
         "queries": {flow.query: _flow_facts(flow, state) for flow in flows},
         "quarantined": state.counts.get("quarantined", 0),
         "duplicates": state.counts.get("duplicates", 0),
@@ -96,6 +97,16 @@ def _flow_facts(flow: Flow, state: State) -> dict[str, Any]:
         "late": flow.late,
         "unknown": sum(one.query == flow.query for one in state.waiting),
     }
+
+
+def _behind_s(state: State, client: redis.Redis) -> float | None:
+    """Age of the oldest entry that is not worked off yet; 0 where there is none, None while Redis is away."""
+    try:
+        found = [oldest_at_s(client, number, state.read_to.get(str(number), "0-0")) for number in range(PARTITIONS)]
+    except redis.RedisError:
+        return None
+    oldest_s = min((at_s for at_s in found if at_s is not None), default=None)
+    return 0.0 if oldest_s is None else round(max(0.0, time.time() - oldest_s), 3)
 
 
 def _lag(state: State, client: redis.Redis) -> dict[str, int]:

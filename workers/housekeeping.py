@@ -12,6 +12,7 @@ from apps.estimates.services import document_estimates_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.measurements.retention import statistics_purge
+from apps.measurements.stream_looks import stretches_purge
 from apps.measurements.timing import timings_purge
 from apps.placements.services import placements_purge
 from apps.planning.services import what_ifs_purge
@@ -51,6 +52,7 @@ def purge() -> int:
         + results_purge()
         + statistics_purge()
         + timings_purge()
+        + stretches_purge()
         + accuracy_purge()
         + backtests_purge()
     )

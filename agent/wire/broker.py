@@ -31,6 +31,7 @@ __all__ = [
     "accept",
     "held",
     "last_ids",
+    "oldest_at_s",
     "partition_of",
     "progress",
     "publish_committed",
@@ -178,6 +179,12 @@ def reach(client: redis.Redis, partition: int, after_id: str, most_entries: int,
             break
         last_id, entries, total = _text(entry_id), entries + 1, total + size
     return Reach(last_id, entries, total)
+
+
+def oldest_at_s(client: redis.Redis, partition: int, after_id: str) -> float | None:
+    """When the first entry after `after_id` came, by the clock of Redis; None where none did."""
+    rows: Any = client.xrange(_sizes(partition), min=f"({after_id}", count=1)
+    return int(_text(rows[0][0]).partition("-")[0]) / 1000 if rows else None
 
 
 def last_ids(client: redis.Redis) -> dict[int, str]:

@@ -15,6 +15,7 @@ from apps.core.errors import SluiceError
 from apps.core.events import announce
 from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.trust import evidence_of
+from apps.measurements.stream_looks import stream_disturbances
 from apps.measurements.work import work_by_operator
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
@@ -86,13 +87,15 @@ def _floor(moment: datetime) -> datetime:
 
 def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow]) -> AccuracyObservation | None:
     """The observation of one interval; None where no window can be judged or no estimate was in force."""
-    usable = [one.latency_s for one in windows if _is_usable(one)]
+    kept = [one for one in windows if _is_usable(one)]
+    usable = [one.latency_s for one in kept]
     rows = QueryEstimate.objects.filter(query=query, run__created_at__lte=starts_at).select_related("run", "version")
     estimate = rows.order_by("-run__created_at", "-run_id").first()
-    if not usable or estimate is None:
+    if not kept or estimate is None:
         return None
     observed = _statistic(usable, estimate.statistic)
     trust = estimate.result.get("trust") or {}
+    disturbed = _disturbed(kept)
     shown = estimate.low_s is not None and estimate.high_s is not None
     return AccuracyObservation(
         cluster=query.cluster,
@@ -112,8 +115,9 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
         observed_s=observed,
         windows=len(usable),
         left_out=len(windows) - len(usable),
-        covered=estimate.low_s <= observed <= estimate.high_s if shown else None,
-        parts=estimate.result.get("live"),
+        disturbed=disturbed,
+        covered=estimate.low_s <= observed <= estimate.high_s if shown and not disturbed else None,
+        parts=_parts(estimate),
         kinds=_kinds(query, estimate, starts_at),
     )
 
@@ -121,6 +125,21 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
 def _is_usable(one: ResultWindow) -> bool:
     """A window that was complete when it was first told. A negative latency is one of clocks, not of the system."""
     return one.complete and one.revision == 0 and one.latency_s is not None and one.latency_s >= 0.0
+
+
+def _disturbed(windows: list[ResultWindow]) -> str:
+    """What the stream processor did while the records of some windows were under way; empty: nothing but its work."""
+    spans = [(one.emitted_at - timedelta(seconds=one.latency_s), one.emitted_at) for one in windows]
+    stretches = stream_disturbances(min(since for since, _ in spans), max(until for _, until in spans))
+    for row in stretches:
+        if any(row.begins_at < until and row.ends_at > since for since, until in spans):
+            return str(row.work)
+    return ""
+
+
+def _parts(estimate: QueryEstimate) -> dict[str, float] | None:
+    live = estimate.result.get("live")
+    return live and {name: value for name, value in live.items() if name.endswith("_s")}
 
 
 def _statistic(values: list[float], statistic: str) -> float:

@@ -32,7 +32,7 @@ class AccuracySerializer(serializers.ModelSerializer):
         model = AccuracyObservation
         fields = ["id", "cluster", "query", "query_id", "version", "estimate", "estimated_at", "starts_at", "ends_at"]
         fields += ["statistic", "evidence", "expected_s", "low_s", "high_s", "half_s", "factor", "observed_s"]
-        fields += ["error_s", "covered", "windows", "left_out", "parts", "kinds"]
+        fields += ["error_s", "covered", "disturbed", "windows", "left_out", "parts", "kinds"]
 
 
 class _JudgedSerializer(serializers.Serializer):
@@ -65,6 +65,10 @@ class AccuracySummarySerializer(serializers.Serializer):
 
     judged = _JudgedSerializer()
     more = serializers.IntegerField()
+    disturbed = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Intervals left out because the stream processor was warming, away or catching_up.",
+    )
     queries = serializers.SerializerMethodField()
     kinds = serializers.SerializerMethodField(help_text="Work by kind of operator, cycles per second.")
 

@@ -6,6 +6,7 @@ from django.db import models
 
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.measurements.stream_models import StreamWork
 from apps.queries.models import Query
 
 __all__ = ["AccuracyObservation"]
@@ -35,8 +36,16 @@ class AccuracyObservation(models.Model):
     left_out = models.PositiveIntegerField(
         default=0, help_text="Windows that were incomplete, revised, or of clocks that contradict each other."
     )
+    disturbed = models.CharField(
+        max_length=12,
+        blank=True,
+        choices=StreamWork.choices,
+        help_text="What the stream processor did instead of its work; the interval is then left out of every figure.",
+    )
     covered = models.BooleanField(null=True, help_text="Whether the interval held; null: there was none.")
-    parts = models.JSONField(null=True, help_text="Parts of the estimate: flow, epoch, trigger, overhead, work.")
+    parts = models.JSONField(
+        null=True, help_text="Parts of the estimate in seconds: flow, epoch, trigger, overhead, work."
+    )
     kinds = models.JSONField(default=dict, help_text="{operator kind: [cycles/s expected, cycles/s measured]}.")
 
     class Meta:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
@@ -10,6 +11,7 @@ from django.db.models import QuerySet
 from apps.estimates.models import AccuracyObservation
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.trust import evidence_of, outcomes_of, trust_of
+from apps.measurements.stream_models import StreamWork
 from apps.queries.models import Query
 from engine.measurement.trust import Judged, Trust, judge
 
@@ -51,10 +53,14 @@ class KindAccuracy:
 
 @dataclass(frozen=True)
 class AccuracySummary:
-    """Figures of observations; `rows` are those they were made of, newest first, `more` were left out as older."""
+    """Figures of observations; `rows` are those they were made of, newest first, `more` were left out as older.
+
+    `disturbed` says how many were left out because of what the stream processor did instead of its work.
+    """
 
     rows: Sequence[AccuracyObservation]
     more: int
+    disturbed: Mapping[StreamWork, int]
     judged: Judged
     queries: Sequence[QueryAccuracy]
     kinds: Sequence[KindAccuracy]
@@ -68,8 +74,9 @@ def accuracy_listed() -> QuerySet[AccuracyObservation]:
 def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
     """Figures of the newest `MOST_ROWS` of some observations."""
     ordered = rows.order_by("-starts_at", "query__name")
-    kept = list(ordered[:MOST_ROWS])
-    more = ordered.count() - len(kept) if len(kept) == MOST_ROWS else 0
+    newest = list(ordered[:MOST_ROWS])
+    more = ordered.count() - len(newest) if len(newest) == MOST_ROWS else 0
+    kept = [row for row in newest if not row.disturbed]
     by_query: dict[int, list[AccuracyObservation]] = {}
     for row in kept:
         by_query.setdefault(row.query_id, []).append(row)
@@ -77,6 +84,7 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
     return AccuracySummary(
         rows=kept,
         more=more,
+        disturbed=Counter(StreamWork(row.disturbed) for row in newest if row.disturbed),
         judged=judge(outcomes_of(kept)),
         queries=sorted(queries, key=lambda one: one.query.name),
         kinds=_by_kind(kept),

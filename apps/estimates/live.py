@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from apps.estimates.trust import evidence_of, trust_of
+from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.places import STREAM_NODE
 from apps.measurements.timing import timing_now
@@ -32,8 +33,8 @@ __all__ = ["with_live_parts"]
 def with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estimate) -> dict[str, Any]:
     """The engine's answer with the estimates of live queries made whole.
 
-    Each gets `live` (its parts in seconds; null until the stream processor was heard of) and `trust` (factor, score,
-    outcomes, whose they are, and the interval before it was widened).
+    Each gets `live` (its parts in seconds, and their evidence: assumed until a batch was timed) and `trust` (factor,
+    score, outcomes, whose they are, and the interval before it was widened).
     """
     queries = {
         row.query.name: row.query for row in live_served().filter(query__cluster=cluster).select_related("query")
@@ -54,25 +55,22 @@ def _is_stream(estimate: Estimate, node: int | None) -> bool:
 
 
 def _whole(
-    found: Mapping[str, Any], query: Query, estimate: Estimate, timing: Timing | None, servers: list[int]
+    found: Mapping[str, Any], query: Query, estimate: Estimate, timing: Timing, servers: list[int]
 ) -> dict[str, Any]:
     half = None if found["high_s"] is None else found["high_s"] - found["estimate_s"]
-    made = dict(found)
-    live = None
-    if timing is not None:
-        work = batch_work_s(estimate.mace, servers, timing.interval_s)
-        live = live_latency(found["estimate_s"], work, timing, statistic=found["statistic"])
-        half = None if half is None else half + live.margin_s
-        made |= _shifted(found, live, work, timing)
-        upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s))
-        bound = float(upper.max()) + timing.epoch_s + live.overhead_s
-        made["live"] = live.to_dict() | {
-            "interval_s": timing.interval_s,
-            "mean_work_s": float(work.mean()),
-            "upper_s": bound,
-        }
-    trusted, whose = trust_of(query, found["statistic"], evidence_of(found))
-    return made | _interval(made, half, trusted, whose) | {"live": made.get("live")}
+    work = batch_work_s(estimate.mace, servers, timing.interval_s)
+    live = live_latency(found["estimate_s"], work, timing, statistic=found["statistic"])
+    half = None if half is None else half + live.margin_s
+    upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s))
+    parts = live.to_dict() | {
+        "interval_s": timing.interval_s,
+        "mean_work_s": float(work.mean()),
+        "upper_s": float(upper.max()) + timing.epoch_s + live.overhead_s,
+        "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
+    }
+    made = {**found, **_shifted(found, live, work, timing), "live": parts}
+    trusted, whose = trust_of(query, found["statistic"], evidence_of(made))
+    return made | _interval(made, half, trusted, whose)
 
 
 def _shifted(found: Mapping[str, Any], live: LiveLatency, work: FloatArray, timing: Timing) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from apps.estimates.models import QueryEstimate
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
 from apps.estimates.trust import evidence_of, trust_of
+from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.timing import timing_now
 from apps.queries.models import Query
@@ -40,15 +41,13 @@ def live_estimates_refresh() -> int:
     return len(moved)
 
 
-def _has_moved(row: QueryEstimate, query: Query, timing: Timing | None) -> bool:
+def _has_moved(row: QueryEstimate, query: Query, timing: Timing) -> bool:
     said, trusted = row.result.get("live"), row.result.get("trust")
-    if trusted is None or (said is None and timing is not None):
-        return True  # estimated before it was live, or before the stream processor was heard of
+    if said is None or trusted is None or (said.get("evidence") == Evidence.ASSUMED and not timing.is_assumed):
+        return True  # estimated before it was live, or before a batch was timed
     factor = trust_of(query, row.statistic, evidence_of(row.result))[0].factor
     if abs(factor - trusted["factor"]) > _MOVED * trusted["factor"]:
         return True
-    if said is None or timing is None:
-        return False
     before = said["epoch_s"] + said["interval_s"] + said["overhead_s"]
     usual_s = max(0.0, timing.batch_s - said["mean_work_s"])
     return abs(timing.epoch_s + timing.interval_s + usual_s - before) > _MOVED * before

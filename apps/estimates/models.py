@@ -29,6 +29,7 @@ class EstimateRun(models.Model):
     slices = models.PositiveIntegerField()
     result = models.JSONField(help_text="Numbers of the whole cluster: mace, bounds, bottleneck, alarm.")
     duration_s = models.FloatField()
+    by_telemetry = models.BooleanField(default=False, help_text="Asked for by what was measured; thinned with age.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
 
     class Meta:

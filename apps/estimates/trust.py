@@ -24,18 +24,21 @@ def outcomes_of(rows: Iterable[AccuracyObservation]) -> list[Outcome]:
 
 
 def evidence_of(result: Mapping[str, Any]) -> str:
-    """What an estimate rests on: measured statistics where no input lacks a sample."""
-    return Evidence.ASSUMED if result.get("uncovered") else Evidence.MEASURED
+    """What an estimate rests on: measured where no input lacks a sample and, of a live query, batches were timed."""
+    live = result.get("live") or {}
+    is_assumed = result.get("uncovered") or live.get("evidence") == Evidence.ASSUMED
+    return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
 
 
 def trust_of(query: Query, statistic: str, evidence: str) -> tuple[Trust, str]:
     """Trust in new estimates of a query, and by whose past: its own, or with fewer than 20 of those its cluster's.
 
-    Outcomes of estimates of another statistic, or of other evidence, say nothing of this one. Those of a cluster are
+    Outcomes of estimates of another statistic, or of other evidence, say nothing of this one, nor do those of intervals
+    in which the stream processor was not at work. Those of a cluster are
     put together in units of their half widths; absolute errors of other queries are not taken over, because queries
     differ in size.
     """
-    rows = AccuracyObservation.objects.filter(statistic=statistic, evidence=evidence).only(
+    rows = AccuracyObservation.objects.filter(statistic=statistic, evidence=evidence, disturbed="").only(
         "expected_s", "observed_s", "half_s", "covered", "starts_at"
     )
     own = trust(outcomes_of(rows.filter(query=query).order_by("-starts_at")[:RECENT]))

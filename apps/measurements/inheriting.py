@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 from django.db.models.signals import post_save
 from django.utils import timezone
 
@@ -62,8 +62,7 @@ def statistics_inherit(*, version: QueryVersion, operators: list[PlanOperator]) 
 
 def _known(query: int) -> QuerySet[OperatorStatistic]:
     """Statistics of a query that may take the place of an assumption (`engine.measurement.changes.is_usable`)."""
-    rows = OperatorStatistic.objects.annotate(subintervals=F("whole") + F("extrapolated"))
-    return rows.filter(query=query, events__gte=LEAST_EVENTS, subintervals__gte=LEAST_SUBINTERVALS)
+    return OperatorStatistic.objects.filter(query=query, events__gte=LEAST_EVENTS, units__gte=LEAST_SUBINTERVALS)
 
 
 def statistic_record(row: OperatorStatistic, operator: str) -> dict[str, Any]:

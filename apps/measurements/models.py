@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.db import models
 
 from apps.fleet.models import Cluster
+from apps.measurements.stream_models import StreamStretch
 from apps.queries.models import Query
 
-__all__ = ["SUMS", "BatchTiming", "OperatorStatistic", "StatisticsHour", "StatisticsWindow"]
+__all__ = ["SUMS", "BatchTiming", "OperatorStatistic", "StatisticsHour", "StatisticsWindow", "StreamStretch"]
 
 
 class _Sums(models.Model):
@@ -91,6 +92,7 @@ class OperatorStatistic(models.Model):
     first_at = models.DateTimeField(help_text="Beginning of the sample.")
     last_at = models.DateTimeField(help_text="End of the sample.")
     whole = models.PositiveIntegerField(help_text="Subintervals measured in full.")
+    units = models.PositiveIntegerField(default=0, help_text="Subintervals, or blocks of them, that errors rest on.")
     extrapolated = models.PositiveIntegerField(help_text="Subintervals whose CPU time was apportioned.")
     missing = models.PositiveIntegerField(help_text="Subintervals of the span that nobody told of.")
     shares = models.JSONField(default=dict, help_text="{place: share of the events}.")

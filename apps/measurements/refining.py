@@ -70,8 +70,7 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None) -> Refined:
     plans = {live.pk: plan_operators(live) for live in lives}
     for live in lives:
         operators = plans[live.pk]
-        aggregates = {one.fingerprint for one in operators if one.merges}
-        learned = statistics_learn(query=live.query, places=places, aggregates=aggregates, now=present)
+        learned = statistics_learn(query=live.query, places=places, operators=operators, now=present)
         found.inputs += _refine_inputs(live, operators, learned, present)
         found.placements += _refine_placement(live, operators, places)
     found.sources += arrivals_refine(cluster=cluster, firsts=_firsts(lives, plans), now=present)

@@ -68,8 +68,7 @@ def evidence_of_operators(query: Query) -> list[OperatorEvidence]:
 
 
 def _half(error: float | None, row: OperatorStatistic) -> float | None:
-    degrees = max(0, row.whole + row.extrapolated - 1)
-    return Ratio(0.0, error, degrees).half_width
+    return Ratio(0.0, error, max(0, row.units - 1)).half_width
 
 
 def readiness_text(row: OperatorStatistic | None) -> str:

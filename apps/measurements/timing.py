@@ -14,7 +14,9 @@ from apps.telemetry.configs import EPOCH_S
 from apps.telemetry.selectors import stream_state
 from engine.measurement.microbatch import Timing
 
-__all__ = ["KEEP_TIMINGS", "timing_note", "timing_now", "timings_purge"]
+__all__ = ["ASSUMED_TRIGGER_S", "KEEP_TIMINGS", "timing_note", "timing_now", "timings_purge"]
+
+ASSUMED_TRIGGER_S = 2.0  # what SLUICE_STREAM_TRIGGER_S is unless it is set
 
 KEEP_TIMINGS = timedelta(days=1)
 _RECENT = 30  # batches told; at one every ten seconds, five minutes
@@ -39,11 +41,14 @@ def timing_note(now: datetime | None = None, state: Mapping[str, Any] | None = N
     return True
 
 
-def timing_now() -> Timing | None:
-    """What estimates reckon with; None until the stream processor has been heard of."""
+def timing_now() -> Timing:
+    """What estimates reckon with. Until a batch was timed, its duration is not part of it (`Timing.is_assumed`), and
+    the trigger is the one that the stream processor says while it starts, or else the usual one.
+    """
     recent = list(BatchTiming.objects.all()[:_RECENT])
     if not recent:
-        return None
+        said = stream_state().get("trigger_s")
+        return Timing(EPOCH_S, said if _is_time(said) and said > 0.0 else ASSUMED_TRIGGER_S)
     return Timing(EPOCH_S, recent[0].trigger_s, tuple(one.batch_s for one in recent))
 
 

@@ -11,10 +11,12 @@ from django.db.models import QuerySet
 
 from apps.measurements.models import StatisticsWindow
 from apps.queries.models import Query
+from engine.measurement.blocks import block_s
 from engine.measurement.places import PlaceWindow
 from engine.measurement.sums import Sums
 
 __all__ = [
+    "MOST_LOOKBACK",
     "OperatorWindows",
     "arrivals_by_subinterval",
     "lookback_s",
@@ -25,6 +27,8 @@ __all__ = [
 
 LEAST_LOOKBACK_S, MOST_LOOKBACK_S = 600.0, 3600.0
 _SUBINTERVALS = 180
+_BLOCKS, _MOST_BLOCKS_S = 12, 14_400.0
+MOST_LOOKBACK = timedelta(seconds=_MOST_BLOCKS_S)
 _SETTLE_S = 5.0  # agents report a subinterval within a few epochs of its end
 
 
@@ -38,9 +42,14 @@ class OperatorWindows:
     measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether some place took its CPU time
 
 
-def lookback_s(width_s: float) -> float:
-    """How far back a sample reaches: 180 subintervals, between ten minutes and an hour."""
-    return min(MOST_LOOKBACK_S, max(LEAST_LOOKBACK_S, _SUBINTERVALS * width_s))
+def lookback_s(width_s: float, slide_s: float | None = None) -> float:
+    """How far back a sample reaches: 180 subintervals, between ten minutes and an hour; at least 12 blocks of what puts
+    out once per window, but no more than four hours.
+    """
+    usual_s = min(MOST_LOOKBACK_S, max(LEAST_LOOKBACK_S, _SUBINTERVALS * width_s))
+    if not slide_s or not width_s:
+        return usual_s
+    return max(usual_s, min(_MOST_BLOCKS_S, _BLOCKS * block_s(slide_s, width_s)))
 
 
 def settled_before(now: datetime, width_s: float) -> datetime:
@@ -48,11 +57,11 @@ def settled_before(now: datetime, width_s: float) -> datetime:
     return now - timedelta(seconds=width_s + max(_SETTLE_S, 2 * width_s))
 
 
-def recent_windows(query: Query, now: datetime) -> QuerySet[StatisticsWindow]:
+def recent_windows(query: Query, now: datetime, slide_s: float | None = None) -> QuerySet[StatisticsWindow]:
     """Settled subintervals of a query within the lookback."""
     newest = StatisticsWindow.objects.filter(query=query).order_by("-starts_at").values_list("width_s", flat=True)
     width_s = newest.first() or 0.0
-    since = now - timedelta(seconds=lookback_s(width_s))
+    since = now - timedelta(seconds=lookback_s(width_s, slide_s))
     return StatisticsWindow.objects.filter(
         query=query, width_s=width_s, starts_at__gte=since, starts_at__lt=settled_before(now, width_s)
     )

@@ -84,6 +84,15 @@ class AccuracyFacts:
     def live_count(self) -> int:
         return live_served().filter(query__cluster=self.cluster).count()
 
+    @property
+    def disturbed(self) -> str:
+        """1 interval left out: the stream processor was warming up."""
+        parts = [
+            f"{counted(number, 'interval')} left out: the stream processor was {work.label}"
+            for work, number in self.summary.disturbed.items()
+        ]
+        return f"{'; '.join(parts)}." if parts else ""
+
     # -- the finding
 
     @property
@@ -91,7 +100,7 @@ class AccuracyFacts:
         if not self.names:
             return "No estimate has been held against a measurement yet."
         if self.is_empty:
-            return "Nothing was measured of what is chosen here."
+            return self.disturbed or "Nothing was measured of what is chosen here."
         found = self.summary.judged
         whose = format_html("Estimates of <b>{}</b>", self.query) if self.query else self._together
         held = (

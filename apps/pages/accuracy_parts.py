@@ -12,6 +12,7 @@ from typing import Any
 from django.utils import timezone
 
 from apps.estimates.models import QueryEstimate
+from apps.fleet.choices import Evidence
 from apps.results.models import ResultWindow
 from apps.ui.numbers import factor, seconds, seconds_range
 
@@ -65,8 +66,10 @@ class LatencyParts:
         row = self.estimate
         if row is None:
             return ""
-        bound = self._result["live"]["upper_s"]
-        said = f"At most {seconds(bound)} by the bound of section VII-A"
+        live = self._result["live"]
+        said = f"At most {seconds(live['upper_s'])} by the bound of section VII-A"
+        if live.get("evidence") == Evidence.ASSUMED:
+            said = f"Its waits are assumed, no batch was timed yet. {said}"
         if self.measured_s is None:
             return f"{said}; nothing reported in the last 10 min."
         return f"{said}; the stream processor reported {seconds(self.measured_s)} in the median of the last 10 min."

@@ -103,7 +103,7 @@ def _columns(slug: str) -> list[Column]:
             num=True,
         ),
         Column("error", "Error", _error, csv=lambda row: row.error_s, num=True),
-        Column("held", "Interval held", _held, sort="covered", csv=lambda row: row.covered, short="Held"),
+        Column("held", "Interval held", _held, sort="covered", csv=_held_csv, short="Held"),
         Column("factor", "Widened", _factor, sort="factor", csv=lambda row: row.factor, num=True),
         Column("windows", "Windows", _windows, sort="windows", csv=lambda row: row.windows, num=True),
         Column("evidence", "Evidence", lambda row: evidence_mark(row.evidence), csv=lambda row: row.evidence),
@@ -132,10 +132,17 @@ def _error(row: AccuracyObservation) -> Any:
 
 
 def _held(row: AccuracyObservation) -> Any:
+    if row.disturbed:
+        title = f"The stream processor was {row.get_disturbed_display()}: the interval counts for nothing"
+        return format_html('<span class="muted" title="{}">left out: {}</span>', title, row.get_disturbed_display())
     if row.covered is None:
         return MISSING
     mark, tone, word = ("ok", "ok", "held") if row.covered else ("bad", "bad", "missed")
     return format_html('<span class="st">{}{}</span>', icon(mark, tone), word)
+
+
+def _held_csv(row: AccuracyObservation) -> Any:
+    return f"left out: {row.get_disturbed_display()}" if row.disturbed else row.covered
 
 
 def _factor(row: AccuracyObservation) -> Any:

@@ -41,6 +41,11 @@ class Timing:
         return max(self.trigger_s, self.batch_s)
 
     @property
+    def is_assumed(self) -> bool:
+        """Whether no batch was timed yet."""
+        return not self.batches_s
+
+    @property
     def batch_s(self) -> float:
         """Median of recent batches; 0 where none is known."""
         return statistics.median(self.batches_s) if self.batches_s else 0.0

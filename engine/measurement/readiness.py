@@ -44,7 +44,7 @@ class Evidence:
     missing: int
 
 
-def readiness(found: Statistic, *, span_s: float, width_s: float) -> Readiness:
+def readiness(found: Statistic, *, span_s: float, width_s: float, unit: str = "subintervals") -> Readiness:
     """Judge a statistic.
 
     Parameters
@@ -52,7 +52,9 @@ def readiness(found: Statistic, *, span_s: float, width_s: float) -> Readiness:
     span_s : float
         How long the sample took, from which the rate of events follows.
     width_s : float
-        Width of a subinterval.
+        Width of a subinterval, or of the block of them that the sample consists of.
+    unit : str
+        What to call them.
     """
     parts = [found.selectivity, found.cycles_per_event]
     relative = _worst(parts)
@@ -61,7 +63,7 @@ def readiness(found: Statistic, *, span_s: float, width_s: float) -> Readiness:
     if relative is not None and relative > MOST_RELATIVE:
         wanted = max(wanted, found.events * (relative / MOST_RELATIVE) ** 2)
     missing = max(0, math.ceil(wanted - found.events))
-    reason = _reason(found, relative)
+    reason = _reason(found, relative, unit)
     if not reason:
         return Readiness(True, 0, 0.0, relative, "")
     more_s = missing / rate_eps if rate_eps > 0.0 else None
@@ -75,11 +77,11 @@ def _worst(parts: list[Ratio]) -> float | None:
     return None if any(value is None for value in known) else max(value for value in known if value is not None)
 
 
-def _reason(found: Statistic, relative: float | None) -> str:
+def _reason(found: Statistic, relative: float | None, unit: str) -> str:
     if found.events < LEAST_EVENTS:
         return f"{found.events:.0f} of {LEAST_EVENTS} events"
     if found.subintervals < LEAST_SUBINTERVALS:
-        return f"{found.subintervals} of {LEAST_SUBINTERVALS} subintervals"
+        return f"{found.subintervals} of {LEAST_SUBINTERVALS} {unit}"
     if relative is None:
         return "its error cannot be told yet"
     if relative > MOST_RELATIVE:

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from apps.estimates.accuracy import INTERVAL, KEEP, accuracy_observe_all, accuracy_purge
+from apps.estimates.accuracy_selectors import accuracy_summary
 from apps.estimates.live_refresh import live_estimates_refresh
 from apps.estimates.models import AccuracyObservation, EstimateRun, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
-from apps.estimates.trust import trust_of
+from apps.estimates.trust import evidence_of, trust_of
 from apps.measurements.models import BatchTiming
-from apps.measurements.timing import timing_note, timing_now, timings_purge
+from apps.measurements.stream_models import StreamStretch
+from apps.measurements.timing import ASSUMED_TRIGGER_S, timing_note, timing_now, timings_purge
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery
@@ -66,13 +68,15 @@ def observation(
 
 def test_the_estimate_of_a_live_query_waits_for_epoch_trigger_and_batch(live: LiveQuery) -> None:
     bare = estimated(live.query)
-    assert bare.result["live"] is None and bare.estimate_s < 0.1
+    parts = bare.result["live"]
+    assert (parts["epoch_s"], parts["trigger_s"], parts["overhead_s"]) == (1.0, 2.0, 0.0)
+    assert parts["evidence"] == "assumed" and 3.0 <= bare.estimate_s < 3.1
     timing_note(NOW, READY)
     row = estimated(live.query)
     parts = row.result["live"]
-    assert (parts["epoch_s"], parts["trigger_s"]) == (1.0, 2.0)
+    assert (parts["epoch_s"], parts["trigger_s"], parts["evidence"]) == (1.0, 2.0, "measured")
     assert parts["overhead_s"] + parts["work_s"] == pytest.approx(0.6, abs=0.01)
-    assert row.estimate_s == pytest.approx(bare.estimate_s + 3.6, abs=0.01)
+    assert row.estimate_s == pytest.approx(bare.estimate_s + 0.6, abs=0.01)
     assert row.result["mean_s"] < row.estimate_s
     assert parts["upper_s"] >= row.estimate_s
     assert row.headroom_share == pytest.approx((10.0 - row.estimate_s) / 10.0)
@@ -93,13 +97,13 @@ def test_queries_that_are_not_live_keep_the_engines_answer(live: LiveQuery) -> N
 
 
 def test_batches_are_remembered_for_a_day() -> None:
-    assert timing_now() is None
+    assert timing_now().is_assumed and timing_now().interval_s == ASSUMED_TRIGGER_S
     assert not timing_note(NOW, {"state": "warming", **{k: v for k, v in READY.items() if k != "state"}})
     assert not timing_note(NOW, {**READY, "batch_s": None})
     assert timing_note(NOW, READY) and not timing_note(NOW, READY)
     timing_note(NOW + timedelta(seconds=10), {**READY, "batch": 12, "batch_s": 3.5, "trigger_s": 2.0})
     found = timing_now()
-    assert found is not None and found.batches_s == (3.5, 0.6) and found.interval_s == pytest.approx(2.05)
+    assert not found.is_assumed and found.batches_s == (3.5, 0.6) and found.interval_s == pytest.approx(2.05)
     assert timings_purge(NOW + timedelta(days=1, seconds=5)) == 1 and BatchTiming.objects.count() == 1
 
 
@@ -120,6 +124,39 @@ def test_an_interval_is_held_against_the_estimate_in_force(live: LiveQuery) -> N
     assert first.estimate_id == row.pk and first.parts["epoch_s"] == 1.0
     assert first.error_s == pytest.approx(row.estimate_s - 3.1)
     assert accuracy_observe_all(NOW) == 0  # each interval once
+
+
+def stretch(work: str, begins_at: datetime, ends_at: datetime) -> StreamStretch:
+    return StreamStretch.objects.create(work=work, begins_at=begins_at, ends_at=ends_at)
+
+
+def test_intervals_of_a_stream_processor_that_warms_up_count_for_nothing(live: LiveQuery) -> None:
+    """Two windows closed while it was starting, one just before it went away: three intervals of four are left out."""
+    timing_note(NOW, READY)
+    row = estimated(live.query, NOW - timedelta(minutes=8))
+    begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 8) * 30, UTC)
+    stretch("warming", begin, begin + timedelta(seconds=40))
+    stretch("steady", begin + timedelta(seconds=40), begin + timedelta(seconds=95))
+    stretch("away", begin + timedelta(seconds=95), begin + timedelta(seconds=110))
+    window(live.query, begin + timedelta(seconds=29), 27.0)
+    window(live.query, begin + timedelta(seconds=42), 12.0)
+    window(live.query, begin + timedelta(seconds=43), 2.5)
+    window(live.query, begin + timedelta(seconds=70), 3.1)
+    window(live.query, begin + timedelta(seconds=112), 20.0)
+    accuracy_observe_all(NOW)
+    rows = list(AccuracyObservation.objects.order_by("starts_at"))
+    assert [one.disturbed for one in rows] == ["warming", "warming", "", "away"]
+    assert [one.covered for one in rows if one.disturbed] == [None] * 3 and rows[0].observed_s == 27.0
+    found = accuracy_summary(AccuracyObservation.objects.all())
+    assert found.disturbed == {"warming": 2, "away": 1} and found.judged.outcomes == len(found.rows) == 1
+    assert found.judged.bias == pytest.approx((row.estimate_s - 3.1) / 3.1)
+    assert trust_of(live.query, "worst", rows[2].evidence)[0].outcomes == 1
+
+
+def test_assumed_waits_are_assumed_evidence() -> None:
+    assert evidence_of({"live": {"evidence": "assumed"}}) == "assumed"
+    assert evidence_of({"live": {"evidence": "measured"}, "uncovered": []}) == "measured"
+    assert evidence_of({"live": {"evidence": "measured"}, "uncovered": [{"operator": "a"}]}) == "assumed"
 
 
 def test_mean_objectives_are_held_against_means(live: LiveQuery) -> None:
@@ -185,7 +222,7 @@ def test_moved_waits_and_trust_ask_for_an_estimate(live: LiveQuery) -> None:
     timing_note(NOW, READY)
     assert live_estimates_refresh() == 1
     run_jobs()
-    assert query_estimate_latest(live.query).result["live"] is not None
+    assert query_estimate_latest(live.query).result["live"]["evidence"] == "measured"
     assert live_estimates_refresh() == 0
     timing_note(NOW + timedelta(seconds=10), {**READY, "batch": 8, "batch_s": 0.62})
     assert live_estimates_refresh() == 0

@@ -16,6 +16,7 @@ from apps.measurements.models import OperatorStatistic, StatisticsWindow
 from apps.measurements.receiving import statistics_receive
 from apps.measurements.refining import refine_all, refine_cluster
 from apps.measurements.selectors import readiness_text
+from apps.measurements.stream_models import StreamStretch
 from apps.queries import series
 from apps.queries.models import ArrivalSeries, OperatorInput, Placement
 from apps.queries.services import query_start, query_version_create
@@ -277,3 +278,52 @@ def test_rest_says_what_is_known_of_each_operator(live: LiveQuery, api: APIClien
     assert found["statistic"]["selectivity"] == pytest.approx(0.5, abs=0.001)
     assert found["statistic"]["whole"] == 12 and found["statistic"]["missing"] == 0
     assert api.get("/api/v1/queries/0/measurements").status_code == 404
+
+
+def tell_steady(live: LiveQuery, subintervals: int, *, last_ago_s: float) -> None:
+    """Subintervals of 4 s: each agent 320 events; 12 rows of a window of 10 s are put out 3 s after its end."""
+    marks = fingerprints(live)
+    rows: list[dict[str, Any]] = []
+    last = (NOW.timestamp() - last_ago_s) // 4 * 4
+    for i in range(subintervals):
+        at_s = last - 4.0 * i
+        shared = {"query": live.key, "plan": live.plan, "width_us": 4_000_000, "window_us": round(at_s * 1e6)}
+        for operator in ("window", "good", "count"):
+            for place in agent_ids(live.query.cluster):
+                counts = {"records_in": 320, "records_processed": 320, "records_out": 320, "cpu_ns": 320_000}
+                rows.append(row(operator, place, fingerprint=marks[operator], **counts, **shared))
+        put_out = 12 * sum(at_s <= end + 3 < at_s + 4 for end in np.arange(at_s // 10 * 10 - 10, at_s + 10, 10))
+        counts = {"records_in": 640, "records_processed": 640, "records_out": put_out, "cpu_ns": 0}
+        rows.append(row("count", "stream", fingerprint=marks["count"], **counts, **shared))
+    statistics_receive([statistics_frame(*rows)])
+
+
+def test_a_windowed_aggregate_is_judged_by_whole_slides(live: LiveQuery) -> None:
+    """Its output comes every 10 s, its subintervals are of 4 s; within two minutes it is ready."""
+    tell_steady(live, 30, last_ago_s=16)
+    refine_cluster(live.query.cluster, NOW)
+    found = {one.operator: one for one in OperatorStatistic.objects.all()}
+    assert found["count"].ready and 4 <= found["count"].units <= 6
+    assert (
+        found["count"].selectivity == pytest.approx(12 / 1600) and len(found["count"].batches) == found["count"].units
+    )
+    assert found["window"].units == 30 and found["window"].ready
+
+
+def test_the_windowed_aggregate_is_not_passed_on_before_windows_closed(live: LiveQuery) -> None:
+    tell_steady(live, 5, last_ago_s=16)
+    refine_cluster(live.query.cluster, NOW)
+    assert inputs(live)["window"].evidence == "measured" and inputs(live)["count"].evidence == "assumed"
+    found = OperatorStatistic.objects.get(operator="count")
+    assert not found.ready and found.reason == "1 of 3 blocks of 20 s" and found.more_s == pytest.approx(40.0)
+
+
+def test_blocks_in_which_the_stream_processor_was_away_say_nothing_of_the_aggregate(live: LiveQuery) -> None:
+    tell_steady(live, 40, last_ago_s=16)
+    StreamStretch.objects.create(
+        work="away", begins_at=NOW - timedelta(seconds=200), ends_at=NOW - timedelta(seconds=90)
+    )
+    StatisticsWindow.objects.filter(place="stream", starts_at__lt=NOW - timedelta(seconds=95)).update(outputs=0)
+    refine_cluster(live.query.cluster, NOW)
+    found = OperatorStatistic.objects.get(operator="count")
+    assert found.selectivity == pytest.approx(12 / 1600) and found.units <= 4

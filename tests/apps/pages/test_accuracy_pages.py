@@ -142,3 +142,26 @@ def test_a_query_that_never_ran_live_has_no_such_panel(browser: Client, browser_
     cluster = little.little_cluster()
     little.make_query(cluster, "calm", 0.5)
     assert "Measured by telemetry" not in body(browser.get("/c/little/queries/calm/statistics/"))
+
+
+def test_intervals_left_out_are_counted_and_named(browser: Client, live: LiveQuery) -> None:
+    judged(live, 20)
+    AccuracyObservation.objects.filter(pk__in=[AccuracyObservation.objects.first().pk]).update(
+        disturbed="warming", covered=None, observed_s=43.8
+    )
+    html = body(browser.get(ROOT))
+    assert "1 interval left out: the stream processor was warming up." in html and "of 19 intervals" in html
+    assert "left out: warming up" in html
+    export = body(browser.get(f"{ROOT}?export=csv"))
+    assert "left out: warming up" in export
+    AccuracyObservation.objects.update(disturbed="away", covered=None)
+    html = body(browser.get(ROOT))
+    assert "20 intervals left out: the stream processor was away." in html
+
+
+def test_rest_counts_intervals_left_out(api: APIClient, live: LiveQuery) -> None:
+    judged(live, 4)
+    AccuracyObservation.objects.filter(pk=AccuracyObservation.objects.first().pk).update(disturbed="catching_up")
+    found = api.get("/api/v1/accuracy/summary?cluster=this-host").json()
+    assert found["disturbed"] == {"catching_up": 1} and found["judged"]["outcomes"] == 3
+    assert len(api.get("/api/v1/accuracy?disturbed=catching_up").json()["results"]) == 1
