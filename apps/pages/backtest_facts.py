@@ -209,13 +209,14 @@ class BacktestFacts:
 
     @property
     def sources(self) -> list[tuple[str, str]]:
-        """(source, what its arrivals are of)."""
+        """(what arrivals are of, sources)."""
         assert self.result is not None
-        words = (("measured", "telemetry"), ("history", "load history"), ("filled", "filled in"))
-        return [
-            (name, ", ".join(f"{text} {counted(one[key], 'segment')}" for key, text in words if one[key]))
-            for name, one in self.result["sources"].items()
-        ]
+        words = (("measured", "of telemetry"), ("history", "of load history"), ("filled", "filled in"))
+        found: dict[str, list[str]] = {}
+        for name, one in self.result["sources"].items():
+            parts = [f"{counted(one[key], 'segment')} {text}" for key, text in words if one[key]]
+            found.setdefault(", ".join(parts), []).append(name)
+        return [(text, ", ".join(names)) for text, names in found.items()]
 
     @property
     def rest_path(self) -> str:

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from apps.backtests.records import Reach, reach_of
 from apps.fleet.models import Cluster
+from apps.pages.backtest_words import period_words
 from apps.ui.numbers import counted
-from apps.ui.times import short
 
 __all__ = ["ReachFacts"]
 
@@ -29,7 +29,7 @@ class ReachFacts:
         if not self.found:
             return "Nothing was recorded of this cluster's arrivals yet."
         first, last = min(one.first for one in self.found), max(one.last for one in self.found)
-        return f"Records reach from {short(first)} to {short(last)}: {' and '.join(self.kinds)}."
+        return f"Records reach from {period_words(first, last)}: {' and '.join(self.kinds)}."
 
     @property
     def kinds(self) -> list[str]:

@@ -37,7 +37,7 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
         request,
         [
             Column("policy", "Policy", _policy, csv=lambda row: policy_words(row.policy)),
-            Column("period", "Period", lambda row: period_words(row.since, row.until), sort="since"),
+            Column("period", "Period", _period, sort="since", csv=_period, full=True),
             Column("finding", "Finding", _finding, csv=_finding, full=True),
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
             Column("by", "Asked by", lambda row: row.requested_by or "–", csv=lambda row: str(row.requested_by or "")),
@@ -69,6 +69,10 @@ def _policy(row: BacktestRun) -> SafeString:
     return format_html('<a class="name" href="{}">{}</a>', url, words[0].upper() + words[1:])
 
 
+def _period(row: BacktestRun) -> str:
+    return period_words(row.since, row.until)
+
+
 def _finding(row: BacktestRun) -> str:
     return row.facts.get("headline", "–")
 
@@ -87,9 +91,15 @@ def requests_table(request: HttpRequest, facts: BacktestFacts) -> Table:
                 "query", "Query", lambda row: _query(facts, row), sort=lambda row: row["query"], csv=_plain("query")
             ),
             Column("asked", "Asked", _asked, sort=lambda row: row["at_s"], csv=lambda row: moment_of(row["at_s"])),
-            Column("recorded", "As recorded", lambda row: outcome_mark(row["recorded"]), csv=_plain("recorded")),
-            Column("outcome", "This policy", _outcome, csv=_plain("outcome")),
-            Column("why", "Why", _plain("reason"), csv=_plain("reason"), full=True, css=lambda row: "long"),
+            Column(
+                "recorded",
+                "As recorded",
+                lambda row: outcome_mark(row["recorded"]),
+                short="Recorded",
+                csv=_plain("recorded"),
+            ),
+            Column("outcome", "This policy", _outcome, short="Policy", csv=_plain("outcome")),
+            Column("why", "Why", _why, csv=_plain("reason"), full=True, css=lambda row: "long"),
         ],
         facts.requests,
         caption="Requests",
@@ -125,6 +135,14 @@ def _query(facts: BacktestFacts, row: dict[str, Any]) -> SafeString:
 
 def _asked(row: dict[str, Any]) -> SafeString:
     return time_tag(moment_of(row["at_s"]), relative=False)
+
+
+def _why(row: dict[str, Any]) -> SafeString:
+    """The policy's reason, and the recorded one where they differ."""
+    if not row["differs"] or not row["recorded_reason"]:
+        return format_html("{}", row["reason"])
+    was = row["recorded_reason"]
+    return format_html('<span>{} <small class="muted bt-was">As recorded: {}</small></span>', row["reason"], was)
 
 
 def _outcome(row: dict[str, Any]) -> SafeString:

@@ -12,12 +12,12 @@ from apps.ui.marks import state_mark
 from apps.ui.numbers import counted
 from apps.ui.times import short
 
-__all__ = ["moment_of", "outcome_mark", "period_words", "policy_words"]
+__all__ = ["day_words", "moment_of", "outcome_mark", "period_words", "policy_words"]
 
 _OUTCOMES = {
     "admitted": ("applied", "Admitted"),
     "queued": ("queued", "Queued"),
-    "review": ("awaiting", "Left to a person"),
+    "review": ("awaiting", "Review"),
     "rejected": ("declined", "Rejected"),
     "not applied": ("preview", "Not applied"),
 }
@@ -51,5 +51,11 @@ def moment_of(at_s: float) -> datetime:
 
 
 def period_words(since: datetime, until: datetime) -> str:
-    """14 Nov, 15:00 to 21 Nov, 15:00."""
-    return f"{short(since)} to {short(until)}"
+    """14 Nov, 15:00 to today, 15:00."""
+    return f"{day_words(since)} to {day_words(until)}"
+
+
+def day_words(moment: datetime) -> str:
+    """14 Nov, 15:00, or today, 15:00."""
+    text = short(moment)
+    return text if "," in text else f"today, {text}"

@@ -53,7 +53,7 @@ def _everything(story: Story, request: Request, running: Deployment) -> Answer:
         scenario = scenario_of(Question(running, candidate, policy, story.mace_every), _kept(request))
     except InfeasibleError as error:
         return Answer("rejected", f"{request.query} fits no node: {error.message}")
-    return Answer("admitted", "everything is admitted", "admit", scenario.replicas_of(request.query))
+    return Answer("admitted", "Everything is admitted", "admit", scenario.replicas_of(request.query))
 
 
 def _by_mace(story: Story, rules: Rules, request: Request, running: Deployment) -> Answer:

@@ -86,7 +86,7 @@
         hoverformat: elapsed ? "%H:%M:%S" : "%H:%M:%S, %-d %b",
         tickformatstops: [
           { dtickrange: [null, 60000], value: "%H:%M:%S" },
-          { dtickrange: [60000, 86400000], value: "%H:%M" },
+          { dtickrange: [60000, 86399999], value: "%H:%M" },
           { dtickrange: [86400000, null], value: elapsed ? "day %-j" : "%-d %b" },
         ],
       },
