@@ -129,7 +129,7 @@ class Spool:
     def _append(self, record: Record) -> None:
         frames = [self._numbered(frame, self._next + i) for i, frame in enumerate(record.frames)]
         stored = Stored(record.notes, record.blobs)
-        data, frames_at = encode_record(record.writer, self._next, stored, frames)
+        data, frames_at = encode_record(record.writer, self._next, stored, frames, self._committed)
         segment = self._segments[-1]
         if self._torn:  # it could not be cut off when it came about
             os.ftruncate(self._descriptor, segment.size)
@@ -155,9 +155,9 @@ class Spool:
     def _begin_segment(self) -> None:
         number = int(self._segments[-1].path.stem) + 1 if self._segments else 1
         segment = _Segment(self.directory / f"{number:012d}.wal")
-        data = encode_record("", self._next, Stored({}, snapshot=True), [])[0]
+        data = encode_record("", self._next, Stored({}, snapshot=True), [], self._committed)[0]
         for writer, stored in self._all_stored():
-            data += encode_record(writer, self._next, stored, [])[0]
+            data += encode_record(writer, self._next, stored, [], self._committed)[0]
         write_new(segment.path, data)
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -260,7 +260,7 @@ class Spool:
             self._recover_segment(path, newest=path == paths[-1])
         if self._segments:
             self._descriptor = os.open(self._segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._acked = self._committed = self._kept_from() - 1
+        self._acked = self._committed = max(self._kept_from() - 1, self._committed)
         self._recover_life()
         if not self._segments:
             self._begin_segment()
@@ -273,6 +273,7 @@ class Spool:
                 self._stored[writer] = [*earlier, stored]
             segment.size = end
             segment.entries.append(entry)
+            self._committed = entry.committed
             self._next = max(self._next, entry.last + 1)
         size = path.stat().st_size
         if size > segment.size and not newest:

@@ -3,7 +3,8 @@
     magic "SLW1" | header bytes (u32) | body bytes (u32) | CRC-32 of header and body (u32) | header | body
 
 little-endian. The header is JSON: writer, number of the first frame, lengths of blobs and frames, the writer's notes,
-and whether the record replaces all earlier ones of its writer. The body is the blobs, then the frames.
+whether the record replaces all earlier ones of its writer, and up to which number frames were committed. The body is
+the blobs, then the frames.
 """
 
 from __future__ import annotations
@@ -56,13 +57,16 @@ class Entry:
     first: int  #: number of the first frame; of the next one, where the record has none
     frames_at: int
     lengths: tuple[int, ...] = field(default=())
+    committed: int = 0  #: number up to which frames were committed when it was written
 
     @property
     def last(self) -> int:
         return self.first + len(self.lengths) - 1
 
 
-def encode_record(writer: str, first: int, stored: Stored, frames: list[bytes]) -> tuple[bytes, int]:
+def encode_record(
+    writer: str, first: int, stored: Stored, frames: list[bytes], committed: int = 0
+) -> tuple[bytes, int]:
     """The record's bytes, and at which of them its frames begin."""
     says = {
         "writer": writer,
@@ -71,6 +75,7 @@ def encode_record(writer: str, first: int, stored: Stored, frames: list[bytes]) 
         "frames": [len(frame) for frame in frames],
         "notes": stored.notes,
         "snapshot": stored.snapshot,
+        "committed": committed,
     }
     header = json.dumps(says, separators=(",", ":")).encode()
     body = b"".join((*stored.blobs, *frames))
@@ -95,7 +100,8 @@ def read_records(path: Path) -> Iterator[tuple[str, Stored, Entry, int]]:
             blobs.append(bytes(data[at : at + length]))
             at += length
         stored = Stored(notes=says["notes"], blobs=tuple(blobs), snapshot=says["snapshot"])
-        yield says["writer"], stored, Entry(says["first"], at, tuple(says["frames"])), end
+        entry = Entry(says["first"], at, tuple(says["frames"]), says.get("committed", 0))
+        yield says["writer"], stored, entry, end
         at = end
 
 

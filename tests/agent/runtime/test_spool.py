@@ -115,6 +115,20 @@ def test_what_a_writer_left_that_does_not_run_now_is_kept(tmp_path):
     assert [stored.notes["n"] for stored in Spool(tmp_path, LIMIT).recovered("relay")] == [7]
 
 
+def test_what_was_committed_is_known_after_a_restart(tmp_path):
+    """A receiver that then asks for older frames must not get those that were committed, in a new life or not."""
+    spool = Spool(tmp_path, LIMIT)
+    for number in range(6):
+        spool.append(record(number))
+        spool.committed(number)
+    spool.close()
+    again = Spool(tmp_path, LIMIT)
+    assert (again.committed_seq, again.acked_seq) == (4, 4)
+    assert [query for _, query, _ in sent(again)] == ["4.0", "5.0"]
+    again.renew()
+    assert [(seq, query) for seq, query, _ in sent(again)] == [(1, "4.0"), (2, "5.0")]
+
+
 def test_states_follow_the_bytes_and_it_empties_again(tmp_path):
     spool = Spool(tmp_path, limit_bytes=80_000)
     seen = []
