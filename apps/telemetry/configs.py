@@ -20,6 +20,7 @@ SUB_EPOCHS = 10
 BATCH_RECORDS = 1000
 SPOOL_MAX_BYTES = 256 * 2**20
 RELAY_IDLE_S = 60.0
+_EVERYWHERE = ("0.0.0.0", "::", "[::]")  # no address to send to
 
 
 def live_served() -> QuerySet[LiveQuery]:
@@ -61,7 +62,7 @@ def _content(agent: Agent) -> dict[str, Any]:
         "sources": {part.live.source.source_id: _source(agent, part) for part in parts},
         "queries": [_query(part) for part in parts],
         "relay": relay,
-        "parent": {"url": f"http://{agent.parent.listen}"} if _is_below(agent) else None,
+        "parent": {"url": _address_of(agent.parent)} if _is_below(agent) else None,
     }
 
 
@@ -109,6 +110,12 @@ def _relay(agent: Agent) -> dict[str, Any]:
         "pipelines": {part.live.plan: part.live.pipeline for part in parts},
         "idle_after_s": RELAY_IDLE_S,
     }
+
+
+def _address_of(relay: Agent) -> str:
+    """Where a relay is reached: at the host it enrolled from, when it listens on all of its addresses."""
+    host, _, port = relay.listen.rpartition(":")
+    return f"http://{relay.host if host in _EVERYWHERE and relay.host else host}:{port}"
 
 
 def _is_below(agent: Agent) -> bool:

@@ -260,6 +260,20 @@ class TestStreamPlan:
         agent_update(agent=below.agent, parent=relay.agent)
         assert stream_plan()["queries"][0]["agents"] == [str(relay.agent.pk)]
 
+    @pytest.mark.parametrize(
+        ("listen", "url"),
+        [
+            ("10.0.0.9:9100", "http://10.0.0.9:9100"),
+            ("0.0.0.0:91", "http://rack-1:91"),
+            ("[::]:91", "http://rack-1:91"),
+        ],
+    )
+    def test_a_relay_on_all_addresses_is_reached_at_its_host(self, listen: str, url: str) -> None:
+        live, (below,) = live_at(probing(), "below")
+        relay = enrolled(live.query.cluster, "relay", host="rack-1")
+        agent_update(agent=relay.agent, kind="relay", listen=listen)
+        assert agent_config(agent_update(agent=below.agent, parent=relay.agent))["parent"] == {"url": url}
+
     def test_plans_of_the_past_are_told_by_digest(self, api: APIClient) -> None:
         live, _ = live_at(probing(), "a1")
         live_stop(live=live)
