@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 WRITER = "relay"
 MERGE_TABLES = 16
+MOST_LEFT_OUT = 100  # named in a mark, whose header has bounds
 MOST_HELD_BYTES = 64 * 2**20  # of partials; what is above goes on unfinished and is merged further up
 BUSY_S = 2.0
 LISTEN_RETRY_S = 2.0
@@ -191,7 +192,7 @@ class Relay:
             merged = self._merged(self._relay.pipelines.get(plan), [going])
             framer.tables(FrameKind.PARTIALS, query, plan, entry, [merged])
         says = {"watermarks": dict(mark.watermarks), "closing_epoch_us": mark.closing_epoch_us, "final": final}
-        extra = {**says, "left_out": sorted(left_out)} if left_out else says
+        extra = {**says, "left_out": sorted(left_out)[:MOST_LEFT_OUT]} if left_out else says
         if mark.watermarks:
             framer.frames.append(
                 Frame(FrameKind.MARK, self._config.agent, "", 1, query, plan, epoch=framer.epoch, extra=extra)

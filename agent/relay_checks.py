@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from agent.relay_http import Reply
 from agent.relay_state import RelayState
-from agent.wire import COUNTERS, Frame, FrameKind, WireError, decode_frames, table_of
+from agent.wire import COUNTERS, Frame, FrameKind, WireError, decode_frames, mark_fault, table_of
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow import partial_schema
 
@@ -79,7 +78,8 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
         It is no table, another one, or of a kind that agents do not send.
     """
     if frame.kind == FrameKind.MARK:
-        _check_mark(frame.extra)
+        if fault := mark_fault(frame.extra):
+            raise ValueError(f"extra.{fault}")
         return None
     if frame.kind not in (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.COUNTERS):
         raise ValueError(f"kind is {frame.kind.value!r}; allowed: records, partials, mark, counters")
@@ -104,12 +104,3 @@ def _wanted(frame: Frame, pipeline: Pipeline | None) -> pa.Schema | None:
     if frame.entry >= len(pipeline.operators):
         raise ValueError(f"entry is {frame.entry}; allowed: 0 to {len(pipeline.operators) - 1}")
     return pipeline.operators[frame.entry].input_schema
-
-
-def _check_mark(extra: Mapping[str, Any]) -> None:
-    marks = extra.get("watermarks")
-    whole = isinstance(marks, Mapping) and all(
-        isinstance(us, int) and not isinstance(us, bool) for us in marks.values()
-    )
-    if not whole:
-        raise ValueError("extra.watermarks has whole numbers of microseconds by path")

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from agent.wire import MOST_POST_BYTES, decode_frames
+from agent.wire import MOST_POST_BYTES, WireError, decode_frames
 from spark_jobs.console import Console, ConsoleAway, Refused
 from spark_jobs.files import write_whole
 from spark_jobs.quarantine import Quarantine
@@ -77,15 +77,25 @@ class Outbox:
                     continue
             try:
                 self._post(ready[0])
-                self.fault, pause_s = None, _PAUSE_S
             except ConsoleAway as away:
                 self.fault = str(away)
                 self._bound(ready)
-                self._sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except Exception as error:  # such as a full disk: seen, and tried again, for nobody else posts
+                self.fault = f"results cannot be posted: {error}"
+            else:
+                self.fault, pause_s = None, _PAUSE_S
+                continue
+            self._sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _post(self, path: Path) -> None:
-        for part in _parts(path.read_bytes(), MOST_POST_BYTES):
+        data = path.read_bytes()
+        try:
+            parts = _parts(data, MOST_POST_BYTES)
+        except WireError as error:
+            self._quarantine.keep(data, f"results that were damaged on disk: {error}")
+            parts = []
+        for part in parts:
             try:
                 self._console.post(part)
             except Refused:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import MOST_BODY_BYTES, Frame, FrameKind, batch_bytes
+from agent.wire import MOST_BODY_BYTES, MOST_TABLE_BYTES, Frame, FrameKind, batch_bytes
 from engine.dataflow.arrow import RowKernel
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.operators import aggregate_of, operator_of
@@ -92,6 +92,8 @@ def _body(rows: pa.Table) -> tuple[bytes, int]:
     if len(body) <= MOST_BODY_BYTES:
         return body, 0
     kept = rows
+    while kept.nbytes > MOST_TABLE_BYTES:
+        kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_TABLE_BYTES / kept.nbytes))
     while len(body := _compressed(kept)) > MOST_BODY_BYTES:
         kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_BODY_BYTES / len(body)))
     return body, rows.num_rows - kept.num_rows

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.wire import COUNTERS, STATISTICS
+from agent.wire import COUNTERS, MOST_NUMBER, STATISTICS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +35,7 @@ __all__ = [
 
 FEWEST_RECORDS = 30  # an epoch with fewer says too little about the cost of one
 _SUBINTERVALS_KEPT = 3
+_MOST_TEXT = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64}  # what the console takes, in characters
 SUBINTERVAL_US = 60_000_000  # of queries the console does not name
 
 #: Counters with what the stream processor adds: who sent them, how long a subinterval is, whether time was taken.
@@ -74,8 +75,14 @@ def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: 
         A count is null or negative, or the operator's records do not add up.
     """
     for name in [*_COUNTS, "epoch_us"]:
-        if rows[name].null_count or (rows.num_rows and pc.min(rows[name]).as_py() < 0):
-            raise ValueError(f"{name} has null or negative values; allowed: whole numbers from 0 on")
+        least, most = pc.min_max(rows[name]).as_py().values() if rows.num_rows else (0, 0)
+        if rows[name].null_count or least < 0 or most > MOST_NUMBER:
+            raise ValueError(f"{name} has null, negative or too large values; allowed: whole numbers to {MOST_NUMBER}")
+    for name, longest in _MOST_TEXT.items():
+        lengths = pc.utf8_length(rows[name])
+        fits = pc.and_(pc.greater(lengths, 0), pc.less_equal(lengths, longest))
+        if not pc.all(fits, min_count=0, skip_nulls=False).as_py():
+            raise ValueError(f"{name} has null, empty or too long texts; allowed: 1 to {longest} characters")
     parts = [rows[f"records_{name}"] for name in ("processed", "drained", "overflow")]
     if not pc.all(pc.equal(rows["records_in"], pc.add(pc.add(parts[0], parts[1]), parts[2])), min_count=0).as_py():
         raise ValueError("records_in is not the sum of records_processed, records_drained and records_overflow")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.wire import mark_fault
+
 __all__ = ["AgentMarks", "Progress", "closing_epoch_us", "forget_passed", "mark", "progress"]
 
 
@@ -41,17 +43,15 @@ def mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrived_ms:
     Raises
     ------
     ValueError
-        It names no watermark, or one that is no whole number.
+        It names no watermark, or something that is no whole number.
     """
-    paths = extra.get("watermarks")
-    values = list(paths.values()) if isinstance(paths, Mapping) else []
-    if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        raise ValueError(f"a mark's watermarks are {paths!r}; allowed: a whole number of microseconds for every path")
+    if fault := mark_fault(extra):
+        raise ValueError(f"a mark's {fault}")
     closing = extra.get("closing_epoch_us") or epoch_us
     marks.seen_ms = max(arrived_ms, marks.seen_ms or 0)
-    marks.watermark_us = min(values)
+    marks.watermark_us = min(extra["watermarks"].values())
     marks.final = bool(extra.get("final"))
-    marks.left_out = [str(name) for name in extra.get("left_out") or ()]
+    marks.left_out = list(extra.get("left_out", ()))
     if not marks.closings or marks.closings[-1][0] < marks.watermark_us:
         marks.closings.append((marks.watermark_us, closing))
 

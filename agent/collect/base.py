@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.wire import MOST_NUMBER
+
 __all__ = ["LATEST_US", "TIMESTAMP", "Collector", "batch_of", "digest_of", "schema_of"]
 
-LATEST_US = 2**53 - 1  #: the largest whole number that JSON keeps exactly: what never comes
+LATEST_US = MOST_NUMBER  #: what never comes
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _ARROW = {
     "int64": pa.int64(),

@@ -3,20 +3,24 @@
 from agent.wire.frames import (
     MAGIC,
     MOST_BODY_BYTES,
+    MOST_NUMBER,
     MOST_POST_BYTES,
     Frame,
     FrameKind,
     WireError,
     decode_frames,
     encode_frame,
+    mark_fault,
 )
-from agent.wire.schemas import COUNTERS, STATISTICS, batch_bytes, table_of
+from agent.wire.schemas import COUNTERS, MOST_TABLE_BYTES, STATISTICS, batch_bytes, table_of
 
 __all__ = [
     "COUNTERS",
     "MAGIC",
     "MOST_BODY_BYTES",
+    "MOST_NUMBER",
     "MOST_POST_BYTES",
+    "MOST_TABLE_BYTES",
     "STATISTICS",
     "Frame",
     "FrameKind",
@@ -24,5 +28,6 @@ __all__ = [
     "batch_bytes",
     "decode_frames",
     "encode_frame",
+    "mark_fault",
     "table_of",
 ]

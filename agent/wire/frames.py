@@ -20,18 +20,22 @@ from typing import Any
 __all__ = [
     "MAGIC",
     "MOST_BODY_BYTES",
+    "MOST_NUMBER",
     "MOST_POST_BYTES",
     "Frame",
     "FrameKind",
     "WireError",
     "decode_frames",
     "encode_frame",
+    "mark_fault",
 ]
 
 MAGIC = b"SLF1"
 MOST_HEADER_BYTES = 16_384
 MOST_BODY_BYTES = 4 * 2**20
 MOST_POST_BYTES = 16 * 2**20
+MOST_NUMBER = 2**53 - 1  #: the largest whole number that JSON and Redis keep exactly; in microseconds the year 2255
+MOST_ENTRY = 2**15 - 1
 _LEAD = struct.Struct("<4sIII")
 
 
@@ -143,12 +147,34 @@ def _read_header(header: memoryview, body: memoryview, number: int) -> Frame:
             extra=says.get("extra", {}),
             body=bytes(body),
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise WireError(f"frame {number} has a header that cannot be read: {error!r}") from error
     texts = (frame.agent, frame.life, frame.query, frame.plan)
-    numbers = (frame.seq, frame.entry, frame.epoch)
     if not all(isinstance(one, str) for one in texts) or not isinstance(frame.extra, dict):
         raise WireError(f"frame {number}: agent, life, query and plan are texts, extra is an object")
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in numbers) or frame.seq < 1:
-        raise WireError(f"frame {number}: seq is a whole number from 1 on, entry and epoch are whole numbers from 0 on")
+    if not (_is_whole(frame.seq, 1) and _is_whole(frame.entry, 0, MOST_ENTRY) and _is_whole(frame.epoch, 0)):
+        raise WireError(
+            f"frame {number}: seq is a whole number from 1 to {MOST_NUMBER}, entry from 0 to {MOST_ENTRY}, "
+            f"epoch from 0 to {MOST_NUMBER}"
+        )
     return frame
+
+
+def mark_fault(extra: Mapping[str, Any]) -> str:
+    """What is wrong with the `extra` of a MARK frame, in words; empty where nothing is."""
+    marks = extra.get("watermarks")
+    if not isinstance(marks, Mapping) or not marks:
+        return f"watermarks is {str(marks)[:80]}; allowed: microseconds since 1970 for every path"
+    for path, mark in marks.items():
+        if not (path.isascii() and path.isdigit()) or not _is_whole(mark, -MOST_NUMBER):
+            return f"watermarks has {path[:20]!r}: {str(mark)[:40]}; allowed: a path's number and whole microseconds"
+    if (closing := extra.get("closing_epoch_us")) is not None and not _is_whole(closing, 0):
+        return f"closing_epoch_us is {str(closing)[:40]}; allowed: a whole number from 0 to {MOST_NUMBER}"
+    left_out = extra.get("left_out", [])
+    if not isinstance(left_out, list) or not all(isinstance(name, str) for name in left_out):
+        return f"left_out is {str(left_out)[:80]}; allowed: a list of agents' ids"
+    return ""
+
+
+def _is_whole(value: object, least: int, most: int = MOST_NUMBER) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from agent.wire.frames import WireError
+from agent.wire.unpacking import unpacked_bytes
 
-__all__ = ["COUNTERS", "STATISTICS", "batch_bytes", "table_of"]
+__all__ = ["COUNTERS", "MOST_TABLE_BYTES", "STATISTICS", "batch_bytes", "table_of"]
+
+MOST_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
 
 _COUNTS = [
     ("records_in", pa.int64()),  # that came to the control proxy
@@ -82,10 +85,13 @@ def table_of(body: bytes | memoryview | pa.Buffer) -> pa.Table:
     Raises
     ------
     WireError
-        The bytes are none.
+        The bytes are none, or unpack to more than `MOST_TABLE_BYTES`.
     """
+    buffer = pa.py_buffer(body)
     try:
-        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+        if (unpacked := unpacked_bytes(buffer)) > MOST_TABLE_BYTES:
+            raise WireError(f"the body unpacks to {unpacked} bytes; allowed: {MOST_TABLE_BYTES}")
+        with pa.ipc.open_stream(buffer) as reader:
             return reader.read_all()
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise WireError(f"the body is no Arrow IPC stream: {error}") from error

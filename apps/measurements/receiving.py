@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from agent.wire.frames import Frame, FrameKind, WireError
+from agent.wire.frames import MOST_NUMBER, Frame, FrameKind, WireError
 from agent.wire.schemas import STATISTICS, table_of
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
@@ -84,6 +84,8 @@ def _faults(index: int, row: Mapping[str, Any]) -> Iterable[Fault]:
             and not (math.isfinite(value) and value >= 0)
         ):
             yield Fault(f"{path}.{name}", f"{name} is {value}; allowed: a number of at least 0")
+    if row["window_us"] > MOST_NUMBER:
+        yield Fault(f"{path}.window_us", f"window_us is {row['window_us']}; allowed: 0 to {MOST_NUMBER}")
     if row["records_drained"] + row["records_overflow"] > row["records_in"]:
         handed = row["records_drained"] + row["records_overflow"]
         yield Fault(f"{path}.records_in", f"records_in is {row['records_in']}; allowed: at least {handed}, handed on")

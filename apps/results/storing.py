@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from django.db import transaction
 
-from agent.wire import Frame, FrameKind, WireError, table_of
+from agent.wire import MOST_NUMBER, Frame, FrameKind, WireError, table_of
 from apps.core.errors import Fault, Malformed
 from apps.core.events import announce
 from apps.queries.models import Query
@@ -101,7 +101,7 @@ def _values(frame: Frame) -> dict[str, Any]:
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**62
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_NUMBER
 
 
 def _moment(microseconds: int) -> datetime:

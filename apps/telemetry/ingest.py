@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
-from agent.wire import COUNTERS, Frame, FrameKind, WireError, broker, decode_frames
+from agent.wire import COUNTERS, Frame, FrameKind, WireError, broker, decode_frames, mark_fault
 from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
 from apps.telemetry.directory import AgentFacts, plans_of
 from apps.telemetry.pipelines import partials_schema, pipeline_by_digest, records_schema
@@ -21,7 +22,7 @@ _KINDS = (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.MARK, FrameKind.COUNT
 _MOST_TOLD = 20  # faults of one post
 _MOST_KNOWN = 4096
 _LEAD_BYTES = 8  # of an Arrow IPC message: a continuation mark and the length of its metadata
-_known: set[tuple[str, str, int, bytes]] = set()  # plan, kind, entry and the schema's bytes that were compared once
+_known: set[tuple[str, str, int, bytes]] = set()  # plan, kind, entry and the schema's digest that were compared once
 
 
 def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
@@ -126,15 +127,13 @@ def _query_fault(frame: Frame, path: str) -> Fault | None:
 
 
 def _mark_faults(frame: Frame, path: str) -> list[Fault]:
-    marks = frame.extra.get("watermarks")
-    if isinstance(marks, dict) and all(name.isdigit() and type(mark) is int for name, mark in marks.items()):
-        return []
-    return [Fault(f"{path}.extra.watermarks", 'allowed: microseconds since 1970 by entry, such as {"0": 1, "1": 1}')]
+    fault = mark_fault(frame.extra)
+    return [Fault(f"{path}.extra.{fault.partition(' ')[0]}", fault)] if fault else []
 
 
 def _body_fault(frame: Frame, path: str) -> Fault | None:
     """Whether the body has the columns its entry takes. Bytes of a schema that was compared once are not read again."""
-    key = (frame.plan, frame.kind.value, frame.entry, _schema_bytes(frame.body))
+    key = (frame.plan, frame.kind.value, frame.entry, _schema_digest(frame.body))
     if key in _known:
         return None
     wanted = COUNTERS if frame.kind is FrameKind.COUNTERS else _entry_schema(frame)
@@ -154,9 +153,10 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
     return None
 
 
-def _schema_bytes(body: bytes) -> bytes:
-    """The first message of an Arrow IPC stream, which is its schema."""
-    return body[: _LEAD_BYTES + int.from_bytes(body[4:_LEAD_BYTES], "little")]
+def _schema_digest(body: bytes) -> bytes:
+    """Of the first message of an Arrow IPC stream, which is its schema and as long as its sender likes."""
+    schema = body[: _LEAD_BYTES + int.from_bytes(body[4:_LEAD_BYTES], "little")]
+    return hashlib.blake2b(schema, digest_size=16).digest()
 
 
 def _entry_schema(frame: Frame) -> pa.Schema | None:

@@ -94,6 +94,8 @@ def _stored(live: LiveQuery, sender: Agent, entry: int, table: pa.Table, post: P
     extra = {"watermarks": marks, "closing_epoch_us": common["epoch"], "final": False}
     seq = 2 * post.sequence
     body = batch_bytes(table)
+    if len(body) > MOST_BODY_BYTES:
+        raise TooLarge(f"The batch has {len(body):,} bytes unpacked; at most {MOST_BODY_BYTES:,} are taken at once.")
     frames = [
         Frame(kind=FrameKind.RECORDS, seq=seq - 1, entry=entry, body=body, **common),
         Frame(kind=FrameKind.MARK, seq=seq, extra=extra, **common),

@@ -87,6 +87,11 @@ def test_another_schema_is_refused(query: Query) -> None:
         statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=b"\0" * 40)])
 
 
+def test_a_subinterval_beyond_every_calendar_is_refused(query: Query) -> None:
+    with pytest.raises(Impossible, match="window_us"):
+        statistics_receive([statistics_frame(row() | {"window_us": 2**60})])
+
+
 def test_old_subintervals_become_hours_once(query: Query) -> None:
     rows = [row(ago_s=600.0 * i, records_out=i) for i in range(1, 13)]  # two hours, ten minutes apart
     statistics_receive([statistics_frame(*rows)])

@@ -85,6 +85,13 @@ def test_every_fault_of_a_frame_is_named(live: LiveQuery) -> None:
     assert not ResultWindow.objects.exists()
 
 
+@pytest.mark.parametrize("name", ["window_us", "emitted_us", "closing_epoch_us"])
+def test_a_moment_beyond_every_calendar_is_a_fault_of_the_frame(live: LiveQuery, name: str) -> None:
+    frame = result(live.query, {AB: 1.0})
+    with pytest.raises(Malformed, match=name):
+        results_receive([replace(frame, extra={**frame.extra, name: 2**60})])
+
+
 def test_groups_are_what_the_last_aggregate_grouped_by() -> None:
     schema = rows_of({AB: 1.0}).schema
     document = pipeline().document

@@ -150,6 +150,10 @@ def test_a_query_the_agent_has_no_part_in_is_refused_by_name(live: Given) -> Non
         ({"kind": FrameKind.RESULT}, "allowed: records, partials, mark, counters"),
         ({"kind": FrameKind.MARK}, "frames[0].extra.watermarks"),
         ({"kind": FrameKind.MARK, "extra": {"watermarks": {"0": "soon"}}}, "frames[0].extra.watermarks"),
+        (
+            {"kind": FrameKind.MARK, "extra": {"watermarks": {"0": 1}, "closing_epoch_us": 2**60}},
+            "frames[0].extra.closing_epoch_us",
+        ),
         ({"life": "l 1"}, "frames[0].life"),
         ({"life": "l" * 65}, "frames[0].life"),
     ],

@@ -118,6 +118,12 @@ class TestProducers:
         answer = produce(api, data=batch_bytes(table().drop_columns(["rtt_us"])))
         assert (answer.status_code, "'rtt_us' is missing" in answer.json()["message"]) == (422, True)
         assert produce(api, data=b"x" * (4 * 2**20)).status_code == 413
+        many = pa.concat_tables([table()] * 200_000).combine_chunks()
+        packed = pa.BufferOutputStream()
+        with pa.ipc.new_stream(packed, many.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(many)
+        answer = produce(api, data=packed.getvalue().to_pybytes())
+        assert (answer.status_code, "unpacked" in answer.json()["message"]) == (413, True)
 
     def test_where_records_cannot_enter(self, live: LiveQuery, api: APIClient) -> None:
         answer = produce(api, operator="nothing")

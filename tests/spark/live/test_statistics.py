@@ -82,8 +82,11 @@ def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again(spark:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cpu_ns": -1}, "cpu_ns has null or negative values"),
-        ({"records_in": None}, "records_in has null or negative values"),
+        ({"cpu_ns": -1}, "cpu_ns has null, negative or too large values"),
+        ({"records_in": None}, "records_in has null, negative or too large values"),
+        ({"epoch_us": 2**53}, "epoch_us has null, negative or too large values"),
+        ({"operator": None}, "operator has null, empty or too long texts; allowed: 1 to 120 characters"),
+        ({"fingerprint": "f" * 65}, "fingerprint has null, empty or too long texts"),
         ({"records_in": 7}, "records_in is not the sum"),
     ],
 )

@@ -55,10 +55,16 @@ def test_an_agent_that_ended_holds_nothing() -> None:
     assert found({"a": agent(10, final=True), "b": agent(30, final=True)}).ended
 
 
-@pytest.mark.parametrize("paths", [None, {}, {"0": "1"}, {"0": True}, [1]])
+@pytest.mark.parametrize("paths", [None, {}, {"0": "1"}, {"0": True}, [1], {"x": 1}, {"0": 2**53}])
 def test_a_mark_without_watermarks_is_refused(paths: Any) -> None:
-    with pytest.raises(ValueError, match="allowed: a whole number of microseconds"):
+    with pytest.raises(ValueError, match=r"a mark's watermarks (is|has) .*allowed: "):
         mark(AgentMarks(0), {"watermarks": paths}, 1, 1)
+
+
+@pytest.mark.parametrize("more", [{"closing_epoch_us": "soon"}, {"closing_epoch_us": 2**60}, {"left_out": "a1"}])
+def test_a_mark_that_no_result_could_carry_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"a mark's {next(iter(more))} is .*; allowed: "):
+        mark(AgentMarks(0), {"watermarks": {"0": 1}} | more, 1, 1)
 
 
 def test_a_window_closes_with_the_first_mark_behind_it_of_the_last_agent() -> None:
