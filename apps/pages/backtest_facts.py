@@ -13,7 +13,7 @@ from apps.pages.backtest_words import moment_of, period_words, policy_words
 from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.numbers import counted, percent, seconds
 from apps.ui.times import short
-from engine.backtest.comparison import duration_words
+from engine.backtest.words import duration_words
 
 __all__ = ["BacktestFacts", "Lane", "LateRow", "SideRow"]
 

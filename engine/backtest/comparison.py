@@ -11,9 +11,10 @@ from engine.admission.words import counted, listed
 from engine.backtest.policy import RECORDED, Rules
 from engine.backtest.replay import MOST_SEARCHES, Outcome, Replay, replay
 from engine.backtest.story import Story, check_story
+from engine.backtest.words import duration_words
 from engine.elements import FloatArray
 
-__all__ = ["backtest", "duration_words"]
+__all__ = ["backtest"]
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -211,25 +212,6 @@ def _more(told: dict[str, Any], was: dict[str, Any]) -> str:
         return ", as many as were"
     words = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
     return f", {words} {'more' if more > 0 else 'fewer'} than {'was' if abs(more) == 1 else 'were'}"
-
-
-def duration_words(seconds: float) -> str:
-    """``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
-
-    Examples
-    --------
-    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 45.0, 1320.0, 12000.0, 187200.0)]
-    ['0 s', '45 s', '22 min', '3 h 20 min', '2 days 4 h']
-    """
-    if seconds < 60.0:
-        return f"{seconds:.0f}\u00a0s"
-    minutes = round(seconds / 60.0)
-    if minutes < 60:
-        return f"{minutes}\u00a0min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60}\u00a0h" + (f" {minutes % 60}\u00a0min" if minutes % 60 else "")
-    hours = round(minutes / 60)
-    return f"{hours // 24}\u00a0days" + (f" {hours % 24}\u00a0h" if hours % 24 else "")
 
 
 def _notes(story: Story, tested: Replay) -> list[str]:
