@@ -70,7 +70,7 @@ class Intake:
     def _table(self, now_us: int, most: int) -> pa.Table | None:
         try:
             batches = [batch for batch in self.source.poll(now_us, most) if batch.num_rows]
-            table = pa.Table.from_batches(batches, self.source.schema) if batches else None
+            table = pa.Table.from_batches(batches, self.source.schema).combine_chunks() if batches else None
         except Exception as error:
             self._fail(error)
             return None

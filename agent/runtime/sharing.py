@@ -9,7 +9,8 @@ from agent.runtime.cpu import max_min
 
 __all__ = ["granted_ns", "run_operators"]
 
-MOST_CHUNK = 16_384  # records of one run: a few milliseconds, by which shares may be off
+LONG_RUN_NS = 10_000_000  # of one run, by which shares may be off
+SHORT_CHUNK = 16_384  # records that are not worth two runs
 
 
 def run_operators(chains: Sequence[Chain], left_ns: Callable[[], float], least: int) -> None:
@@ -30,7 +31,8 @@ def run_operators(chains: Sequence[Chain], left_ns: Callable[[], float], least: 
 
 
 def _chunk(stage: Stage, left_ns: float) -> int:
-    return min(stage.proxy.queue.records, stage.cost.records_within(left_ns), MOST_CHUNK)
+    most = max(stage.cost.records_within(LONG_RUN_NS), SHORT_CHUNK)
+    return min(stage.proxy.queue.records, stage.cost.records_within(left_ns), most)
 
 
 def granted_ns(total_ns: float, chains: Sequence[Chain], backlogged: Sequence[bool]) -> list[float]:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 __all__ = ["WINDOW", "Closed", "OpenWindows", "still_open"]
 
 WINDOW = "window_start"
-MOST_TABLES = 16  # partial results that wait unmerged
+MOST_TABLES = 16  # partial results of open windows that wait unmerged
+MOST_FRESH = 64  # of one epoch
 
 
 @dataclass
@@ -46,7 +47,7 @@ class OpenWindows:
     def add(self, partial: pa.Table) -> None:
         """A sub-epoch's groups."""
         self._fresh.append(partial)
-        if len(self._fresh) >= MOST_TABLES:
+        if len(self._fresh) >= MOST_FRESH:
             self._fresh = [self.merge(self._fresh)]
 
     def restore(self, tables: Sequence[pa.Table]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -66,7 +67,7 @@ class Groups:
         table = pa.Table.from_batches(partials, self.partial_schema).combine_chunks()
         sketched = {one.name: _one(table[one.name]) for one in self._spec.states if one.kind == "sketch"}
         if sketched:
-            table = table.drop_columns(list(sketched)).append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
+            table = table.drop_columns(list(sketched)).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         grouped = table.group_by(self._keys, use_threads=False).aggregate(self._merges)
         return self._states(grouped, lambda name, rows: merged(sketched[name], rows))
 

@@ -61,9 +61,11 @@ def sketches(buckets: pa.ListArray) -> pa.ListArray:
 
 def merged(column: pa.ListArray, rows: pa.ListArray) -> pa.ListArray:
     """One sketch for each list of row numbers: those rows' sketches added up."""
-    taken = column.take(rows.flatten())
-    parts = taken.flatten()
-    code = _codes(_parents(rows)[_parents(taken)], parts.field("bucket").to_numpy())
+    owner = np.empty(len(column), dtype=np.int64)
+    owner[rows.flatten().to_numpy()] = _parents(rows)
+    parts = column.flatten()
+    lengths = column.value_lengths().fill_null(0).to_numpy()
+    code = _codes(np.repeat(owner, lengths), parts.field("bucket").to_numpy())
     order = np.argsort(code, kind="stable")
     code, counts = code[order], parts.field("count").to_numpy()[order]
     first = _firsts(code)
