@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -37,6 +37,7 @@ __all__ = [
 KEEP = timedelta(days=180)
 WEEK = timedelta(days=7)
 MOST_DAYS = 366
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @transaction.atomic
@@ -83,7 +84,7 @@ def backtest_create(
         Nothing was recorded in the period.
     """
     end = until or timezone.now()
-    begin = since or end - WEEK
+    begin = since or max(end, _FIRST + WEEK) - WEEK
     faults = _period_faults(begin, end)
     if ask not in Asked.values:
         faults.append(Fault("ask", f"ask is {ask!r}; allowed: {', '.join(Asked.values)}"))
@@ -150,6 +151,8 @@ def backtest_announce(row: BacktestRun) -> None:
 def _period_faults(since: datetime, until: datetime) -> list[Fault]:
     if until <= since:
         return [Fault("until", f"until is {until:%Y-%m-%d %H:%M}; allowed: after since, {since:%Y-%m-%d %H:%M}")]
+    if since < _FIRST:
+        return [Fault("since", f"since is {since:%Y-%m-%d %H:%M}; allowed: from 1970 on")]
     if until - since > timedelta(days=MOST_DAYS):
         days = (until - since).days
         return [Fault("since", f"the period has {days} days; allowed: at most {MOST_DAYS}")]

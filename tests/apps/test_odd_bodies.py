@@ -6,9 +6,11 @@ import copy
 import json
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role
@@ -51,6 +53,9 @@ def requests() -> list[tuple[str, str, dict[str, Any]]]:
         "emails": ["a@example.org"],
         "webhooks": [str(hook.pk)],
     }
+    rules = {"admission": "mace", "at_risk": "admit", "assumed": "review", "headroom": 0.1, "placement": "greedy"}
+    now = timezone.now()
+    period = {"since": (now - timedelta(days=3)).isoformat(), "until": now.isoformat()}
     sweep = {"factor": 1.2, "sources": {"clicks": 1.1}, "pool": "pool", "sizes": [2], "bound_s": 4.0, "lose_one": True}
     mix = {"types": [TYPE], "lose_one": True, "headroom_s": 0.1}
     asked = {**of, "changes": CHANGES, "find": "compare", "options": {"seed": 1, "flow": True}}
@@ -75,6 +80,7 @@ def requests() -> list[tuple[str, str, dict[str, Any]]]:
         ("POST", "what-ifs/sweep", {**of, "options": sweep}),
         ("POST", "load-histories", {**of, "source_id": "clicks", "bucket_s": 3600, "replace": True, "generator": load}),
         ("POST", "forecasts", {**of, "horizon_days": 7, "seed": 0}),
+        ("POST", "backtests", {**of, **period, "policy": {**rules, "max_moves": 2}, "ask": "start"}),
         ("POST", f"node-pools/{cluster.pools.get().pk}/plan", {"count": 1}),
     ]
 

@@ -159,6 +159,9 @@ def test_refusals_name_every_fault(cluster: Cluster) -> None:
     with pytest.raises(Malformed) as refused:
         backtest_create(cluster=cluster, user=None, since=NOW, until=NOW, policy={"admission": "all"}, ask="x")
     assert [fault.path for fault in refused.value.faults] == ["until", "ask", "policy.admission"]
+    for period in ({"until": AT.replace(year=1)}, {"since": AT.replace(year=1), "until": AT.replace(year=2)}):
+        with pytest.raises(Malformed, match=r"until is|allowed: from 1970 on"):
+            backtest_create(cluster=cluster, user=None, **period)
     with pytest.raises(Impossible, match="records of little reach from"):
         backtest_create(cluster=cluster, user=None, since=NOW - 9 * DAY, until=NOW - 8 * DAY)
     with pytest.raises(Impossible, match="nothing was recorded of the arrivals of empty yet"):
