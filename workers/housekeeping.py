@@ -9,6 +9,7 @@ from apps.core.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.refresh import estimate_refresh_all
 from apps.estimates.services import document_estimates_purge
+from apps.estimates.thinning import estimates_of_telemetry_thin
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.measurements.retention import statistics_purge
@@ -54,5 +55,6 @@ def purge() -> int:
         + timings_purge()
         + stretches_purge()
         + accuracy_purge()
+        + estimates_of_telemetry_thin()
         + backtests_purge()
     )

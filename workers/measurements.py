@@ -5,7 +5,8 @@ from __future__ import annotations
 from celery import shared_task
 
 from apps.estimates.accuracy import accuracy_observe_all
-from apps.estimates.live_refresh import live_estimates_refresh
+from apps.estimates.live_refresh import live_estimates_refresh, telemetry_pace
+from apps.estimates.refresh import refresh_by_telemetry
 from apps.measurements.refining import refine_all
 from apps.measurements.stream_looks import stream_look
 from apps.measurements.timing import timing_note
@@ -18,7 +19,8 @@ def refine_measurements() -> int:
     """Learn from what live queries measured; returns how many inputs, sources and placements were changed."""
     timing_note()
     stream_look()
-    found = refine_all()
+    with refresh_by_telemetry():
+        found = refine_all(pace_of=telemetry_pace)
     return found.inputs + found.sources + found.placements
 
 

@@ -22,13 +22,14 @@ from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placemen
 from apps.queries.snapshots import cluster_snapshot
 from engine.errors import EngineError
 
-__all__ = ["connect", "estimate_refresh", "estimate_refresh_all", "refresh_paused"]
+__all__ = ["connect", "estimate_refresh", "estimate_refresh_all", "refresh_by_telemetry", "refresh_paused"]
 
 _log = logging.getLogger(__name__)
 _paused: ContextVar[bool] = ContextVar("refresh_paused", default=False)
+_by_telemetry: ContextVar[bool] = ContextVar("refresh_by_telemetry", default=False)
 
 
-def estimate_refresh(cluster: Cluster) -> Job | None:
+def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | None:
     """Ask for an estimate if the newest one is of another snapshot than the present. None: nothing to do.
 
     It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
@@ -40,7 +41,7 @@ def estimate_refresh(cluster: Cluster) -> Job | None:
         latest = run_latest(cluster)
         if latest is not None and latest.snapshot == cluster_snapshot(cluster).digest:
             return None
-        return estimate_request(cluster=cluster)
+        return estimate_request(cluster=cluster, by_telemetry=by_telemetry)
     except (SluiceError, EngineError) as error:
         _log.warning("cluster %s is not estimated again now: %s", cluster.slug, error)
         return None
@@ -75,16 +76,27 @@ def refresh_paused() -> Iterator[None]:
         _paused.reset(token)
 
 
+@contextmanager
+def refresh_by_telemetry() -> Iterator[None]:
+    """Estimates that changes made inside ask for are telemetry's: quiet on pages, and thinned with age."""
+    token = _by_telemetry.set(True)
+    try:
+        yield
+    finally:
+        _by_telemetry.reset(token)
+
+
 class _Refresh:
     """Runs after commit; several of one cluster in one transaction are one."""
 
     def __init__(self, cluster_id: int) -> None:
         self.cluster_id = cluster_id
+        self.by_telemetry = _by_telemetry.get()
 
     def __call__(self) -> None:
         cluster = Cluster.objects.filter(pk=self.cluster_id).first()
         if cluster is not None:
-            estimate_refresh(cluster)
+            estimate_refresh(cluster, by_telemetry=self.by_telemetry)
 
 
 def _receiver(cluster_of: Callable[[Any], int | None]) -> Callable[..., None]:

@@ -11,12 +11,15 @@ from django.db.models import F, QuerySet
 
 from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
 from apps.fleet.models import Cluster
+from apps.jobs.choices import FINISHED, JobKind
+from apps.jobs.models import Job
 from apps.queries.models import Query
 from apps.queries.snapshots import cluster_snapshot, snapshot_changes
 
 __all__ = [
     "HistoryPoint",
     "Staleness",
+    "estimate_under_way",
     "node_estimates",
     "objectives_by_headroom",
     "query_estimate_latest",
@@ -53,6 +56,12 @@ class HistoryPoint:
 def run_latest(cluster: Cluster) -> EstimateRun | None:
     """The newest estimate of a cluster."""
     return EstimateRun.objects.filter(cluster=cluster).select_related("job").first()
+
+
+def estimate_under_way(cluster: Cluster) -> Job | None:
+    """The newest estimate that a page tells of while it is made: none that telemetry asked for."""
+    jobs = Job.objects.filter(cluster=cluster, kind=JobKind.ESTIMATE).exclude(state__in=FINISHED)
+    return jobs.exclude(params__has_key="by_telemetry").order_by("-created_at").first()
 
 
 def run_staleness(run: EstimateRun) -> Staleness:

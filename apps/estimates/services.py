@@ -45,23 +45,28 @@ KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
 MOST_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
 
 
-def estimate_request(*, cluster: Cluster, user: User | None = None) -> Job:
+def estimate_request(*, cluster: Cluster, user: User | None = None, by_telemetry: bool = False) -> Job:
     """Ask for an estimate of everything that runs in `cluster`. One that still waits for a worker is returned instead
     of a second one: it takes its snapshot when it starts.
+
+    Those `by_telemetry` are quiet: pages do not show their progress, and they are thinned with age.
     """
     if not cluster.nodes.exists():
         raise Impossible(
             f"Cluster {cluster.slug} has no nodes; register at least one before estimating.",
             [("cluster", f"{cluster.slug} has no nodes")],
         )
-    return job_submit(
+    job = job_submit(
         kind=JobKind.ESTIMATE,
         title=f"Estimate {cluster.slug}",
-        params={"cluster": cluster.slug},
+        params={"cluster": cluster.slug} | ({"by_telemetry": True} if by_telemetry else {}),
         cluster=cluster,
         user=user,
         dedupe_key=f"estimate:{cluster.pk}",
     )
+    if not by_telemetry and job.params.pop("by_telemetry", False):  # one that telemetry asked for is waiting
+        job.save(update_fields=["params"])
+    return job
 
 
 def estimate_store(
@@ -80,6 +85,7 @@ def estimate_store(
             slices=snapshot.deployment.subintervals,
             result=run_facts(answer),
             duration_s=duration_s,
+            by_telemetry=job is not None and job.params.get("by_telemetry", False),
         )
         run.queries.bulk_create(query_rows(run, answer))
         run.nodes.bulk_create(node_rows(run, answer))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -20,18 +21,20 @@ from apps.measurements.models import OperatorStatistic
 from apps.measurements.places import Places, places_of
 from apps.measurements.placing import placement_follow
 from apps.measurements.plans import PlanOperator, plan_operators
-from apps.measurements.sources import arrivals_refine
-from apps.queries.models import OperatorInput
+from apps.measurements.sources import arrivals_news, arrivals_store
+from apps.queries.models import OperatorInput, QueryVersion
 from apps.queries.services import statistics_update
 from apps.telemetry.configs import live_served
 from apps.telemetry.models import LiveQuery
 from engine.errors import EngineError
 from engine.measurement.changes import is_usable, statistic_differs
+from engine.measurement.pace import News, Pace, moved_for_certain, together
 from engine.measurement.ratios import Statistic
 
 __all__ = ["Refined", "refine_all", "refine_cluster"]
 
 _log = logging.getLogger(__name__)
+_NOW = Pace()  # nothing is held back
 
 
 @dataclass
@@ -49,31 +52,44 @@ class Refined:
         return self
 
 
-def refine_all(now: datetime | None = None) -> Refined:
+def _at_once(cluster: Cluster) -> Pace:
+    return _NOW
+
+
+def refine_all(now: datetime | None = None, *, pace_of: Callable[[Cluster], Pace] = _at_once) -> Refined:
     """Refine every cluster with live queries. One that fails is told in the log, and does not keep the others."""
     total = Refined()
     for cluster in Cluster.objects.filter(queries__live__in=_live()).distinct():
         try:
-            total += refine_cluster(cluster, now)
+            total += refine_cluster(cluster, now, pace_of(cluster))
         except (SluiceError, EngineError) as error:
             _log.warning("measurements of cluster %s are not used now: %s", cluster.slug, error)
     return total
 
 
 @transaction.atomic  # so that all changes of a cluster ask for one estimate
-def refine_cluster(cluster: Cluster, now: datetime | None = None) -> Refined:
-    """Learn from what was measured and pass on what differs from what the models have."""
+def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _NOW) -> Refined:
+    """Learn from what was measured and pass on what differs from what the models have, when the pace says so: what is
+    not material waits until an estimate is a minute old, and is then passed on all together.
+    """
     present = now or timezone.now()
     places = places_of(cluster)
     found = Refined()
+    inputs: list[_InputsNews] = []
     lives = list(_live().filter(query__cluster=cluster))
     plans = {live.pk: plan_operators(live) for live in lives}
     for live in lives:
         operators = plans[live.pk]
         learned = statistics_learn(query=live.query, places=places, operators=operators, now=present)
-        found.inputs += _refine_inputs(live, operators, learned, present)
+        inputs.append(_inputs_news(live, operators, learned, present))
         found.placements += _refine_placement(live, operators, places)
-    found.sources += arrivals_refine(cluster=cluster, firsts=_firsts(lives, plans), now=present)
+    arrivals = arrivals_news(cluster=cluster, firsts=_firsts(lives, plans), now=present)
+    moved = News(first=found.placements > 0)
+    if pace.is_due(together([moved, *(one.news for one in inputs), *(one.news for one in arrivals)])):
+        found.inputs = sum(_store(one, present) for one in inputs)
+        for one in arrivals:
+            arrivals_store(cluster=cluster, found=one)
+        found.sources = len(arrivals)
     return found
 
 
@@ -90,23 +106,46 @@ def _firsts(lives: list[LiveQuery], plans: Mapping[int, list[PlanOperator]]) -> 
     return found
 
 
-def _refine_inputs(
+@dataclass(frozen=True)
+class _InputsNews:
+    """Statistics of a running version's inputs that say more than those it has."""
+
+    version: QueryVersion | None
+    records: list[dict[str, Any]]
+    news: News
+
+
+def _store(found: _InputsNews, now: datetime) -> int:
+    if found.records and found.version is not None:
+        statistics_update(version=found.version, statistics=found.records, now=now)
+    return len(found.records)
+
+
+def _inputs_news(
     live: LiveQuery, operators: list[PlanOperator], learned: Mapping[str, Statistic], now: datetime
-) -> int:
-    """Statistics of the running version's inputs."""
-    version = live.query.running_version
+) -> _InputsNews:
     inputs = {row.operator.name: row for row in _inputs(live)}
     rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=live.query)}
-    records = [
-        statistic_record(rows[one.fingerprint], one.name)
+    chosen = [
+        one
         for one in operators
         if one.fingerprint in learned
         and one.name in inputs
         and _says_more(learned[one.fingerprint], inputs[one.name], now)
     ]
-    if records and version is not None:
-        statistics_update(version=version, statistics=records, now=now)
-    return len(records)
+    return _InputsNews(
+        version=live.query.running_version,
+        records=[statistic_record(rows[one.fingerprint], one.name) for one in chosen],
+        news=together(_news(learned[one.fingerprint], inputs[one.name]) for one in chosen),
+    )
+
+
+def _news(found: Statistic, stored: OperatorInput) -> News:
+    moves = [
+        moved_for_certain(found.selectivity, stored.selectivity),
+        moved_for_certain(found.cycles_per_event, stored.cycles_per_event),
+    ]
+    return News(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
 
 
 def _inputs(live: LiveQuery) -> list[OperatorInput]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -18,40 +19,65 @@ from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from apps.queries.resampling import Counts, resample
 from engine.elements import FloatArray
-from engine.measurement.changes import arrivals_differ
+from engine.measurement.changes import arrivals_differ, arrivals_moved
+from engine.measurement.pace import News
 from engine.measurement.places import STREAM
 from engine.measurement.readiness import LEAST_SUBINTERVALS
 
-__all__ = ["arrivals_refine"]
+__all__ = ["ArrivalsNews", "arrivals_news", "arrivals_store"]
 
 
-def arrivals_refine(*, cluster: Cluster, firsts: Mapping[str, list[tuple[int, str]]], now: datetime) -> int:
-    """Store the arrivals of each source over the cluster's horizon where they differ; returns how many were.
+@dataclass(frozen=True)
+class ArrivalsNews:
+    """Arrivals of a source over its cluster's horizon that differ from the stored ones."""
+
+    source_id: str
+    values: FloatArray
+    trace: Counts
+    missing: int
+    description: str
+    news: News
+
+
+def arrivals_news(
+    *, cluster: Cluster, firsts: Mapping[str, list[tuple[int, str]]], now: datetime
+) -> list[ArrivalsNews]:
+    """The arrivals of each source where they differ from what is stored.
 
     Parameters
     ----------
     firsts : mapping
         By source, the (query, first operator) that read it live.
     """
-    return sum(_refine(cluster, source, readers, now) for source, readers in firsts.items())
+    found = (_differing(cluster, source, readers, now) for source, readers in firsts.items())
+    return [one for one in found if one is not None]
 
 
-def _refine(cluster: Cluster, source_id: str, readers: list[tuple[int, str]], now: datetime) -> bool:
+def _differing(cluster: Cluster, source_id: str, readers: list[tuple[int, str]], now: datetime) -> ArrivalsNews | None:
     found = _trace(cluster, readers, now)
     if found is None:
-        return False
+        return None
     trace, missing = found
     stored = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
     values = resample(trace, start_s=trace.start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill="repeat")
     is_measured = stored is not None and stored.origin == ArrivalOrigin.TELEMETRY
     age_s = (now - stored.updated_at).total_seconds() if is_measured else None
-    if not arrivals_differ(values, series.unpack(stored.data) if stored else None, age_s=age_s):
-        return False
+    before = series.unpack(stored.data) if stored else None
+    if not arrivals_differ(values, before, age_s=age_s):
+        return None
+    moved = 0.0 if before is None else arrivals_moved(values, before)
+    news = News(first=not is_measured, moved=moved)
+    return ArrivalsNews(source_id, values, trace, missing, stored.description if stored else "", news)
+
+
+def arrivals_store(*, cluster: Cluster, found: ArrivalsNews) -> None:
+    """Keep them."""
+    trace = found.trace
     measured_s = min(trace.end_s - trace.start_s, cluster.horizon_s)
     arrivals_replace(
         cluster=cluster,
-        source_id=source_id,
-        values=values,
+        source_id=found.source_id,
+        values=found.values,
         origin=ArrivalOrigin.TELEMETRY,
         evidence=Evidence.MEASURED,
         spec={
@@ -59,12 +85,11 @@ def _refine(cluster: Cluster, source_id: str, readers: list[tuple[int, str]], no
             "extrapolated_s": round(cluster.horizon_s - measured_s, 3),
             "fill": "repeat",
             "width_s": float(trace.widths_s[0]),
-            "missing": missing,
+            "missing": found.missing,
         },
-        description=stored.description if stored else "",
+        description=found.description,
         starts_at=datetime.fromtimestamp(trace.start_s, UTC),
     )
-    return True
 
 
 def _trace(cluster: Cluster, readers: list[tuple[int, str]], now: datetime) -> tuple[Counts, int] | None:

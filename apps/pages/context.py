@@ -127,10 +127,14 @@ class Frame:
 
     @cached_property
     def running_jobs(self) -> list[Job]:
-        """What runs, then what waits: the newest hundred, of which the menu shows a few."""
+        """What runs, then what waits: the newest hundred, without what telemetry asks for; the menu shows a few."""
         if self.user is None:
             return []
-        unfinished = Job.objects.exclude(state__in=FINISHED).defer("params", "result")[:_COUNTED_JOBS]
+        unfinished = (
+            Job.objects.exclude(state__in=FINISHED)
+            .exclude(params__has_key="by_telemetry")
+            .defer("params", "result")[:_COUNTED_JOBS]
+        )
         jobs = sorted(unfinished, key=lambda job: job.state != JobState.RUNNING)
         for job in jobs:
             job.url = url_of("pages:job", job.pk)

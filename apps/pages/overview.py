@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.estimates.selectors import estimate_under_way
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
-from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, Page
 from apps.pages.clusters import EXAMPLE
@@ -53,8 +53,7 @@ class Overview(ClusterPage):
     @cached_property
     def estimate_job(self) -> Job | None:
         """The newest estimate of this cluster that is not finished."""
-        job = Job.objects.filter(cluster=self.cluster, kind=JobKind.ESTIMATE).order_by("-created_at").first()
-        return job if job is not None and not job.is_finished else None
+        return estimate_under_way(self.cluster)
 
 
 class EstimateNow(ClusterPage):

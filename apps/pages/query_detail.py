@@ -13,9 +13,8 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible
 from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import QueryEstimate
-from apps.estimates.selectors import Staleness, query_estimate_latest, run_staleness
+from apps.estimates.selectors import Staleness, estimate_under_way, query_estimate_latest, run_staleness
 from apps.fleet.choices import Evidence
-from apps.jobs.choices import JobKind
 from apps.jobs.models import Job
 from apps.pages.context import url_of
 from apps.pages.findings import Stat, headroom_of
@@ -90,8 +89,7 @@ class QueryDetail:
     @cached_property
     def estimate_job(self) -> Job | None:
         """The cluster's newest estimate that is not finished."""
-        job = Job.objects.filter(cluster=self.cluster, kind=JobKind.ESTIMATE).order_by("-created_at").first()
-        return job if job is not None and not job.is_finished else None
+        return estimate_under_way(self.cluster)
 
     @cached_property
     def last_request(self) -> AdmissionRequest | None:

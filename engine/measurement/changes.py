@@ -14,7 +14,15 @@ from engine.elements import FloatArray
 from engine.measurement.ratios import Ratio, Statistic
 from engine.measurement.readiness import LEAST_EVENTS, LEAST_SUBINTERVALS
 
-__all__ = ["LEAST_SHARE", "arrivals_differ", "is_usable", "rounded_shares", "shares_differ", "statistic_differs"]
+__all__ = [
+    "LEAST_SHARE",
+    "arrivals_differ",
+    "arrivals_moved",
+    "is_usable",
+    "rounded_shares",
+    "shares_differ",
+    "statistic_differs",
+]
 
 LEAST_MOVE = 0.02  # of the value: less moves no estimate beyond its own resolution
 GROWTH = 2.0  # a sample twice as large narrows the interval by 30 %
@@ -49,8 +57,13 @@ def arrivals_differ(found: FloatArray, stored: FloatArray | None, *, age_s: floa
     """Whether mean or peak of a source (99th percentile of its slices) moved by 10 %, or the series is old."""
     if stored is None or age_s is None or age_s >= OLD_S or len(found) != len(stored):
         return True
+    return arrivals_moved(found, stored) > _RATE_MOVE
+
+
+def arrivals_moved(found: FloatArray, stored: FloatArray) -> float:
+    """The larger move of mean and peak, as a share of the stored one; from 0 they move by all of it."""
     pairs = [(float(measure(found)), float(measure(stored))) for measure in (np.mean, _peak)]
-    return any(abs(new - old) > _RATE_MOVE * old for new, old in pairs)
+    return max(abs(new - old) / old if old else float(new != old) for new, old in pairs)
 
 
 def _peak(values: FloatArray) -> float:

@@ -232,3 +232,13 @@ def test_a_killed_redis_keeps_entries_and_numbers_together(redis_server: RedisSe
         seq = known
     assert seq > 0
     client.close()
+
+
+def test_the_oldest_entry_says_since_when_it_waits(client: redis.Redis) -> None:
+    broker.accept(client, given("a", 1, 2), LIMITS)
+    partition = broker.partition_of("a")
+    first, second = broker.read(client, partition, count=2)
+    now_s = int(client.time()[0])
+    for after, waits in (("0-0", True), (first.id, True), (second.id, False)):
+        found = broker.oldest_at_s(client, partition, after)
+        assert (found is not None and abs(found - now_s) < 60) is waits

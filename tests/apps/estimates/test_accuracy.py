@@ -232,6 +232,8 @@ def test_moved_waits_and_trust_ask_for_an_estimate(live: LiveQuery) -> None:
     run_jobs()
     for i in range(30):
         observation(live.query, i, expected=5.0, observed=3.0, half=0.5)
+    assert live_estimates_refresh() == 0  # trust can wait until the estimate is a minute old
+    EstimateRun.objects.update(created_at=NOW - timedelta(seconds=61))
     assert live_estimates_refresh() == 1
     run_jobs()
     assert live_estimates_refresh() == 0 and query_estimate_latest(live.query).result["trust"]["factor"] == 4.0
