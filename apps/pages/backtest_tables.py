@@ -142,7 +142,9 @@ def _why(row: dict[str, Any]) -> SafeString:
     if not row["differs"] or not row["recorded_reason"]:
         return format_html("{}", row["reason"])
     was = row["recorded_reason"]
-    return format_html('<span>{} <small class="muted bt-was">As recorded: {}</small></span>', row["reason"], was)
+    return format_html(
+        '<div class="bt-why">{} <small class="muted bt-was">As recorded: {}</small></div>', row["reason"], was
+    )
 
 
 def _outcome(row: dict[str, Any]) -> SafeString:

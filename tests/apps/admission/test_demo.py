@@ -58,6 +58,8 @@ def test_every_verdict_can_be_seen() -> None:
     proposal = cluster.placement_runs.get()
     assert placement_standing(proposal).can_apply
     assert proposal.facts["moves"] > 0
+    backtest = cluster.backtests.get()
+    assert (backtest.state, backtest.facts["asked"], backtest.facts["segments"]) == ("answered", 5, 168)
     assert not Query.objects.filter(cluster__slug="eu-2").exists()
     for name in ("demo", "viewer"):
         person = authenticate(username=name, password="sluice-demo")
