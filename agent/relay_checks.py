@@ -11,7 +11,7 @@ from agent.relay_http import Reply
 from agent.relay_state import RelayState
 from agent.wire import COUNTERS, Frame, FrameKind, WireError, decode_frames, mark_fault, table_of
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import partial_schema
+from engine.dataflow.arrow import aggregate_kernel, partial_schema
 
 __all__ = ["Taken", "read_post"]
 
@@ -84,12 +84,16 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
     if frame.kind not in (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.COUNTERS):
         raise ValueError(f"kind is {frame.kind.value!r}; allowed: records, partials, mark, counters")
     table = table_of(frame.body)
-    table.validate()
+    table.validate(full=True)
     wanted = COUNTERS if frame.kind == FrameKind.COUNTERS else _wanted(frame, pipelines.get(frame.plan))
     if wanted is not None and not table.schema.equals(wanted):
         raise ValueError(
             f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(wanted.names)}, by type"
         )
+    if frame.kind == FrameKind.PARTIALS and frame.plan in pipelines:
+        fault = aggregate_kernel(pipelines[frame.plan]).partial_fault(table)
+        if fault:
+            raise ValueError(fault)
     return table
 
 

@@ -17,6 +17,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from agent.wire import WireError, table_of
 from engine.dataflow import spark_sql
 from engine.dataflow.pipeline import Pipeline
+from engine.dataflow.types import WINDOW_START
 from spark_jobs.arrivals import Arrival
 from spark_jobs.operators import aggregate_of, row_operator
 from spark_jobs.results import Work
@@ -42,7 +43,10 @@ def body_of(one: Arrival, pipeline: Pipeline) -> pa.Table:
     if one.kind == "partials":
         if one.entry != pipeline.aggregate:
             raise BadBody(f"partial aggregates of operator {one.entry}; allowed: {pipeline.aggregate}")
-        return conforming(one.body, aggregate_of(pipeline).partial_schema)
+        table = conforming(one.body, aggregate_of(pipeline).partial_schema)
+        if fault := aggregate_of(pipeline).partial_fault(table):
+            raise BadBody(fault)
+        return table
     return conforming(one.body, entry_schema(pipeline, one.entry))
 
 
@@ -74,6 +78,8 @@ def conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
             raise BadBody(f"columns {_words(given)}; allowed: {_words(wanted)}")
         table = table.select(schema.names)
         table.validate(full=True)
+        if WINDOW_START in schema.names and table[WINDOW_START].null_count:
+            raise BadBody(f"{WINDOW_START} is null; allowed: the beginning of a window")
     except (WireError, pa.ArrowException) as error:
         raise BadBody(str(error)) from error
     return pa.Table.from_arrays(table.columns, schema=schema)

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.dataflow.groups import Groups
 from engine.dataflow.operators import AggregateSpec
 from engine.dataflow.pipeline import Pipeline, PipelineOperator
 from engine.dataflow.rows import finite_columns, row_function
+from engine.dataflow.sketch import MOST_COUNT, is_sound
+from engine.dataflow.types import WINDOW_START
 from engine.errors import EngineError, Fault
 
 __all__ = [
@@ -81,6 +84,7 @@ class AggregateKernel:
         if not isinstance(operator.spec, AggregateSpec):
             raise TypeError(f"{operator.id} is no aggregate")
         self.operator = operator
+        self._spec = operator.spec
         self._groups = Groups(operator.spec, operator.columns_in, operator.columns_out)
         self._finite = finite_columns(operator.input_schema) if operator.index == 0 else None
         self._names = operator.input_schema.names
@@ -103,6 +107,19 @@ class AggregateKernel:
             raise ValueError("nothing to merge; allowed: at least one partial")
         return _like(partials[0], self._groups.merge([self._partial(one) for one in partials]))
 
+    def partial_fault(self, partial: Rows) -> str:
+        """Why a partial of the right schema cannot be merged, whoever made it; empty where it can."""
+        batch = self._partial(partial)
+        if WINDOW_START in batch.schema.names and batch.column(WINDOW_START).null_count:
+            return f"{WINDOW_START} is null; allowed: the beginning of a window"
+        for state in self._spec.states:
+            column = batch.column(state.name)
+            if state.kind in ("rows", "count") and not _are_counts(column):
+                return f"{state.name} has values that count nothing; allowed: 0 to {MOST_COUNT}"
+            if state.kind == "sketch" and not is_sound(column):
+                return f"{state.name} is no sketch; allowed: buckets with counts of 1 to {MOST_COUNT}"
+        return ""
+
     def finalise(self, partial: Rows) -> Rows:
         """The finished rows of a partial, in the order of their keys."""
         return _like(partial, self._groups.finalise(self._partial(partial)))
@@ -113,6 +130,13 @@ class AggregateKernel:
         if batch.schema.equals(self.partial_schema):
             return batch
         return batch.select(self.partial_schema.names).cast(self.partial_schema)
+
+
+def _are_counts(column: pa.Array) -> bool:
+    if column.null_count or not len(column):
+        return not column.null_count
+    found = pc.min_max(column).as_py()
+    return bool(found["min"] >= 0 and found["max"] <= MOST_COUNT)
 
 
 Kernel = RowKernel | AggregateKernel

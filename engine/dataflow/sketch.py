@@ -16,8 +16,21 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["ALPHA", "GAMMA", "MULTIPLIER", "OFFSET", "SKETCH_TYPE", "bucket_of", "merged", "quantile", "sketches"]
+__all__ = [
+    "ALPHA",
+    "GAMMA",
+    "MOST_COUNT",
+    "MULTIPLIER",
+    "OFFSET",
+    "SKETCH_TYPE",
+    "bucket_of",
+    "is_sound",
+    "merged",
+    "quantile",
+    "sketches",
+]
 
 ALPHA: Final = 0.01
 GAMMA: Final = (1 + ALPHA) / (1 - ALPHA)
@@ -25,6 +38,7 @@ GAMMA: Final = (1 + ALPHA) / (1 - ALPHA)
 MULTIPLIER: Final = 1 / math.log(GAMMA)
 #: Bucket of x > 0: its key + OFFSET; of 0: 0; of x < 0: that of -x, negated. Keys reach from -37,220 to 35,489.
 OFFSET: Final = 40_000
+MOST_COUNT: Final = 2**40  #: in one partial; sums of millions of them fit into 64 bits
 SKETCH_TYPE: Final = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 
 _NONE: Final = -(2**17)  # the bucket of null, below all others
@@ -38,13 +52,25 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def bucket_of(values: pa.Array) -> pa.Array:
-    """The bucket of every value, shape (n,), int32; `_NONE` for null."""
+    """The bucket of every value, shape (n,), int32; `_NONE` for null and for what is not finite."""
     x = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)  # null as NaN
     with np.errstate(divide="ignore", invalid="ignore"):
         key = np.ceil(np.log(np.abs(x)) * MULTIPLIER) + OFFSET
         bucket = np.where(x == 0, 0.0, np.copysign(key, x))
-    bucket[np.isnan(x)] = _NONE
+    bucket[~np.isfinite(x)] = _NONE
     return pa.array(bucket.astype(np.int32))
+
+
+def is_sound(column: pa.ListArray) -> bool:
+    """Whether a column of sketches from elsewhere is one: buckets that values have, with counts from 1 on."""
+    parts = column.flatten()
+    bucket, count = parts.field("bucket"), parts.field("count")
+    if parts.null_count or bucket.null_count or count.null_count:
+        return False
+    if not len(parts):
+        return True
+    buckets, counts = pc.min_max(bucket).as_py(), pc.min_max(count).as_py()
+    return buckets["min"] > _NONE and buckets["max"] < -_NONE and counts["min"] >= 1 and counts["max"] <= MOST_COUNT
 
 
 def sketches(buckets: pa.ListArray) -> pa.ListArray:

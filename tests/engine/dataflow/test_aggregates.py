@@ -205,3 +205,51 @@ def test_a_quantile_is_within_one_percent_of_the_sorted_values(values: str, shar
 def test_a_sketch_of_nothing_has_no_quantile() -> None:
     assert sketch.quantile(sketch_of([None, None]), 0.5).to_pylist() == [None]
     assert sketch_of([None]).to_pylist() == [[]]
+
+
+SMALL = aggregate_kernel(
+    pipeline(
+        {"op": "window", "size_s": 10},
+        {"op": "aggregate", "by": ["s"], "compute": {"n": "count(x)", "p50": "quantile(x, 0.5)"}},
+    )
+)
+
+
+def partial_with(**columns: Any) -> pa.Table:
+    """A partial of one group, some of its columns others."""
+    schema = SMALL.partial_schema
+    sketches = [name for name in schema.names if schema.field(name).type == sketch.SKETCH_TYPE]
+    row = {name: 1 for name in schema.names if pa.types.is_int64(schema.field(name).type)}
+    row |= {"window_start": 0, "s": "a"} | {key: [{"bucket": 40000, "count": 1}] for key in sketches}
+    return pa.Table.from_pylist([row | columns], schema=schema)
+
+
+def test_a_partial_that_could_be_is_without_fault() -> None:
+    assert SMALL.partial_fault(partial_with()) == ""
+    assert SMALL.partial_fault(partial_with(s=None, _sketch_0=[])) == ""
+    assert SMALL.partial_fault(SMALL.partial_schema.empty_table()) == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"window_start": None}, "window_start is null"),
+        ({"_rows": None}, "_rows has values that count nothing"),
+        ({"_rows": -1}, "_rows has values that count nothing"),
+        ({"_rows": MOST}, "_rows has values that count nothing"),
+        ({"_sketch_0": [None]}, "_sketch_0 is no sketch"),
+        ({"_sketch_0": [{"bucket": None, "count": 1}]}, "_sketch_0 is no sketch"),
+        ({"_sketch_0": [{"bucket": 5, "count": -1}]}, "_sketch_0 is no sketch"),
+        ({"_sketch_0": [{"bucket": 2**17, "count": 1}]}, "_sketch_0 is no sketch"),
+        ({"_sketch_0": [{"bucket": 5, "count": MOST}]}, "_sketch_0 is no sketch"),
+    ],
+)
+def test_a_partial_that_nobody_counted_has_a_fault(columns: dict[str, Any], words: str) -> None:
+    assert words in SMALL.partial_fault(partial_with(**columns))
+
+
+def test_what_is_not_finite_is_in_no_bucket_and_spoils_no_other() -> None:
+    found = sketch.sketches(
+        pa.ListArray.from_arrays([0, 2, 4], sketch.bucket_of(pa.array([1.0, math.inf, math.nan, 2])))
+    )
+    assert sketch.quantile(found, 0.5).to_pylist() == pytest.approx([1.0, 2.0], rel=0.01)

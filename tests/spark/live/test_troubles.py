@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from agent.wire import Frame, FrameKind, batch_bytes, encode_frame
 from engine.dataflow.pipeline import Pipeline
+from spark_jobs.operators import aggregate_of
 from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected
 
 QUERY = "here/pairs"
@@ -24,6 +25,8 @@ def broken_frames(agent: SmallAgent) -> list[Frame]:
     """A frame for every way in which a body may be wrong, numbered on from the agent's."""
     wrong = batch_bytes(pa.table({"n": [1]}))
     good = next(frame for frame in agent.sent if frame.kind == FrameKind.RECORDS)
+    unwindowed = pa.Table.from_pylist([{}], schema=agent.pipeline.operators[4].input_schema)
+    uncounted = pa.Table.from_pylist([{"window_start": 0}], schema=aggregate_of(agent.pipeline).partial_schema)
     partial = Frame(FrameKind.PARTIALS, "a0", "l1", 1, QUERY, agent.pipeline.digest, 4, body=wrong)
     broken = [
         replace(good, body=wrong),
@@ -31,8 +34,11 @@ def broken_frames(agent: SmallAgent) -> list[Frame]:
         replace(good, body=good.body[: len(good.body) // 2]),
         replace(good, entry=5),
         partial,
+        replace(partial, body=batch_bytes(uncounted)),
+        replace(good, entry=4, body=batch_bytes(unwindowed)),
         replace(partial, entry=0),
         replace(good, kind=FrameKind.MARK, body=b"", extra={"watermarks": "soon"}),
+        replace(good, kind=FrameKind.MARK, body=b"", extra={"watermarks": {"0": 1}, "closing_epoch_us": "soon"}),
         replace(good, kind=FrameKind.COUNTERS, body=wrong),
     ]
     agent.seq += len(broken)
@@ -52,6 +58,8 @@ def test_wrong_bodies_are_put_aside_and_the_rest_is_exact(world: World, pairs: P
     assert "columns n: int64; allowed: " in said
     assert "records enter at operator 5; allowed: 0 to 4" in said
     assert "partial aggregates of operator 0; allowed: 4" in said
+    assert "_rows has values that count nothing" in said
+    assert "window_start is null" in said
 
 
 def test_wrong_bodies_do_not_stop_spark_either(world: World, pairs: Pipeline) -> None:
