@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyspark
 import redis
 
 from agent.wire.broker import PARTITIONS, oldest_at_s, reach, write_state
@@ -59,6 +60,7 @@ class Report:
         fault = facts.pop("fault", None)
         said = facts | {
             "pid": os.getpid(),
+            "spark": pyspark.__version__,
             "master": self._options.master,
             "trigger_s": self._options.trigger_s,
             "rss_bytes": family_rss_bytes(),

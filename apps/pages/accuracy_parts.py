@@ -24,7 +24,7 @@ _WORDS = (
     ("epoch_s", "Epoch", "agents send when an epoch ends"),
     ("trigger_s", "Trigger", "wait for the next micro-batch"),
     ("overhead_s", "Batch, fixed", "what a batch takes whatever its records"),
-    ("work_s", "Batch, work", "records of an interval, section VII-A"),
+    ("work_s", "Batch, work", "what the records of an interval take"),
 )
 
 
@@ -67,7 +67,7 @@ class LatencyParts:
         if row is None:
             return ""
         live = self._result["live"]
-        said = f"At most {seconds(live['upper_s'])} by the bound of section VII-A"
+        said = f"At most {seconds(live['upper_s'])}, were each wait as long as it can be"
         if live.get("evidence") == Evidence.ASSUMED:
             said = f"Its waits are assumed, no batch was timed yet. {said}"
         if self.measured_s is None:

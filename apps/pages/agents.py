@@ -16,7 +16,7 @@ from apps.pages.sources_forms import AgentForm
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
 from apps.telemetry.services import agent_delete, agent_update, load_factors_set
-from apps.ui.numbers import bytes_size, percent, rate
+from apps.ui.numbers import bytes_size, percent, rate, significant
 
 __all__ = ["AgentEnable", "AgentFactors", "AgentPage", "AgentRemove", "AgentSettings"]
 
@@ -158,7 +158,7 @@ class FactorsPreview:
         saved = (
             f", {percent(1 - sent / whole)} of bytes saved instead of {percent(1 - sent_now / whole)}" if whole else ""
         )
-        used = f"CPU of this query would go from {cpu_now:.2f} to {cpu:.2f} cores"
+        used = f"CPU of this query would go from {significant(cpu_now)} to {significant(cpu)} cores"
         return f"It would send {bytes_size(sent, '/s')} instead of {bytes_size(sent_now, '/s')}{saved}. {used}."
 
     @property

@@ -14,9 +14,11 @@ from apps.ui.numbers import bytes_size, percent, rate, ratio
 __all__ = ["Stage", "factor_bars", "factor_text", "pipeline_picture"]
 
 _BAR, _GAP = 36, 5  # of a load factor in the list
-_LEFT, _BLOCK, _LINK, _RIGHT = 104, 130, 66, 196  # of the picture
+_LEFT, _RIGHT = 104, 196  # of the picture
+_ROOM = 700  # between them, so that up to six operators fit into a page
+_BLOCKS, _LINKS = (96, 130), (24, 66)  # least and most width
 _TALLEST = 58.0
-_LETTERS = 17  # of an operator's name in its block
+_LETTER = 7.0  # width that an operator's name has in its block, a letter
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,17 @@ def factor_bars(name: str, factors: Sequence[tuple[str, float]], *, reported: bo
 def pipeline_picture(agent: str, cluster: str, stages: Sequence[Stage], flow: QueryFlow | None) -> SafeString:
     """Blocks from left to right, as wide links as records flow; what is drained falls to the cluster."""
     own = [stage for stage in stages if stage.factor is not None]
-    end = _LEFT + len(own) * (_BLOCK + _LINK) - _LINK
+    block, link = _widths(len(own))
+    end = _LEFT + len(own) * (block + link) - link
     width = end + _RIGHT
     most = max((stage.flow.in_eps for stage in own if stage.flow), default=0.0)
     parts = [_lead(flow)]
     for place, stage in enumerate(own):
-        x = _LEFT + place * (_BLOCK + _LINK)
+        x = _LEFT + place * (block + link)
         came = stage.flow.in_eps if stage.flow else 0.0
-        parts.append(_link(x - _LINK if place else x - 26, x, came, most))
-        parts.append(_block(x, stage))
-        parts.append(_drain(x, stage, most))
+        parts.append(_link(x - link if place else x - 26, x, came, most))
+        parts.append(_block(x, block, stage))
+        parts.append(_drain(x + block / 2, stage, most))
     parts.append(_tail(own, end, most))
     parts.append(_cluster(cluster, end, flow))
     label = _label(agent, own, flow)
@@ -82,6 +85,13 @@ def pipeline_picture(agent: str, cluster: str, stages: Sequence[Stage], flow: Qu
         f"min-width:{width}px;max-width:{round(width * 1.2)}px",
         mark_safe("".join(parts)),
     )
+
+
+def _widths(count: int) -> tuple[float, float]:
+    """Of a block and of the link after it: less of each the more operators there are, links first."""
+    links = max(count - 1, 1)
+    link = min(_LINKS[1], max(_LINKS[0], (_ROOM - count * _BLOCKS[1]) / links))
+    return min(_BLOCKS[1], max(_BLOCKS[0], (_ROOM - links * link) / max(count, 1))), link
 
 
 def _text(x: float, y: float, text: object, css: str = "", anchor: str = "") -> str:
@@ -103,30 +113,30 @@ def _link(x0: float, x1: float, eps: float, most: float) -> str:
     return f'<rect x="{x0:g}" y="40" width="{x1 - x0:g}" height="{height:.1f}" fill="var(--c-fill)" opacity=".55"/>'
 
 
-def _block(x: float, stage: Stage) -> str:
+def _block(x: float, width: float, stage: Stage) -> str:
     share = stage.flow.share if stage.flow and stage.flow.share is not None else stage.factor or 0.0
-    name = stage.name if len(stage.name) <= _LETTERS else f"{stage.name[: _LETTERS - 1]}…"
-    room = _BLOCK - 16
+    room = width - 16
+    letters = int(room / _LETTER) + 1
+    name = stage.name if len(stage.name) <= letters else f"{stage.name[: letters - 1]}…"
     drained = "all here" if share >= 0.9995 else "all drained" if share < 0.0005 else f"{percent(1 - share)} drained"
     came = rate(stage.flow.in_eps) if stage.flow else ""
     paint = 'rx="6" fill="var(--surface)" stroke="var(--line-control)"'
     return (
-        f'<rect x="{x:g}" y="26" width="{_BLOCK}" height="92" {paint}/>'
+        f'<rect x="{x:g}" y="26" width="{width:g}" height="92" {paint}/>'
         + _text(x + 8, 44, name, "tb")
-        + f'<rect x="{x + 8:g}" y="54" width="{room}" height="12" rx="2" fill="var(--c-drain)"/>'
+        + f'<rect x="{x + 8:g}" y="54" width="{room:.1f}" height="12" rx="2" fill="var(--c-drain)"/>'
         + f'<rect x="{x + 8:g}" y="54" width="{room * share:.1f}" height="12" rx="2" fill="var(--c-estimate)"/>'
         + _text(x + 8, 82, f"{stage.factor or 0:.2f}", "tb")
         + _text(x + 8, 98, drained)
-        + _text(x + _BLOCK - 8, 82, came, "t2", "end")
+        + _text(x + width - 8, 82, came, "t2", "end")
     )
 
 
-def _drain(x: float, stage: Stage, most: float) -> str:
+def _drain(middle: float, stage: Stage, most: float) -> str:
     """From a block down to the cluster."""
     if stage.flow is None or not stage.flow.drained_eps or not most:
         return ""
     width = max(2.0, 0.7 * _TALLEST * stage.flow.drained_eps / most)
-    middle = x + _BLOCK / 2
     bar = f'<rect x="{middle - width / 2:.1f}" y="118" width="{width:.1f}" height="52" fill="var(--c-drain)"/>'
     return bar + _text(middle + width / 2 + 6, 140, rate(stage.flow.drained_eps), "t2")
 

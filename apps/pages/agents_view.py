@@ -191,7 +191,7 @@ class AgentView:
         limit = spool.get("limit_bytes")
         note = f"of {bytes_size(limit)} on its disk" if limit else "on its disk"
         tone = {"ok": "", "filling": "watch"}.get(str(spool.get("state", "ok")), "bad")
-        return Stat("Waiting to be sent", bytes_size(spool.get("bytes")), note, tone)
+        return Stat("Kept in its spool", bytes_size(spool.get("bytes")), note, tone)
 
     def _clock(self) -> Stat:
         offset = self.agent.clock_offset_s
@@ -218,7 +218,7 @@ class AgentView:
             ("Cores", self.agent.cores),
             ("Up for", seconds(said.get("uptime_s")).html),
             ("Memory", bytes_size(said.get("rss_bytes")).html),
-            ("In its spool", waiting),
+            ("Waiting to be sent", waiting),
             ("Sent, acknowledged", f"{count(sent)}, {count(acked)}" if sent is not None else MISSING),
             ("Configuration", self._config),
         ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urljoin
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import Resolver404, resolve
 from django.views import View
 
 from apps.accounts.mixins import ScopeRequiredMixin
@@ -41,6 +43,17 @@ class ClusterPage(Page):
         if request.user.is_authenticated:
             self.cluster = cluster_by_slug(self.slug)
         return super().dispatch(request, *args, **kwargs)
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """An address that a form is sent to shows the form's faults; read again, it leads to the page of the form."""
+        if request.method != "GET":
+            return super().http_method_not_allowed(request, *args, **kwargs)
+        above = urljoin(request.path, "..")
+        try:
+            resolve(above)
+        except Resolver404:
+            return super().http_method_not_allowed(request, *args, **kwargs)
+        return redirect(above)
 
     def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
         return super().page({"cluster": self.cluster, **context}, status, template)

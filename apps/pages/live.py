@@ -83,13 +83,13 @@ class LiveStart(LiveTab):
         agents = {agent.name: agent for agent in agents_listed().filter(cluster=self.cluster)}
         form = StartForm(request.POST, names=list(agents))
         if not form.is_valid():
-            return self.shown(name, 422, start=form)
+            return self.shown(name, 422, start=form, form=form)
         found = dict(form.cleaned_data)
         chosen = [agents[one] for one in found.pop("agents")]
         try:
             live_start(query=detail.query, agents=chosen, **found)
         except SluiceError as refusal:
-            return self.shown(name, refusal.status, start=form, refusal=refusal)
+            return self.shown(name, refusal.status, start=form, form=form, refusal=refusal)
         return done(
             request, f"{name} is starting; its first result follows its first window.", "pages:query-live", slug, name
         )

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 import pyarrow as pa
+from django.db.models import Case, F, FloatField, Q, When
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
@@ -24,7 +25,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import version_current
 from apps.results.bodies import table_in
-from apps.results.choices import AlertState
+from apps.results.choices import AlertState, Comparison
 from apps.results.columns import group_columns, number_columns
 from apps.results.models import Alert, AlertRule, ResultWindow
 from apps.results.selectors import alert_rules_listed, alerts_listed, pipeline_of, result_latest, results_recent
@@ -40,6 +41,9 @@ __all__ = ["LiveView"]
 
 _WINDOWS = 60  # behind the pictures
 _MOST_ALERTS = 8
+_UPWARDS = Q(rule__comparison__in=[Comparison.ABOVE, Comparison.AT_LEAST])
+#: Alerts by how far their value is beyond the threshold, the farthest first.
+_FAR_OFF = Case(When(_UPWARDS, then=-F("last_value")), default=F("last_value"), output_field=FloatField())
 _MARKS = {
     "none": Mark("assumed", "", "Not live yet"),
     LiveState.STARTING: Mark("jobs", "queue", "Starting"),
@@ -211,13 +215,18 @@ class LiveView:
 
     @cached_property
     def alerts(self) -> list[Alert]:
-        """What fires, then what has ended, the newest first."""
-        rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_at")
+        """What fires, then what has ended, the newest first; of those that opened together the worst first."""
+        rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_window_us", _FAR_OFF)
         return list(rows[:_MOST_ALERTS])
 
     @cached_property
-    def firing(self) -> list[Alert]:
-        return [alert for alert in self.alerts if alert.state == AlertState.FIRING]
+    def firing_count(self) -> int:
+        """All that fire, also those that are not listed."""
+        return sum(rule.firing_count for rule in self.rules)
+
+    @property
+    def firing_unlisted(self) -> int:
+        return self.firing_count - sum(alert.state == AlertState.FIRING for alert in self.alerts)
 
     # -- the sentence and the strip
     @property
@@ -231,7 +240,7 @@ class LiveView:
         who = counted(len(self.assigned), "agent")
         latency = f", {seconds(median(self.latencies))} after its window closed" if self.latencies else ""
         groups = counted(self.group_count, "row")
-        fires = f" <b>{counted(len(self.firing), 'alert')}</b> firing." if self.firing else ""
+        fires = f" <b>{counted(self.firing_count, 'alert')}</b> firing." if self.firing_count else ""
         return format_html("{} from {}{}.{}", groups, who, latency, SafeString(fires))
 
     @property
@@ -276,8 +285,8 @@ class LiveView:
 
     def _alerting(self) -> Stat:
         on = sum(rule.enabled for rule in self.rules)
-        tone = "bad" if self.firing else ""
-        return Stat("Alerts firing", Quantity(count(len(self.firing))), f"by {counted(on, 'rule')}", tone)
+        tone = "bad" if self.firing_count else ""
+        return Stat("Alerts firing", Quantity(count(self.firing_count)), f"by {counted(on, 'rule')}", tone)
 
     @property
     def picked(self) -> Sequence[tuple[str, bool]]:

@@ -111,8 +111,8 @@ class JoinCommand:
     @property
     def command(self) -> str:
         """Join, then run; the agent keeps its secret in its folder."""
-        join = f'./sluice agent enrol --url "{self.url}" --token "{self.secret}" --state-dir sluice-agent'
-        return f"{join} &&\n  ./sluice agent run --config sluice-agent/agent.toml"
+        join = f'./sluice agent enrol --url "{self.url}" \\\n  --token "{self.secret}" \\\n  --state-dir sluice-agent'
+        return f"{join} &&\n./sluice agent run --config sluice-agent/agent.toml"
 
 
 class SourcesFinding:

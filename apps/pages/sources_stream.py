@@ -29,7 +29,7 @@ _MARKS = {
 }
 _WORDS = {
     "starting": "It is starting: its engine takes about ten seconds.",
-    "warming": "It is warming up: the first batch takes about twenty seconds. What agents send waits in order.",
+    "warming": "It is warming up: the first batch takes twenty seconds or more. What agents send waits in order.",
     "stopping": "It is stopping. What agents send waits until it is back.",
     "failed": "It failed and is started again by itself. What agents send waits.",
     "away": "It does not report. What agents send waits in Redis, then at the agents; nothing is lost.",

@@ -49,8 +49,11 @@
         const role = ROLES[series.role] ?? ROLES.estimate;
         const ink = colour(series.ink ?? role.ink);
         const shape = spec.steps ? "hv" : "linear";
+        // a line begins with its second point: one without neighbours is drawn as a dot
+        const lone = series.y.map((value, i) => value !== null && (series.y[i - 1] ?? null) === null && (series.y[i + 1] ?? null) === null);
+        const dots = lone.includes(true) ? { mode: "lines+markers", marker: { size: lone.map(one => one ? 5 : 0), opacity: 1, color: ink } } : {};
         list.push({ ...common, y: series.y, mode: "lines", line: { ...role.line, color: ink, shape },
-          fill: role.fill ?? "none", fillcolor: faded(ink, 0.35) });
+          fill: role.fill ?? "none", fillcolor: faded(ink, 0.35), ...dots });
       }
     }
     return list;

@@ -150,6 +150,9 @@
   const settle = (inside = document) => {
     all(".figw", inside).forEach(showFlagged);
     all('input[type="range"]', inside).forEach(paint);
+    // a form that came back with faults is open already, but does not lie over the page as one that was opened by hand
+    const refused = inside.querySelector?.("dialog.dialog[open]:not(:modal)");
+    if (refused) { refused.close(); refused.showModal(); }
     inside.querySelector?.("[data-focus]")?.focus();
     age();
   };

@@ -194,6 +194,26 @@ def test_a_rule_is_added_fires_and_is_acknowledged(
     assert browser.get(one).status_code == 404
 
 
+def test_all_alerts_are_counted_and_the_worst_listed(browser: Client, live: LiveQuery) -> None:
+    frames_receive([result(live.query, {AB: 10.0})])
+    browser.post(f"{LIVE}rules/new/", {**RULE, "where": ""})
+    frames_receive([result(live.query, {(f"host-{n}", "b"): 30.0 + n for n in range(11)}, 1)])
+    html = body(browser.get(LIVE))
+    assert "11 firing" in html
+    assert "3 more fire" in html
+    assert "src = host-10, dst = b" in html
+    assert "src = host-0, dst = b" not in html.split("Newest results")[0]
+
+
+def test_a_refused_start_stays_and_its_address_leads_back(browser: Client, live: LiveQuery, agent: Agent) -> None:
+    browser.post(f"{LIVE}stop/")
+    refused = browser.post(f"{LIVE}start/", {"idle_after_s": "60", "retain_s": "900"})
+    assert refused.status_code == 422
+    assert 'id="query-page" hx-get' not in body(refused), "what was typed is not replaced by a refresh"
+    back = browser.get(f"{LIVE}start/")
+    assert (back.status_code, back.headers["Location"]) == (302, LIVE)
+
+
 def test_agents_are_assigned_and_taken_off(browser: Client, live: LiveQuery, agent: Agent) -> None:
     browser.post(f"{LIVE}assign/", {"agent": "edge-1", "part": "whole"})
     part = Assignment.objects.get()

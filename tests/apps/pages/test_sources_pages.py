@@ -164,6 +164,7 @@ def test_a_token_and_its_command_are_shown_once(browser: Client, cluster: Cluste
     assert made.status_code == 201
     command = re.search(r'id="join-command">(.*?)</pre>', body(made), re.S)
     assert command is not None
+    assert max(map(len, command[1].splitlines())) < 80, "it fits beside its button"
     secret = re.search(r"sle_[\w-]+", command[1])
     assert secret is not None
     assert "./sluice agent run --config sluice-agent/agent.toml" in command[1]
