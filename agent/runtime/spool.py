@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.runtime.wal import Entry, Record, Stored, encode_record, read_records, write_all, write_new
+from agent.runtime.wal import Entry, Record, Stored, encode_record, read_records, segment_bytes, write_all, write_new
 from agent.wire import Frame, decode_frames, encode_frame
 
 __all__ = ["Record", "Spool", "Stored"]
 
-FILLING_SHARE = 0.5
-SEGMENT_SHARE = 8  # segments of an eighth of the spool, so that it empties in small steps
-MOST_SEGMENT_BYTES = 16 * 2**20
+FILLING_SHARE, FULL_SHARE = 1 / 2, 7 / 8
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -77,7 +75,7 @@ class Spool:
         if self._write_fault is not None:
             return "disk-full"
         used = self.used_bytes
-        if used >= self.limit_bytes * (1 - 1 / SEGMENT_SHARE):
+        if used >= self.limit_bytes * FULL_SHARE:
             return "full"
         return "filling" if used >= self.limit_bytes * FILLING_SHARE else "ok"
 
@@ -117,7 +115,7 @@ class Spool:
         """Write and sync one record; False (and `state`, `fault`) when the disk takes nothing, then ask again later."""
         with self._lock:
             try:
-                if self._segments[-1].size >= min(self.limit_bytes // SEGMENT_SHARE, MOST_SEGMENT_BYTES):
+                if self._segments[-1].size >= segment_bytes(self.directory, self.used_bytes, self.limit_bytes):
                     self._begin_segment()
                 self._append(record)
             except OSError as error:

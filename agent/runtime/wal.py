@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,20 @@ from typing import Any
 
 from agent.wire import Frame
 
-__all__ = ["Entry", "Record", "Stored", "encode_record", "read_records", "write_all", "write_new"]
+__all__ = [
+    "Entry",
+    "Record",
+    "Stored",
+    "encode_record",
+    "read_records",
+    "segment_bytes",
+    "write_all",
+    "write_new",
+]
 
 MAGIC = b"SLW1"
+_SEGMENT_SHARE = 8  # segments of an eighth of the spool, or of its disk, so that it empties in small steps
+_MOST_BYTES, _LEAST_BYTES = 16 * 2**20, 64 * 2**10
 _LEAD = struct.Struct("<4sIII")
 
 
@@ -62,6 +74,12 @@ class Entry:
     @property
     def last(self) -> int:
         return self.first + len(self.lengths) - 1
+
+
+def segment_bytes(directory: Path, used_bytes: int, limit_bytes: int) -> int:
+    """When a segment is long enough. On a disk that the spool fills, the next one finds room when older ones go."""
+    of_disk = (used_bytes + shutil.disk_usage(directory).free) // _SEGMENT_SHARE
+    return min(limit_bytes // _SEGMENT_SHARE, _MOST_BYTES, max(of_disk, _LEAST_BYTES))
 
 
 def encode_record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -183,6 +184,30 @@ def test_a_disk_that_is_full_between_segments(tmp_path, monkeypatch):
     assert spool.append(record(2))
     assert len(list(tmp_path.iterdir())) == 3
     assert [query for _, query, _ in sent(spool)] == ["1.0", "2.0"]
+
+
+def test_a_disk_that_the_spool_fills_empties_by_itself(tmp_path, monkeypatch):
+    """A disk much smaller than the limit: what is committed must go although nothing can be written before."""
+    disk = 2**20
+
+    def used():
+        return sum(path.stat().st_size for path in tmp_path.iterdir())
+
+    def write(descriptor, data, real=os.write):
+        if used() + len(data) > disk:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data)
+
+    spool = Spool(tmp_path, 2**26)
+    monkeypatch.setattr("agent.runtime.wal.os.write", write)
+    monkeypatch.setattr("agent.runtime.wal.shutil.disk_usage", lambda _: SimpleNamespace(free=disk - used()))
+    for _ in range(3):
+        while spool.append(record(1, size=10_000)):
+            pass
+        assert (spool.state, spool.append(record(1, size=10_000))) == ("disk-full", False)
+        spool.committed(spool.last_seq)
+        assert spool.append(record(1, size=10_000))
+        assert spool.state == "ok"
 
 
 def test_where_the_console_lost_committed_frames_the_rest_begins_a_new_life(tmp_path):
