@@ -68,7 +68,9 @@ class QueryForm(forms.Form):
     name = forms.CharField(max_length=64, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
     team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
-    bound_s = forms.FloatField(label="Objective", required=False, help_text="At most this; empty if there is none.")
+    bound_s = forms.FloatField(
+        label="Objective", required=False, help_text='At most this. For none, choose "No objective" above.'
+    )
     priority = forms.IntegerField(
         initial=0,
         help_text="A whole number. Each step doubles the query's weight in placements by objectives; "

@@ -115,7 +115,7 @@ class SourceForm(forms.Form):
 
     source_id = forms.CharField(label="Name", max_length=64, help_text="Operators and arrivals know it by this name.")
     kind = forms.ChoiceField(label="Collected by", choices=COLLECTORS)
-    columns = _Lines(label="Columns", help_text=f"One a line: name and type. Types: {_TYPES}.")
+    columns = _Lines(label="Columns", help_text=f"One a line: name and type, such as ts timestamp. Types: {_TYPES}.")
     time = forms.CharField(label="Column of event time", max_length=64, initial="ts", help_text="A timestamp.")
     lateness_s = forms.FloatField(
         label="Records may be late by", initial=1.0, min_value=0, max_value=86_400, help_text="Windows wait so long."
@@ -123,7 +123,7 @@ class SourceForm(forms.Form):
     options = JsonField(
         label="Options of the collector",
         required=False,
-        help_text="As JSON: peers and interval_s of probes, path of a log file, rate_per_s of a generator.",
+        help_text='As JSON, such as {"path": "/var/log/app.log"} of a log file, {"rate_per_s": 50} of a generator.',
     )
 
     def __init__(self, *args: Any, source: TelemetrySource | None = None, **kwargs: Any) -> None:
