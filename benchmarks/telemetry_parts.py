@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import redis
 
@@ -34,6 +35,7 @@ __all__ = [
     "Ear",
     "Feed",
     "Sender",
+    "cpu_s",
     "pipeline",
     "processor",
     "records",
@@ -71,42 +73,41 @@ def records(count: int, begin_us: int, span_us: int, *, hosts: int = 200, seed: 
 
 
 class Feed:
-    """A replayable source whose records lie in memory.
+    """A replayable source whose records lie in memory; each poll is one batch, as collectors give it.
 
-    With `paced` they come when their time has come; with `noted` it keeps what it gave at once, for comparison.
+    With `paced` they come when their time has come.
     """
 
     replayable = True
     records_shed = 0
 
-    def __init__(self, *, paced: bool = False, noted: bool = False) -> None:
-        self._noted = noted
+    def __init__(self, *, paced: bool = False) -> None:
         self.schema = pipeline().source.schema
-        self._batches: list[pa.RecordBatch] = []
-        self._paced, self._next, self._end_us = paced, 0, 0
-        self.polls: list[pa.RecordBatch] = []  #: what was given at once, each as one batch
+        self._paced, self._next, self._end_us, self._most = paced, 0, 0, 0
+        self._all = pa.RecordBatch.from_pylist([], self.schema)
+        self._times_us = np.empty(0, dtype=np.int64)
+        self.polls: list[pa.RecordBatch] = []  #: what was given since it was loaded
 
-    def load(self, batches: Sequence[pa.RecordBatch], end_us: int) -> None:
-        """What comes next, and the time up to which that is all."""
-        self._batches, self._next, self._end_us = list(batches), 0, end_us
+    def load(self, batches: Sequence[pa.RecordBatch], end_us: int, most: int = 2**31) -> None:
+        """What comes next, the time up to which that is all, and how much of it a poll gives at most."""
+        self._all = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        self._times_us = self._all.column("ts").view(pa.int64()).to_numpy()
+        self._next, self._end_us, self._most = 0, end_us, most
         self.polls.clear()
 
     @property
     def empty(self) -> bool:
-        return self._next >= len(self._batches)
+        return self._next >= self._all.num_rows
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
-        taken: list[pa.RecordBatch] = []
-        while most > 0 and not self.empty and (not self._paced or _time_us(self._batches[self._next], -1) <= now_us):
-            taken.append(self._batches[self._next])
-            most -= taken[-1].num_rows
-            self._next += 1
-        if taken and self._noted:
-            self.polls.append(pa.Table.from_batches(taken).combine_chunks().to_batches()[0])
-        return taken
+        due = int(np.searchsorted(self._times_us, now_us, side="right")) if self._paced else self._all.num_rows
+        batch = self._all.slice(self._next, max(min(most, self._most, due - self._next), 0))
+        self._next += batch.num_rows
+        self.polls.append(batch)
+        return [batch]
 
     def watermark_us(self) -> int:
-        return self._end_us if self.empty else _time_us(self._batches[self._next], 0)
+        return self._end_us if self.empty else int(self._times_us[self._next])
 
     def position(self) -> Any:
         return None
@@ -115,17 +116,11 @@ class Feed:
         """There is nothing before the beginning."""
 
 
-def _time_us(batch: pa.RecordBatch, row: int) -> int:
-    return int(batch.column("ts")[row].value)
-
-
 class Sender:
     """An agent's runtime with its spool, and the way from there into Redis that the console is otherwise."""
 
-    def __init__(
-        self, name: str, folder: Path, redis_url: str, *, processed: float, paced: bool = False, noted: bool = False
-    ) -> None:
-        self.feed = Feed(paced=paced, noted=noted)
+    def __init__(self, name: str, folder: Path, redis_url: str, *, processed: float, paced: bool = False) -> None:
+        self.feed = Feed(paced=paced)
         self.spool = Spool(folder / name, 2**30)
         made = pipeline()
         query = QueryConfig(_QUERY, made, (processed,) * made.source_operators)
@@ -222,14 +217,22 @@ def server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def processor(folder: Path, ear: Ear, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
+def processor(folder: Path, ear: Ear, redis_url: str, trigger_s: float = 2.0) -> Iterator[subprocess.Popen[bytes]]:
     """The stream processor, warm."""
     told = {"SLUICE_URL": ear.url, "SLUICE_STREAM_TOKEN": "-", "REDIS_URL": redis_url, "SLUICE_VAR_DIR": str(folder)}
+    told["SLUICE_STREAM_TRIGGER_S"] = str(trigger_s)
     command = [sys.executable, "-P", "-m", "spark_jobs"]
     with _running(command, folder, "stream", {**told, "PYTHONPATH": str(_ROOT)}) as process:
         with redis.Redis.from_url(redis_url) as client:
             _until(lambda: _ready(process, client), 180, "the stream processor")
         yield process
+
+
+def cpu_s(process: subprocess.Popen[bytes]) -> float:
+    """CPU seconds so far of this process and of another with all it started."""
+    other = psutil.Process(process.pid)
+    times = [one.cpu_times() for one in (other, *other.children(recursive=True))]
+    return time.process_time() + sum(one.user + one.system + one.children_user + one.children_system for one in times)
 
 
 @contextmanager

@@ -1,86 +1,192 @@
-"""Records that stay with Spark, worked off by the pyarrow translation inside its tasks.
+"""Records worked off where Spark reads them: of a batch the driver sees partial aggregates, and all else that came.
 
-A task unpacks its frames, runs the operators over all of them at once and gives back one row: its partial aggregates as
-an Arrow stream, what the operators counted, and what is wrong with frames. Records never become rows of the JVM, which
-costs several times what the operators do. Only what a task gave back counts, so one that runs twice counts once.
+A task knows how far the lives of agents have come. Records whose turn it is, of plans that are known, it takes through
+the operators and gives back as one row for each flow: partial aggregates as an Arrow stream, and what the operators
+counted. Their frames go to the driver without bodies. Whatever is not worked off keeps its body, and the driver does
+with it what it does with a small batch: what stands behind a gap waits, what cannot be used is put aside. Only what a
+task gave back counts, so one that runs twice counts once.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from agent.wire import batch_bytes, table_of
+from agent.wire import FrameKind, batch_bytes, table_of
 from engine.dataflow.pipeline import Pipeline
+from spark_jobs.arrivals import WAITING, Arrival
 from spark_jobs.operators import aggregate_of
-from spark_jobs.records import BadBody, by_driver, conforming
+from spark_jobs.records import BadBody, by_driver, conforming, entry_schema
 from spark_jobs.results import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["by_tasks"]
+__all__ = ["Turns", "Worked", "by_tasks"]
 
-_GIVEN = pa.schema([("partial", pa.binary()), ("counts", pa.string()), ("faults", pa.string())])
-_Unpack = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_WORKED = "worked"  # kind of a row that is no frame, but what became of a flow's records
+_AT_ONCE_BYTES = 16 * 2**20  # a task holds so much, and its partial aggregates
+_GIVEN = pa.schema([one for one in WAITING if one.name != "since"])
+_GIVEN_SQL = (
+    "id string, agent string, life string, seq bigint, kind string, query string, plan string, entry int, "
+    "epoch bigint, extra string, body binary, size bigint"
+)
+_RECORDS = FrameKind.RECORDS.value
+_NOTHING = pa.py_buffer(b"")
+_Stretch = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What became of a flow's records in one task."""
+
+    flow: tuple[str, str]
+    partial: pa.Table
+    counts: list[list[int]]  #: operator, records in, records out
+
+
+@dataclass
+class Turns:
+    """Whose turn it is, as `arrivals.in_order` sees it: numbers follow each other, and count once."""
+
+    last: dict[_Stretch, int]
+    early: dict[_Stretch, set[int]] = field(default_factory=dict)  #: numbers the driver has, or will have, with bodies
+
+    @classmethod
+    def of(cls, positions: Mapping[_Stretch, int], waiting: Iterable[Arrival]) -> Turns:
+        """After what was worked off, beside what waits."""
+        made = cls(dict(positions))
+        for one in waiting:
+            made.early.setdefault(one.stretch, set()).add(one.seq)
+        return made
+
+    def is_due(self, stretch: _Stretch, seq: int) -> bool | None:
+        """Whether it follows on the last one; None for one that is here already."""
+        last, early = self.last.get(stretch, 0), self.early.setdefault(stretch, set())
+        if seq <= last or seq in early:
+            return None
+        if seq > last + 1:
+            early.add(seq)
+            return False
+        while (seq := seq + 1) in early:
+            early.remove(seq)
+        self.last[stretch] = seq - 1
+        return True
 
 
 def by_tasks(
-    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: Work
-) -> tuple[pa.Table, dict[str, str]]:
-    """Partial aggregates of records, and what is wrong with frames by id; parameters as of `records.by_spark`."""
-    from pyspark.sql import functions as sql
+    frames: DataFrame, pipelines: Iterable[Pipeline], positions: Mapping[_Stretch, int], waiting: Iterable[Arrival]
+) -> tuple[pa.Table, list[Worked]]:
+    """The frames of a batch as rows of `arrivals_of`, and what became of the records among them.
 
-    named = frames.where(sql.col("kind") == "records").select(
-        sql.concat_ws("/", sql.col("partition").cast("string"), "id").alias("id"), "body"
-    )
-    entries = {name: entry for entry, names in wanted.items() for name in names}
-    schema = "partial binary, counts string, faults string"
-    given = named.mapInArrow(_work_off(json.dumps(pipeline.document), entries), schema).toArrow()
-    faults: dict[str, str] = {}
-    for counts, said in zip(given["counts"].to_pylist(), given["faults"].to_pylist(), strict=True):
-        faults |= json.loads(said)
-        for index, records_in, records_out in json.loads(counts):
-            work.add(index, records_in, records_out)
-    aggregate = aggregate_of(pipeline)
-    parts = [table_of(body) for body in given["partial"].to_pylist() if body is not None]
-    return aggregate.merge(parts or [aggregate.partial_schema.empty_table()]), faults
+    Parameters
+    ----------
+    frames
+        The batch, with the columns of `spark_jobs.entries`; what belongs to one life is read by one task.
+    pipelines
+        Of plans whose records may be worked off.
+    positions, waiting
+        Of the state before the batch.
+    """
+    documents = {one.digest: json.dumps(one.document) for one in pipelines}
+    given = frames.mapInArrow(_work_off(documents, Turns.of(positions, waiting)), _GIVEN_SQL).toArrow()
+    is_worked = pc.equal(given["kind"], _WORKED)
+    return given.filter(pc.invert(is_worked)), [_worked(row) for row in given.filter(is_worked).to_pylist()]
 
 
-def _work_off(document: str, entries: Mapping[str, int]) -> _Unpack:
-    """What a task does; a frame is told by its id, the operator it enters at by `entries`."""
+def _worked(row: Mapping[str, Any]) -> Worked:
+    return Worked((row["query"], row["plan"]), table_of(row["body"]), json.loads(row["extra"]))
+
+
+def _work_off(
+    documents: Mapping[str, str], turns: Turns
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does; `turns` is its own copy."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = _pipeline(document)
-        tables: dict[int, list[pa.Table]] = defaultdict(list)
-        faults: dict[str, str] = {}
+        flows: dict[tuple[str, str], _Flow] = {}
         for batch in batches:
-            for name, body in zip(batch["id"].to_pylist(), batch["body"], strict=True):
-                if (entry := entries.get(name)) is None:
-                    continue
-                try:
-                    table = conforming(body.as_buffer(), pipeline.operators[entry].input_schema)
-                except BadBody as fault:
-                    faults[name] = str(fault)
-                else:
-                    tables[entry].append(table)
-        if tables or faults:
-            yield _given(pipeline, tables, faults)
+            yield _passed(batch, lambda row, body: _take(row, body, turns, documents, flows))
+        if flows:
+            rows = [flow.given(*key) for key, flow in flows.items()]
+            yield pa.RecordBatch.from_pylist(rows, schema=_GIVEN)
 
     return run
 
 
-def _given(pipeline: Pipeline, tables: Mapping[int, Sequence[pa.Table]], faults: Mapping[str, str]) -> pa.RecordBatch:
-    work = Work()
-    partial = batch_bytes(by_driver(pipeline, tables, work)) if tables else None
-    counts = [[index, *both] for index, both in work.counts.items()]
-    row = {"partial": partial, "counts": json.dumps(counts), "faults": json.dumps(faults)}
-    return pa.RecordBatch.from_pylist([row], schema=_GIVEN)
+def _passed(batch: pa.RecordBatch, take: Callable[[Mapping[str, Any], pa.Buffer], bool]) -> pa.RecordBatch:
+    """The batch as the driver gets it: without the bodies that `take` takes."""
+    bodies = batch.column("body")
+    rows = batch.select(["agent", "life", "seq", "kind", "query", "plan", "entry"]).to_pylist()
+    taken = [take(row, body.as_buffer() or _NOTHING) for row, body in zip(rows, bodies, strict=True)]
+    made = {
+        "id": pc.binary_join_element_wise(batch.column("partition").cast(pa.string()), batch.column("id"), "/"),
+        "body": pc.if_else(pa.array(taken, pa.bool_()), pa.scalar(None, pa.binary()), bodies),
+        "size": pc.fill_null(pc.binary_length(bodies), 0).cast(pa.int64()),
+    }
+    arrays = [made[name] if name in made else batch.column(name) for name in _GIVEN.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=_GIVEN)
+
+
+def _take(
+    row: Mapping[str, Any],
+    body: pa.Buffer,
+    turns: Turns,
+    documents: Mapping[str, str],
+    flows: dict[tuple[str, str], _Flow],
+) -> bool:
+    """Whether nobody needs the frame's body: its records are taken, or were before."""
+    due = turns.is_due((row["agent"], row["life"]), row["seq"])
+    if row["kind"] != _RECORDS or not due:
+        return row["kind"] == _RECORDS and due is None
+    document = documents.get(row["plan"])
+    if document is None:
+        return False
+    pipeline = _pipeline(document)
+    try:
+        table = conforming(body, entry_schema(pipeline, row["entry"]))
+    except BadBody:
+        return False
+    flows.setdefault((row["query"], row["plan"]), _Flow(pipeline)).add(row["entry"], table, body.size)
+    return True
+
+
+@dataclass
+class _Flow:
+    """Records of one flow in a task."""
+
+    pipeline: Pipeline
+    tables: dict[int, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    partials: list[pa.Table] = field(default_factory=list)
+    size: int = 0
+    work: Work = field(default_factory=Work)
+
+    def add(self, entry: int, table: pa.Table, size: int) -> None:
+        self.tables[entry].append(table)
+        self.size += size
+        if self.size > _AT_ONCE_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.tables:
+            self.partials.append(by_driver(self.pipeline, self.tables, self.work))
+        self.tables.clear()
+        self.size = 0
+
+    def given(self, query: str, plan: str) -> dict[str, Any]:
+        """The row for the driver."""
+        self._settle()
+        partial = aggregate_of(self.pipeline).merge(self.partials)
+        counts = [[index, *both] for index, both in self.work.counts.items()]
+        told = {"query": query, "plan": plan, "kind": _WORKED, "extra": json.dumps(counts)}
+        return told | {"body": batch_bytes(partial.combine_chunks()), "size": 0}
 
 
 @lru_cache(maxsize=100)

@@ -30,7 +30,7 @@ class LiveLoop:
 
     def __init__(self, state: State, parts: Parts) -> None:
         self.state, self._parts = state, parts
-        self._small = True
+        self._few = parts.at_hand_bytes > 0
         self._statistics = StreamStatistics(parts.statistics_ms, parts.family_cpu_ns)
         self._failed: dict[int, int] = {}
         self._published: dict[tuple[str, str], int] = {}
@@ -52,7 +52,7 @@ class LiveLoop:
     def _step(self, frames: DataFrame, batch: int) -> None:
         self._failed[batch] = self._failed.get(batch, 0) + 1
         step = Step(self.state.successor(batch), self._parts, frames, give_up=self._failed[batch] > _ATTEMPTS)
-        self._small = step.take_in(with_bodies=self._small)
+        self._few = step.take_in(few=self._few)
         out = step.results()
         out += self._statistics.rows(frames.sparkSession, step.state, step.works, self._parts.plans.widths_us())
         self._commit(step.state, out)

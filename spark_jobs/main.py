@@ -70,6 +70,7 @@ class Driver:
             quarantine=quarantine,
             redis=self._redis,
             at_hand_bytes=options.at_hand_bytes,
+            by_sql=options.by_sql,
         )
         self._report = Report(self._redis, options, self._now_and_then)
         self._loop: LiveLoop | None = None

@@ -29,6 +29,7 @@ class Options:
     master: str = DEFAULT_MASTER
     trigger_s: float = 2.0
     at_hand_bytes: int = 2 * 2**20
+    by_sql: bool = False
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Options:
@@ -48,6 +49,7 @@ class Options:
             env.get("SLUICE_SPARK_MASTER") or cls.master,
             read.number("SLUICE_STREAM_TRIGGER_S", cls.trigger_s, 0.1, 600),
             int(read.number("SLUICE_STREAM_DRIVER_BYTES", cls.at_hand_bytes, 0, 64 * 2**20)),
+            read.number("SLUICE_STREAM_SQL", 0, 0, 1) == 1,
         )
         if faults:
             raise WrongOptions("\n".join(faults))

@@ -18,7 +18,7 @@ from spark_jobs.arrivals import WAITING, Arrival, arrivals_of, in_order
 from spark_jobs.console import ConsoleAway
 from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
-from spark_jobs.in_tasks import by_tasks
+from spark_jobs.in_tasks import Worked, by_tasks
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
@@ -36,7 +36,6 @@ __all__ = ["Parts", "Step"]
 
 _AT_HAND_BYTES = 2 * 2**20
 _ONE_TASK_BYTES = 8 * 2**20
-_IN_TASKS_BYTES = 128 * 2**20
 _MOST_WAITING_BYTES = 64 * 2**20
 _FORGOTTEN_MS = 30 * 86_400_000
 
@@ -53,7 +52,7 @@ class Parts:
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
     family_cpu_ns: Callable[[], int] = family_cpu_ns
-    in_tasks_bytes: int = _IN_TASKS_BYTES  #: up to this by pyarrow in tasks, above it by Spark's SQL, which spills
+    by_sql: bool = False  #: more by Spark's SQL and not by pyarrow in its tasks
 
 
 @dataclass
@@ -63,6 +62,7 @@ class Bundle:
     pipeline: Pipeline
     tables: dict[int, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     partials: list[pa.Table] = field(default_factory=list)
+    records: list[Arrival] = field(default_factory=list)  #: whose rows are in `tables`
     afar: dict[str, Arrival] = field(default_factory=dict)  #: records that stayed with Spark, by id
     work: Work = field(default_factory=Work)
 
@@ -80,32 +80,41 @@ class Step:
         """What the operators of every flow did."""
         return {key: (bundle.pipeline, bundle.work) for key, bundle in self.bundles.items()}
 
-    def take_in(self, *, with_bodies: bool) -> bool:
+    def take_in(self, *, few: bool) -> bool:
         """Read, order and work off the batch's frames; whether its records are few enough for the driver.
 
-        With bodies it is one Spark job; without, the batch is kept in Spark for the jobs that follow.
+        A batch that is expected to hold `few` is collected as it is, and so is one whose records may be given up.
         """
-        if not with_bodies:
-            self._keep()
         try:
-            arrivals = arrivals_of(_collected(self._frames, with_bodies))
-            few = sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
-            if few:
-                arrivals = self._fetched(arrivals)
-            elif with_bodies:
-                self._keep()
-                arrivals = [replace(one, body=None) if one.kind == FrameKind.RECORDS else one for one in arrivals]
+            arrivals, worked = self._collect(few or self._give_up)
             self._sort(arrivals)
+            for one in worked:
+                self._add(one)
             for bundle in self.bundles.values():
                 self._work_off(bundle)
         finally:
             if self._kept:
                 self._frames.unpersist()
-        return few
+        return sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
 
-    def _keep(self) -> None:
-        """Several jobs read the batch from here on: Redis is asked once."""
-        self._frames, self._kept = self._frames.persist(), True
+    def _collect(self, whole: bool) -> tuple[list[Arrival], list[Worked]]:
+        """The batch in one job; by SQL it is kept in Spark for the jobs that follow, and Redis is asked once."""
+        if not whole and not self._parts.by_sql:
+            flows = self._parts.plans.live().keys() | self.state.flows.keys()
+            pipelines = {plan: self._pipeline(plan) for _, plan in flows}
+            usable = [one for one in pipelines.values() if one is not None and _is_usable(one)]
+            rows, worked = by_tasks(self._frames, usable, self.state.positions, self.state.waiting)
+            return arrivals_of(rows), worked
+        if not whole:
+            self._frames, self._kept = self._frames.persist(), True
+        return arrivals_of(_collected(self._frames, whole)), []
+
+    def _add(self, one: Worked) -> None:
+        """What tasks made of a flow's records."""
+        bundle = self.bundles[one.flow]
+        bundle.partials.append(one.partial)
+        for index, records_in, records_out in one.counts:
+            bundle.work.add(index, records_in, records_out)
 
     def results(self) -> list[bytes]:
         """Advance every flow; the RESULT frames of windows that are due."""
@@ -184,7 +193,7 @@ class Step:
         except ConsoleAway as away:
             self._postpone(one, str(away))
             return
-        if pipeline is None or pipeline.aggregate is None or pipeline.window is None:
+        if pipeline is None or not _is_usable(pipeline):
             self.state.count("unknown")
             raise BadBody(f"plan {one.plan[:12] or '(none)'} of query {one.query or '(none)'} is not known")
         flow = self.state.flows.setdefault(one.flow, Flow(one.query, one.plan))
@@ -195,12 +204,13 @@ class Step:
         elif one.kind == FrameKind.PARTIALS:
             table = body_of(one, pipeline)
             bundle.partials.append(table)
-            bundle.work.add(pipeline.aggregate, table.num_rows, 0)
-        elif one.body is None:
+            bundle.work.add(one.entry, table.num_rows, 0)
+        elif one.body is not None:
+            bundle.tables[one.entry].append(body_of(one, pipeline))
+            bundle.records.append(one)
+        elif self._kept:
             entry_schema(pipeline, one.entry)
             bundle.afar[one.id] = one
-        else:
-            bundle.tables[one.entry].append(body_of(one, pipeline))
 
     def _take_counters(self, one: Arrival) -> None:
         rows = conforming(one.body or b"", COUNTERS)
@@ -219,26 +229,21 @@ class Step:
     # -- records
 
     def _work_off(self, bundle: Bundle) -> None:
-        """Partial aggregates of a flow's records."""
+        """Partial aggregates of the records that are here, and of those that stayed with Spark."""
         if bundle.tables:
-            bundle.partials.append(by_driver(bundle.pipeline, bundle.tables, bundle.work))
+            try:
+                bundle.partials.append(by_driver(bundle.pipeline, bundle.tables, bundle.work))
+            except Exception as error:  # of data that no test foresaw: the batch is tried again before it is given up
+                if not self._give_up:
+                    raise
+                self._put_aside(bundle.records, f"it could not be worked off: {error}"[:1000])
         if not bundle.afar:
             return
         wanted: dict[int, list[str]] = defaultdict(list)
         for one in bundle.afar.values():
             wanted[one.entry].append(one.id)
-        size = sum(one.size for one in bundle.afar.values())
-        try:
-            if size <= self._parts.in_tasks_bytes:
-                partial, faults = by_tasks(self._frames, bundle.pipeline, wanted, bundle.work)
-            else:
-                few = size <= _ONE_TASK_BYTES
-                partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work, few=few)
-        except Exception as error:  # whatever a cluster may raise: the batch is tried again before records are given up
-            if not self._give_up:
-                raise
-            self._put_aside(list(bundle.afar.values()), f"Spark could not work it off: {error}"[:1000])
-            return
+        few = sum(one.size for one in bundle.afar.values()) <= _ONE_TASK_BYTES
+        partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work, few=few)
         bundle.partials.append(partial)
         for name, fault in faults.items():
             self._put_aside([bundle.afar[name]], fault)
@@ -263,6 +268,11 @@ class Step:
             return self._parts.plans.pipeline(digest)
         except ConsoleAway:
             return None
+
+
+def _is_usable(pipeline: Pipeline) -> bool:
+    """Whether its results can be told: by window, from an aggregate."""
+    return pipeline.aggregate is not None and pipeline.window is not None
 
 
 def _collected(frames: DataFrame, with_bodies: bool, only: list[str] | None = None) -> pa.Table:

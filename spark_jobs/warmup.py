@@ -51,9 +51,9 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
     parts.plans.adopt({"queries": [item]})
     frames = spark.createDataFrame(_batch(pipeline))
     state, statistics = State(), StreamStatistics(0, parts.family_cpu_ns)
-    for with_bodies in (True, False):
+    for few in (True, False):
         step = Step(state.successor(0), parts, frames, give_up=False)
-        step.take_in(with_bodies=with_bodies)
+        step.take_in(few=few)
         step.results()
         statistics.rows(spark, step.state, step.works, {})
         parts.store.save(step.state)

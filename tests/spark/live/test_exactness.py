@@ -21,11 +21,11 @@ def three_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_tasks_bytes", [2**27, 0], ids=["by pyarrow in tasks", "by SQL"])
+@pytest.mark.parametrize("by_sql", [False, True], ids=["by pyarrow in tasks", "by SQL"])
 def test_results_do_not_depend_on_load_factors_in_spark(
-    world: World, pairs: Pipeline, sliding: Pipeline, in_tasks_bytes: int
+    world: World, pairs: Pipeline, sliding: Pipeline, by_sql: bool
 ) -> None:
-    world.in_tasks_bytes = in_tasks_bytes
+    world.by_sql = by_sql
     agents = three_agents(world, pairs)
     other = SmallAgent("b0", "here/sliding", sliding)
     world.console.add("here/sliding", sliding, [other.name])

@@ -262,7 +262,7 @@ class World:
     console: SmallConsole
     folder: Path
     at_hand_bytes: int = 0
-    in_tasks_bytes: int = 2**27
+    by_sql: bool = False
     statistics_ms: int = 0
     loop: LiveLoop | None = None
 
@@ -318,7 +318,7 @@ class World:
             quarantine,
             client,
             at_hand_bytes=self.at_hand_bytes,
-            in_tasks_bytes=self.in_tasks_bytes,
+            by_sql=self.by_sql,
             statistics_ms=self.statistics_ms,
         )
 
