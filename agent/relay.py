@@ -35,7 +35,6 @@ MERGE_TABLES = 16
 MOST_LEFT_OUT = 100  # named in a mark, whose header has bounds
 MOST_HELD_BYTES = 64 * 2**20  # of partials; what is above goes on unfinished and is merged further up
 BUSY_S = 2.0
-LISTEN_RETRY_S = 2.0
 
 
 class Relay:

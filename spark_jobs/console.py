@@ -53,10 +53,6 @@ class Console:
         self._etag = headers.get("ETag")
         return answer
 
-    def forget(self) -> None:
-        """Ask for the whole plan next time."""
-        self._etag = None
-
     def pipeline(self, digest: str) -> dict[str, Any]:
         """The document of a pipeline that was live once.
 

@@ -86,8 +86,11 @@ def conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
 
 
 def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: Work) -> pa.Table:
-    """Partial aggregates of records at hand."""
+    """Partial aggregates of records at hand; an entry may have none, as where all of its frames were put aside."""
     assert pipeline.aggregate is not None
+    entries = {index: tables for index, tables in entries.items() if tables}
+    if not entries:
+        return aggregate_of(pipeline).partial_schema.empty_table()
     carried: list[pa.Table] = []
     for index in range(min(entries), pipeline.aggregate):
         carried = [*carried, *entries.get(index, ())]

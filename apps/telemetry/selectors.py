@@ -6,7 +6,6 @@ from django.db.models import Count, Prefetch, Q, QuerySet
 
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
-from apps.queries.models import Query
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
 from apps.telemetry.states import AgentView, agent_state
 from apps.telemetry.streams import stream_state
@@ -16,10 +15,8 @@ __all__ = [
     "agent_named",
     "agent_state",
     "agents_listed",
-    "agents_of",
     "enrolments_listed",
     "live_by_key",
-    "live_of",
     "lives_listed",
     "sources_listed",
     "stream_state",
@@ -30,12 +27,6 @@ __all__ = [
 def agents_listed() -> QuerySet[Agent]:
     """Agents with cluster, node and parent."""
     return Agent.objects.select_related("cluster", "node", "parent")
-
-
-def agents_of(cluster: Cluster) -> QuerySet[Agent]:
-    """A cluster's agents with what they work on, by name."""
-    parts = Assignment.objects.select_related("live__query__cluster").order_by("live__query__name")
-    return agents_listed().filter(cluster=cluster).prefetch_related(Prefetch("assignments", parts)).order_by("name")
 
 
 def agent_named(cluster: Cluster, name: str) -> Agent:
@@ -69,11 +60,6 @@ def lives_listed() -> QuerySet[LiveQuery]:
     parts = Assignment.objects.select_related("agent").order_by("agent__name")
     rows = LiveQuery.objects.select_related("query__cluster", "query__running_version", "version", "source")
     return rows.prefetch_related(Prefetch("assignments", parts))
-
-
-def live_of(query: Query) -> LiveQuery | None:
-    """A query's live run, also one that was stopped."""
-    return lives_listed().filter(query=query).first()
 
 
 def live_by_key(cluster: str, name: str) -> LiveQuery:

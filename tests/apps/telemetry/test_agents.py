@@ -22,7 +22,7 @@ from apps.telemetry import heartbeats
 from apps.telemetry.choices import AgentKind, AgentState
 from apps.telemetry.configs import agent_config
 from apps.telemetry.models import Agent, EnrolmentToken
-from apps.telemetry.selectors import agent_state, agents_of
+from apps.telemetry.selectors import agent_state
 from apps.telemetry.services import (
     agent_delete,
     agent_enrol,
@@ -461,12 +461,6 @@ class TestRest:
         assert viewer.get(path).status_code == viewer.get(f"{path}/config").status_code == 200
         assert viewer.patch(path, {"enabled": False}, format="json").status_code == 403
         assert viewer.delete(path).status_code == 403
-
-    def test_a_clusters_agents_come_in_three_statements(self, django_assert_num_queries: Any) -> None:
-        live, _ = live_at(probing(), "a1", "a2", "a3")
-        with django_assert_num_queries(2):
-            for agent in agents_of(live.query.cluster):
-                assert [part.live.key for part in agent.assignments.all()] == ["eu-1/s2s"]
 
 
 def test_an_unknown_token_says_no_more_than_that(db: None) -> None:

@@ -62,6 +62,16 @@ def test_wrong_bodies_are_put_aside_and_the_rest_is_exact(world: World, pairs: P
     assert "window_start is null" in said
 
 
+def test_a_query_whose_only_records_cannot_be_used_stops_nothing(world: World, pairs: Pipeline) -> None:
+    agent = one_agent(world, pairs)
+    frames = agent.run(6, factor=0.0)
+    bad = [replace(frame, body=b"not Arrow") if frame.kind == FrameKind.RECORDS else frame for frame in frames]
+    world.send(bad)
+    loop = world.drain()
+    assert loop.state.positions == {("a0", "l1"): agent.seq}
+    assert loop.state.counts["quarantined"] == sum(frame.kind == FrameKind.RECORDS for frame in frames) > 0
+
+
 def test_wrong_bodies_do_not_stop_spark_either(world: World, pairs: Pipeline) -> None:
     agent = one_agent(world, pairs, at_hand_bytes=0)
     frames = agent.run(3, factor=0.5)
