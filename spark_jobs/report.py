@@ -30,6 +30,7 @@ class Report:
         self._client, self._options, self._also = client, options, also
         self._facts: dict[str, Any] = {"state": "starting", "since": time.time()}
         self._ended = threading.Event()
+        self._failed: list[str] = []
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
         self.more: Callable[[], Mapping[str, Any]] = dict
 
@@ -52,8 +53,10 @@ class Report:
 
     def _run(self) -> None:
         while not self._ended.wait(_PERIOD_S):
-            self._also()
-            self._write()
+            failed = [said for duty in (self._also, self._write) if (said := _failure(duty))]
+            if failed and failed != self._failed:
+                print(f"stream processor: {'; '.join(failed)}", file=sys.stderr, flush=True)
+            self._failed = failed
 
     def _write(self) -> None:
         facts = dict(self._facts)
@@ -66,11 +69,20 @@ class Report:
             "rss_bytes": family_rss_bytes(),
             **self.more(),
         }
-        said["faults"] = [*([fault] if fault else []), *said.get("faults", [])]
+        said["faults"] = [*([fault] if fault else []), *self._failed, *said.get("faults", [])]
         try:
             write_state(self._client, said)
         except redis.RedisError:
             return  # whoever looks finds out from Redis itself
+
+
+def _failure(duty: Callable[[], None]) -> str:
+    """Do it; how it failed, as on a full disk. The thread goes on, or the whole would count as away."""
+    try:
+        duty()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def state_facts(state: State, client: redis.Redis) -> dict[str, Any]:
