@@ -32,6 +32,7 @@ class LivePlan:
     subinterval_us: int = int(_SUBINTERVAL_S * 1e6)
     retain_us: int = int(_RETAIN_S * 1e6)
     idle_after_ms: int = int(_IDLE_AFTER_S * 1e3)
+    started_us: int = 0  #: when it was last started: another moment is another run
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> LivePlan:
@@ -43,6 +44,7 @@ class LivePlan:
             round(float(item.get("subinterval_s") or _SUBINTERVAL_S) * 1e6),
             round(float(item.get("retain_s") or _RETAIN_S) * 1e6),
             round(float(item.get("idle_after_s") or _IDLE_AFTER_S) * 1e3),
+            int(item.get("started_us") or 0),
         )
 
 
@@ -52,7 +54,7 @@ class Plans:
     def __init__(self, folder: Path, console: Console) -> None:
         (folder / "pipelines").mkdir(parents=True, exist_ok=True)
         self._folder, self._console = folder, console
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
         self._parsed: dict[str, Pipeline] = {}
         self._refused: set[str] = set()
         self._ask_from_s = 0.0
@@ -63,16 +65,17 @@ class Plans:
 
     def refresh(self) -> bool:
         """Ask the console; whether it answered. What was known stays known when it did not."""
-        try:
-            answer = self._console.plan()
-        except (ConsoleAway, Refused) as error:
-            self.fault = str(error)
-            return False
-        self.fault = None
-        if answer is not None:
-            self.adopt(answer)
-            write_whole(self._folder / "plan.json", json.dumps(answer, separators=(",", ":")).encode())
-        return True
+        with self._asking:  # or the second to ask hears that nothing changed before the first has taken the change in
+            try:
+                answer = self._console.plan()
+            except (ConsoleAway, Refused) as error:
+                self.fault = str(error)
+                return False
+            self.fault = None
+            if answer is not None:
+                self.adopt(answer)
+                write_whole(self._folder / "plan.json", json.dumps(answer, separators=(",", ":")).encode())
+            return True
 
     def live(self) -> Mapping[tuple[str, str], LivePlan]:
         """Queries that are live now, by query and plan."""

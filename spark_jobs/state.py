@@ -54,6 +54,9 @@ class Flow:
     passed_us: int = 0  #: records of windows that ended at or before it are late for good
     late: int = 0
     ended: bool = False
+    started_us: int = 0  #: of the run that it belongs to, as the plan says; 0 where that is not known yet
+    lost: list[str] = field(default_factory=list)  #: agents whose frames a lost state held, until their next mark
+    whole_from: dict[str, int] = field(default_factory=dict)  #: of such agents: earlier windows lack records
     waiting_for: list[str] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
 

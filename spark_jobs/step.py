@@ -12,9 +12,9 @@ import pyarrow as pa
 import redis
 
 from agent.wire import COUNTERS, Frame, FrameKind, WireError, encode_frame
-from agent.wire.broker import progress
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.arrivals import WAITING, Arrival, arrivals_of, in_order
+from spark_jobs.beginnings import begin_anew, recall
 from spark_jobs.console import ConsoleAway
 from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
@@ -120,8 +120,9 @@ class Step:
         """Advance every flow; the RESULT frames of windows that are due."""
         for key, bundle in self.bundles.items():
             absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step)
-        for query, plan in self._parts.plans.live():
-            self.state.flows.setdefault((query, plan), Flow(query, plan))
+        for key, live in self._parts.plans.live().items():
+            flow = self.state.flows.setdefault(key, Flow(*key))
+            flow.started_us = flow.started_us or live.started_us
         found = [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
         self.state.flows = {key: flow for key, flow in self.state.flows.items() if not self._is_forgotten(flow)}
         return found
@@ -155,7 +156,8 @@ class Step:
         state = self.state
         state.now_ms = max(state.now_ms, _moment_ms(arrivals))
         state.read_to |= _last_ids(arrivals)
-        self._recall(arrivals)
+        begin_anew(state, self._parts.plans, arrivals)
+        recall(state, self._parts.plans, self._parts.redis, arrivals)
         for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.stretch, 0)]
         for_number = [one for one in state.waiting if one.seq > state.positions.get(one.stretch, 0)]
         ordered = in_order([*for_number, *arrivals], state.positions, state.step)
@@ -170,17 +172,6 @@ class Step:
             except (BadBody, ValueError) as fault:
                 self._put_aside([one], str(fault))
         state.waiting = self._fetched(state.waiting)
-
-    def _recall(self, arrivals: list[Arrival]) -> None:
-        """A life of which the state knows nothing may be committed: by a state that was lost."""
-        begun = {one.stretch for one in arrivals if one.seq == 1} | self.state.positions.keys()
-        for agent, life in {one.stretch for one in arrivals} - begun:
-            try:
-                committed = progress(self._parts.redis, agent, life).committed_seq
-            except redis.RedisError:
-                continue
-            if committed:
-                self.state.positions[agent, life] = committed
 
     def _take(self, one: Arrival) -> None:
         if one.kind == UNREADABLE:
@@ -201,6 +192,9 @@ class Step:
         if one.kind == FrameKind.MARK:
             marks = flow.agents.setdefault(one.agent, AgentMarks(since_ms=self.state.now_ms))
             mark(marks, one.says, one.epoch, one.arrived_ms)
+            if one.agent in flow.lost and marks.watermark_us is not None:
+                flow.lost.remove(one.agent)
+                flow.whole_from[one.agent] = marks.watermark_us
         elif one.kind == FrameKind.PARTIALS:
             table = body_of(one, pipeline)
             bundle.partials.append(table)

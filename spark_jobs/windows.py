@@ -70,7 +70,7 @@ def due(flow: Flow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[Due]:
         end_us = begin_us + pipeline.window.size_us
         if not flow.ended and (flow.watermark_us is None or end_us > flow.watermark_us):
             break
-        missing = _missing(flow, plan, end_us)
+        missing = _missing(flow, plan, begin_us, end_us)
         if window.revision < 0 or window.step == step or (window.missing and not missing):
             found.append(Due(begin_us, end_us, window, missing))
     return found
@@ -93,10 +93,11 @@ def _expected(flow: Flow, plan: LivePlan) -> list[str]:
     return sorted(plan.agents or flow.agents)
 
 
-def _missing(flow: Flow, plan: LivePlan, end_us: int) -> list[str]:
-    """Agents whose records of a window may still come."""
+def _missing(flow: Flow, plan: LivePlan, begin_us: int, end_us: int) -> list[str]:
+    """Agents whose records of a window may still come, or are gone with a lost state."""
     expected = {name: flow.agents[name] for name in _expected(flow, plan)}
     lacking = {name for name, marks in expected.items() if _lacks(marks, end_us)}
+    lacking |= {name for name, from_us in flow.whole_from.items() if begin_us < from_us} | set(flow.lost)
     return sorted(lacking.union(*(marks.left_out for marks in expected.values())))
 
 

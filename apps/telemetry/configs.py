@@ -150,6 +150,7 @@ def _planned(live: LiveQuery) -> dict[str, Any]:
         "subinterval_s": live.query.cluster.subinterval_s,
         "retain_s": live.retain_s,
         "idle_after_s": live.idle_after_s,
+        "started_us": round(live.started_at.timestamp() * 1e6),
     }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from datetime import UTC, datetime
 
 import pytest
+import redis
 
-from agent.wire import Frame
+from agent.wire import Frame, broker
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected
 
@@ -110,11 +112,41 @@ def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipel
     agents = three_agents(world, pairs)
     world.send(*(one.run(4) for one in agents))
     world.drain().publish()
+    with redis.Redis.from_url(world.url) as client:
+        broker.trim(client, broker.last_ids(client))
     shutil.rmtree(world.folder)
-    world.send(*(one.run(1) for one in agents))
+    world.send(*(one.run(7) for one in agents))
     loop = world.drain()
     assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
     assert loop.state.waiting == []
+    torn, whole = (frame.extra for _, frame in sorted(world.console.latest(QUERY).items()))
+    assert (torn["complete"], torn["missing"]) == (False, ["a0", "a1", "a2"])
+    assert (whole["complete"], whole["missing"]) == (True, [])
+    assert [row for row in world.console.rows(QUERY) if _begins(row, 5)] == [
+        row for row in expected(pairs, agents) if _begins(row, 5)
+    ]
+
+
+def _begins(row: dict, second: int) -> bool:
+    return row["window_start"] == datetime.fromtimestamp(START_US / 1e6 + second, UTC)
+
+
+def test_a_query_that_is_started_again_takes_records_as_old_as_before(world: World, pairs: Pipeline) -> None:
+    """A recorded file is read from its beginning again."""
+    world.at_hand_bytes = 2**26
+    agents = [SmallAgent("a0", QUERY, pairs)]
+    world.console.add(QUERY, pairs, ["a0"], retain_s=5, started_us=1)
+    world.send(agents[0].run(30, final=True))
+    world.drain()
+    first = world.console.rows(QUERY)
+    world.console.results.clear()
+    world.console.queries.clear()
+    world.console.add(QUERY, pairs, ["a0"], retain_s=5, started_us=2)
+    again = SmallAgent("a0", QUERY, pairs, seq=agents[0].seq)
+    world.send(again.run(30, final=True))
+    loop = world.drain()
+    assert loop.state.flows[QUERY, pairs.digest].late == 0
+    assert world.console.rows(QUERY) == first == expected(pairs, [again])
 
 
 def test_windows_run_into_late_records_are_issued_again_and_older_ones_counted(world: World, pairs: Pipeline) -> None:
