@@ -96,9 +96,11 @@ def encode_record(
         "committed": committed,
     }
     header = json.dumps(says, separators=(",", ":")).encode()
-    body = b"".join((*stored.blobs, *frames))
-    lead = _LEAD.pack(MAGIC, len(header), len(body), zlib.crc32(body, zlib.crc32(header)))
-    return lead + header + body, _LEAD.size + len(header) + sum(map(len, stored.blobs))
+    body, checksum = (*stored.blobs, *frames), zlib.crc32(header)
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    lead = _LEAD.pack(MAGIC, len(header), sum(map(len, body)), checksum)
+    return b"".join((lead, header, *body)), _LEAD.size + len(header) + sum(map(len, stored.blobs))
 
 
 def read_records(path: Path) -> Iterator[tuple[str, Stored, Entry, int]]:

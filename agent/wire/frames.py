@@ -93,7 +93,7 @@ def encode_frame(frame: Frame) -> bytes:
             f"a frame of {len(header)} + {len(frame.body)} bytes; allowed: {MOST_HEADER_BYTES} + {MOST_BODY_BYTES}"
         )
     checksum = zlib.crc32(frame.body, zlib.crc32(header))
-    return _LEAD.pack(MAGIC, len(header), len(frame.body), checksum) + header + frame.body
+    return b"".join((_LEAD.pack(MAGIC, len(header), len(frame.body), checksum), header, frame.body))
 
 
 def decode_frames(data: bytes | memoryview) -> Iterator[tuple[Frame, memoryview]]:
