@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -230,9 +230,12 @@ def processor(folder: Path, ear: Ear, redis_url: str, trigger_s: float = 2.0) ->
 
 def cpu_s(process: subprocess.Popen[bytes]) -> float:
     """CPU seconds so far of this process and of another with all it started."""
-    other = psutil.Process(process.pid)
-    times = [one.cpu_times() for one in (other, *other.children(recursive=True))]
-    return time.process_time() + sum(one.user + one.system + one.children_user + one.children_system for one in times)
+    other, total_s = psutil.Process(process.pid), time.process_time()
+    for one in (other, *other.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # one that ended is among the times of its parent's children
+            times = one.cpu_times()
+            total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
 
 
 @contextmanager
