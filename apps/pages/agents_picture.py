@@ -18,7 +18,7 @@ _LEFT, _RIGHT = 104, 196  # of the picture
 _ROOM = 700  # between them, so that up to six operators fit into a page
 _BLOCKS, _LINKS = (96, 130), (24, 66)  # least and most width
 _TALLEST = 58.0
-_LETTER = 7.0  # width that an operator's name has in its block, a letter
+_LETTER = 6.4  # width that an operator's name has in its block, a letter
 
 
 @dataclass(frozen=True)

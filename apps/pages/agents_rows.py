@@ -188,10 +188,9 @@ def _named(slug: str, line: AgentLine) -> SafeString:
 def _bars(line: AgentLine) -> Any:
     if not line.assignments:
         return format_html('<span class="muted sm">{}</span>', "no query assigned")
-    several = len(line.assignments) > 1
     rows = (
         (
-            format_html('<small class="muted">{}</small>', name) if several else "",
+            format_html('<small class="muted">{}</small>', name),
             factor_bars(f"{line.agent.name}, {name}:", factors, reported=line.reports),
         )
         for name, factors in line.factors

@@ -22,7 +22,7 @@ from apps.pages.objectives import statistic_text
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
-from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range
+from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 
 __all__ = ["QueryDetail", "statistic_words"]
 
@@ -147,6 +147,11 @@ class QueryDetail:
         if not server:
             return "."
         load = f"{server} runs at {ratio(self.bottleneck.get('load_peak'))} of capacity at its peak."
+        widened = (self.result.get("trust") or {}).get("factor") or 1.0
+        if self.state == ObjectiveState.AT_RISK and widened > 1:
+            return (
+                f", because estimates were so far off lately that its interval is {significant(widened)} times as wide."
+            )
         tight = self.state in {ObjectiveState.BREACHED, ObjectiveState.AT_RISK}
         return f", because {load}" if tight else f". Its busiest node is {load.replace(' runs', ', which runs')}"
 

@@ -32,6 +32,8 @@
   document.addEventListener("htmx:beforeSwap", function (event) {
     var part = event.detail.target;
     if (!isPatient(part)) { return; }
+    // asked for before somebody began to type, answered after
+    if (holds(part)) { event.detail.shouldSwap = false; return; }
     unfolded[part.id] = Array.from(part.querySelectorAll("details[open] > summary"), function (one) { return one.textContent; });
   });
   document.addEventListener("htmx:afterSettle", function () {

@@ -229,6 +229,6 @@ def test_a_viewer_sees_and_is_offered_nothing(browser_of: Callable[..., Client],
     frames_receive([result(live.query, {AB: 10.0}, w) for w in range(2)])
     html = body(browser_of("viewer").get(LIVE))
     assert "Newest results" in html
-    for action in ("Stop probes", "Add a rule", "Assign"):
+    for action in ("Stop the live run", "Add a rule", "Assign"):
         assert action not in html
     assert browser_of("viewer").get("/c/little/queries/-/live/").status_code == 403

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from apps.estimates.models import QueryEstimate
 from apps.fleet.models import Cluster
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -88,6 +89,14 @@ def test_a_late_query_shows_why(browser: Client, cluster: Cluster) -> None:
     assert "No input has a sample in batches" in html
     assert "changed:cluster:little from:body" in html
     assert browser.get("/c/little/queries/nobody/").status_code == 404
+
+
+def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: Cluster) -> None:
+    row = QueryEstimate.objects.get(query__name="late")
+    row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
+    row.save()
+    html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
+    assert "because estimates were so far off lately that its interval is 12.3 times as wide." in html
 
 
 def test_an_estimate_that_is_overtaken_says_by_what(browser: Client, cluster: Cluster) -> None:
