@@ -40,7 +40,7 @@ from apps.ui.times import ago
 __all__ = ["LiveView"]
 
 _WINDOWS = 60  # behind the pictures
-_MOST_ALERTS = 8
+_MOST_ALERTS, _MOST_ENDED = 8, 3  # listed: what has ended makes room for the results below
 _UPWARDS = Q(rule__comparison__in=[Comparison.ABOVE, Comparison.AT_LEAST])
 #: Alerts by how far their value is beyond the threshold, the farthest first.
 _FAR_OFF = Case(When(_UPWARDS, then=-F("last_value")), default=F("last_value"), output_field=FloatField())
@@ -217,7 +217,9 @@ class LiveView:
     def alerts(self) -> list[Alert]:
         """What fires, then what has ended, the newest first; of those that opened together the worst first."""
         rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_window_us", _FAR_OFF)
-        return list(rows[:_MOST_ALERTS])
+        found = list(rows[:_MOST_ALERTS])
+        firing = sum(alert.state == AlertState.FIRING for alert in found)
+        return found[: max(firing, _MOST_ENDED)]
 
     @cached_property
     def firing_count(self) -> int:
