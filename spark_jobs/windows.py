@@ -53,6 +53,8 @@ def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: i
 
 def advance(flow: Flow, plan: LivePlan, now_ms: int) -> None:
     """Bring the flow's watermark up to what its agents have said."""
+    if not now_ms:
+        return  # nothing ever arrived, so nobody has been silent since
     for name in plan.agents:
         flow.agents.setdefault(name, AgentMarks(since_ms=now_ms))
     found = progress(

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.plans import LivePlan
+from spark_jobs.state import Flow
 from spark_jobs.watermarks import AgentMarks, closing_epoch_us, forget_passed, mark, progress
+from spark_jobs.windows import advance
 
 
 def agent(watermark: int | None = None, seen_ms: int = 1000, **more: Any) -> AgentMarks:
@@ -31,6 +34,14 @@ def test_an_agent_that_was_never_heard_holds_everything_until_it_counts_as_silen
     assert (early.watermark_us, early.waiting_for) == (None, ("b",))
     late = found(agents)
     assert (late.watermark_us, late.excluded) == (30, ("b",))
+
+
+def test_agents_are_waited_for_from_the_first_arrival_on() -> None:
+    """A first batch is empty where the stream processor starts before its agents."""
+    flow, plan = Flow("q", "p"), LivePlan("q", "p", ("a", "b"), idle_after_ms=500)
+    for now_ms in (0, 10_000):
+        advance(flow, plan, now_ms)
+    assert (flow.waiting_for, flow.excluded) == (["a", "b"], [])
 
 
 def test_a_silent_agent_is_left_out_and_taken_back() -> None:
