@@ -20,6 +20,7 @@ from apps.core.errors import Missing, SluiceError
 from apps.fleet.models import Cluster
 from apps.pages import admission_rows as rows
 from apps.pages.admission_powers import Powers
+from apps.pages.admission_waits import LiveWaits, live_waits
 from apps.pages.base import ClusterPage
 from apps.pages.query_detail import statistic_words
 from apps.queries.choices import QueryState
@@ -142,6 +143,11 @@ class AdmissionDetail(Powers):
     def evidence_counts(self) -> list[tuple[str, int]]:
         counts = self.decision.get("evidence") or {}
         return [(kind, counts.get(kind, 0)) for kind in _WEAKEST_FIRST]
+
+    @cached_property
+    def live_waits(self) -> LiveWaits | None:
+        """What the latencies of live queries leave out."""
+        return live_waits(self.cluster, self.decision)
 
     # -- its parts
 
