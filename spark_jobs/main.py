@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
+import socketserver
+import subprocess
 import sys
 import threading
 import time
@@ -35,20 +38,23 @@ if TYPE_CHECKING:
 __all__ = ["Driver", "main", "settled"]
 
 _NAME = "Sluice stream processor"
+_NO_JVM = "the Java process of Spark has ended; started again, it goes on where it was"
 _ASK_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _FAILURES = 5  # of the query in a row, before its checkpoint is taken to be broken
 _LAST_BATCH_S = 20.0
+_JVM_END_S = 5.0
 
 
 def main() -> int:
-    """Run until SIGTERM; 2 when the environment says too little."""
+    """Run until SIGTERM; 1 when Spark has ended, 2 when the environment says too little."""
     try:
         driver = Driver(Options.of(os.environ))
     except WrongOptions as wrong:
         for fault in str(wrong).splitlines():
             print(f"stream processor: {fault}", file=sys.stderr)
         return 2
+    _say_no_traces()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())
     return driver.run()
@@ -102,9 +108,13 @@ class Driver:
         try:
             warm_up(spark, self._options.folder / "warmup")
             self._go_on(spark)
-        finally:
-            self._report.say("stopping")
-            spark.stop()
+        except Exception:
+            if not _jvm_is_gone(spark):
+                raise
+            self._report.say("failed", _NO_JVM)
+            return 1
+        self._report.say("stopping")
+        spark.stop()
         return 0
 
     # -- the query
@@ -214,6 +224,20 @@ def _checkpoint(folder: Path, state: State) -> Path:
 
 def _last_commit(checkpoint: Path) -> int:
     return max((int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()), default=-1)
+
+
+def _say_no_traces() -> None:
+    """Py4j and Spark's own servers tell of a Java process that has ended in stack traces; one sentence of ours does."""
+    logging.disable(logging.ERROR)  # py4j says it to the root logger; nothing here logs
+    socketserver.BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def _jvm_is_gone(spark: SparkSession) -> bool:
+    """Whether what was raised is py4j talking to nobody."""
+    try:
+        return spark.sparkContext._gateway.proc.wait(_JVM_END_S) is not None
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _end(query: StreamingQuery) -> None:
