@@ -48,6 +48,13 @@ def _parser() -> argparse.ArgumentParser:
     enrol.add_argument("--url", required=True, help="address of the console")
     enrol.add_argument("--token", required=True, help="enrolment token, from the console's page Sources")
     enrol.add_argument("--name", default=default_name(), help="what the console calls this agent (the host's name)")
+    enrol.add_argument(
+        "--read-from",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="a folder that collectors may read files from (/var/log); may be given again",
+    )
     enrol.add_argument("--state-dir", type=Path, metavar="DIR", help="folder of its state (var/agents/NAME)")
     return parser
 
@@ -87,14 +94,17 @@ def _enrol(options: argparse.Namespace) -> int:
     from agent.identity import Refused, enrol
 
     folder = options.state_dir or Path(os.environ.get("SLUICE_VAR_DIR") or "var") / "agents" / options.name
-    settings = Settings.parse({"url": options.url, "token": options.token, "name": options.name}, folder.absolute())
+    values: dict[str, Any] = {"url": options.url, "name": options.name}
+    if options.read_from:
+        values["read_from"] = [str(one.absolute()) for one in options.read_from]
+    settings = Settings.parse(values | {"token": options.token}, folder.absolute())
     try:
         identity = enrol(settings)
     except (Away, Refused) as why:
         print(f"sluice agent: {why}", file=sys.stderr)
         return 1
     path = folder.absolute() / "agent.toml"
-    write_whole(path, f"url = {json.dumps(options.url)}\nname = {json.dumps(options.name)}\n".encode())
+    write_whole(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()).encode())
     print(f"{options.name} has joined the cluster {identity.cluster}. Start it with:")
     print(f"  ./sluice agent run --config {path}")
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.collect import Collector, make
 from agent.config import AgentConfig
+from agent.readable import Readable
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 
 __all__ = ["Collecting"]
@@ -21,8 +22,9 @@ class Collecting:
 
     kind = "agent"
 
-    def __init__(self, config: AgentConfig, spool: Spool) -> None:
-        self._collectors = {name: (source, make(source)) for name, source in config.sources.items()}
+    def __init__(self, config: AgentConfig, spool: Spool, readable: Readable) -> None:
+        self._readable = readable
+        self._collectors = {name: (source, make(source, readable)) for name, source in config.sources.items()}
         self._leaving: list[tuple[float, Collector]] = []
         self._lock = threading.Lock()
         self._epoch_s = config.epoch_s
@@ -34,7 +36,8 @@ class Collecting:
             old, self._collectors = self._collectors, {}
             for name, source in config.sources.items():
                 before = old.get(name)
-                self._collectors[name] = old.pop(name) if before and before[0] == source else (source, make(source))
+                stays = before is not None and before[0] == source
+                self._collectors[name] = old.pop(name) if stays else (source, make(source, self._readable))
             until = time.monotonic() + 2 * max(self._epoch_s, config.epoch_s)  # the epoch under way still asks them
             self._leaving += [(until, collector) for _, collector in old.values()]
             self._epoch_s = config.epoch_s

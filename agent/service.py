@@ -160,7 +160,7 @@ class Service:
             from agent.relay import Relay
 
             return Relay(config, self._spool)
-        return Collecting(config, self._spool)
+        return Collecting(config, self._spool, self._settings.readable)
 
     def _start_sender(self, config: AgentConfig) -> None:
         assert self._spool is not None

@@ -6,12 +6,13 @@ import os
 import socket
 import ssl
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent.readable import DEFAULT_FOLDERS, Readable
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, Table, Text
+from engine.fields import BAD, Field, Listed, Table, Text
 
 __all__ = ["SETTINGS", "LocalSettings", "Settings"]
 
@@ -28,6 +29,7 @@ SETTINGS = Table(
     Field("name", NAME, help="what the console calls this agent; the host's name"),
     Field("state_dir", PATH, help="folder of its state; the folder of this file"),
     Field("ca_file", PATH, help="certificates to trust beside the system's, for https"),
+    Field("read_from", Listed(PATH), help="folders that collectors may read files from; /var/log"),
     Field("secret", Text(), help="instead of a token: the secret of an agent that is enrolled"),
     Field("agent", Text(), help="the id that belongs to the secret"),
     Field(
@@ -63,6 +65,8 @@ class Settings:
     secret: str = ""
     agent: str = ""
     local: LocalSettings | None = None
+    read_from: tuple[Path, ...] = DEFAULT_FOLDERS
+    own: tuple[Path, ...] = ()  #: what no collector may read, wherever it lies
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -79,7 +83,8 @@ class Settings:
             raise DocumentError([Fault("", f"{path}: {error.strerror}")], "configuration file") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DocumentError([Fault("", f"{path} is no TOML: {error}")], "configuration file") from error
-        return cls.parse(document, path.absolute().parent)
+        settings = cls.parse(document, path.absolute().parent)
+        return replace(settings, own=(*settings.own, path.absolute()))
 
     @classmethod
     def parse(cls, document: Any, folder: Path) -> Settings:
@@ -92,17 +97,26 @@ class Settings:
         if faults or read is BAD:
             raise DocumentError(faults, "configuration file")
         local = read.get("local")
+        state_dir = folder / read.get("state_dir", ".")
+        token_file = folder / read["token_file"] if "token_file" in read else None
         return cls(
             name=read.get("name") or default_name(),
-            state_dir=folder / read.get("state_dir", "."),
+            state_dir=state_dir,
             url=(os.environ.get(URL_VARIABLE) or read.get("url", "")).rstrip("/"),
             token=read.get("token", ""),
-            token_file=folder / read["token_file"] if "token_file" in read else None,
+            token_file=token_file,
             ca_file=str(folder / read["ca_file"]) if "ca_file" in read else None,
             secret=read.get("secret", ""),
             agent=read.get("agent", ""),
             local=_local(local, folder) if local else None,
+            read_from=tuple(folder / one for one in read.get("read_from", DEFAULT_FOLDERS)),
+            own=(state_dir, token_file) if token_file is not None else (state_dir,),
         )
+
+    @property
+    def readable(self) -> Readable:
+        """What collectors may open."""
+        return Readable(self.read_from, self.own)
 
 
 def _local(says: dict[str, str], folder: Path) -> LocalSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.collect.base import Collector, schema_of
+from agent.readable import Readable
 
 if TYPE_CHECKING:
     from agent.config import SourceConfig
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["Collector", "make"]
 
 
-def make(config: SourceConfig) -> Collector:
-    """The collector of a source. It opens nothing before it is first polled."""
+def make(config: SourceConfig, readable: Readable | None = None) -> Collector:
+    """The collector of a source, which reads `readable` files alone. It opens nothing before it is first polled."""
+    readable = readable or Readable()
     # in the order of the alphabet, as pipelines have their columns
     schema = schema_of(dict(sorted(config.columns.items())))
     given = (config.name, schema, config.time, config.options)
@@ -29,11 +31,11 @@ def make(config: SourceConfig) -> Collector:
         case "log_file":
             from agent.collect.log_file import LogFile
 
-            return LogFile(*given, lateness_s=config.lateness_s)
+            return LogFile(*given, lateness_s=config.lateness_s, readable=readable)
         case "replay":
             from agent.collect.replay import Replay
 
-            return Replay(*given, lateness_s=config.lateness_s)
+            return Replay(*given, lateness_s=config.lateness_s, readable=readable)
         case "generator":
             from agent.collect.generator import Generator
 

@@ -43,11 +43,6 @@ class Followed:
         status = os.fstat(descriptor)
         self.inode = f"{status.st_dev}:{status.st_ino}"
 
-    @classmethod
-    def open(cls, path: Path, max_line_bytes: int) -> Followed:
-        """Begin at the start of a file. OSError when it cannot be opened."""
-        return cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), max_line_bytes)
-
     def close(self) -> None:
         os.close(self._fd)
 

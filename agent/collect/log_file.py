@@ -13,6 +13,7 @@ from agent.collect.base import Collector, batch_of
 from agent.collect.following import Followed
 from agent.collect.stamps import LineTimes
 from agent.collect.watching import Watched
+from agent.readable import Readable
 
 __all__ = ["LogFile"]
 
@@ -30,7 +31,15 @@ class LogFile(Collector):
     kind = "log_file"
     replayable = True
 
-    def __init__(self, name: str, schema: pa.Schema, time: str, options: Mapping[str, Any], lateness_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        time: str,
+        options: Mapping[str, Any],
+        lateness_s: float,
+        readable: Readable,
+    ) -> None:
         super().__init__(name, schema)
         self._time = time
         self._path = options["path"]
@@ -39,7 +48,7 @@ class LogFile(Collector):
         pattern = options.get("time_pattern")
         self._times = LineTimes(pattern, options.get("time_format")) if pattern else None
         self._lateness_us = int(lateness_s * 1e6)
-        self._watched = Watched(self._path, options.get("max_line_bytes", 65_536), self.fault)
+        self._watched = Watched(self._path, options.get("max_line_bytes", 65_536), self.fault, readable)
         self._first = True
         self._counts = {"cut": 0, "undecodable": 0, "without_time": 0}
         self._newest_us = 0
@@ -56,7 +65,8 @@ class LogFile(Collector):
             given += (read := self._read(file, now_us, most))
             most -= sum(batch.num_rows for batch in read)
         self._advance(now_us, caught_up=most > 0)
-        self.state = "collecting" if self._watched.files else "no file yet"
+        nothing = "not allowed" if self._watched.outside else "no file yet"
+        self.state = "collecting" if self._watched.files else nothing
         return given
 
     def watermark_us(self) -> int:
@@ -88,7 +98,7 @@ class LogFile(Collector):
         words = {"cut": "lines cut", "undecodable": "lines with wrong bytes", "without_time": "lines without a time"}
         counted = [f"{count} {words[name]}" for name, count in self._counts.items() if count]
         says = super().report()
-        if not self._watched.files and not glob.has_magic(self._path):
+        if self.state == "no file yet" and not glob.has_magic(self._path):
             says["faults"] = [*says["faults"], f"path is {self._path!r}: no such file yet"]
         return says | {"unread_bytes": unread, "counted": counted}
 

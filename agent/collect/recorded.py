@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from agent.collect.stamps import UNITS_US, LineTimes, reader_of
+from agent.readable import Outside, Readable
 
 __all__ = ["Chunk", "RecordingError", "format_of", "read_recording"]
 
@@ -43,14 +46,17 @@ def format_of(path: str) -> str:
     return _FORMATS.get(suffixes[-1] if suffixes else "", "lines")
 
 
-def read_recording(schema: pa.Schema, options: Mapping[str, Any], skipped: Callable[[int], None]) -> Iterator[Chunk]:
+def read_recording(
+    schema: pa.Schema, options: Mapping[str, Any], readable: Readable, skipped: Callable[[int], None]
+) -> Iterator[Chunk]:
     """The file's records under `schema`, which has no event time. `skipped` hears of each row with too few or too many
     columns, by its number where the reader knows it.
 
     Raises
     ------
     RecordingError
-        The file is not there, lacks a column, or holds what its format or a column's type does not allow.
+        The file is not there, not `readable`, lacks a column, or holds what its format or a column's type does not
+        allow.
     """
     path = options["path"]
     how = options.get("format") or format_of(path)
@@ -61,18 +67,25 @@ def read_recording(schema: pa.Schema, options: Mapping[str, Any], skipped: Calla
         "lines": _from_lines,
     }[how]
     try:
-        with _opened(path) as file:
+        with _opened(path, readable) as file:
             yield from reader(file, schema, options, skipped, "\t" if how == "tsv" else ",")
+    except Outside as error:
+        raise RecordingError(str(error)) from error
     except OSError as error:
         raise RecordingError(f"path is {path!r}: {error.strerror or error}") from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, EOFError, lzma.LZMAError) as error:
         raise RecordingError(f"{path} cannot be read as {how}: {error}") from error
 
 
-def _opened(path: str) -> IO[bytes]:
-    unpack: Any = _PACKED.get(Path(path).suffix, open)
-    opened: IO[bytes] = unpack(path, "rb")
-    return opened
+@contextmanager
+def _opened(path: str, readable: Readable) -> Iterator[IO[bytes]]:
+    unpack: Any = _PACKED.get(Path(path).suffix)
+    with os.fdopen(readable.open(path), "rb") as file:
+        if unpack is None:
+            yield file
+            return
+        with unpack(file, "rb") as unpacked:
+            yield unpacked
 
 
 def _from_csv(

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from agent.collect.base import TIMESTAMP, Collector, digest_of
 from agent.collect.recorded import Chunk, RecordingError, read_recording
+from agent.readable import Readable
 
 __all__ = ["Replay"]
 
@@ -40,8 +41,17 @@ class Replay(Collector):
     kind = "replay"
     replayable = True
 
-    def __init__(self, name: str, schema: pa.Schema, time: str, options: Mapping[str, Any], lateness_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        time: str,
+        options: Mapping[str, Any],
+        lateness_s: float,
+        readable: Readable,
+    ) -> None:
         super().__init__(name, schema)
+        self._readable = readable
         self._time = time
         self._options = options
         self._bare = pa.schema([field for field in schema if field.name != time])
@@ -142,7 +152,7 @@ class Replay(Collector):
         return None
 
     def _skipped(self, records: int) -> Iterator[Chunk]:
-        for chunk in read_recording(self._bare, self._options, self._skip_row):
+        for chunk in read_recording(self._bare, self._options, self._readable, self._skip_row):
             rows = chunk.batch.num_rows
             if records < rows:
                 times = chunk.times_us

@@ -5,12 +5,14 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.collect.following import Followed
+from agent.readable import Outside, Readable
 
 __all__ = ["Watched"]
 
@@ -27,10 +29,14 @@ class Watched:
     after another took its inode. What stood unread in a file when it was copied and cut is read from the copy.
     """
 
-    def __init__(self, pattern: str, max_line_bytes: int, note: Callable[[str, str | None], None]) -> None:
+    def __init__(
+        self, pattern: str, max_line_bytes: int, note: Callable[[str, str | None], None], readable: Readable
+    ) -> None:
         self._pattern = pattern
         self._most_bytes = max_line_bytes
         self._note = note
+        self._readable = readable
+        self.outside = False  #: whether the pattern stands for files that may not be read
         self._files: dict[str, Followed] = {}
         self._gone_s: dict[str, float] = {}
         self._scanned_s = -_SCAN_S
@@ -99,8 +105,7 @@ class Watched:
     def _look(self, from_end: bool) -> set[str]:
         """Open what is new under the pattern; returns the inodes that stand there."""
         seen: set[str] = set()
-        for name in sorted(glob.glob(self._pattern)):  # noqa: PTH207 - patterns may begin anywhere
-            path = Path(name)
+        for path in self._allowed():
             inode = _inode(path)
             if inode is None:
                 continue
@@ -121,6 +126,20 @@ class Watched:
                 file.skip_to_end()
             self._files[inode] = file
         return seen
+
+    def _allowed(self) -> list[Path]:
+        """Files of the pattern that may be read. What is said of the others names none of them."""
+        names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [self._pattern]  # noqa: PTH207 - anywhere
+        allowed, told = [], None
+        for name in sorted(names):
+            try:
+                self._readable.check(name)
+                allowed.append(Path(name))
+            except Outside as error:
+                told = str(error) if name == self._pattern else self._readable.words(f"a file of {self._pattern}")
+        self._note("outside", told)
+        self.outside = told is not None
+        return allowed
 
     def _look_between(self, gone: Followed) -> None:
         """Take up files that came and were renamed, too, between two looks: written to after the one that is gone."""
@@ -148,8 +167,8 @@ class Watched:
 
     def _open(self, path: Path) -> Followed | None:
         try:
-            file = Followed.open(path, self._most_bytes)
-        except FileNotFoundError:
+            file = Followed(path, self._readable.open(path), self._most_bytes)
+        except (FileNotFoundError, Outside):  # what is outside, the look at the pattern tells
             return None
         except OSError as error:
             self._note(str(path), f"{path}: {error.strerror}")
@@ -162,6 +181,8 @@ def _inode(path: Path) -> str | None:
     try:
         status = path.stat()
     except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):  # a folder that the pattern stands for, too, or a pipe
         return None
     return f"{status.st_dev}:{status.st_ino}"
 

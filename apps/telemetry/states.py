@@ -15,7 +15,7 @@ from apps.telemetry.models import Agent
 __all__ = ["SILENT_S", "AgentView", "agent_state"]
 
 SILENT_S = 15.0  # after the last written heartbeat; one is written every five seconds
-_IDLE = ("failed", "cannot listen", "no file yet")  # what a collector says when nothing comes of it
+_IDLE = ("failed", "cannot listen", "no file yet", "not allowed")  # what a collector says when nothing comes of it
 _NEAR = 0.9  # of the budget
 _SKEW_S = 1.0  # event times of clocks further apart blur the windows
 

@@ -153,6 +153,8 @@ def test_the_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (settings.url, settings.name) == ("http://127.0.0.1:8000", "web-1")
     assert settings.state_dir == tmp_path
     assert settings.token_file == tmp_path / "token"
+    assert settings.read_from == (Path("/var/log"),)
+    assert settings.own == (tmp_path, tmp_path / "token", path)
     monkeypatch.setenv("SLUICE_URL", "http://127.0.0.1:9999")
     assert Settings.load(path).url == "http://127.0.0.1:9999"
 
@@ -166,6 +168,8 @@ def test_faults_of_the_agents_file(tmp_path: Path) -> None:
         return {fault.path: fault.message for fault in caught.value.faults}
 
     assert set(faults('url = "ftp://x"\nname = "Über"\ncolour = 1')) == {"url", "name", "colour"}
+    assert set(faults('url = "http://x"\nread_from = "/var/log"')) == {"read_from"}
+    assert set(faults('url = "http://x"\nread_from = ["/var/log", 1, ""]')) == {"read_from[1]", "read_from[2]"}
     assert "console's address" in faults('name = "web-1"')["url"]
     assert "is no TOML" in faults("url = ")[""]
     assert set(faults('url = "http://x"\nsecret = "s"')) == {"agent"}

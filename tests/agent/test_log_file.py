@@ -14,6 +14,7 @@ import pytest
 
 from agent.collect import Collector, make, watching
 from agent.config import SourceConfig
+from agent.readable import Readable
 from tests.servers import wait_until
 
 COLUMNS = {"ts": "timestamp", "line": "string", "file": "string"}
@@ -27,7 +28,7 @@ def _quick_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow(path: Path | str, lateness_s: float = 1.0, **options: Any) -> Collector:
     given = {"path": str(path), "begin": "start"} | options
-    return make(SourceConfig("log", "log_file", given, "ts", COLUMNS, lateness_s))
+    return make(SourceConfig("log", "log_file", given, "ts", COLUMNS, lateness_s), Readable([Path(path).parent]))
 
 
 def read(source: Collector, now_us: int = NOW_US, most: int = 10_000) -> list[str]:

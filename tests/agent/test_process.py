@@ -18,6 +18,7 @@ import pytest
 
 from agent.collect import make
 from agent.config import AgentConfig
+from agent.settings import Settings
 from agent.wire import FrameKind, decode_frames
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow import whole
@@ -222,6 +223,7 @@ def test_enrolling_with_a_wrong_token(host: Host, tmp_path: Path) -> None:
 def test_the_command_to_enrol_leaves_a_file_to_run(host: Host, tmp_path: Path) -> None:
     folder = tmp_path / "agents" / "db-1"
     options = ("--url", host.console.url, "--name", "db-1", "--state-dir", str(folder))
+    options += ("--read-from", str(tmp_path / "logs"), "--read-from", "/var/log")
     assert "not known" in run("enrol", *options, "--token", "wrong").stderr
     made = run("enrol", *options, "--token", TOKEN)
     assert made.stdout.splitlines() == [
@@ -230,6 +232,7 @@ def test_the_command_to_enrol_leaves_a_file_to_run(host: Host, tmp_path: Path) -
     ]
     assert (folder / "identity.json").stat().st_mode & 0o077 == 0
     assert TOKEN not in (folder / "agent.toml").read_text()
+    assert Settings.load(folder / "agent.toml").read_from == (tmp_path / "logs", Path("/var/log"))
     host.file = folder / "agent.toml"
     host.start()
     wait_until(lambda: host.counted() > 0, 20, "records")

@@ -15,6 +15,7 @@ import pytest
 
 from agent.collecting import Collecting
 from agent.config import AgentConfig
+from agent.readable import Readable
 from agent.runtime import Spool
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow import whole
@@ -63,7 +64,7 @@ def through_the_agent(
     given = source | {"time": "ts", "columns": document["source"]["columns"]}
     config = AgentConfig.parse({**head, "sources": {document["source"]["id"]: given}, "queries": [query]})
     spool = Spool(folder / "spool", 2**28, sync=False)
-    work = Collecting(config, spool)
+    work = Collecting(config, spool, Readable([Path(source["options"]["path"]).parent]))
     above, stopping = ReferenceProcessor([pipeline]), threading.Event()
     thread = threading.Thread(target=work.run, args=(stopping,))
     thread.start()

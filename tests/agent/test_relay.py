@@ -14,6 +14,7 @@ import pytest
 from agent.client import Away, Client
 from agent.collecting import Collecting
 from agent.config import AgentConfig
+from agent.readable import Readable
 from agent.relay import Relay
 from agent.relay_state import RelayState
 from agent.runtime import Spool
@@ -116,7 +117,7 @@ def run_child(folder: Path, child: str, load_factors: list[float]) -> tuple[Spoo
     """An agent until its generator has ended; its spool, and all of its records."""
     spool = Spool(folder / child, 64 * 2**20, sync=False)
     config = child_config(child, load_factors)
-    work = Collecting(config, spool)
+    work = Collecting(config, spool, Readable())
     taken: list[pa.RecordBatch] = []
     ((_, collector),) = work._collectors.values()
     poll = collector.poll

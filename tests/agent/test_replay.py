@@ -12,6 +12,7 @@ import pytest
 
 from agent.collect import Collector, make
 from agent.config import SourceConfig
+from agent.readable import Readable
 
 START_US = 1_700_000_000_000_000
 FILE_US = 1_600_000_000_000_000
@@ -27,9 +28,8 @@ def csv_text(delimiter: str = ",") -> str:
 
 def replay(path: Path, columns: dict[str, str] = COLUMNS, lateness_s: float = 0.0, **options: Any) -> Collector:
     given = {"path": str(path), "time_column": "time"} | options
-    return make(
-        SourceConfig("r", "replay", {k: v for k, v in given.items() if v is not None}, "ts", columns, lateness_s)
-    )
+    options = {k: v for k, v in given.items() if v is not None}
+    return make(SourceConfig("r", "replay", options, "ts", columns, lateness_s), Readable([path.parent]))
 
 
 def drained(source: Collector, now_us: int, most: int = 10**9) -> list[dict[str, Any]]:

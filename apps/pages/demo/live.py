@@ -130,6 +130,7 @@ def _write(agent: Agent, secret: str) -> None:
     folder = settings.VAR_DIR / "agents" / agent.name
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     values = {"name": agent.name, "agent": str(agent.pk), "secret": secret, "url": "http://127.0.0.1:8000"}
+    values["read_from"] = [str(settings.ACCESS_LOG.parent)]
     path = folder / "agent.toml"
     path.touch(mode=0o600)
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
