@@ -48,6 +48,7 @@ for name in asked["agents"]:
     folder = Path(asked["var"]) / "agents" / name
     folder.mkdir(parents=True)
     values = {"name": name, "agent": str(enrolled.agent.pk), "secret": enrolled.secret, "url": asked["url"]}
+    values["read_from"] = [asked["logs"]]
     (folder / "agent.toml").write_text("".join(f"{key} = {json.dumps(value)}\\n" for key, value in values.items()))
 for source, says in asked["sources"].items():
     source_upsert(cluster=cluster, source_id=source, **says)
@@ -132,6 +133,7 @@ class World:
         words = {"op": "parse", "column": "line", "as": "kv", "into": {"key": "string", "value": "int64"}}
         asked = {
             "var": str(self.var_dir),
+            "logs": str(self.log.parent),
             "url": f"http://127.0.0.1:{self.port}",
             "agents": AGENTS,
             "sources": {
