@@ -16,7 +16,15 @@ from django.db.models import Q
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.models import Agent, KnownPlan
 
-__all__ = ["KEPT_S", "AgentFacts", "agent_by_digest", "forget_facts", "forget_facts_on_commit", "plans_of"]
+__all__ = [
+    "KEPT_S",
+    "AgentFacts",
+    "agent_by_digest",
+    "cluster_of",
+    "forget_facts",
+    "forget_facts_on_commit",
+    "plans_of",
+]
 
 KEPT_S = 5.0
 _MOST_KEPT = 20_000
@@ -95,8 +103,13 @@ def _plans(agent_id: str) -> dict[str, frozenset[str]]:
     return {query: frozenset(digests) for query, digests in found.items()}
 
 
+def _cluster(agent_id: str) -> int:
+    return Agent.objects.filter(pk=agent_id).values_list("cluster_id", flat=True).first() or 0
+
+
 _agents = _Kept(_agent)
 _plans_kept = _Kept(_plans)
+_clusters = _Kept(_cluster)
 
 
 def agent_by_digest(digest: str) -> AgentFacts | None:
@@ -109,9 +122,15 @@ def plans_of(agent_id: str, *, again: bool = False) -> Mapping[str, frozenset[st
     return _plans_kept.get(agent_id, _AGAIN_S if again else KEPT_S)
 
 
+def cluster_of(agent_id: str) -> int:
+    """Key of an agent's cluster; 0 where there is no such agent, or no more."""
+    return _clusters.get(agent_id)
+
+
 def forget_facts() -> None:
     """Look everything up again."""
     _agents.clear()
+    _clusters.clear()
     _plans_kept.clear()
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from agent.wire import COUNTERS, Frame, FrameKind, WireError, broker, decode_frames, mark_fault
 from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
-from apps.telemetry.directory import AgentFacts, plans_of
+from apps.telemetry.directory import AgentFacts
 from apps.telemetry.pipelines import partials_schema, pipeline_by_digest, records_schema
+from apps.telemetry.speaking import counted_fault, origin_fault, plan_fault
 from apps.telemetry.streams import limits, redis_or_unavailable
 
 __all__ = ["frames_ingest", "frames_read", "frames_store", "schema_differs"]
@@ -35,7 +36,8 @@ def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
     Forbidden
         The agent is disabled.
     Impossible
-        Frames of another agent, of queries it has no part in, with other columns than the entry takes: each named.
+        Frames of or for another agent, of queries it has no part in, with other columns than the entry takes: each
+        named.
     Conflict
         Frames are missing before these: `expected_seq` says from which on to send.
     TooMany
@@ -96,34 +98,27 @@ def _faults(sender: AgentFacts, frames: Sequence[Frame]) -> list[Fault]:
         elif before and frame.seq != before.seq + 1:
             faults.append(Fault(f"{path}.seq", f"seq is {frame.seq} after {before.seq}; allowed: no gaps in a post"))
         else:
-            faults += _frame_faults(frame, path)
+            faults += _frame_faults(sender, frame, path)
         if len(faults) >= _MOST_TOLD:
             break
     return faults
 
 
-def _frame_faults(frame: Frame, path: str) -> list[Fault]:
+def _frame_faults(sender: AgentFacts, frame: Frame, path: str) -> list[Fault]:
     if frame.kind not in _KINDS:
         allowed = ", ".join(kind.value for kind in _KINDS)
         return [Fault(f"{path}.kind", f"kind is {frame.kind.value!r}; allowed: {allowed}")]
-    if frame.kind is not FrameKind.COUNTERS and (fault := _query_fault(frame, path)):
+    if fault := origin_fault(sender, frame, path):
+        return [fault]
+    if frame.kind is FrameKind.COUNTERS:  # of all queries at once: its rows name them
+        fault = _body_fault(frame, path) or counted_fault(frame, path)
+        return [fault] if fault else []
+    if fault := plan_fault(frame.agent, frame.query, frame.plan, path):
         return [fault]
     if frame.kind is FrameKind.MARK:
         return _mark_faults(frame, path)
     fault = _body_fault(frame, path)
     return [fault] if fault else []
-
-
-def _query_fault(frame: Frame, path: str) -> Fault | None:
-    """Whether the agent has, or had, a part in the query with this plan. What is new is looked up at once."""
-    for again in (False, True):
-        if frame.plan in plans_of(frame.agent, again=again).get(frame.query, ()):
-            return None
-    known = sorted(plans_of(frame.agent))
-    if frame.query not in known:
-        message = f"query is {frame.query[:140]!r}; allowed: {', '.join(known) or 'none is assigned to this agent'}"
-        return Fault(f"{path}.query", message)
-    return Fault(f"{path}.plan", f"plan is {frame.plan[:64]!r}, which {frame.query!r} never had")
 
 
 def _mark_faults(frame: Frame, path: str) -> list[Fault]:

@@ -101,9 +101,15 @@ def _rows(schema: Any, rows: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def counters(joined: Enrolled, rows: int = 2) -> bytes:
-    columns = [pa.array([None] * rows, field.type) for field in COUNTERS]
-    return batch_bytes(pa.Table.from_arrays(columns, schema=COUNTERS))
+def counters(*of: tuple[str | None, str | None]) -> bytes:
+    """Two rows for each query and plan."""
+    rows = [{"query": query, "plan": plan} for query, plan in of for _ in range(2)]
+    return batch_bytes(pa.Table.from_pylist(rows, schema=COUNTERS))
+
+
+def counted(joined: Enrolled, seq: int, *of: tuple[str | None, str | None], **fields: Any) -> Frame:
+    """A frame of counters."""
+    return Frame(FrameKind.COUNTERS, str(joined.agent.pk), "l1", seq, body=counters(*of), **fields)
 
 
 def frame(live: LiveQuery, joined: Enrolled, seq: int, **fields: Any) -> Frame:

@@ -20,7 +20,7 @@ from apps.telemetry.services import agent_update, live_delete, live_start, live_
 from apps.telemetry.streams import stream_client
 from tests.apps.telemetry.loop import (
     client_of,
-    counters,
+    counted,
     enrolled,
     frame,
     heartbeat,
@@ -56,7 +56,7 @@ def test_every_kind_of_frame_is_taken(live: Given) -> None:
         frame(query, agent, 2, entry=2),
         frame(query, agent, 3, kind=FrameKind.PARTIALS, entry=2, body=partials(query, 2)),
         mark(query, agent, 4),
-        frame(query, agent, 5, kind=FrameKind.COUNTERS, query="", plan="", body=counters(agent)),
+        counted(agent, 5, (query.key, query.plan)),
     ]
     answer = post(client, *frames)
     assert (answer.status_code, answer.json()) == (200, {"accepted_seq": 5, "committed_seq": 0, "duplicates": 0})
@@ -251,6 +251,64 @@ def test_a_relay_sends_for_all_of_its_cluster(live: Given) -> None:
     assert post(client_of(relay), frame(other, relay, 2)).status_code == 422
 
 
+def test_counters_of_a_query_the_agent_has_no_part_in_are_refused_by_name(live: Given) -> None:
+    query, agent, client = live
+    mine = query.key, query.plan
+    other, _ = live_at(probing("other"), "b1")
+    for of, words in (
+        ((other.key, other.plan), "frames[0].body.query: query is 'other/s2s'; allowed: eu-1/s2s"),
+        ((query.key, "0" * 64), "frames[0].body.plan: plan is '0000"),
+        ((query.key, None), "frames[0].body.plan: plan is ''"),
+        ((None, query.plan), "frames[0].body.query: query is ''"),
+    ):
+        status, why = told(post(client, counted(agent, 1, mine, of)))
+        assert (status, why.startswith(words)) == (422, True), why
+    assert not in_redis(agent)
+    assert post(client, counted(agent, 1, mine), counted(agent, 2)).status_code == 200
+
+
+def test_counters_that_cannot_be_read_are_refused(live: Given) -> None:
+    query, agent, client = live
+    whole = counted(agent, 1, (query.key, query.plan))
+    wrong = whole.body.replace(query.key.encode(), b"\xff" * len(query.key))
+    assert wrong != whole.body
+    for body in (wrong, whole.body[:-300]):
+        status, why = told(post(client, replace(whole, body=body)))
+        assert (status, why.startswith("frames[0].body")) == (422, True), why
+
+
+def test_counters_of_a_query_that_was_stopped_are_still_taken(live: Given) -> None:
+    query, agent, client = live
+    of = query.key, query.plan
+    live_stop(live=query)
+    live_delete(live=query)
+    directory.forget_facts()
+    assert post(client, counted(agent, 1, of)).status_code == 200
+
+
+def test_only_relays_speak_for_others_and_for_those_of_their_cluster(live: Given) -> None:
+    query, agent, client = live
+    of, child = (query.key, query.plan), str(agent.agent.pk)
+    status, why = told(post(client, counted(agent, 1, of, extra={"origin": child})))
+    assert (status, why) == (422, f"frames[0].extra.origin: origin is '{child}'; allowed: none, for 'a1' is no relay")
+    relay = enrolled(query.query.cluster, "relay", kind="relay")
+    other, (stranger,) = live_at(probing("other"), "b1")
+    its = client_of(relay)
+    for origin in (str(stranger.agent.pk), "stream", "", None, 7, child.upper(), [child]):
+        status, why = told(post(its, counted(relay, 1, of, extra={"origin": origin})))
+        assert (status, why.startswith("frames[0].extra.origin")) == (422, True), why
+        assert why.endswith("allowed: the id of an agent of the cluster eu-1")
+    status, why = told(post(its, counted(relay, 1, (other.key, other.plan), extra={"origin": child})))
+    assert (status, why.startswith("frames[0].body.query")) == (422, True)
+    assert post(its, counted(relay, 1, of, extra={"origin": child})).status_code == 200
+    with CaptureQueriesContext(connection) as queries:
+        assert post(its, counted(relay, 2, of, extra={"origin": child})).status_code == 200
+    assert [one["sql"] for one in queries.captured_queries] == []
+    agent.agent.delete()
+    directory.forget_facts()
+    assert post(its, counted(relay, 3, of, extra={"origin": child})).status_code == 200
+
+
 def test_columns_may_stand_in_any_order(live: Given) -> None:
     query, agent, client = live
     good = pa.ipc.open_stream(records(query)).read_all()
@@ -274,9 +332,10 @@ def test_a_new_part_counts_at_once(live: Given) -> None:
 
 def test_a_post_asks_the_database_nothing(live: Given) -> None:
     query, agent, client = live
+    of = query.key, query.plan
     assert post(client, frame(query, agent, 1), mark(query, agent, 2)).status_code == 200
     with CaptureQueriesContext(connection) as queries:
-        assert post(client, frame(query, agent, 3), mark(query, agent, 4)).status_code == 200
+        assert post(client, frame(query, agent, 3), mark(query, agent, 4), counted(agent, 5, of)).status_code == 200
     assert [query["sql"] for query in queries.captured_queries] == []
 
 
