@@ -186,7 +186,7 @@ def _assume(live: LiveQuery, found: Executable) -> None:
 def _store(live: LiveQuery) -> None:
     live.save()
     KnownPlan.objects.update_or_create(
-        query=live.key, digest=live.plan, defaults={"live": live, "pipeline": live.pipeline}
+        query=live.key, digest=live.plan, defaults={"live": live, "pipeline": live.pipeline, "used_at": timezone.now()}
     )
 
 

@@ -192,7 +192,8 @@ class Assignment(models.Model):
 
 
 class KnownPlan(models.Model):
-    """A pipeline that ran under a query's name. It outlives the query: what was computed with it may still arrive."""
+    """A pipeline that ran under a query's name. It outlives the query for a while: what was
+    computed with it may still arrive."""
 
     query = models.CharField(max_length=140, help_text="cluster/query.")
     digest = models.CharField(max_length=64, db_index=True)
@@ -200,6 +201,7 @@ class KnownPlan(models.Model):
     live = models.ForeignKey(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="plans")
     agents = models.ManyToManyField(Agent, related_name="+", help_text="Who had a part in it.")
     created_at = models.DateTimeField(default=timezone.now)
+    used_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When a query last had it.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["query", "digest"], name="plan_once_per_query")]
