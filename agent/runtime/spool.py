@@ -156,10 +156,15 @@ class Spool:
         data = encode_record("", self._next, Stored({}, snapshot=True), [], self._committed)[0]
         for writer, stored in self._all_stored():
             data += encode_record(writer, self._next, stored, [], self._committed)[0]
-        write_new(segment.path, data)
+        try:
+            write_new(segment.path, data)
+            descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:  # the segment before goes on: what is written to it must not stand before these snapshots
+            segment.path.unlink(missing_ok=True)
+            raise
         if self._descriptor >= 0:
             os.close(self._descriptor)
-        self._descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._descriptor = descriptor
         segment.size = len(data)
         self._segments.append(segment)
         self._release()

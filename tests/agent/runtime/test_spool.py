@@ -186,6 +186,32 @@ def test_a_disk_that_is_full_between_segments(tmp_path, monkeypatch):
     assert [query for _, query, _ in sent(spool)] == ["1.0", "2.0"]
 
 
+@pytest.mark.parametrize("failing", ["", ".wal"])  # the folder, to make the new name last; the new segment itself
+def test_a_segment_that_cannot_be_opened_leaves_the_one_before(tmp_path, monkeypatch, failing):
+    spool = Spool(tmp_path, LIMIT, sync=False)
+    while spool.used_bytes < LIMIT // 8:
+        assert spool.append(record(1, size=10_000))
+    before, really_open = newest(tmp_path), os.open
+
+    def refuse(path, *arguments):
+        if Path(path).suffix == failing:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return really_open(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.runtime.spool.segment_bytes", lambda *_: LIMIT // 8)
+        patch.setattr("agent.runtime.spool.os.open", refuse)
+        assert not spool.append(record(2))
+        assert "Too many open files" in spool.fault
+        assert newest(tmp_path) == before
+    monkeypatch.setattr("agent.runtime.spool.segment_bytes", lambda *_: LIMIT)  # as with more room on the disk
+    assert spool.append(record(3))
+    last = spool.last_seq
+    spool.close()
+    again = Spool(tmp_path, LIMIT, sync=False)
+    assert (again.last_seq, again.recovered("w")[-1].notes, again.faults) == (last, {"n": 3}, [])
+
+
 def test_a_disk_that_the_spool_fills_empties_by_itself(tmp_path, monkeypatch):
     """A disk much smaller than the limit: what is committed must go although nothing can be written before."""
     disk = 2**20
