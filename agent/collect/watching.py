@@ -122,9 +122,13 @@ class Watched:
             if any(other.copied_to(file) for other in self._files.values()):
                 file.close()  # what a rotation copied: read when the original is cut, from where it was read to
                 continue
+            seen.add(file.inode)
+            if file.inode in self._files:  # another took the name since it was looked at
+                file.close()
+                continue
             if from_end:
                 file.skip_to_end()
-            self._files[inode] = file
+            self._files[file.inode] = file
         return seen
 
     def _allowed(self) -> list[Path]:
