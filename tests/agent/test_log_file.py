@@ -239,6 +239,30 @@ def test_several_rotations_while_the_agent_did_not_run(tmp_path: Path) -> None:
     assert sorted(read(after) + read(after)) == ["2", "3", "4", "5"]
 
 
+def test_a_name_that_changes_hands_between_look_and_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.log"
+    append(path, "first 1\n")
+    source = follow(path)
+    seen = read(source)
+    path.rename(tmp_path / "a.log.1")
+    append(path, "second 1\nsecond 2\n")
+    look, rotated = watching._inode, []
+
+    def rotates_after_the_look(asked: Path) -> str | None:
+        found = look(asked)
+        if asked == path and not rotated:
+            rotated.append(path.rename(tmp_path / "a.log.2"))
+            append(path, "third 1\n")
+        return found
+
+    monkeypatch.setattr(watching, "_inode", rotates_after_the_look)
+    for _ in range(3):
+        seen += read(source)
+    append(path, "third 2\n")
+    seen += read(source)
+    assert sorted(seen) == ["first 1", "second 1", "second 2", "third 1", "third 2"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_writer_that_rotates_while_it_is_read(tmp_path: Path, seed: int) -> None:
     """Renames and makes anew at any moment, in pieces of lines; a reader restarts now and then."""
