@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import redis
 
-from agent.wire import COUNTERS, Frame, FrameKind, WireError, encode_frame
+from agent.wire import COUNTERS, FrameKind, encode_frame
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.arrivals import WAITING, Arrival, arrivals_of, in_order
+from spark_jobs.arrivals import Arrival, arrivals_of, in_order
 from spark_jobs.beginnings import begin_anew, recall
+from spark_jobs.collecting import collected, frame_bytes, last_ids, moment_ms
 from spark_jobs.console import ConsoleAway
 from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
@@ -107,7 +108,7 @@ class Step:
             return arrivals_of(rows), worked
         if not whole:
             self._frames, self._kept = self._frames.persist(), True
-        return arrivals_of(_collected(self._frames, whole)), []
+        return arrivals_of(collected(self._frames, whole)), []
 
     def _add(self, one: Worked) -> None:
         """What tasks made of a flow's records."""
@@ -154,8 +155,8 @@ class Step:
     def _sort(self, arrivals: list[Arrival]) -> None:
         """Everything that is due goes where it belongs; the rest waits in the state."""
         state = self.state
-        state.now_ms = max(state.now_ms, _moment_ms(arrivals))
-        state.read_to |= _last_ids(arrivals)
+        state.now_ms = max(state.now_ms, moment_ms(arrivals))
+        state.read_to |= last_ids(arrivals)
         begin_anew(state, self._parts.plans, arrivals)
         recall(state, self._parts.plans, self._parts.redis, arrivals)
         for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.stretch, 0)]
@@ -247,7 +248,7 @@ class Step:
         lacking = {one.id: one for one in arrivals if one.body is None and one.kind != FrameKind.MARK}
         if not lacking:
             return arrivals
-        rows = _collected(self._frames, True, list(lacking))
+        rows = collected(self._frames, True, list(lacking))
         bodies = dict(zip(rows["id"].to_pylist(), rows["body"].to_pylist(), strict=True))
         return [replace(one, body=bodies[one.id]) if one.id in lacking else one for one in arrivals]
 
@@ -255,7 +256,7 @@ class Step:
         self.state.count("quarantined", len(arrivals))
         for one in self._fetched(arrivals):
             says = f"number {one.seq} of agent {one.agent}, {one.kind} of query {one.query or '(none)'}: {reason}"
-            self._parts.quarantine.keep(_frame_bytes(one), says)
+            self._parts.quarantine.keep(frame_bytes(one), says)
 
     def _pipeline(self, digest: str) -> Pipeline | None:
         try:
@@ -267,50 +268,6 @@ class Step:
 def _is_usable(pipeline: Pipeline) -> bool:
     """Whether its results can be told: by window, from an aggregate."""
     return pipeline.aggregate is not None and pipeline.window is not None
-
-
-def _collected(frames: DataFrame, with_bodies: bool, only: list[str] | None = None) -> pa.Table:
-    """The batch as a table; without the bodies of records where those stay with Spark."""
-    from pyspark.sql import functions as sql
-
-    named = frames.withColumn("id", sql.concat_ws("/", sql.col("partition").cast("string"), "id"))
-    named = named.withColumn("size", sql.coalesce(sql.length("body"), sql.lit(0)).cast("bigint"))
-    if only is not None:
-        named = named.where(sql.col("id").isin(only))
-    if with_bodies:
-        named = named.coalesce(1)  # what the driver takes in is little: one task reads it for less than several
-    else:
-        stays = sql.col("kind") == FrameKind.RECORDS.value
-        named = named.withColumn("body", sql.when(stays, sql.lit(None)).otherwise(sql.col("body")))
-    return named.select(*(name for name in WAITING.names if name != "since")).toArrow()
-
-
-def _last_ids(arrivals: Iterable[Arrival]) -> dict[str, str]:
-    """The last entry of every partition in a batch."""
-    last = {}
-    for one in sorted(arrivals, key=lambda one: one.place):
-        last[one.partition] = one.id.partition("/")[2]
-    return last
-
-
-def _moment_ms(arrivals: Iterable[Arrival]) -> int:
-    """Until when everybody's frames are here: a partition that lags behind makes nobody silent."""
-    last: dict[str, int] = {}
-    for one in arrivals:
-        last[one.partition] = max(one.arrived_ms, last.get(one.partition, 0))
-    return min(last.values(), default=0)
-
-
-def _frame_bytes(one: Arrival) -> bytes:
-    """What to keep of a frame that is put aside: the frame, or what stood in its place."""
-    body = one.body or b""
-    if one.kind == UNREADABLE:
-        return body
-    named = {name: getattr(one, name) for name in ("agent", "life", "seq", "query", "plan", "entry", "epoch")}
-    try:
-        return encode_frame(Frame(FrameKind(one.kind), **named, extra=one.says, body=body))
-    except WireError:
-        return body
 
 
 def _say(words: str) -> None:

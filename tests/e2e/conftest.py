@@ -10,10 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from tests.e2e.installation import ROOT, Api, Installation
+from tests.e2e.installation import PASSWORD, ROOT, Api, Installation
 
 DATA = Path(os.environ.get("SLUICE_DATA") or ROOT.parent / "shared" / "data")
+
+_WAIT_MS = 20_000
+expect.set_options(timeout=_WAIT_MS)
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +52,28 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rate_eps = 3200 + 390 * math.sin(2 * math.pi * minute / 75)
             rows.writerow([f"{begin + timedelta(minutes=minute):%Y-%m-%d %H:%M:%S}", round(60 * rate_eps)])
     return made
+
+
+@pytest.fixture
+def page(browser: Browser, console: Installation) -> Iterator[Page]:
+    """Signed in as the administrator. The test fails if the browser's console had anything to complain about."""
+    context = browser.new_context(base_url=console.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(_WAIT_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        # leaving a page ends what it was still fetching; htmx calls that an error
+        is_abort = "htmx:sendAbort" in message.text or "htmx:afterRequest" in message.text
+        if message.type in {"error", "warning"} and not is_abort:
+            complaints.append(f"{page.url}: {message.text}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    page.goto("/login/")
+    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    yield page
+    context.close()
+    assert complaints == []

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.e2e.installation import PASSWORD, Installation
 from tests.e2e.story import CAPACITY_CPS, FIRST, NODES, SECOND, example
 from tests.servers import wait_until
 
@@ -19,34 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SLUG = "by-hand"
 _SERIOUS = {"serious", "critical"}
-_WAIT_MS = 20_000
 _TOO_WIDE_PX = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-expect.set_options(timeout=_WAIT_MS)
-
-
-@pytest.fixture
-def page(browser: Browser, console: Installation) -> Iterator[Page]:
-    """Signed in as the administrator. The test fails if the browser's console had anything to complain about."""
-    context = browser.new_context(base_url=console.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(_WAIT_MS)
-    page = context.new_page()
-    complaints: list[str] = []
-
-    def heard(message: ConsoleMessage) -> None:
-        # leaving a page ends what it was still fetching; htmx calls that an error
-        is_abort = "htmx:sendAbort" in message.text or "htmx:afterRequest" in message.text
-        if message.type in {"error", "warning"} and not is_abort:
-            complaints.append(f"{page.url}: {message.text}")
-
-    page.on("console", heard)
-    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-    page.goto("/login/")
-    page.get_by_label("Name").fill("admin")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    yield page
-    context.close()
-    assert complaints == []
 
 
 def field(page: Page, name: str) -> Any:

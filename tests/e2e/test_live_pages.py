@@ -10,18 +10,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import Page, expect
 
 from agent.wire import Frame, FrameKind, batch_bytes, encode_frame
 from engine.dataflow import Pipeline
-from tests.e2e.installation import PASSWORD, ROOT, Api, Installation
+from tests.e2e.installation import ROOT, Api, Installation
 from tests.servers import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -30,30 +29,6 @@ SLUG = "edge"
 QUERY = "link-latency"
 WIDTH_US = 10_000_000
 _TOO_WIDE_PX = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-@pytest.fixture
-def page(browser: Browser, console: Installation) -> Iterator[Page]:
-    """Signed in as the administrator; whatever the browser complains of fails the test."""
-    context = browser.new_context(base_url=console.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(20_000)
-    page = context.new_page()
-    complaints: list[str] = []
-
-    def heard(message: ConsoleMessage) -> None:
-        is_abort = "htmx:sendAbort" in message.text or "htmx:afterRequest" in message.text
-        if message.type in {"error", "warning"} and not is_abort:
-            complaints.append(f"{page.url}: {message.text}")
-
-    page.on("console", heard)
-    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-    page.goto("/login/")
-    page.get_by_label("Name").fill("admin")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    yield page
-    context.close()
-    assert complaints == []
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.installation import ROOT, Api, Installation
-from tests.e2e.test_browser import page  # noqa: F401 - the fixture of somebody signed in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -34,7 +33,7 @@ def crowded(console: Installation) -> None:
 
 
 @pytest.mark.usefixtures("crowded")
-def test_search_apply_and_undo(page: Page, api: Api) -> None:  # noqa: F811
+def test_search_apply_and_undo(page: Page, api: Api) -> None:
     page.goto(f"/c/{SLUG}/placement/")
     expect(page.locator(".head p").first).to_contain_text("3 operators of 3 queries on 3 nodes; a carries")
     expect(page.locator(".pl-core.hot .blocks .bk")).to_have_count(3)
@@ -68,7 +67,7 @@ def test_search_apply_and_undo(page: Page, api: Api) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("crowded")
-def test_phones_reach_it_and_nothing_is_too_wide(page: Page) -> None:  # noqa: F811
+def test_phones_reach_it_and_nothing_is_too_wide(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"/c/{SLUG}/")
     page.get_by_role("navigation", name="Main, phone").get_by_role("link", name="Placement").click()
