@@ -41,10 +41,10 @@ def probes(pipeline: Pipeline, records: int) -> pa.Table:
 
 
 def test_the_budget_holds_by_the_real_clock(tmp_path):
-    """Far more than a fifth of a core can do: the process stays at its budget, the rest overflows."""
+    """Four times what a fifth of a core can do: the process stays at its budget, the rest overflows."""
     pipeline, budget_cores, span_s = s2s_probe(slide_s=1), 0.2, 3.0
-    source = Endless(probes(pipeline, 5000), [1])
-    spool = Spool(tmp_path / "spool", 2**28, sync=False)
+    source = Endless(probes(pipeline, 20_000), [1])
+    spool = Spool(tmp_path / "spool", 2**29, sync=False)
     query = QueryConfig("here/s2s", pipeline, (1.0, 1.0, 1.0))
     config = RuntimeConfig(1, "agent", (query,), epoch_s=0.25, sub_epochs=5, budget_cores=budget_cores)
     runtime = Runtime(config, {"probes": source}, spool)
