@@ -10,17 +10,23 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-__all__ = ["FRAMES_TYPE", "Console", "ConsoleAway", "Refused"]
+__all__ = ["FRAMES_TYPE", "Console", "ConsoleAway", "ConsoleFailed", "Refused"]
 
 FRAMES_TYPE = "application/vnd.sluice.frames"
 _BASE = "/api/v1/stream-processor"
 _SHOWN_CHARACTERS = 300
 #: Answers that say nothing of what was sent: the same request may do later.
 _PASSING = frozenset({401, 403, 408, 409, 425, 429})
+#: Those of a console, or of a proxy before it, that is not there.
+_ABSENT = frozenset({502, 503, 504})
 
 
 class ConsoleAway(RuntimeError):
     """The console gave no answer, or one that a later request may change; the text says which."""
+
+
+class ConsoleFailed(ConsoleAway):
+    """The console failed at this request: it may be what was sent, and it may be the console."""
 
 
 class Refused(RuntimeError):
@@ -35,7 +41,8 @@ class Console:
     """The stream processor's end of the REST API."""
 
     def __init__(self, url: str, token: str, timeout_s: float = 10.0) -> None:
-        self._base, self._token, self._timeout_s = url.rstrip("/") + _BASE, token, timeout_s
+        self._url = url.rstrip("/")
+        self._base, self._token, self._timeout_s = self._url + _BASE, token, timeout_s
         self._etag: str | None = None
 
     def plan(self) -> dict[str, Any] | None:
@@ -68,9 +75,17 @@ class Console:
 
         Raises
         ------
-        ConsoleAway, Refused
+        ConsoleAway, ConsoleFailed, Refused
         """
         self._ask("POST", "/frames", {"Content-Type": FRAMES_TYPE}, frames)
+
+    def is_well(self) -> bool:
+        """Whether it says of itself that it can serve: its database answers and has its tables."""
+        try:
+            with urlopen(f"{self._url}/healthz", timeout=self._timeout_s) as answer:
+                return bool(answer.status == 200)
+        except (HTTPException, OSError):
+            return False
 
     def _ask(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
@@ -86,7 +101,9 @@ class Console:
                     return 304, error.headers, b""
                 text = error.read().decode(errors="replace")[:_SHOWN_CHARACTERS]
             if error.code >= 500 or error.code in _PASSING:
-                raise ConsoleAway(f"the console answered {error.code}: {text}") from error
+                failed = error.code >= 500 and error.code not in _ABSENT
+                away = ConsoleFailed if failed else ConsoleAway
+                raise away(f"the console answered {error.code}: {text}") from error
             raise Refused(error.code, text) from error
         except (URLError, HTTPException, OSError) as error:
             raise ConsoleAway(f"the console does not answer at {self._base}: {error}") from error

@@ -191,6 +191,8 @@ class Driver:
         faults = [fault for fault in (self._plans.fault, self._parts.outbox.fault) if fault]
         if self._parts.outbox.dropped:
             faults.append(f"{self._parts.outbox.dropped} steps' results were dropped: the console was away too long")
+        if self._parts.outbox.put_aside:
+            faults.append(f"{self._parts.outbox.put_aside} frames were put aside: the console does not take them")
         facts: dict[str, Any] = {"faults": [*dict.fromkeys(faults), *self._parts.quarantine.last_reasons]}
         if self._loop is not None:
             facts |= state_facts(self._loop.state, self._redis)

@@ -6,8 +6,8 @@ import threading
 import time
 from pathlib import Path
 
-from agent.wire import MOST_POST_BYTES, WireError, decode_frames
-from spark_jobs.console import Console, ConsoleAway, Refused
+from agent.wire import MOST_POST_BYTES, Frame, WireError, decode_frames
+from spark_jobs.console import Console, ConsoleAway, ConsoleFailed, Refused
 from spark_jobs.files import write_whole
 from spark_jobs.quarantine import Quarantine
 
@@ -15,6 +15,7 @@ __all__ = ["Outbox"]
 
 _MOST_BYTES = 512 * 2**20
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_PATIENCE_S = 600.0
 
 
 class Outbox:
@@ -22,16 +23,30 @@ class Outbox:
 
     A file belongs to the state of its step: until that state is committed nothing of it is posted, and a step that
     runs again overwrites it.
+
+    A console that is away is waited for. A frame at which it fails, and goes on failing for `patience_s` while it says
+    that it is well, is put aside; so are then those of the same kind and query at which it fails, until it takes one.
     """
 
-    def __init__(self, folder: Path, console: Console, quarantine: Quarantine, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        console: Console,
+        quarantine: Quarantine,
+        most_bytes: int = _MOST_BYTES,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._console, self._quarantine, self._most_bytes = folder, console, quarantine, most_bytes
+        self._patience_s = patience_s
+        self._failing: tuple[bytes, float] | None = None  # the frame that holds the others back, and since when
+        self._hopeless: set[tuple[str, str]] = set()  # kinds and queries of which one was put aside
         self._upto, self._ended = -1, False
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self.fault: str | None = None
         self.dropped = 0
+        self.put_aside = 0
 
     def start(self, committed_step: int) -> None:
         """Post what a former process left behind."""
@@ -79,6 +94,8 @@ class Outbox:
                 self._post(ready[0])
             except ConsoleAway as away:
                 self.fault = str(away)
+                if not isinstance(away, ConsoleFailed):
+                    self._failing = None
                 self._bound(ready)
             except Exception as error:  # such as a full disk: seen, and tried again, for nobody else posts
                 self.fault = f"results cannot be posted: {error}"
@@ -98,17 +115,47 @@ class Outbox:
         for part in parts:
             try:
                 self._console.post(part)
-            except Refused:
+            except (Refused, ConsoleFailed):
                 self._post_one_by_one(part)
+            else:
+                self._taken(part)
         path.unlink(missing_ok=True)
 
     def _post_one_by_one(self, frames: bytes) -> None:
-        """One frame that the console does not take holds none of the others back."""
-        for frame in _parts(frames, 1):
+        """One frame that the console does not take holds none of the others back for ever."""
+        for frame, view in decode_frames(frames):
+            data = bytes(view)
             try:
-                self._console.post(frame)
+                self._console.post(data)
             except Refused as refused:
-                self._quarantine.keep(frame, f"refused by the console: {refused}")
+                self._put_aside(data, f"refused by the console: {refused}")
+            except ConsoleFailed as failed:
+                if not self._is_hopeless(frame, data):
+                    raise
+                self._put_aside(data, f"the console is well and goes on failing at it: {failed}")
+            else:
+                self._taken(data)
+
+    def _taken(self, frames: bytes) -> None:
+        if self._hopeless:
+            self._hopeless -= {_flow(frame) for frame, _ in decode_frames(frames)}
+
+    def _is_hopeless(self, frame: Frame, data: bytes) -> bool:
+        """Whether a frame at which the console has failed is tried no more."""
+        now_s = time.monotonic()
+        if not self._console.is_well():
+            self._failing = None
+            return False
+        if self._failing is None or self._failing[0] != data:
+            self._failing = data, now_s
+        if _flow(frame) not in self._hopeless and now_s - self._failing[1] < self._patience_s:
+            return False
+        self._hopeless.add(_flow(frame))
+        return True
+
+    def _put_aside(self, data: bytes, reason: str) -> None:
+        self._quarantine.keep(data, reason)
+        self.put_aside += 1
 
     def _bound(self, ready: list[Path]) -> None:
         """The oldest goes first when the console is away for longer than the disk may take."""
@@ -131,6 +178,10 @@ class Outbox:
 
     def _path(self, step: int) -> Path:
         return self._folder / f"{step:012d}.slf"
+
+
+def _flow(frame: Frame) -> tuple[str, str]:
+    return frame.kind.value, frame.query
 
 
 def _parts(data: bytes, most_bytes: int) -> list[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.wire import Frame, FrameKind, encode_frame
+from agent.wire import Frame, FrameKind, decode_frames, encode_frame
 from spark_jobs.console import Console
 from spark_jobs.outbox import Outbox
 from spark_jobs.quarantine import Quarantine
@@ -19,10 +19,10 @@ def result(seq: int) -> bytes:
 
 
 @contextmanager
-def outbox(folder: Path, prepare: Callable[[Outbox], None]) -> Iterator[tuple[Outbox, SmallConsole]]:
+def outbox(folder: Path, prepare: Callable[[Outbox], None], **more: float) -> Iterator[tuple[Outbox, SmallConsole]]:
     """An outbox with the files that `prepare` puts, posting to a console."""
     with small_console() as console:
-        made = Outbox(folder / "outbox", Console(console.url, "a-token"), Quarantine(folder / "quarantine"))
+        made = Outbox(folder / "outbox", Console(console.url, "a-token"), Quarantine(folder / "quarantine"), **more)
         prepare(made)
         try:
             yield made, console
@@ -57,3 +57,40 @@ def test_a_disk_that_takes_nothing_is_seen_and_posting_goes_on_when_it_does(tmp_
         wait_until(lambda: not made.waiting, what="posting")
         assert [frame.seq for frame in console.results] == [1, 2, 3]
         wait_until(lambda: made.fault is None, what="no fault")
+
+
+def test_a_frame_at_which_a_console_that_is_well_goes_on_failing_is_put_aside(tmp_path: Path) -> None:
+    def together(made: Outbox) -> None:
+        made.put(1, [result(1), result(2), result(3)])
+        made.put(2, [result(4), result(5)])
+
+    with outbox(tmp_path, together, patience_s=1.0) as (made, console):
+        console.fails_at = {2, 4}
+        made.start(2)
+        wait_until(lambda: not made.waiting, what="posting")
+        assert sorted({frame.seq for frame in console.results}) == [1, 3, 5]
+        assert made.put_aside == 2
+        reasons = [path.read_text() for path in sorted((tmp_path / "quarantine").glob("*.json"))]
+        assert ["goes on failing" in reason and "500" in reason for reason in reasons] == [True, True]
+        kept = [next(decode_frames(path.read_bytes()))[0].seq for path in (tmp_path / "quarantine").glob("*.slf")]
+        assert sorted(kept) == [2, 4]
+        # number 5 was taken: the next of its query is tried more than once again, as it stands and by itself
+        posted = console.failures
+        made.put(3, [result(6)])
+        console.fails_at = {6}
+        made.release(3)
+        wait_until(lambda: console.failures > posted + 2, what="a second attempt")
+
+
+def test_frames_wait_for_a_console_that_is_not_well(tmp_path: Path) -> None:
+    with outbox(tmp_path, three, patience_s=0.2) as (made, console):
+        console.well, console.fails_at = False, {2}
+        made.start(3)
+        wait_until(lambda: console.failures >= 6, what="a few attempts")
+        assert (made.waiting, made.put_aside) == (2, 0)
+        console.well, console.fails_at, console.status = True, set(), 503
+        wait_until(lambda: "503" in str(made.fault), what="a console that is away")
+        assert made.waiting == 2
+        console.status = 200
+        wait_until(lambda: not made.waiting, what="posting")
+        assert [frame.seq for frame in console.results] == [1, 2, 3]

@@ -91,7 +91,10 @@ class SmallConsole:
     results: list[Frame] = field(default_factory=list)
     statistics: list[Frame] = field(default_factory=list)
     status: int = 200  #: what it answers everything with, other than 200
+    well: bool = True  #: whether it says so, whatever it answers
+    fails_at: set[int] = field(default_factory=set)  #: numbers of frames at which it answers 500
     posts: int = 0
+    failures: int = 0
     url: str = ""
 
     def add(self, query: str, pipeline: Pipeline, agents: Sequence[str], **more: Any) -> None:
@@ -130,6 +133,9 @@ def small_console(console: SmallConsole | None = None, port: int = 0) -> Iterato
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/healthz":
+                self.answer(200 if console.well else 503, b"{}")
+                return
             plan = json.dumps({"version": len(console.queries), "queries": console.queries}).encode()
             digest = self.path.rpartition("/")[2]
             if self.path.endswith("/plan"):
@@ -143,9 +149,12 @@ def small_console(console: SmallConsole | None = None, port: int = 0) -> Iterato
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if console.status == 200:
+            numbers = {frame.seq for frame, _ in decode_frames(body)}
+            fails = bool(numbers & console.fails_at)
+            if console.status == 200 and not fails:
                 console.take(body)
-            self.answer(200, b"{}")
+            console.failures += fails
+            self.answer(500 if fails else 200, b"{}")
 
         def answer(self, status: int, body: bytes, tag: str = "") -> None:
             self.send_response(status if console.status == 200 else console.status)
