@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.admission import evaluation
 from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
@@ -116,8 +116,15 @@ def test_intervals_are_those_of_the_estimate(statistic: str, large: bool, monkey
         assert quick.of(name) == pytest.approx(margin, rel=0.05, abs=0.02)
 
 
-def test_a_decision_is_quick() -> None:
-    """A quarter of the horizon and the load of a fleet of 12 nodes, 10 queries and 100 operators; CPU seconds."""
+def test_a_decision_takes_few_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 12 nodes with 10 queries and 100 operators: candidates are screened, only the last few are estimated."""
+    estimated: list[Deployment] = []
+
+    def counted(deployment: Deployment, **options: Any) -> Any:
+        estimated.append(deployment)
+        return estimate(deployment, **options)
+
+    monkeypatch.setattr(evaluation, "estimate", counted)
     deployment = bursty_fleet(12, 10, 10, 3600)
     joining: dict[str, Any] = {
         "query": "new",
@@ -132,12 +139,10 @@ def test_a_decision_is_quick() -> None:
         ],
         "objective": {"statistic": "worst", "bound_s": 8.0},
     }
-    decide(deployment, joining, mace_every=4)  # compiles
-    began = time.process_time()
     decision = decide(deployment, joining, mace_every=4)
-    assert time.process_time() - began < 4.0
     assert decision.verdict == "reject"
     assert decision.choices
+    assert 0 < len(estimated) <= 8
 
 
 def test_an_interval_covers_what_a_query_reads_from_another() -> None:

@@ -67,8 +67,16 @@ def test_a_bad_document_is_refused():
         command({**document(), "subinterval_s": 0}, {})
 
 
-def test_a_million_services_take_about_a_second_or_less():
-    """Guards the compiled loop: with reference counts it is twelve times slower."""
+def _interpreted_s(rounds: int) -> float:
+    """CPU seconds of so many rounds of an interpreted loop: what this machine takes for a step of Python."""
+    begin, total = time.process_time(), 0
+    for number in range(rounds):
+        total = (total * 31 + number) & 0xFFFF
+    return time.process_time() - begin
+
+
+def test_a_service_costs_a_few_steps_of_python():
+    """Guards the compiled loop, about four steps a service: with reference counts it is twelve times slower."""
     chain = [operator("o0", ("s", 1, 1))] + [operator(f"o{i}", (f"o{i - 1}", 1, 1)) for i in range(1, 14)]
     system = deployment(chain, {"s": [750.0] * 100}, nodes=[{"id": "n", "capacity_cps": 14_000.0}])
     simulate(system.with_arrivals({"s": [1.0] * 100}), Settings())
@@ -77,4 +85,5 @@ def test_a_million_services_take_about_a_second_or_less():
         begin = time.process_time()
         run = simulate(system, Settings(POLICIES["stimulus-time"], cost_cv=0.5))
         seconds.append(time.process_time() - begin)
-    assert run.services == 1_050_000 and min(seconds) < 1.2
+    assert run.services == 1_050_000
+    assert min(seconds) < 16 * min(_interpreted_s(run.services) for _ in range(3))
