@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
+from agent.wire import lives
 from agent.wire.broker import publish_committed
 from spark_jobs.state import State
 from spark_jobs.step import Parts, Step
@@ -40,6 +41,7 @@ class LiveLoop:
         """Work a batch off. A batch that was committed before changes nothing."""
         began_s = time.perf_counter()
         self.publish()
+        self._forget_outlived()
         if batch <= self.state.batch:
             return
         try:
@@ -66,6 +68,17 @@ class LiveLoop:
         except redis.RedisError:
             return  # said again with the next batch
         self._published |= changed
+
+    def _forget_outlived(self) -> None:
+        """Drop the numbers of lives that the console has named, unless frames of theirs wait for their plan."""
+        waiting = {one.stretch for one in self.state.waiting}
+        try:
+            gone = lives.forget(self._parts.redis, lives.named(self._parts.redis) - waiting)
+        except redis.RedisError:
+            return  # still named at the next batch
+        if gone:  # a new mapping: the reports' thread may be reading the present one
+            self.state.positions = {key: seq for key, seq in self.state.positions.items() if key not in gone}
+            self._published = {key: seq for key, seq in self._published.items() if key not in gone}
 
     def _commit(self, state: State, out: list[bytes]) -> None:
         self._parts.outbox.put(state.step, out)

@@ -20,7 +20,7 @@ from apps.planning.services import what_ifs_purge
 from apps.queries.importing import imports_purge
 from apps.queries.uploads import uploads_purge
 from apps.results.retention import results_purge
-from apps.telemetry.retention import plans_purge
+from apps.telemetry.retention import lives_purge, plans_purge
 
 __all__ = ["purge", "refresh_estimates", "sweep_jobs"]
 
@@ -43,7 +43,7 @@ def refresh_estimates() -> int:
 @shared_task(name="workers.purge")
 def purge() -> int:
     """Forget answers to repeated requests, documents, imports, uploads and placements that nobody came back for,
-    what was measured too long ago, and plans that no query has any more."""
+    what was measured too long ago, plans that no query has any more, and lives of agents that have ended."""
     return (
         idempotency_purge()
         + document_estimates_purge()
@@ -57,6 +57,7 @@ def purge() -> int:
         + stretches_purge()
         + accuracy_purge()
         + plans_purge()
+        + lives_purge()
         + estimates_of_telemetry_thin()
         + backtests_purge()
     )

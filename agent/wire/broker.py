@@ -21,6 +21,9 @@ from agent.wire import scripts
 from agent.wire.frames import Frame
 
 __all__ = [
+    "ACCEPTED",
+    "ACCEPTED_AT",
+    "COMMITTED",
     "ENTRY_BYTES",
     "PARTITIONS",
     "Accepted",
@@ -44,7 +47,9 @@ __all__ = [
 
 PARTITIONS = 4
 ENTRY_BYTES = 300  # what a server needs for an entry beside its frame; counted, or tiny frames would be free
-_ACCEPTED, _COMMITTED, _HELD, _STATE = "sluice:accepted", "sluice:committed", "sluice:held", "sluice:stream:state"
+ACCEPTED, COMMITTED = "sluice:accepted", "sluice:committed"  # numbers by agent:life
+ACCEPTED_AT = "sluice:accepted-at"  # when the last number was accepted, milliseconds, by agent:life
+_HELD, _STATE = "sluice:held", "sluice:stream:state"
 _TOTAL = "*"  # the field of `sluice:held` that holds the sum
 _TRIM_ENTRIES = 1000  # in one script, which keeps everybody else waiting
 _BEGIN = "0-0"
@@ -138,7 +143,7 @@ def accept(
     for frame, data in frames:
         arguments += [frame.seq, frame.kind.value, frame.query, frame.plan, frame.entry, data]
     number = partition_of(agent)
-    keys = [_frames(number), _sizes(number), _ACCEPTED, _COMMITTED, _HELD]
+    keys = [_frames(number), _sizes(number), ACCEPTED, COMMITTED, _HELD, ACCEPTED_AT]
     accepted, committed, duplicates, refused = scripts.run(client, scripts.ACCEPT, keys, arguments)
     why = {0: None, 1: "gap", 2: "full"}[refused]
     retry_after_s = limits.retry_after_s if why == "full" else None
@@ -148,8 +153,8 @@ def accept(
 def progress(client: redis.Redis, agent: str, life: str, floor: int = 0) -> Progress:
     """What of an agent's life is accepted and committed; `floor` as for `accept`."""
     pipeline = client.pipeline(transaction=True)
-    pipeline.hget(_ACCEPTED, f"{agent}:{life}")
-    pipeline.hget(_COMMITTED, f"{agent}:{life}")
+    pipeline.hget(ACCEPTED, f"{agent}:{life}")
+    pipeline.hget(COMMITTED, f"{agent}:{life}")
     accepted, committed = (int(value or 0) for value in pipeline.execute())
     committed = max(committed, floor)
     return Progress(max(accepted, committed), committed)
@@ -207,7 +212,7 @@ def publish_committed(client: redis.Redis, committed: Mapping[tuple[str, str], i
     """Say what the stream processor has behind its checkpoint, by agent and life. Numbers never go back."""
     pairs = [part for (agent, life), seq in committed.items() for part in (f"{agent}:{life}", seq)]
     if pairs:
-        scripts.run(client, scripts.COMMIT, [_COMMITTED], pairs)
+        scripts.run(client, scripts.COMMIT, [COMMITTED], pairs)
 
 
 def stream_state(client: redis.Redis) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-__all__ = ["ACCEPT", "COMMIT", "LAST_IDS", "TRIM", "Script", "run"]
+__all__ = ["ACCEPT", "COMMIT", "FORGET", "LAST_IDS", "TRIM", "Script", "run"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ def run(client: redis.Redis, script: Script, keys: Sequence[str], arguments: Seq
         return client.eval(script.text, len(keys), *keys, *arguments)
 
 
-#: KEYS frames, sizes, accepted, committed, held; ARGV agent, agent:life, life, floor, total, overhead, then six for
-#: each frame. Returns accepted, committed, duplicates, refused (0 none, 1 gap, 2 full).
+#: KEYS frames, sizes, accepted, committed, held, accepted-at; ARGV agent, agent:life, life, floor, total, overhead,
+#: then six for each frame. Returns accepted, committed, duplicates, refused (0 none, 1 gap, 2 full).
 ACCEPT = Script("""
 local function number(key, field) return tonumber(redis.call('HGET', key, field) or '0') end
 local agent, who, life = ARGV[1], ARGV[2], ARGV[3]
@@ -40,7 +40,7 @@ local most, overhead = tonumber(ARGV[5]), tonumber(ARGV[6])
 local committed = math.max(number(KEYS[4], who), tonumber(ARGV[4]))
 local at = math.max(number(KEYS[3], who), committed)
 local own, total = number(KEYS[5], agent), number(KEYS[5], '*')
-local before, duplicates, refused, added = at, 0, 0, 0
+local before, duplicates, refused, added, id = at, 0, 0, 0, nil
 for i = 7, #ARGV, 6 do
   local seq = tonumber(ARGV[i])
   if seq <= at then
@@ -54,7 +54,7 @@ for i = 7, #ARGV, 6 do
       refused = 2
       break
     end
-    local id = redis.call('XADD', KEYS[1], '*', 'f', ARGV[i + 5], 'a', agent, 'l', life, 's', ARGV[i],
+    id = redis.call('XADD', KEYS[1], '*', 'f', ARGV[i + 5], 'a', agent, 'l', life, 's', ARGV[i],
       'k', ARGV[i + 1], 'q', ARGV[i + 2], 'p', ARGV[i + 3], 'e', ARGV[i + 4])
     redis.call('XADD', KEYS[2], id, 'a', agent, 'b', size)
     own, total, added, at = own + size, total + size, added + size, seq
@@ -62,6 +62,7 @@ for i = 7, #ARGV, 6 do
 end
 if at > before then
   redis.call('HSET', KEYS[3], who, string.format('%.0f', at))
+  redis.call('HSET', KEYS[6], who, string.match(id, '%d+'))
   redis.call('HINCRBY', KEYS[5], agent, added)
   redis.call('HINCRBY', KEYS[5], '*', added)
 end
@@ -115,4 +116,18 @@ for i = 1, #ARGV, 2 do
   end
 end
 return 1
+""")
+
+#: KEYS accepted, committed, accepted-at, names; ARGV agent:life of each. Returns those that are forgotten now.
+FORGET = Script("""
+local gone = {}
+for _, who in ipairs(ARGV) do
+  redis.call('SREM', KEYS[4], who)
+  local accepted = tonumber(redis.call('HGET', KEYS[1], who) or '0')
+  if accepted <= tonumber(redis.call('HGET', KEYS[2], who) or '0') then
+    for key = 1, 3 do redis.call('HDEL', KEYS[key], who) end
+    gone[#gone + 1] = who
+  end
+end
+return gone
 """)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from agent.wire import broker, lives
 from apps.telemetry import directory
 from apps.telemetry.models import KnownPlan
-from apps.telemetry.retention import PLANS_KEPT, plans_purge
-from apps.telemetry.services import live_delete, live_stop
+from apps.telemetry.retention import PLANS_KEPT, lives_purge, plans_purge
+from apps.telemetry.services import agent_delete, live_delete, live_stop
+from apps.telemetry.streams import stream_client
 from console.celery import app
 from tests.apps.telemetry.loop import client_of, frame, live_at, post, probing
 
@@ -78,3 +80,19 @@ def test_housekeeping_does_it() -> None:
     known(live, "a")
     assert app.tasks["workers.purge"].apply(throw=True).result == 1
     assert KnownPlan.objects.get().digest == live.plan
+
+
+def test_lives_of_deleted_agents_are_named_to_the_stream_processor() -> None:
+    live, (stays, goes) = live_at(probing(), "a1", "a2")
+    client = stream_client()
+    for joined in (stays, goes):
+        assert post(client_of(joined), frame(live, joined, 1)).status_code == 200
+        sent = frame(live, joined, 1)
+        broker.publish_committed(client, {(sent.agent, sent.life): 1})
+    later, gone = timezone.now() + timedelta(seconds=1), str(goes.agent.pk)
+    agent_delete(agent=goes.agent)
+    assert lives_purge(later) == 0, "its frame is still in the stream"
+    broker.trim(client, broker.last_ids(client))
+    assert lives_purge(later) == 1
+    assert {agent for agent, _ in lives.named(client)} == {gone}
+    assert lives_purge(later) == 0

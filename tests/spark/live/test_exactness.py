@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from agent.wire import Frame, broker
+from agent.wire import Frame, broker, lives
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected
 
@@ -125,6 +125,31 @@ def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipel
     assert [row for row in world.console.rows(QUERY) if _begins(row, 5)] == [
         row for row in expected(pairs, agents) if _begins(row, 5)
     ]
+
+
+def test_a_life_that_is_outlived_is_forgotten_everywhere_and_nothing_counts_twice(
+    world: World, pairs: Pipeline
+) -> None:
+    """Also when Spark reads again what Redis still holds."""
+    world.at_hand_bytes = 2**26
+    agents = three_agents(world, pairs)
+    gone, *rest = agents
+    world.send(gone.run(11, final=True))
+    world.drain().publish()
+    with redis.Redis.from_url(world.url) as client:
+        broker.trim(client, broker.last_ids(client))
+        found = [one for one in lives.known(client, 2**52) if one.agent == gone.name]
+        assert [one.settled for one in found] == [True]
+        lives.name_outlived(client, found)
+        world.send(*(one.run(7) for one in rest))
+        assert (gone.name, gone.life) not in world.drain().state.positions
+        shutil.rmtree(world.folder / "checkpoint-0")
+        world.send(*(one.run(4) for one in rest))
+        loop = world.drain()
+        loop.publish()
+        assert loop.state.positions == {(one.name, "l1"): one.seq for one in rest}
+        assert {one.agent for one in lives.known(client, 2**52)} == {one.name for one in rest}
+    assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
 
 
 def _begins(row: dict, second: int) -> bool:
