@@ -33,6 +33,11 @@ class Stage:
     stateful: bool
     cost: OperatorCost
 
+    @property
+    def waiting(self) -> int:
+        """Records in the queue."""
+        return self.proxy.queue.records
+
 
 class Chain:
     """Records enter at the first proxy; what passes an operator comes to the next proxy.
@@ -69,18 +74,18 @@ class Chain:
         """Records of the source."""
         self._hand_on(table, 0)
 
-    def ready(self, least: int) -> Stage | None:
-        """The operator to run next: the last with at least so many records waiting.
+    def ready(self, *, last: bool) -> Stage | None:
+        """The operator to run next: the furthest down with enough waiting to be worth a run; with `last`, anything is.
 
         One that expands its input and has put out a lot in this epoch rests; what waits for it stays small.
         """
         most_out = MOST_EXPANSION * self._most_bytes
         stages = (one for one in reversed(self.stages) if one.proxy.counts.bytes_out <= most_out)
-        return next((stage for stage in stages if stage.proxy.queue.records >= least), None)
+        return next((one for one in stages if one.waiting >= (1 if last else one.cost.worth_a_run())), None)
 
     def waiting(self) -> int:
         """Records in the queues."""
-        return sum(stage.proxy.queue.records for stage in self.stages)
+        return sum(stage.waiting for stage in self.stages)
 
     def work(self, stage: Stage, records: int) -> None:
         """Run one operator on some of its records; what it cannot process goes on unprocessed."""

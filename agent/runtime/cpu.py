@@ -12,6 +12,8 @@ __all__ = ["CpuBudget", "OperatorCost", "max_min", "quota_cores"]
 
 FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
+WORTH_NS = 2_000_000  # a run of so long is worth its call, whose price is a few hundred microseconds
+WORTH_RECORDS = 16_384  # as are so many records, however cheap they are
 
 
 def quota_cores(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> float:
@@ -105,6 +107,10 @@ class OperatorCost:
         if self._doubt * fixed >= cpu_ns:
             return 0
         return int((cpu_ns - self._doubt * fixed) / max(self._doubt * per_record, 1e-3))
+
+    def worth_a_run(self) -> int:
+        """How many records are not to wait for more, from 1 on."""
+        return min(max(self.records_within(WORTH_NS), 1), WORTH_RECORDS)
 
     def _line(self) -> tuple[float, float]:
         spread = self._w * self._nn - self._n * self._n

@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 WRITER = "runtime"
 MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, for all queries; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
-RUN_FRAMES = 4  # records of so many frames are worth running operators before the epoch ends
 QUOTA_EPOCHS = 10  # between two looks at the control groups
 
 
@@ -194,8 +193,7 @@ class Runtime:
         def left_ns() -> float:
             return self._budget.left_ns(share) if self._clock.monotonic_ns() < due_ns else 0.0
 
-        # Small polls are worth a run only together: the kernels' price is by the call.
-        run_operators(chains, left_ns, least=1 if last else RUN_FRAMES * self._config.batch_records)
+        run_operators(chains, left_ns, last=last)
 
     def _take_in(self, intake: Intake, chains: list[Chain], now_us: int) -> None:
         if not chains:

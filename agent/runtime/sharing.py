@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.runtime.chain import Chain, Stage
-from agent.runtime.cpu import max_min
+from agent.runtime.cpu import WORTH_RECORDS, max_min
 
 __all__ = ["granted_ns", "run_operators"]
 
 LONG_RUN_NS = 10_000_000  # of one run, by which shares may be off
-SHORT_CHUNK = 16_384  # records that are not worth two runs
 
 
-def run_operators(chains: Sequence[Chain], left_ns: Callable[[], float], least: int) -> None:
-    """Run operators with at least `least` records waiting until nothing is left to do, or of the budget.
+def run_operators(chains: Sequence[Chain], left_ns: Callable[[], float], *, last: bool) -> None:
+    """Run operators until nothing is left to do, or of the budget; with `last`, few records do not wait for more.
 
     The query that has had the least CPU time in this epoch for its weight comes first, which fills their shares up
     evenly: max-min fairness, what one leaves goes to the others.
     """
-    ready = {id(chain): chain for chain in chains if chain.ready(least)}
+    ready = {id(chain): chain for chain in chains if chain.ready(last=last)}
     while ready and (left := left_ns()) > 0:
         chain = min(ready.values(), key=lambda one: one.used_ns / one.config.weight)
-        stage = chain.ready(least)
+        stage = chain.ready(last=last)
         records = _chunk(stage, left) if stage else 0
         if stage is None or not records:
             del ready[id(chain)]
@@ -31,8 +30,8 @@ def run_operators(chains: Sequence[Chain], left_ns: Callable[[], float], least: 
 
 
 def _chunk(stage: Stage, left_ns: float) -> int:
-    most = max(stage.cost.records_within(LONG_RUN_NS), SHORT_CHUNK)
-    return min(stage.proxy.queue.records, stage.cost.records_within(left_ns), most)
+    most = max(stage.cost.records_within(LONG_RUN_NS), WORTH_RECORDS)
+    return min(stage.waiting, stage.cost.records_within(left_ns), most)
 
 
 def granted_ns(total_ns: float, chains: Sequence[Chain], backlogged: Sequence[bool]) -> list[float]:

@@ -57,6 +57,13 @@ def test_cost_is_a_fixed_part_and_one_by_the_record():
     assert cost.records_within(250_000) == 0
 
 
+@pytest.mark.parametrize(("per_record_ns", "worth"), [(20, 16_384), (1000, 2000), (3_000_000, 1)])
+def test_the_dearer_its_records_the_fewer_are_worth_a_run(per_record_ns, worth):
+    cost = OperatorCost()
+    cost.observe(10, 10 * per_record_ns)
+    assert cost.worth_a_run() == worth
+
+
 def test_an_operator_that_seemed_too_dear_is_tried_again():
     cost = OperatorCost()
     cost.observe(1000, 50_100_000)

@@ -174,16 +174,28 @@ def test_the_budget_is_kept_and_shared_fairly_by_weight(tmp_path):
     )
     records = probe_records(PIPELINE, 60_000)
     source = TableSource(records, [1000])
-    clock = ManualClock(cpu_step_ns=1_000_000)
-    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.3, batch_records=100), clock)
+    clock = ManualClock(cpu_step_ns=5_000_000)  # so dear that every sub-epoch's records are worth a run
+    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=1.0), clock)
     while not source.done:
         assert runtime.run_epoch()
         clock.pass_s(1)
     epochs = len(processed_by(spool, *others).epochs)
-    assert clock.cpu_ns / (epochs * 1e9) < 0.33
+    assert clock.cpu_ns / (epochs * 1e9) < 1.1
     used = [processed_by(spool, *others).total("cpu_ns", query=query.query) for query in queries]
     assert used[0] == pytest.approx(used[1], rel=0.2)
     assert used[2] > 1.5 * used[0]
+
+
+def test_cheap_records_of_small_polls_wait_for_one_run_in_an_epoch(tmp_path):
+    records, step_ns = probe_records(PIPELINE, 3000), 1000
+    source = TableSource(records, [100])
+    runtime, spool = runtime_of(tmp_path, source, clock=ManualClock(cpu_step_ns=step_ns))
+    for _ in range(3):  # ten polls in each
+        assert runtime.run_epoch()
+    reference = processed_by(spool)
+    assert reference.total("cpu_ns") == 3 * 4 * step_ns  # each run looks at the clock once
+    assert reference.total("records_overflow") == 0
+    assert source.done
 
 
 def test_what_one_query_leaves_goes_to_the_other(tmp_path):
