@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def main() -> None:
@@ -15,7 +16,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("journal")
     parser.add_argument("--ready-after", type=float, default=0.0)
-    parser.add_argument("--crash-after", type=float)
+    parser.add_argument("--crash-when", type=Path, help="crash once this file is there")
     parser.add_argument("--with-child", action="store_true", help="have a child that ignores every polite signal")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
     options = parser.parse_args()
@@ -39,12 +40,10 @@ def main() -> None:
     time.sleep(options.ready_after)
     note("ready")
     print(f"{options.name} is ready", flush=True)
-    if options.crash_after is not None:
-        time.sleep(options.crash_after)
-        print("this is why it crashed", flush=True)
-        sys.exit(3)
-    while True:
+    while options.crash_when is None or not options.crash_when.exists():
         time.sleep(0.05)
+    print("this is why it crashed", flush=True)
+    sys.exit(3)
 
 
 if __name__ == "__main__":

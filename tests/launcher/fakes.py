@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from launcher.service import Service
+from tests.servers import PATIENCE_S
 
 __all__ = ["alive", "events", "fake", "pids"]
 
@@ -26,8 +27,8 @@ def fake(name: str, journal: Path, *options: str, **changed: Any) -> Service:
         "env": dict(os.environ),
         "cwd": ROOT,
         "ready_line": f"{name} is ready",
-        "ready_timeout_s": 10.0,
-        "stop_steps": ((signal.SIGTERM, 1.0),),
+        "ready_timeout_s": PATIENCE_S,
+        "stop_steps": ((signal.SIGTERM, PATIENCE_S),),
     }
     return Service(**facts | changed)
 

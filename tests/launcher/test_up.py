@@ -17,7 +17,7 @@ import pytest
 
 from launcher.ports import free_port
 from tests.launcher.fakes import ROOT
-from tests.servers import wait_until
+from tests.servers import PATIENCE_S, wait_until
 
 
 def _environment(var_dir: Path, **more: str) -> dict[str, str]:
@@ -28,7 +28,9 @@ def _environment(var_dir: Path, **more: str) -> dict[str, str]:
 def _launcher(*arguments: str, var_dir: Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "launcher", *arguments]
     env = _environment(var_dir, PYTHONPATH=str(ROOT), **more)
-    return subprocess.run(command, cwd=var_dir, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=var_dir, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
 
 
 class Up:
@@ -52,7 +54,7 @@ class Up:
         return self._output.read_text()
 
     def wait_ready(self) -> None:
-        wait_until(lambda: "ready in" in self.screen or self.process.poll() is not None, timeout_s=90, what="ready")
+        wait_until(lambda: "ready in" in self.screen or self.process.poll() is not None, timeout_s=300, what="ready")
         assert self.process.poll() is None, self.screen
 
     def family(self) -> list[psutil.Process]:
@@ -71,11 +73,11 @@ def up(tmp_path: Path) -> Iterator[Callable[[], Up]]:
     for each in started:
         if each.process.poll() is None:
             each.process.terminate()
-            each.process.wait(30)
+            each.process.wait(PATIENCE_S)
 
 
 def _health(port: int) -> dict[str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/healthz?full=1")
         return json.loads(connection.getresponse().read())
@@ -105,7 +107,7 @@ def test_up_serves_refuses_a_second_one_mends_a_crash_and_leaves_nothing(up: Cal
     family = running.family()
     assert len(family) >= 5
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(20) == 0
+    assert running.process.wait(PATIENCE_S) == 0
     assert [child for child in family if child.is_running()] == []
     assert running.screen.rstrip().endswith("Stopped.")
 

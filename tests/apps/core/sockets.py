@@ -7,6 +7,8 @@ from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
 
+from tests.servers import PATIENCE_S
+
 __all__ = ["Socket"]
 
 
@@ -19,12 +21,12 @@ class Socket(ApplicationCommunicator):
 
     async def connect(self) -> bool:
         await self.send_input({"type": "websocket.connect"})
-        return (await self.receive_output(5))["type"] == "websocket.accept"
+        return (await self.receive_output(PATIENCE_S))["type"] == "websocket.accept"
 
     async def hear(self) -> Any:
-        message = await self.receive_output(5)
+        message = await self.receive_output(PATIENCE_S)
         return json.loads(message["text"]) if message["type"] == "websocket.send" else message
 
     async def disconnect(self) -> None:
         await self.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self.wait(5)
+        await self.wait(PATIENCE_S)

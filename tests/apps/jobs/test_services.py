@@ -31,6 +31,7 @@ from apps.jobs.services import (
     job_succeed,
 )
 from apps.jobs.signals import job_ended
+from tests.servers import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -253,8 +254,6 @@ def test_lost_messages_are_sent_again() -> None:
 
 
 def test_signs_of_life_come_while_the_work_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     from apps.jobs import running
 
     monkeypatch.setattr(running, "HEARTBEAT_S", 0.05)
@@ -262,10 +261,9 @@ def test_signs_of_life_come_while_the_work_is_silent(monkeypatch: pytest.MonkeyP
 
     def work(report: Reporter) -> Outcome:
         silence(job)
-        time.sleep(0.3)
-        assert not jobs_lost().exists()
+        wait_until(lambda: not jobs_lost().exists(), what="a sign of life")
         job_cancel(job)
-        time.sleep(0.3)
+        wait_until(lambda: report.stop is not None, what="the heartbeat's notice of the cancellation")
         report(0.5, "more")
         pytest.fail("the heartbeat should have noticed the cancellation")
 

@@ -129,7 +129,6 @@ def test_stopping_keeps_the_best_so_far(cluster: Cluster, monkeypatch: pytest.Mo
     run.refresh_from_db()
     assert run.state == RunState.PROPOSED
     assert (result_of(run) or {})["stopped"] in {"stopped", "optimal"}
-    assert (result_of(run) or {})["elapsed_s"] < 30.0
     assert {"value_s", "bound_s", "elapsed_s", "trace"} <= set(looked[0])
     assert run.live == {}
     with pytest.raises(Conflict, match="only a search can be stopped"):

@@ -16,6 +16,7 @@ from apps.planning.inputs import Inputs, pool_of, sizes_of
 from apps.planning.sweeps import Objective, Sweep
 from engine.deployment import Deployment
 from tests.apps import little
+from tests.servers import PATIENCE_S
 
 
 def deployment(nodes: int = 12) -> Deployment:
@@ -28,7 +29,7 @@ def test_a_bench_is_prepared_once_and_the_oldest_is_dropped() -> None:
     go = threading.Event()
 
     def prepare(asked: Deployment, closed: Any) -> Any:
-        go.wait(10)
+        go.wait(PATIENCE_S)
         made.append(asked)
         return object()
 
@@ -37,12 +38,12 @@ def test_a_bench_is_prepared_once_and_the_oldest_is_dropped() -> None:
     with pytest.raises(Unavailable):
         benches.require("a", deployment())
     go.set()
-    first = benches.require("a", deployment(), patience_s=10)
+    first = benches.require("a", deployment(), patience_s=PATIENCE_S)
     assert benches.ask("a", deployment()) is first
     for key in ("b", "c"):
-        benches.require(key, deployment(), patience_s=10)
+        benches.require(key, deployment(), patience_s=PATIENCE_S)
     assert (len(made), len(benches)) == (3, 2)
-    assert benches.require("a", deployment(), patience_s=10) is not first
+    assert benches.require("a", deployment(), patience_s=PATIENCE_S) is not first
 
 
 def test_what_cannot_be_prepared_is_raised_and_tried_again() -> None:
@@ -55,7 +56,7 @@ def test_what_cannot_be_prepared_is_raised_and_tried_again() -> None:
     benches = Benches(prepare)
     for _ in range(2):
         with pytest.raises(ValueError, match="not yet"):
-            benches.require("a", deployment(), patience_s=10)
+            benches.require("a", deployment(), patience_s=PATIENCE_S)
     assert len(tries) == 2
 
 
