@@ -8,6 +8,7 @@ from typing import Protocol
 __all__ = ["Clock", "EpochLabels", "SystemClock"]
 
 SLEW = 0.9  # pace of labels that are ahead of a wall clock that was put back
+LEAST_TOLD_S = 1.0  # of catching up; less is over before anybody looks
 
 
 class Clock(Protocol):
@@ -53,11 +54,23 @@ class EpochLabels:
         self._clock = clock
         self._last_us = last_us
         self._read_ns = clock.monotonic_ns()
+        self._ahead_us = 0
 
     def now_us(self) -> int:
         """The next label."""
         read_ns = self._clock.monotonic_ns()
         passed_us = int((read_ns - self._read_ns) / 1000 * SLEW)
         self._read_ns = read_ns
-        self._last_us = max(self._clock.wall_us(), self._last_us + max(passed_us, 1))
+        wall_us = self._clock.wall_us()
+        self._last_us = max(wall_us, self._last_us + max(passed_us, 1))
+        self._ahead_us = self._last_us - wall_us
         return self._last_us
+
+    @property
+    def fault(self) -> str:
+        """That the wall clock was put back, and for how long labels differ from it; empty when they do not."""
+        ahead_s = self._ahead_us / 1e6
+        catching_up_s = ahead_s / (1 - SLEW)
+        if catching_up_s < LEAST_TOLD_S:
+            return ""
+        return f"clock stepped back: epochs are {ahead_s:,.1f} s ahead of it, {catching_up_s:,.0f} s to catch up"

@@ -98,11 +98,13 @@ def runtime_state(
     refused: Mapping[str, str],
     intakes: Mapping[str, Intake],
     spool: Spool,
+    clock_fault: str,
     epoch_us: int,
     granted_cores: float,
     used_cores: float,
 ) -> dict[str, Any]:
     """The runtime's part of the heartbeat."""
+    spool_fault = f"the spool cannot be written: {spool.fault}" if spool.fault else ""
     return {
         "config_version": config.version,
         "epoch_us": epoch_us,
@@ -125,7 +127,7 @@ def runtime_state(
             "limit_bytes": spool.limit_bytes,
             "state": spool.state,
         },
-        "faults": [*spool.faults, *([f"the spool cannot be written: {spool.fault}"] if spool.fault else [])],
+        "faults": [*spool.faults, *filter(None, (spool_fault, clock_fault))],
     }
 
 

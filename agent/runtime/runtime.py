@@ -251,7 +251,7 @@ class Runtime:
         return memory
 
     def _end_chain(self, chain: Chain, report: QueryReport, framer: Framer) -> Closed:
-        paths, closed, report.counts = chain.end_epoch(report.watermark_us)
+        paths, closed, report.counts = chain.end_epoch(report.watermark_us, self._epoch_us)
         for k, tables in enumerate(paths):
             framer.tables(FrameKind.RECORDS, chain.query, chain.plan, k, tables)
         if closed.emitted is not None:
@@ -290,6 +290,7 @@ class Runtime:
             refused=self._refused,
             intakes=self._intakes,
             spool=self._spool,
+            clock_fault=self._labels.fault,
             epoch_us=self._memory.epoch,
             granted_cores=self._budget.granted_ns / (self._config.epoch_s * 1e9),
             used_cores=self._budget.used_ns / self._elapsed_ns,

@@ -25,6 +25,22 @@ def test_a_step_back_is_slewed_until_the_wall_has_caught_up():
     assert seen[-1] == clock.wall_us()
 
 
+def test_what_a_step_back_leaves_is_told_until_the_wall_has_caught_up():
+    clock = ManualClock()
+    labels = EpochLabels(clock)
+    labels.now_us()
+    assert labels.fault == ""
+    clock.step_s(-60)
+    labels.now_us()
+    assert labels.fault == "clock stepped back: epochs are 60.0 s ahead of it, 600 s to catch up"
+    clock.pass_s(450)
+    labels.now_us()
+    assert labels.fault == "clock stepped back: epochs are 15.0 s ahead of it, 150 s to catch up"
+    clock.pass_s(150)
+    labels.now_us()
+    assert labels.fault == ""
+
+
 def test_a_step_forward_is_one_label():
     clock = ManualClock()
     labels = EpochLabels(clock)
@@ -32,6 +48,7 @@ def test_a_step_forward_is_one_label():
     clock.step_s(86_400)
     clock.pass_s(1)
     assert labels.now_us() - before == 86_401_000_000
+    assert labels.fault == ""
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 10)), max_size=50))

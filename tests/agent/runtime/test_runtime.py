@@ -330,6 +330,8 @@ def test_clock_steps_neither_stall_nor_multiply_epochs(tmp_path, step_s):
     epochs = processed_by(spool).epochs
     assert len(epochs) == 5
     assert epochs == sorted(set(epochs))
+    told = [fault.partition(":")[0] for fault in runtime.state()["faults"]]
+    assert told == (["clock stepped back"] if step_s < 0 else [])
 
 
 def test_epochs_missed_in_a_sleep_are_not_made_up_for(tmp_path):
