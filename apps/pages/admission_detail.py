@@ -267,4 +267,4 @@ class AdmissionDetail(Powers):
     def share_note(self) -> str:
         """What it runs with, where it does not read everything."""
         share = self.request.query.rate_share
-        return f" It reads {percent(share)} of its sources' events." if share < 1 else ""
+        return f" Its sources must hold back {percent(1 - share)} of their events." if share < 1 else ""

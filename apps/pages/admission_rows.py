@@ -236,7 +236,7 @@ def change_words(change: Mapping[str, Any]) -> str:
     """What a change of a choice does, as a phrase."""
     kind = change["kind"]
     if kind == "scale_rate":
-        return f"{change['query']} reads {percent(change['share'])} of its events; the rest is held back at the source"
+        return f"{change['query']} reads {percent(change['share'])} of its events; its sources must hold back the rest"
     if kind == "add_node":
         cores = change.get("cores", 1)
         size = f"{cores} core{'s' if cores != 1 else ''} of {cps(change['capacity_cps'])}"

@@ -64,7 +64,9 @@ class Query(models.Model):
     objective_bound_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.000001)])
     priority = models.IntegerField(default=0)
     rate_share = models.FloatField(
-        default=1.0, help_text="Share of its sources' events it was admitted with; the rest is held back at the source."
+        default=1.0,
+        help_text="Share of its sources' events it was admitted with, for planning: its sources have to hold back the "
+        "rest, nobody else does.",
     )
     start_s = models.FloatField(
         default=0.0, help_text="Seconds into the horizon before which it reads nothing; 0 unless it was let in later."

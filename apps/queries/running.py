@@ -36,7 +36,8 @@ def query_start(
         For every operator, by its name or `{query}/{name}`: a node's name, `{"node", "core"}`, or a list of replicas
         `{"node", "core", "fraction"}`.
     rate_share : float, optional
-        Share of its sources' events it reads; what the query says unless given.
+        Share of its sources' events it is planned with; what the query says unless given. Nothing here holds the rest
+        back: that is its sources' part.
     start_s : float
         Seconds into the horizon before which it reads nothing.
 

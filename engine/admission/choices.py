@@ -179,7 +179,8 @@ def _place_words(question: Question, settled: Settled, new: list[Change], before
 def _rate_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:
     share = new[0]["share"]
     title = f"Admit it with {percent(share)} of its rate"
-    return title, f"{percent(1.0 - share)} of its events are held back at the source. {_own(question, settled)}"
+    held_back = f"Its sources must hold back {percent(1.0 - share)} of their events; Sluice does not do that."
+    return title, f"{held_back} {_own(question, settled)}"
 
 
 def _start_words(question: Question, settled: Settled, new: list[Change], before: Evaluation) -> tuple[str, str]:

@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
                 ('objective_statistic', models.CharField(blank=True, help_text='worst, mean or q0.99.', max_length=8)),
                 ('objective_bound_s', models.FloatField(blank=True, null=True, validators=[django.core.validators.MinValueValidator(1e-06)])),
                 ('priority', models.IntegerField(default=0)),
-                ('rate_share', models.FloatField(default=1.0, help_text="Share of its sources' events it was admitted with; the rest is held back at the source.")),
+                ('rate_share', models.FloatField(default=1.0, help_text="Share of its sources' events it was admitted with, for planning: its sources have to hold back the rest, nobody else does.")),
                 ('start_s', models.FloatField(default=0.0, help_text='Seconds into the horizon before which it reads nothing; 0 unless it was let in later.')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('updated_at', models.DateTimeField(auto_now=True)),

@@ -309,7 +309,7 @@ def test_sentences_are_split_and_changes_said_in_words() -> None:
         )
     ]
     assert [word.replace("\u00a0", " ") for word in words] == [
-        "q reads 72% of its events; the rest is held back at the source",
+        "q reads 72% of its events; its sources must hold back the rest",
         "the node new-1 is added, like a, with 2 cores of 2 Gcycles/s",
         "the objective of q becomes worst at most 5 s",
         "q/work goes to b#1",

@@ -101,6 +101,18 @@ def test_from_a_template_to_a_live_query(browser: Client, cluster: Cluster) -> N
     assert "Start it again" in body(browser.get("/c/little/queries/latency/live/"))
 
 
+def test_a_share_of_the_rate_is_told_to_be_a_figure_for_planning(browser: Client, cluster: Cluster) -> None:
+    described(browser)
+    query = admitted(cluster)
+    told = "Agents take every record"
+    assert told not in body(browser.get("/c/little/queries/latency/live/"))
+    query.rate_share = 0.72
+    query.save()
+    html = body(browser.get("/c/little/queries/latency/live/")).replace("\u00a0", " ")
+    assert told in html
+    assert "admitted with 72% of its rate" in html
+
+
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_every_template_gives_what_can_be_executed(browser: Client, cluster: Cluster, name: str) -> None:
     template = TEMPLATES[name]
