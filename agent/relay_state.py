@@ -132,6 +132,6 @@ def split_closed(
     if mark is None or size_us is None:
         return whole, None
     # the largest of the paths: what is sent early is only merged further up, what is sent late would be missed
-    stays = still_open(whole, size_us, max(mark.watermarks.values(), default=0))
+    stays = still_open(whole, size_us, max(mark.watermarks.values(), default=0), mark.closing_epoch_us)
     going, staying = whole.filter(pc.invert(stays)), whole.filter(stays)
     return (going if going.num_rows else None), (staying if staying.num_rows else None)

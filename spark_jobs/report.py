@@ -109,6 +109,7 @@ def _flow_facts(flow: Flow, state: State) -> dict[str, Any]:
         "excluded": flow.excluded,
         "windows_open": open_windows,
         "late": flow.late,
+        "early": flow.early,
         "unknown": sum(one.query == flow.query for one in state.waiting),
     }
 

@@ -60,6 +60,7 @@ def result_frame(flow: Flow, pipeline: Pipeline, one: Due, rows: pa.Table, step:
         "complete": not one.missing,
         "missing": one.missing[:100],
         "late": flow.late,
+        "early": flow.early,
         "rows": rows.num_rows,
         "records": one.window.records,
         "closing_epoch_us": closing_epoch_us(flow.agents.values(), one.end_us),

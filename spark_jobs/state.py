@@ -53,6 +53,7 @@ class Flow:
     watermark_us: int | None = None
     passed_us: int = 0  #: records of windows that ended at or before it are late for good
     late: int = 0
+    early: int = 0  #: records of windows too far ahead of their arrival, left out
     ended: bool = False
     started_us: int = 0  #: of the run that it belongs to, as the plan says; 0 where that is not known yet
     lost: list[str] = field(default_factory=list)  #: agents whose frames a lost state held, until their next mark

@@ -74,6 +74,7 @@ class Step:
     def __init__(self, state: State, parts: Parts, frames: DataFrame, *, give_up: bool) -> None:
         self.state, self._parts, self._frames, self._give_up = state, parts, frames, give_up
         self._kept = False
+        self._arrived_ms = state.now_ms
         self.bundles: dict[tuple[str, str], Bundle] = {}
 
     @property
@@ -120,7 +121,7 @@ class Step:
     def results(self) -> list[bytes]:
         """Advance every flow; the RESULT frames of windows that are due."""
         for key, bundle in self.bundles.items():
-            absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step)
+            absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step, self._arrived_ms)
         for key, live in self._parts.plans.live().items():
             flow = self.state.flows.setdefault(key, Flow(*key))
             flow.started_us = flow.started_us or live.started_us
@@ -155,6 +156,7 @@ class Step:
     def _sort(self, arrivals: list[Arrival]) -> None:
         """Everything that is due goes where it belongs; the rest waits in the state."""
         state = self.state
+        self._arrived_ms = max((one.arrived_ms for one in arrivals), default=state.now_ms)
         state.now_ms = max(state.now_ms, moment_ms(arrivals))
         state.read_to |= last_ids(arrivals)
         begin_anew(state, self._parts.plans, arrivals)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.wire import mark_fault
+from agent.wire import MOST_AHEAD_US, mark_fault
 
 __all__ = ["AgentMarks", "Progress", "closing_epoch_us", "forget_passed", "mark", "progress"]
 
@@ -40,6 +40,9 @@ class Progress:
 def mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrived_ms: int) -> None:
     """Take in a mark's `extra`.
 
+    A watermark more than `MOST_AHEAD_US` after its arrival is of a wrong clock. It counts as the time of its arrival,
+    so that what comes when the clock is right again is not late.
+
     Raises
     ------
     ValueError
@@ -49,7 +52,8 @@ def mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrived_ms:
         raise ValueError(f"a mark's {fault}")
     closing = extra.get("closing_epoch_us") or epoch_us
     marks.seen_ms = max(arrived_ms, marks.seen_ms or 0)
-    marks.watermark_us = min(extra["watermarks"].values())
+    arrived_us, watermark_us = 1000 * arrived_ms, min(extra["watermarks"].values())
+    marks.watermark_us = watermark_us if watermark_us <= arrived_us + MOST_AHEAD_US else arrived_us
     marks.final = bool(extra.get("final"))
     marks.left_out = list(extra.get("left_out", ()))
     if not marks.closings or marks.closings[-1][0] < marks.watermark_us:

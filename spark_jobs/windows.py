@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agent.wire import MOST_AHEAD_US
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
 from spark_jobs.operators import aggregate_of
@@ -31,8 +32,12 @@ class Due:
     missing: list[str]
 
 
-def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int) -> None:
-    """Merge partial aggregates into the windows they belong to; what is too late is counted."""
+def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int, arrived_ms: int) -> None:
+    """Merge partial aggregates into the windows they belong to; what is too late or too early is counted.
+
+    Early is what belongs to a window that begins more than `MOST_AHEAD_US` after `arrived_ms`, when the last of the
+    frames came: a clock is wrong, and no watermark would close that window in its time.
+    """
     assert pipeline.window is not None
     aggregate = aggregate_of(pipeline)
     fresh: dict[int, list[pa.Table]] = {}
@@ -42,6 +47,9 @@ def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: i
     for begin_us, parts in fresh.items():
         if begin_us + pipeline.window.size_us <= flow.passed_us:
             flow.late += sum(map(_records, parts))
+            continue
+        if begin_us > arrived_ms * 1000 + MOST_AHEAD_US:
+            flow.early += sum(map(_records, parts))
             continue
         known = flow.windows.get(begin_us)
         merged = aggregate.merge([known.partial, *parts] if known else parts)

@@ -14,6 +14,7 @@ from agent.collect.following import Followed
 from agent.collect.stamps import LineTimes
 from agent.collect.watching import Watched
 from agent.readable import Readable
+from agent.wire import MOST_AHEAD_US
 
 __all__ = ["LogFile"]
 
@@ -23,9 +24,10 @@ _LIVE_US = 120_000_000  # a log whose lines are read within two minutes of their
 class LogFile(Collector):
     """A record per line: its time, the line, the file.
 
-    Event time is the time of reading, or what `time_pattern` finds in the line; a line without one gets the time of
-    the line before it. While all files are read to their ends, the watermark of a log that is being written follows
-    the clock at the distance that its lines last had, so that windows close although nothing is logged.
+    Event time is the time of reading, or what `time_pattern` finds in the line; a line without one, or with one more
+    than a day ahead, gets the time of the line before it. While all files are read to their ends, the watermark of a
+    log that is being written follows the clock at the distance that its lines last had, so that windows close although
+    nothing is logged.
     """
 
     kind = "log_file"
@@ -127,7 +129,7 @@ class LogFile(Collector):
             times = [now_us] * len(lines)
         else:
             before_us = now_us if file.last_us is None else file.last_us
-            times, without = self._times.read(lines, before_us)
+            times, without = self._times.read(lines, before_us, now_us + MOST_AHEAD_US)
             self._counts["without_time"] += without
         file.last_us = times[-1]
         self._newest_us = max(self._newest_us, *times)

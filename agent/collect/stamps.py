@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from agent.wire import MOST_NUMBER
+
 __all__ = ["UNITS_US", "LineTimes", "reader_of"]
 
 #: Microseconds in the unit that a number counts since 1970.
@@ -73,14 +75,17 @@ class LineTimes:
         self._pattern = re.compile(pattern)
         self._read = reader_of(time_format)
 
-    def read(self, lines: Sequence[str], before_us: int) -> tuple[list[int], int]:
-        """One time per line, and how many lines have none: those get the time of the line before."""
+    def read(self, lines: Sequence[str], before_us: int, latest_us: int = MOST_NUMBER) -> tuple[list[int], int]:
+        """One time per line, and how many lines have none: those get the time of the line before.
+
+        A time after `latest_us` is none.
+        """
         times: list[int] = []
         without = 0
         for line in lines:
             found = self._pattern.search(line)
             at_us = self._read(found.group(1)) if found and found.group(1) is not None else None
-            if at_us is None:
+            if at_us is None or at_us > latest_us:
                 without += 1
             else:
                 before_us = at_us

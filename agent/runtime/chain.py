@@ -121,7 +121,7 @@ class Chain:
         elif table.num_rows:
             self.finished.append(table)
 
-    def end_epoch(self, watermark_us: int) -> tuple[list[list[pa.Table]], Closed, list[Counts]]:
+    def end_epoch(self, watermark_us: int, epoch_us: int) -> tuple[list[list[pa.Table]], Closed, list[Counts]]:
         """Per entry the records that go on there, what the windows let go, and the counts of every operator."""
         ended = [stage.proxy.end_epoch() for stage in self.stages]
         paths = [drained for drained, _ in ended]
@@ -133,7 +133,7 @@ class Chain:
         self.finished, self.used_ns = [], 0
         closed = Closed(None, None, restart=True, groups=0)
         if self.windows is not None:
-            closed = self.windows.end_epoch(watermark_us)
+            closed = self.windows.end_epoch(watermark_us, epoch_us)
             counts[-1].groups_out = closed.groups
             if closed.emitted is not None:
                 counts[-1].records_out, counts[-1].bytes_out = closed.emitted.num_rows, closed.emitted.nbytes

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agent.wire import MOST_AHEAD_US
+
 __all__ = ["WINDOW", "Closed", "OpenWindows", "still_open"]
 
 WINDOW = "window_start"
@@ -25,9 +27,11 @@ class Closed:
     groups: int  #: distinct groups of the epoch
 
 
-def still_open(table: pa.Table, size_us: int, watermark_us: int) -> pa.ChunkedArray:
-    """Of each partial row: does its window end above the watermark?"""
-    return pc.greater(table[WINDOW].cast(pa.int64()), pa.scalar(watermark_us - size_us, pa.int64()))
+def still_open(table: pa.Table, size_us: int, watermark_us: int, epoch_us: int = 0) -> pa.ChunkedArray:
+    """Of each partial row: does its window end above the watermark, and not begin too far after the epoch, if any?"""
+    begins = table[WINDOW].cast(pa.int64())
+    above = pc.greater(begins, pa.scalar(watermark_us - size_us, pa.int64()))
+    return pc.and_(above, pc.less_equal(begins, epoch_us + MOST_AHEAD_US)) if epoch_us else above
 
 
 @dataclass
@@ -35,7 +39,8 @@ class OpenWindows:
     """Partial rows by group and window; `merge` is the aggregate's own.
 
     A window is sent once the watermark has passed its end. Records that are later still make another partial of it,
-    sent at once: the stream processor merges. So a state above `most_bytes` is simply sent early.
+    sent at once: the stream processor merges. So a state above `most_bytes` is simply sent early, and so is what
+    begins more than `MOST_AHEAD_US` after the epoch: no watermark would come that far, and it is counted up there.
     """
 
     merge: Callable[[list[pa.Table]], pa.Table]
@@ -54,14 +59,14 @@ class OpenWindows:
         """What was open before a restart."""
         self._settled.extend(tables)
 
-    def end_epoch(self, watermark_us: int) -> Closed:
-        """Take out what the watermark closed."""
+    def end_epoch(self, watermark_us: int, epoch_us: int) -> Closed:
+        """Take out what the watermark closed, and of what is new what lies too far ahead."""
         fresh = self._merged(self._fresh)
         groups = fresh.num_rows if fresh is not None else 0
         self._fresh = []
         if self.size_us is None:
             return Closed(fresh, None, restart=True, groups=groups)
-        delta, closing = self._split(fresh, watermark_us)
+        delta, closing = self._split(fresh, watermark_us, epoch_us)
         parts = [self._split(table, watermark_us) for table in self._settled]
         parts.append((delta, closing))
         self._settled = [stays for stays, _ in parts if stays is not None]
@@ -88,11 +93,13 @@ class OpenWindows:
             return None
         return tables[0] if len(tables) == 1 else self.merge(tables)
 
-    def _split(self, table: pa.Table | None, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
+    def _split(
+        self, table: pa.Table | None, watermark_us: int, epoch_us: int = 0
+    ) -> tuple[pa.Table | None, pa.Table | None]:
         """Rows that stay and rows that go; None where there are none."""
         if table is None or not table.num_rows or self.size_us is None:
             return None, None
-        stays = still_open(table, self.size_us, watermark_us)
+        stays = still_open(table, self.size_us, watermark_us, epoch_us)
         if pc.all(stays).as_py():
             return table, None
         goes = table.filter(pc.invert(stays))

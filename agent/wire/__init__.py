@@ -2,6 +2,7 @@
 
 from agent.wire.frames import (
     MAGIC,
+    MOST_AHEAD_US,
     MOST_BODY_BYTES,
     MOST_NUMBER,
     MOST_POST_BYTES,
@@ -17,6 +18,7 @@ from agent.wire.schemas import COUNTERS, MOST_TABLE_BYTES, STATISTICS, batch_byt
 __all__ = [
     "COUNTERS",
     "MAGIC",
+    "MOST_AHEAD_US",
     "MOST_BODY_BYTES",
     "MOST_NUMBER",
     "MOST_POST_BYTES",

@@ -19,6 +19,7 @@ from typing import Any
 
 __all__ = [
     "MAGIC",
+    "MOST_AHEAD_US",
     "MOST_BODY_BYTES",
     "MOST_NUMBER",
     "MOST_POST_BYTES",
@@ -35,6 +36,7 @@ MOST_HEADER_BYTES = 16_384
 MOST_BODY_BYTES = 4 * 2**20
 MOST_POST_BYTES = 16 * 2**20
 MOST_NUMBER = 2**53 - 1  #: the largest whole number that JSON and Redis keep exactly; in microseconds the year 2255
+MOST_AHEAD_US = 86_400_000_000  #: a window that begins later than this after its records came is of a wrong clock
 MOST_ENTRY = 2**15 - 1
 _LEAD = struct.Struct("<4sIII")
 

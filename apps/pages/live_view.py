@@ -277,12 +277,14 @@ class LiveView:
 
     def _late(self) -> Stat:
         late = self.said.late if self.said else sum(window.late for window in self.windows)
+        early = self.said.early if self.said else sum(window.early for window in self.windows)
         revised = sum(window.revision > 0 for window in self.windows)
+        ahead = f", {counted(early, 'record')} of times too far ahead left out" if early else ""
         return Stat(
             "Late records",
             Quantity(count(late)),
-            f"{revised} of {len(self.windows)} windows revised",
-            "watch" if late else "",
+            f"{revised} of {len(self.windows)} windows revised{ahead}",
+            "watch" if late or early else "",
         )
 
     def _alerting(self) -> Stat:

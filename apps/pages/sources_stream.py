@@ -59,6 +59,7 @@ class StreamQuery:
     excluded: list[str]
     windows_open: int
     late: int
+    early: int
     unknown: int
 
     @property
@@ -159,5 +160,6 @@ class StreamCard:
             excluded=[self.names.get(one, one[:8]) for one in said.get("excluded") or []],
             windows_open=int(said.get("windows_open") or 0),
             late=int(said.get("late") or 0),
+            early=int(said.get("early") or 0),
             unknown=int(said.get("unknown") or 0),
         )

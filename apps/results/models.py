@@ -27,6 +27,7 @@ class ResultWindow(models.Model):
     complete = models.BooleanField(help_text="Whether every agent that was expected has reported.")
     missing = models.JSONField(default=list, help_text="Agents it did not wait for.")
     late = models.BigIntegerField(default=0, help_text="Records that came too late for any revision.")
+    early = models.BigIntegerField(default=0, help_text="Records of times too far ahead, left out.")
     records = models.BigIntegerField(default=0, help_text="Records counted in it.")
     row_count = models.PositiveIntegerField()
     body = models.BinaryField(help_text="An Arrow IPC stream, compressed with zstd.")

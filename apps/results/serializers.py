@@ -29,8 +29,8 @@ class ResultSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = ResultWindow
-        fields = ["window_us", "width_us", "revision", "version", "plan", "complete", "missing", "late", "records"]
-        fields += ["row_count", "batch", "closing_epoch_at", "emitted_at", "latency_s", "received_at"]
+        fields = ["window_us", "width_us", "revision", "version", "plan", "complete", "missing", "late", "early"]
+        fields += ["records", "row_count", "batch", "closing_epoch_at", "emitted_at", "latency_s", "received_at"]
 
 
 class ResultRowsSerializer(ResultSerializer):

@@ -21,8 +21,9 @@ from apps.telemetry.receiving import receiver
 
 __all__ = ["result_store", "results_receive"]
 
-_NUMBERS = {"window_us": 0, "width_us": 1, "revision": 0, "batch": 0, "late": 0, "records": 0, "emitted_us": 0}
-_OPTIONAL = {"late", "records", "batch"}
+_STORED = ("window_us", "width_us", "revision", "batch", "late", "early", "records")
+_NUMBERS = dict.fromkeys((*_STORED, "emitted_us"), 0) | {"width_us": 1}
+_OPTIONAL = {"late", "early", "records", "batch"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -90,7 +91,7 @@ def _values(frame: Frame) -> dict[str, Any]:
         raise Malformed(f"{faults[0].path}: {faults[0].message}.", faults)
     emitted_us = says["emitted_us"]
     return {
-        **{name: says.get(name, 0) for name in ("window_us", "width_us", "revision", "batch", "late", "records")},
+        **{name: says.get(name, 0) for name in _STORED},
         "complete": bool(says.get("complete", not missing)),
         "missing": missing,
         "closing_epoch_at": _moment(closing_us) if closing_us else None,

@@ -214,6 +214,17 @@ def test_event_times_from_lines_and_the_watermark(tmp_path: Path) -> None:
     assert source.watermark_us() == NOW_US + 58_000_000, "the clock less the delay of lines and their lateness"
 
 
+def test_a_time_of_a_line_far_ahead_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    append(path, "time=2023-11-14T22:13:19+00:00 a\ntime=2093-11-14T22:13:19+00:00 b\n")
+    source = follow(path, time_pattern=r"time=(\S+)")
+    (batch,) = source.poll(NOW_US, 100)
+    assert batch.column("ts").cast("int64").to_pylist() == [NOW_US - 1_000_000] * 2
+    assert source.report()["counted"] == ["1 lines without a time"]
+    source.poll(NOW_US + 1_000_000, 100)
+    assert source.watermark_us() < NOW_US + 1_000_000
+
+
 def test_the_watermark_of_an_old_log_is_that_of_its_lines(tmp_path: Path) -> None:
     append(tmp_path / "a.log", "17/May/2015:10:05:03 +0000 a\n17/May/2015:10:05:43 +0000 b\n")
     source = follow(tmp_path / "a.log", time_pattern=r"^(\S+ \S+)", time_format="%d/%b/%Y:%H:%M:%S %z")

@@ -274,6 +274,19 @@ def test_a_late_partial_goes_on_at_once(site: Site) -> None:
     assert [row["probes"] for row in site.above.result(QUERY, PIPELINE).to_pylist()] == [1]
 
 
+def test_a_window_days_ahead_is_not_held(site: Site) -> None:
+    for child in CHILDREN:
+        post(site, child, mark(child, 1, 5_000_000))
+    sent_marks(site)
+    post(site, "child-a", partial("child-a", 2, 60_000_000), partial("child-a", 3, 10 * 86_400_000_000))
+    sent_marks(site)
+    assert [row["probes"] for row in site.above.result(QUERY, PIPELINE).to_pylist()] == [1]
+    for seq, child in enumerate(CHILDREN):
+        post(site, child, mark(child, 4 if seq == 0 else 2, 99_000_000))
+    sent_marks(site)
+    assert [row["probes"] for row in site.above.result(QUERY, PIPELINE).to_pylist()] == [1, 1]
+
+
 def test_a_silent_child_is_left_out_and_named(tmp_path: Path) -> None:
     site = Site(tmp_path, idle_after_s=0.3)
     try:

@@ -112,6 +112,26 @@ def test_late_records_make_another_partial(tmp_path):
     assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(records)
 
 
+def test_windows_days_ahead_are_sent_at_once_and_once(tmp_path):
+    records, day_us = probe_records(PIPELINE, 600, disorder_s=0), 86_400_000_000
+    at = records["ts"].cast(pa.int64()).to_pylist()
+    moved = pa.array([us + 5 * day_us if i % 7 == 0 else us for i, us in enumerate(at)])
+    index = records.schema.get_field_index("ts")
+    records = records.set_column(index, records.schema.field(index), moved.cast(records.schema.field(index).type))
+    source = TableSource(records, [5])
+    runtime, spool = runtime_of(tmp_path, source)
+    runtime.run_epoch()
+    assert source.watermark_us() < min(at) + 10_000_000, "no window has ended"
+    sent = [table_of(frame.body) for frame in frames_of(spool) if frame.kind is FrameKind.PARTIALS]
+    starts = [start for table in sent for start in table["window_start"].cast(pa.int64()).to_pylist()]
+    assert starts and min(starts) > max(at) + day_us, "the others are still open"
+    spool.close()
+    runtime, spool = runtime_of(tmp_path, source)  # what was sent is not open any more
+    run_to_the_end(runtime, source)
+    reference = processed_by(spool)
+    assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(records)
+
+
 def test_a_load_factor_changes_without_a_flush(tmp_path):
     records = probe_records(PIPELINE, 1000)
     source = TableSource(records, [10])

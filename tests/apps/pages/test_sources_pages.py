@@ -138,6 +138,7 @@ def test_the_stream_processor_in_words(browser: Client, live: LiveQuery, monkeyp
                 "excluded": [agents["edge-3"]],
                 "windows_open": 4,
                 "late": 9,
+                "early": 41,
             },
             "other/probes": {"watermark_us": 1},
         },
@@ -146,6 +147,7 @@ def test_the_stream_processor_in_words(browser: Client, live: LiveQuery, monkeyp
     html = body(browser.get("/c/little/sources/"))
     card = html.split('id="t-stream"')[1].split('id="t-agents"')[0]
     assert "700 frames behind" in card
+    assert "41 too far ahead" in card
     assert "2 frames could not be read" in card
     assert [name in card for name in ("edge-1", "edge-3", "edge-2")] == [True, True, False]
     assert "other" not in card

@@ -42,12 +42,12 @@ def rtts(row: ResultWindow) -> list[float]:
 
 
 def test_a_window_is_kept_once_and_replaced_by_a_higher_revision(live: LiveQuery) -> None:
-    first, second = result(live.query, {AB: 1.0}), result(live.query, {AB: 2.0, CD: 3.0}, revision=1)
+    first, second = result(live.query, {AB: 1.0}), result(live.query, {AB: 2.0, CD: 3.0}, revision=1, early=4)
     frames_receive([first])
     frames_receive([first, second, first, second])
     row = ResultWindow.objects.get()
     assert (row.revision, row.row_count, rtts(row)) == (1, 2, [2.0, 3.0])
-    assert (row.window_us, row.version_number, row.complete) == (BEGIN_US, 1, True)
+    assert (row.window_us, row.version_number, row.complete, row.early) == (BEGIN_US, 1, True, 4)
     assert row.latency_s == pytest.approx(1.5)
     received_at = row.received_at
     frames_receive([replace(first, extra={**first.extra, "revision": 1})])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from datetime import UTC, datetime
 
+import pyarrow.compute as pc
 import pytest
 import redis
 
@@ -189,12 +191,16 @@ def test_windows_run_into_late_records_are_issued_again_and_older_ones_counted(w
     assert world.console.rows(QUERY) == expected(pairs, [fast, slow_until(slow, 7)], START_US + 10 * SECOND)
     assert {frame.extra["revision"] for frame in world.console.latest(QUERY).values()} == {1}
     world.send(fast.run(25))
-    world.drain()
+    flow = world.drain().state.flows[QUERY, pairs.digest]
     before = world.console.rows(QUERY)
-    world.send(late)
+    days = int(time.time() - START_US / SECOND) // 86_400
+    ahead, known = SmallAgent("a2", QUERY, pairs, epoch=(days + 3) * 86_400), len(flow.windows)
+    world.send(late, ahead.run(3, factor=1.0))
     loop = world.drain()
     flow = loop.state.flows[QUERY, pairs.digest]
     assert flow.late > 0
+    assert flow.early == sum(table.filter(pc.equal(table["err"], 0)).num_rows for table in ahead.records)
+    assert len(flow.windows) == known, "no window is open for a clock that is days ahead"
     assert world.console.rows(QUERY) == before
 
 

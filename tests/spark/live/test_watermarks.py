@@ -56,6 +56,16 @@ def test_silence_of_all_moves_nothing() -> None:
     assert found({"a": agent(30, seen_ms=1)}, before=5).watermark_us == 5
 
 
+def test_a_watermark_far_ahead_counts_as_its_arrival() -> None:
+    day_us, now_us = 86_400_000_000, 1_700_000_000_000_000
+    right = agent(now_us - 5, seen_ms=now_us // 1000)
+    ahead = agent(now_us + day_us, seen_ms=now_us // 1000)
+    years_ahead = agent(now_us + 1000 * day_us, seen_ms=now_us // 1000)
+    assert (right.watermark_us, ahead.watermark_us, years_ahead.watermark_us) == (now_us - 5, now_us + day_us, now_us)
+    mark(years_ahead, {"watermarks": {"0": now_us + 1}}, now_us, now_us // 1000)
+    assert years_ahead.watermark_us == now_us + 1, "its clock is right again"
+
+
 def test_it_never_goes_back() -> None:
     assert found({"a": agent(10)}, before=50).watermark_us == 50
 
