@@ -98,7 +98,11 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
 
 
 def _wanted(frame: Frame, pipeline: Pipeline | None) -> pa.Schema | None:
-    """The columns that the entry takes; None for a plan that this relay does not know."""
+    """The columns that the entry takes; None for a plan that this relay does not know.
+
+    It is the console's to judge such a plan: the child may know it earlier, or have had it before. Refused here, it
+    would hold back everything that the child has behind it.
+    """
     if pipeline is None:
         return None
     if frame.kind == FrameKind.PARTIALS:

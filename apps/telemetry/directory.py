@@ -94,11 +94,16 @@ def _agent(digest: str) -> AgentFacts | None:
 
 
 def _plans(agent_id: str) -> dict[str, frozenset[str]]:
-    """Plans by query that an agent has, or had, a part in; a relay sends for all agents that were ever below it."""
+    """Plans by query that an agent has, or had, a part in; a relay sends for all agents that were ever below it.
+
+    These may be gone, or of a time when the cluster had another name.
+    """
     relay = Agent.objects.filter(pk=agent_id, kind=AgentKind.RELAY).select_related("cluster").first()
-    mine = Q(agents=agent_id) if relay is None else Q(query__startswith=f"{relay.cluster.slug}/")
+    mine = Q(agents=agent_id)
+    if relay is not None:
+        mine = Q(query__startswith=f"{relay.cluster.slug}/") | Q(agents__cluster=relay.cluster_id)
     found: dict[str, set[str]] = {}
-    for query, digest in KnownPlan.objects.filter(mine).values_list("query", "digest"):
+    for query, digest in KnownPlan.objects.filter(mine).values_list("query", "digest").distinct():
         found.setdefault(query, set()).add(digest)
     return {query: frozenset(digests) for query, digests in found.items()}
 

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from agent.wire import FrameKind, batch_bytes, broker, encode_frame
+from apps.fleet.services import cluster_update
 from apps.telemetry import directory
 from apps.telemetry.enrolment import Enrolled
 from apps.telemetry.models import Agent, LiveQuery
@@ -249,6 +250,18 @@ def test_a_relay_sends_for_all_of_its_cluster(live: Given) -> None:
     assert post(client_of(relay), frame(query, relay, 1)).status_code == 200
     other, _ = live_at(probing("other"), "b1")
     assert post(client_of(relay), frame(other, relay, 2)).status_code == 422
+
+
+def test_what_a_relay_holds_under_its_clusters_former_name_is_taken_in(live: Given) -> None:
+    query, *_ = live
+    relay = enrolled(query.query.cluster, "relay", kind="relay")
+    held = frame(query, relay, 1)
+    cluster_update(cluster=query.query.cluster, slug="renamed")
+    directory.forget_facts()
+    assert post(client_of(relay), held).status_code == 200
+    now = LiveQuery.objects.select_related("query__cluster").get(pk=query.pk)
+    assert now.key.startswith("renamed/")
+    assert post(client_of(relay), frame(now, relay, 2)).status_code == 200
 
 
 def test_counters_of_a_query_the_agent_has_no_part_in_are_refused_by_name(live: Given) -> None:
