@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from apps.core.delivering import SEND_TASK
 from apps.jobs.choices import JobKind
 from apps.jobs.running import run_job
 from apps.reports.delivering import deliveries_send_due
 from apps.reports.scheduling import reports_run_due
 from apps.reports.work import write_report
-from apps.reports.writing import SEND_TASK
 
 __all__ = ["run_due_reports", "run_report", "send_deliveries"]
 

@@ -8,10 +8,11 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
+from apps.core.delivering import DeliveryState
 from apps.core.errors import Missing
 from apps.pages.base import ClusterPage, done
 from apps.pages.reports import report_mark
-from apps.reports.choices import FORMATS, DeliveryState
+from apps.reports.choices import FORMATS
 from apps.reports.delivering import delivery_send_again
 from apps.reports.files import report_download
 from apps.reports.models import Delivery, Report

@@ -1,8 +1,8 @@
-"""Kinds and states of reports, and of their way to readers."""
+"""Kinds and states of reports."""
 
 from django.db import models
 
-__all__ = ["FORMATS", "SECTIONS", "Channel", "DeliveryState", "ReportKind", "ReportState", "Trigger"]
+__all__ = ["FORMATS", "SECTIONS", "ReportKind", "ReportState", "Trigger"]
 
 
 class ReportKind(models.TextChoices):
@@ -26,22 +26,6 @@ class Trigger(models.TextChoices):
     SCHEDULED = "scheduled", "Scheduled"  #: its time had come
     MADE_UP = "made_up", "Made up"  #: its time passed while nothing ran; one report for all times missed
     MANUAL = "manual", "By hand"  #: somebody asked for it
-
-
-class Channel(models.TextChoices):
-    """How a report gets to a reader."""
-
-    EMAIL = "email", "Mail"
-    WEBHOOK = "webhook", "Webhook"
-
-
-class DeliveryState(models.TextChoices):
-    """How far a delivery is."""
-
-    WAITING = "waiting", "Waiting"  #: for its first or next try
-    SENDING = "sending", "Sending"  #: a worker has it; after the lease it is tried again
-    SENT = "sent", "Sent"  #: the other side took it
-    FAILED = "failed", "Not sent"  #: given up; "Send again" starts over
 
 
 FORMATS: dict[str, tuple[str, str]] = {

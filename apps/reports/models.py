@@ -9,9 +9,10 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from apps.core.delivering import DeliveryRow
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.reports.choices import Channel, DeliveryState, ReportKind, ReportState, Trigger
+from apps.reports.choices import ReportKind, ReportState, Trigger
 
 __all__ = ["Delivery", "Report", "ReportDefinition", "ReportSchedule", "Webhook"]
 
@@ -119,22 +120,11 @@ class Report(models.Model):
         return {name: len(data) for name in ("pdf", "csv") if (data := getattr(self, name)) is not None}
 
 
-class Delivery(models.Model):
+class Delivery(DeliveryRow):
     """A finished report on its way to one reader."""
 
     report = models.ForeignKey(Report, on_delete=models.CASCADE, related_name="deliveries")
-    channel = models.CharField(max_length=8, choices=Channel.choices)
-    target = models.CharField(max_length=500, help_text="Address of the mail or of the webhook.")
     webhook = models.ForeignKey(Webhook, null=True, blank=True, on_delete=models.SET_NULL, related_name="deliveries")
-    state = models.CharField(max_length=8, choices=DeliveryState.choices, default=DeliveryState.WAITING)
-    attempts = models.PositiveSmallIntegerField(default=0)
-    next_try_at = models.DateTimeField(
-        null=True, blank=True, db_index=True, help_text="While sending: end of its lease."
-    )
-    last_error = models.CharField(max_length=300, blank=True)
-    sent_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(default=timezone.now)
-    updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         ordering = ["channel", "target"]

@@ -6,20 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
-
 from apps.core.errors import Fault
 from apps.core.serializers import unknown_message
 from apps.fleet.models import Cluster
 from apps.reports.choices import FORMATS, SECTIONS, ReportKind
 
-__all__ = ["DEFAULTS", "email_faults", "format_faults", "read_parameters"]
+__all__ = ["DEFAULTS", "format_faults", "read_parameters"]
 
 DEFAULTS: dict[str, Any] = {"sections": list(SECTIONS), "horizon_days": 28, "growth": 0.6}
 _MOST_DAYS = 366
 _MOST_GROWTH = 20.0
-_MOST_EMAILS = 50
 
 
 def read_parameters(kind: str, given: Any, cluster: Cluster) -> tuple[dict[str, Any], list[Fault]]:
@@ -65,21 +61,6 @@ def format_faults(formats: Any) -> list[Fault]:
     if _is_list_of(formats, FORMATS):
         return []
     return [Fault("formats", f"formats is {formats!r}; allowed is a list of {', '.join(FORMATS)}")]
-
-
-def email_faults(emails: Any) -> list[Fault]:
-    """Every entry has to be an address; line breaks in one would write other people's headers."""
-    if not isinstance(emails, list) or len(emails) > _MOST_EMAILS:
-        return [Fault("emails", f"allowed is a list of at most {_MOST_EMAILS} mail addresses")]
-    faults = []
-    for index, one in enumerate(emails):
-        try:
-            validate_email(one)
-        except (ValidationError, TypeError):
-            faults.append(Fault(f"emails[{index}]", f"{one!r} is not a mail address"))
-    if len({str(one).lower() for one in emails}) < len(emails):
-        faults.append(Fault("emails", "an address is there twice"))
-    return faults
 
 
 def _unknown(given: Mapping[str, Any], allowed: list[str]) -> list[Fault]:

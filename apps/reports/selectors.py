@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from apps.reports.choices import DeliveryState
+from apps.core.delivering import DeliveryState
 from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
 from apps.reports.rules import read_rule
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.api import StrictSerializer
 from apps.fleet.serializers import ClusterField
-from apps.reports.choices import Channel, ReportKind
+from apps.reports.choices import ReportKind
 from apps.reports.links import api_links
 from apps.reports.models import Delivery, Report, ReportDefinition, Webhook
 from apps.reports.selectors import schedule_sentence
@@ -135,10 +134,7 @@ class RunSerializer(serializers.Serializer):
 class DeliverySerializer(serializers.ModelSerializer):
     """A report on its way to one reader. Of a webhook only the host is told: the rest often holds a secret."""
 
-    target = serializers.SerializerMethodField()
-
-    def get_target(self, row: Delivery) -> str:
-        return (urlsplit(row.target).hostname or "") if row.channel == Channel.WEBHOOK else row.target
+    target = serializers.CharField(source="shown_target")
 
     class Meta:
         model = Delivery

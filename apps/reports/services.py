@@ -11,13 +11,14 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.errors import Fault
 from apps.core.events import announce
+from apps.core.mailing import email_faults
+from apps.core.sending import address_faults
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
 from apps.reports.choices import ReportKind
 from apps.reports.models import ReportDefinition, Webhook
-from apps.reports.parameters import email_faults, format_faults, read_parameters
+from apps.reports.parameters import format_faults, read_parameters
 from apps.reports.scheduling import schedule_resume
-from apps.reports.sending import address_faults
 
 __all__ = [
     "definition_create",

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import zstandard
-from celery import current_app
 from django.db import transaction
 from django.utils import timezone
-from kombu.exceptions import OperationalError as BrokerError
 
 from apps.accounts.models import User
+from apps.core.delivering import Channel, send_soon
 from apps.core.events import announce
 from apps.jobs.choices import JobKind
 from apps.jobs.services import job_submit
-from apps.reports.choices import Channel, ReportState, Trigger
+from apps.reports.choices import ReportState, Trigger
 from apps.reports.models import Delivery, Report, ReportDefinition
 
-__all__ = ["SEND_TASK", "report_delete", "report_facts", "report_for", "report_html", "report_request", "report_store"]
-
-SEND_TASK = "workers.send_deliveries"
+__all__ = ["report_delete", "report_facts", "report_for", "report_html", "report_request", "report_store"]
 
 
 @transaction.atomic
@@ -83,7 +79,7 @@ def report_store(
     _address(report)
     announce("reports")
     announce(f"report:{report.pk}")
-    transaction.on_commit(_send_soon, robust=True)
+    send_soon()
 
 
 def _address(report: Report) -> None:
@@ -97,12 +93,6 @@ def _address(report: Report) -> None:
         Delivery.objects.get_or_create(
             report=report, channel=Channel.WEBHOOK, target=hook.url, defaults={"webhook": hook, "next_try_at": now}
         )
-
-
-def _send_soon() -> None:
-    """Beat looks every few seconds as well: this only saves the wait."""
-    with suppress(BrokerError, OSError):
-        current_app.send_task(SEND_TASK, retry=False)
 
 
 def report_facts(report: Report) -> dict[str, Any] | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from apps.core.delivering import DeliveryState
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.reports.choices import DeliveryState
 from apps.reports.delivering import deliveries_send_due
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule
 from apps.reports.scheduling import reports_run_due, schedule_set

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from apps.core import sending
+from apps.core.delivering import PAUSES_MIN, DeliveryState
 from apps.core.errors import Malformed
-from apps.reports import sending
-from apps.reports.choices import DeliveryState
-from apps.reports.delivering import PAUSES_MIN, deliveries_send_due, delivery_send_again
+from apps.core.sending import Gone, Undelivered, address_faults, post
+from apps.reports.delivering import deliveries_send_due, delivery_send_again
 from apps.reports.models import Delivery, Report, ReportDefinition
-from apps.reports.sending import Gone, Undelivered, address_faults, post
 from apps.reports.services import definition_update, webhook_create, webhook_delete
 from apps.reports.signing import webhook_secret
 from apps.reports.writing import report_request, report_store
