@@ -11,7 +11,7 @@ import redis
 
 from agent.wire import Frame, FrameKind, broker, decode_frames, encode_frame
 from agent.wire.broker import ENTRY_BYTES, Limits
-from tests.servers import RedisServer
+from tests.servers import PATIENCE_S, RedisServer
 
 LIMITS = Limits()
 
@@ -208,17 +208,25 @@ def test_what_is_committed_is_not_taken_again_after_a_lost_tail(client: redis.Re
     assert stored(client, "a") == [1, 2, 5]
 
 
+def kill_at(moment: threading.Event, server: RedisServer) -> None:
+    moment.wait(PATIENCE_S)
+    server.kill()
+
+
 @pytest.mark.slow
 def test_a_killed_redis_keeps_entries_and_numbers_together(redis_server: RedisServer) -> None:
     """kill -9 in mid-run, again and again: whatever it still knows, nothing is missing, doubled or miscounted."""
-    client = redis.Redis.from_url(redis_server.url, socket_timeout=2)
+    client = redis.Redis.from_url(redis_server.url, socket_timeout=PATIENCE_S)
     sent, seq = given("a", *range(1, 3001), body_bytes=2000), 0
     for _ in range(3):
-        killer = threading.Timer(0.25, redis_server.kill)
+        midway, enough = threading.Event(), min(seq + 300, 2900)
+        killer = threading.Thread(target=kill_at, args=(midway, redis_server))
         killer.start()
         try:
             while seq < 2990:
                 seq = broker.accept(client, sent[seq : seq + 10], LIMITS).accepted_seq
+                if seq >= enough:
+                    midway.set()
         except (redis.ConnectionError, redis.TimeoutError):
             pass
         killer.join()

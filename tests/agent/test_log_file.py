@@ -316,6 +316,6 @@ def test_a_writer_that_rotates_while_it_is_read(tmp_path: Path, seed: int) -> No
             source.seek(position)
         return over and not lines
 
-    wait_until(step, 20, "the end of the log")
+    wait_until(step, what="the end of the log")
     writer.join()
     assert sorted(int(line.split()[1]) for line in seen) == list(range(wanted))

@@ -15,14 +15,14 @@ from agent.collect import Collector, make
 from agent.collect.options import HOST_COLUMNS, PROBE_COLUMNS
 from agent.config import SourceConfig
 from launcher.ports import free_port
-from tests.servers import wait_until
+from tests.servers import PATIENCE_S, wait_until
 
 COLUMNS = {"ts": "timestamp"} | PROBE_COLUMNS
 
 
 @contextmanager
 def prober(**options: Any) -> Iterator[Collector]:
-    given = {"interval_s": 0.05, "timeout_s": 0.2} | options
+    given = {"interval_s": 0.05, "timeout_s": 30.0} | options
     source = make(SourceConfig("probes", "tcp_probe", given, "ts", COLUMNS))
     try:
         yield source
@@ -40,7 +40,7 @@ def rows(source: Collector, count: int, **where: Any) -> list[dict[str, Any]]:
             seen.extend(batch.to_pylist())
         return len([row for row in seen if where.items() <= row.items()]) >= count
 
-    wait_until(enough, 10, f"{count} probes with {where}")
+    wait_until(enough, what=f"{count} probes with {where}")
     return seen
 
 
@@ -60,7 +60,7 @@ def test_two_agents_probe_each_other() -> None:
         ("a", "eu", "b", "eu")
     }
     assert {row["dst_ip"] for row in from_b} == {"a"}
-    assert all(0 < row["rtt_us"] < 200_000 for row in good)
+    assert all(0 < row["rtt_us"] < 30_000_000 for row in good)
     stamps = [row["ts"] for row in from_a]
     assert stamps == sorted(stamps)
 
@@ -72,7 +72,7 @@ def test_a_dead_peer_and_one_that_does_not_answer() -> None:
             {"address": f"127.0.0.1:{free_port()}", "name": "dead"},
             {"address": f"127.0.0.1:{silent.getsockname()[1]}", "name": "silent"},
         ]
-        with prober(peers=peers) as source:
+        with prober(peers=peers, timeout_s=1.0) as source:
             seen = rows(source, 2, dst_ip="silent")
     finally:
         silent.close()
@@ -85,14 +85,14 @@ def test_the_watermark_is_below_every_later_record() -> None:
     port = free_port()
     with prober(listen=f"127.0.0.1:{port}", peers=[{"address": f"127.0.0.1:{port}"}], interval_s=0.002) as source:
         mark = 0
-        until = time.monotonic() + 1
-        while time.monotonic() < until:
+        until = time.monotonic() + PATIENCE_S
+        while source.report()["records"] < 300:
+            assert time.monotonic() < until
             for batch in source.poll(0, 7):
                 stamps = batch.column("ts").cast("int64").to_pylist()
                 assert min(stamps) >= mark
             assert source.watermark_us() >= mark
             mark = source.watermark_us()
-        assert source.report()["records"] > 50
 
 
 def test_a_full_buffer_sheds_and_says_so() -> None:
@@ -100,7 +100,7 @@ def test_a_full_buffer_sheds_and_says_so() -> None:
     address = f"127.0.0.1:{port}"
     with prober(listen=address, peers=[{"address": address}] * 20, interval_s=0.01, buffer_records=1000) as source:
         source.poll(0, 1)
-        wait_until(lambda: source.records_shed > 0, 20, "a record that is shed")
+        wait_until(lambda: source.records_shed > 0, what="a record that is shed")
         assert source.report()["state"] == "shedding"
         assert sum(batch.num_rows for batch in source.poll(0, 5000)) == 1000
 

@@ -76,11 +76,11 @@ def through_the_agent(
         return above.total("records_in", entry=0) == records
 
     try:
-        wait_until(over, 30, f"{records} records")
+        wait_until(over, what=f"{records} records")
     finally:
         work.apply(AgentConfig.parse({**head, "sources": {}, "queries": []}))  # what is open is sent with a final mark
-        wait_until(lambda: not work.report()["queries"], 10, "the end of the query")
-        wait_until(lambda: over() and above.finals, 10, "the final mark")
+        wait_until(lambda: not work.report()["queries"], what="the end of the query")
+        wait_until(lambda: over() and above.finals, what="the final mark")
         stopping.set()
         thread.join()
         spool.close()

@@ -1,4 +1,6 @@
-"""A process that runs the runtime until it is killed or done: ``python dying.py DIRECTORY SENT ROWS``.
+"""A process that runs the runtime until it is killed or done: ``python dying.py DIRECTORY SENT ROWS [endless]``.
+
+With `endless` it is never done, however late the kill comes.
 
 What it sends goes into the file SENT as it would over the wire; a frame is acknowledged once it is written.
 """
@@ -15,7 +17,7 @@ from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
 
 
-def main(directory: Path, sent: Path, rows: int) -> None:
+def main(directory: Path, sent: Path, rows: int, *, endless: bool) -> None:
     pipeline = probes_pipeline()
     source = TableSource(probe_records(pipeline, rows), [rows // 200])
     spool = Spool(directory, 2**20)
@@ -25,7 +27,7 @@ def main(directory: Path, sent: Path, rows: int) -> None:
     over = threading.Event()
     sender = threading.Thread(target=send, args=(spool, sent, over))
     sender.start()
-    while not source.done:
+    while endless or not source.done:
         over.wait(runtime.tick())
     runtime.close()
     runtime.run_epoch()
@@ -47,4 +49,4 @@ def send(spool: Spool, sent: Path, over: threading.Event) -> None:
 
 if __name__ == "__main__":
     without_pandas.keep_away()
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), endless="endless" in sys.argv)

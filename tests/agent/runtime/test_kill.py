@@ -12,6 +12,7 @@ from agent.wire import WireError, decode_frames
 from engine.dataflow.arrow import whole
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
+from tests.servers import PATIENCE_S
 
 ROWS = 6_000
 KILLS = 3
@@ -23,6 +24,7 @@ def test_counts_are_exact_after_kill_9(tmp_path):
     files = [tmp_path / f"sent-{number}" for number in range(KILLS + 1)]
     for number, file in enumerate(files):
         command = [sys.executable, "-m", "tests.agent.runtime.dying", tmp_path / "spool", file, str(ROWS)]
+        command += ["endless"] if number < KILLS else []
         with subprocess.Popen([*map(str, command)], cwd=root) as process:
             if number < KILLS:
                 _wait_for(file, process)
@@ -32,7 +34,7 @@ def test_counts_are_exact_after_kill_9(tmp_path):
                     process.send_signal(signal.SIGKILL)
                 assert process.wait() == -signal.SIGKILL
             else:
-                assert process.wait(60) == 0
+                assert process.wait(PATIENCE_S) == 0
     reference = ReferenceProcessor((pipeline,))
     for file in files:
         for piece in _whole_frames(file.read_bytes()):
