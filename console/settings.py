@@ -201,7 +201,7 @@ SPECTACULAR_SETTINGS = {
         "PlacementState": "apps.placements.choices.RunState",
         "PlanComparisonState": "apps.plans.choices.ComparisonState",
         "QueryState": "apps.queries.choices.QueryState",
-        "DeliveryState": "apps.reports.choices.DeliveryState",
+        "DeliveryState": "apps.core.delivering.DeliveryState",
         "ReportState": "apps.reports.choices.ReportState",
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",

@@ -1,4 +1,4 @@
-"""Tasks: look which reports are due, write one, send what is finished."""
+"""Tasks: look which reports are due, write one, send what is finished, and what alerts have to tell."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from apps.jobs.running import run_job
 from apps.reports.delivering import deliveries_send_due
 from apps.reports.scheduling import reports_run_due
 from apps.reports.work import write_report
+from apps.results.delivering import alert_deliveries_send_due
 
 __all__ = ["run_due_reports", "run_report", "send_deliveries"]
 
@@ -26,4 +27,5 @@ def run_report(job_id: str) -> None:
 
 @shared_task(name=SEND_TASK)
 def send_deliveries() -> int:
-    return deliveries_send_due()
+    """Alerts first: they are short, and somebody may have to act."""
+    return alert_deliveries_send_due() + deliveries_send_due()

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from celery import current_app
 from django.db import models, transaction
@@ -21,7 +20,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from apps.core.errors import Conflict
-from apps.core.sending import Gone, Undelivered
+from apps.core.sending import Gone, Undelivered, host_of
 
 __all__ = ["PAUSES_MIN", "SEND_TASK", "Channel", "Courier", "DeliveryRow", "DeliveryState", "send_soon"]
 
@@ -72,8 +71,8 @@ class DeliveryRow(models.Model):
 
     @property
     def shown_target(self) -> str:
-        """Of a webhook only the host: the rest often holds a secret."""
-        return (urlsplit(self.target).hostname or "") if self.channel == Channel.WEBHOOK else self.target
+        """Of a webhook only the host."""
+        return host_of(self.target) if self.channel == Channel.WEBHOOK else self.target
 
 
 @dataclass(frozen=True)

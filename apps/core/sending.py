@@ -20,7 +20,7 @@ from django.conf import settings
 
 from apps.core.errors import Fault
 
-__all__ = ["Gone", "Undelivered", "address_faults", "post", "post_signed", "signature"]
+__all__ = ["Gone", "Undelivered", "address_faults", "host_of", "post", "post_signed", "signature"]
 
 TIMEOUT_S = 10.0
 #: A server that answers a byte at a time is cut off after so long.
@@ -50,6 +50,12 @@ def address_faults(url: object, path: str = "url") -> list[Fault]:
     if not _is_allowed(host):
         return [Fault(path, f"{parts.hostname} is in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")]
     return []
+
+
+def host_of(url: str) -> str:
+    """What of an address may be shown to everybody: the rest often holds a secret."""
+    parts = _split(url)
+    return (parts.hostname if parts is not None else None) or ""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:

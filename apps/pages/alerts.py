@@ -12,6 +12,7 @@ from apps.pages.base import done, try_service
 from apps.pages.live_view import LiveView
 from apps.pages.query_tabs import QueryTab
 from apps.results.models import AlertRule
+from apps.results.notifying import rule_secret
 from apps.results.rules import alert_acknowledge, alert_rule_create, alert_rule_delete, alert_rule_update
 from apps.results.selectors import alert_rules_listed, alerts_listed
 
@@ -37,7 +38,8 @@ class _RulePage(QueryTab):
         given = form or RuleForm(columns=view.numbers, rule=rule)
         if form is None and rule is None:
             given.initial |= {"name": f"{name} is high", "column": view.column}
-        return self.show(detail, status, form=given, rule=rule, view=view, rest_body=_example(detail.query.pk, view))
+        example, secret = _example(detail.query.pk, view), rule_secret(rule) if rule is not None else ""
+        return self.show(detail, status, form=given, rule=rule, view=view, secret=secret, rest_body=example)
 
     def save(self, name: str, rule: AlertRule | None = None) -> HttpResponse:
         detail = self.detail(name)

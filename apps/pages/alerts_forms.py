@@ -12,6 +12,7 @@ from apps.results.models import MOST_WINDOWS_IN_A_ROW, AlertRule
 __all__ = ["RuleForm"]
 
 _FIELDS = ("name", "column", "comparison", "threshold", "for_windows", "where", "severity", "enabled")
+_LISTS = ("emails", "webhooks")
 
 
 class RuleForm(forms.Form):
@@ -36,11 +37,27 @@ class RuleForm(forms.Form):
     )
     severity = forms.ChoiceField(choices=Severity.choices, initial=Severity.WARNING)
     enabled = forms.BooleanField(label="Evaluate it", required=False, initial=True)
+    emails = forms.CharField(
+        label="Mail to", required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="Addresses, one per line."
+    )
+    webhooks = forms.CharField(
+        label="Tell webhooks",
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Addresses, one per line: each gets a signed message when alerts open and when they end.",
+    )
 
     def __init__(self, *args: Any, columns: list[str], rule: AlertRule | None = None, **kwargs: Any) -> None:
         if rule is not None:
-            kwargs.setdefault("initial", {name: getattr(rule, name) for name in _FIELDS})
+            lists = {name: "\n".join(getattr(rule, name)) for name in _LISTS}
+            kwargs.setdefault("initial", {name: getattr(rule, name) for name in _FIELDS} | lists)
         super().__init__(*args, **kwargs)
         known = [*columns, *([rule.column] if rule is not None and rule.column not in columns else [])]
         if known:
             self.fields["column"] = forms.ChoiceField(choices=[(name, name) for name in known])
+
+    def clean_emails(self) -> list[str]:
+        return self.cleaned_data["emails"].replace(",", "\n").split()
+
+    def clean_webhooks(self) -> list[str]:
+        return [line.strip() for line in self.cleaned_data["webhooks"].splitlines() if line.strip()]

@@ -28,7 +28,14 @@ from apps.results.bodies import table_in
 from apps.results.choices import AlertState, Comparison
 from apps.results.columns import group_columns, number_columns
 from apps.results.models import Alert, AlertRule, ResultWindow
-from apps.results.selectors import alert_rules_listed, alerts_listed, pipeline_of, result_latest, results_recent
+from apps.results.selectors import (
+    alert_rules_listed,
+    alerts_listed,
+    alerts_told,
+    pipeline_of,
+    result_latest,
+    results_recent,
+)
 from apps.telemetry.choices import LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.pipelines import executable_of
@@ -217,7 +224,7 @@ class LiveView:
     def alerts(self) -> list[Alert]:
         """What fires, then what has ended, the newest first; of those that opened together the worst first."""
         rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_window_us", _FAR_OFF)
-        found = list(rows[:_MOST_ALERTS])
+        found = list(alerts_told(rows)[:_MOST_ALERTS])
         firing = sum(alert.state == AlertState.FIRING for alert in found)
         return found[: max(firing, _MOST_ENDED)]
 

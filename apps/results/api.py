@@ -26,13 +26,15 @@ from apps.results import rules
 from apps.results.exporting import ARROW, results_arrow, results_csv
 from apps.results.filters import AlertFilter, AlertRuleFilter, ResultFilter
 from apps.results.models import Alert, AlertRule, ResultWindow
-from apps.results.selectors import alert_rules_listed, alerts_listed, result_latest, results_listed
+from apps.results.notifying import rule_secret
+from apps.results.selectors import alert_rules_listed, alerts_listed, alerts_told, result_latest, results_listed
 from apps.results.serializers import (
     AcknowledgeSerializer,
     AlertRuleSerializer,
     AlertSerializer,
     ResultRowsSerializer,
     ResultSerializer,
+    RuleSecretSerializer,
 )
 
 __all__ = ["AlertRuleViewSet", "AlertViewSet", "ResultFileView", "ResultViewSet"]
@@ -100,6 +102,7 @@ class AlertRuleViewSet(ServiceViewSet):
     filterset_class = AlertRuleFilter
     ordering = "name"
     row_keyword = "rule"
+    scopes = {"webhook_secret": Scope.OPERATE}
     service_delete = staticmethod(rules.alert_rule_delete)
 
     def get_queryset(self) -> Any:
@@ -113,6 +116,12 @@ class AlertRuleViewSet(ServiceViewSet):
         values.pop("query", None)
         return rules.alert_rule_update(rule=rule, **values)
 
+    @extend_schema(responses=RuleSecretSerializer, filters=False)
+    @action(detail=True, methods=["get"], url_path="webhook-secret")
+    def webhook_secret(self, request: Request, pk: str | None = None) -> Response:
+        """What the rule's messages to webhooks are signed with."""
+        return Response({"secret": rule_secret(self.get_object())})
+
 
 class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """What broke a rule, newest first."""
@@ -123,7 +132,7 @@ class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
     ordering = "-opened_at"
 
     def get_queryset(self) -> Any:
-        return alerts_listed()
+        return alerts_told(alerts_listed())
 
     @extend_schema(request=AcknowledgeSerializer, responses=AlertSerializer, filters=False)
     @action(detail=True, methods=["post"])

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["AlertState", "Comparison", "ResolvedBy", "Severity"]
+__all__ = ["AlertEvent", "AlertState", "Comparison", "ResolvedBy", "Severity"]
 
 
 class Comparison(models.TextChoices):
@@ -27,6 +27,13 @@ class AlertState(models.TextChoices):
 
     FIRING = "firing", "Firing"  #: the newest windows break the rule
     RESOLVED = "resolved", "Resolved"  #: they do no more
+
+
+class AlertEvent(models.TextChoices):
+    """What a rule tells its recipients."""
+
+    FIRING = "firing", "Firing"
+    RESOLVED = "resolved", "Resolved"
 
 
 class ResolvedBy(models.TextChoices):

@@ -20,10 +20,11 @@ from apps.core.errors import Malformed, SluiceError
 from apps.core.events import announce
 from apps.queries.models import Query
 from apps.results.bodies import as_json, is_number, table_in
-from apps.results.choices import AlertState, Comparison, ResolvedBy
+from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy
 from apps.results.columns import group_columns
 from apps.results.conditions import rows_where
 from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.notifying import alerts_tell
 from engine.errors import EngineError
 
 __all__ = ["MOST_ALERTS", "alerts_announce", "rules_evaluate"]
@@ -150,7 +151,7 @@ def _follow(
     groups: list[str],
 ) -> bool:
     """Resolve what no longer breaks the rule, go on with what still does, open what is new."""
-    firing = {alert.group_key: alert for alert in rule.alerts.filter(state=AlertState.FIRING)}
+    firing = {alert.group_key: alert for alert in rule.alerts.select_for_update().filter(state=AlertState.FIRING)}
     ended = [alert for key, alert in firing.items() if key not in newest]
     present = _values_of(rule, table, groups) if ended else {}
     for alert in ended:
@@ -159,6 +160,7 @@ def _follow(
         alert.resolved_by, alert.resolved_value = (ResolvedBy.VALUE if value is not None else ResolvedBy.GONE), value
         alert.last_window_us = window.window_us
         alert.save()
+    alerts_tell(rule, AlertEvent.RESOLVED, ended)
     going_on = [alert for key, alert in firing.items() if key in newest]
     for alert in going_on:
         value = newest[alert.group_key].value
@@ -176,19 +178,21 @@ def _open(rule: AlertRule, window: ResultWindow, fires: Mapping[str, _Breach], a
         by_size.reverse()
     room = max(0, MOST_ALERTS - already)
     rule.unlisted = max(0, len(by_size) - room)
-    for key, breach in by_size[:room]:
-        value = breach.value
+    opened = [
         Alert.objects.create(
             rule=rule,
             group=breach.group,
             group_key=key,
             opened_window_us=window.window_us,
             last_window_us=window.window_us,
-            opened_value=value,
-            last_value=value,
-            worst_value=value,
+            opened_value=breach.value,
+            last_value=breach.value,
+            worst_value=breach.value,
         )
-    return min(room, len(by_size))
+        for key, breach in by_size[:room]
+    ]
+    alerts_tell(rule, AlertEvent.FIRING, opened)
+    return len(opened)
 
 
 def _values_of(rule: AlertRule, table: pa.Table, groups: list[str]) -> dict[str, float]:

@@ -7,10 +7,11 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.core.delivering import DeliveryRow
 from apps.queries.models import Query
-from apps.results.choices import AlertState, Comparison, ResolvedBy, Severity
+from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy, Severity
 
-__all__ = ["MOST_WINDOWS_IN_A_ROW", "Alert", "AlertRule", "ResultWindow"]
+__all__ = ["MOST_WINDOWS_IN_A_ROW", "Alert", "AlertDelivery", "AlertNotice", "AlertRule", "ResultWindow"]
 
 MOST_WINDOWS_IN_A_ROW = 100
 
@@ -62,6 +63,8 @@ class AlertRule(models.Model):
     where = models.CharField(max_length=500, blank=True, help_text="Condition on the columns that name a group.")
     severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
     enabled = models.BooleanField(default=True)
+    emails = models.JSONField(default=list, blank=True, help_text="Addresses that are mailed when alerts open and end.")
+    webhooks = models.JSONField(default=list, blank=True, help_text="Addresses that are told then by a signed POST.")
     fault = models.CharField(max_length=300, blank=True, help_text="Why it could not be evaluated the last time.")
     unlisted = models.PositiveIntegerField(default=0, help_text="Groups that break it beyond those with an alert.")
     evaluated_at = models.DateTimeField(null=True, blank=True)
@@ -82,6 +85,37 @@ class AlertRule(models.Model):
     def condition(self) -> str:
         """`median_rtt above 20`."""
         return f"{self.column} {self.get_comparison_display()} {self.threshold:g}"
+
+
+class AlertNotice(models.Model):
+    """What a rule told its recipients at one moment: these alerts have opened, or ended."""
+
+    rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="notices")
+    event = models.CharField(max_length=8, choices=AlertEvent.choices)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.event}"
+
+    @property
+    def alerts(self) -> models.QuerySet[Alert]:
+        """Whom it is about, the first to open first."""
+        rows = self.fired_alerts if self.event == AlertEvent.FIRING else self.resolved_alerts
+        return rows.order_by("pk")
+
+
+class AlertDelivery(DeliveryRow):
+    """A notice on its way to one recipient."""
+
+    notice = models.ForeignKey(AlertNotice, on_delete=models.CASCADE, related_name="deliveries")
+
+    class Meta:
+        ordering = ["channel", "target"]
+        verbose_name_plural = "alert deliveries"
+        constraints = [models.UniqueConstraint(fields=["notice", "channel", "target"], name="one_notice_per_target")]
+
+    def __str__(self) -> str:
+        return f"{self.notice} to {self.shown_target}"
 
 
 class Alert(models.Model):
@@ -105,6 +139,12 @@ class Alert(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     note = models.CharField(max_length=200, blank=True, help_text="What whoever acknowledged it said.")
+    fired_notice = models.ForeignKey(
+        AlertNotice, null=True, blank=True, on_delete=models.SET_NULL, related_name="fired_alerts"
+    )
+    resolved_notice = models.ForeignKey(
+        AlertNotice, null=True, blank=True, on_delete=models.SET_NULL, related_name="resolved_alerts"
+    )
 
     class Meta:
         ordering = ["-opened_at", "-pk"]
@@ -119,6 +159,12 @@ class Alert(models.Model):
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.group_text or 'all rows'}"
+
+    @property
+    def deliveries(self) -> list[AlertDelivery]:
+        """Who was told that it opened, then who was told that it ended, and what came of it."""
+        notices = (self.fired_notice, self.resolved_notice)
+        return [delivery for notice in notices if notice is not None for delivery in notice.deliveries.all()]
 
     @property
     def group_text(self) -> str:

@@ -10,7 +10,7 @@ from django.db.models.functions import Length
 from django.utils import timezone
 
 from apps.results.choices import AlertState
-from apps.results.models import Alert, ResultWindow
+from apps.results.models import Alert, AlertNotice, ResultWindow
 
 __all__ = ["ALERTS_KEPT", "MOST_BYTES", "MOST_WINDOWS", "RESULTS_KEPT", "results_purge"]
 
@@ -30,7 +30,8 @@ def results_purge() -> int:
     for query_id in held.filter(Q(n__gt=MOST_WINDOWS) | Q(held__gt=MOST_BYTES)).values_list("query", flat=True):
         gone += _delete(_beyond(query_id))
     resolved = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=now - ALERTS_KEPT)
-    return gone + resolved.delete()[0]
+    notices = AlertNotice.objects.filter(created_at__lt=now - ALERTS_KEPT)
+    return gone + resolved.delete()[0] + notices.delete()[0]
 
 
 def _beyond(query_id: int) -> list[int]:

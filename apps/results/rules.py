@@ -13,10 +13,11 @@ from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
 from apps.queries.models import Query
 from apps.results.bodies import is_number
-from apps.results.choices import AlertState, Comparison, ResolvedBy, Severity
+from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy, Severity
 from apps.results.conditions import condition_check
 from apps.results.evaluating import alerts_announce
 from apps.results.models import MOST_WINDOWS_IN_A_ROW, Alert, AlertRule
+from apps.results.notifying import alerts_tell, recipient_faults
 from apps.results.selectors import result_schema
 
 __all__ = [
@@ -27,9 +28,9 @@ __all__ = [
     "alerts_settle",
 ]
 
-_FIELDS = ("name", "column", "comparison", "threshold", "for_windows", "where", "severity", "enabled")
 #: A change of these makes what fires now an alert of another rule.
 _MEANING = ("column", "comparison", "threshold", "for_windows", "where")
+_FIELDS = (*_MEANING, "name", "severity", "enabled", "emails", "webhooks")
 
 
 @transaction.atomic
@@ -93,9 +94,17 @@ def alerts_settle(*, query: Query) -> None:
     _settle(query, ResolvedBy.STOPPED)
 
 
+@transaction.atomic
 def _settle(query: Query, why: str, **only: Any) -> None:
-    firing = Alert.objects.filter(rule__query=query, state=AlertState.FIRING, **only)
-    if firing.update(state=AlertState.RESOLVED, resolved_at=timezone.now(), resolved_by=why):
+    firing = Alert.objects.select_for_update(of=("self",)).filter(state=AlertState.FIRING, **only)
+    by_rule: dict[AlertRule, list[Alert]] = {}
+    for alert in firing.filter(rule__query=query).select_related("rule"):
+        by_rule.setdefault(alert.rule, []).append(alert)
+    for rule, alerts in by_rule.items():
+        rows = Alert.objects.filter(pk__in=[alert.pk for alert in alerts])
+        rows.update(state=AlertState.RESOLVED, resolved_at=timezone.now(), resolved_by=why)
+        alerts_tell(rule, AlertEvent.RESOLVED, alerts)
+    if by_rule:
         alerts_announce(query)
         announce(f"results:{query.pk}")
 
@@ -123,7 +132,7 @@ def _check(row: AlertRule) -> None:
     if not 1 <= row.for_windows <= MOST_WINDOWS_IN_A_ROW:
         allowed = f"a whole number from 1 to {MOST_WINDOWS_IN_A_ROW}"
         faults.append(Fault("for_windows", f"for_windows is {row.for_windows}; allowed: {allowed}"))
-    faults += _column_faults(row)
+    faults += _column_faults(row) + recipient_faults(row.emails, row.webhooks)
     if faults:
         raise Malformed(f"{faults[0].path}: {faults[0].message}.", faults)
 

@@ -21,6 +21,7 @@ __all__ = [
     "alert_rules_listed",
     "alerts_firing",
     "alerts_listed",
+    "alerts_told",
     "pipeline_of",
     "result_latest",
     "result_schema",
@@ -77,6 +78,11 @@ def alert_rules_listed() -> QuerySet[AlertRule]:
 def alerts_listed() -> QuerySet[Alert]:
     """Alerts, newest first, with their rule and query."""
     return Alert.objects.select_related("rule__query__cluster", "acknowledged_by")
+
+
+def alerts_told(rows: QuerySet[Alert]) -> QuerySet[Alert]:
+    """The same with whom they were told to."""
+    return rows.prefetch_related("fired_notice__deliveries__notice", "resolved_notice__deliveries__notice")
 
 
 def alerts_firing(cluster: Cluster) -> QuerySet[Alert]:

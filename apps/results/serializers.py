@@ -7,10 +7,13 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.accounts.choices import Scope
+from apps.accounts.permissions import scopes_of
 from apps.core.api import StrictModelSerializer, StrictSerializer
+from apps.core.sending import host_of
 from apps.queries.models import Query
 from apps.results.bodies import rows_json, table_in
-from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.models import Alert, AlertDelivery, AlertRule, ResultWindow
 
 __all__ = [
     "AcknowledgeSerializer",
@@ -18,6 +21,7 @@ __all__ = [
     "AlertSerializer",
     "ResultRowsSerializer",
     "ResultSerializer",
+    "RuleSecretSerializer",
 ]
 
 
@@ -57,19 +61,49 @@ class AlertRuleSerializer(StrictModelSerializer):
     query = serializers.PrimaryKeyRelatedField(queryset=Query.objects.all(), help_text="Number of the query.")
     cluster = serializers.CharField(source="query.cluster.slug", read_only=True)
     firing_count = serializers.IntegerField(read_only=True)
+    emails = serializers.ListField(child=serializers.CharField(), required=False, help_text="Mailed.")
+    webhooks = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Told by a signed POST. Who may not operate sees their hosts.",
+    )
 
     class Meta:
         model = AlertRule
         fields = ["id", "cluster", "query", "name", "column", "comparison", "threshold", "for_windows", "where"]
-        fields += ["severity", "enabled", "firing_count", "fault", "unlisted", "evaluated_at", "created_at"]
-        fields += ["updated_at"]
+        fields += ["severity", "enabled", "emails", "webhooks", "firing_count", "fault", "unlisted", "evaluated_at"]
+        fields += ["created_at", "updated_at"]
         read_only_fields = ["fault", "unlisted", "evaluated_at", "created_at", "updated_at"]
         validators: list[Any] = []  # the service names the fault at `name`
+
+    def to_representation(self, row: AlertRule) -> dict[str, Any]:
+        shown = super().to_representation(row)
+        request = self.context["request"]
+        if Scope.OPERATE not in scopes_of(request.user, request.auth):
+            shown["webhooks"] = [host_of(url) for url in row.webhooks]
+        return shown
 
     def validate_query(self, query: Query) -> Query:
         if self.instance is not None and self.instance.query_id != query.pk:
             raise serializers.ValidationError("a rule stays with its query; make another one")
         return query
+
+
+class RuleSecretSerializer(serializers.Serializer):
+    """What a rule's messages to webhooks are signed with."""
+
+    secret = serializers.CharField()
+
+
+class _DeliverySerializer(serializers.ModelSerializer):
+    """A notice on its way to one recipient. Of a webhook only the host is told."""
+
+    event = serializers.CharField(source="notice.event")
+    target = serializers.CharField(source="shown_target")
+
+    class Meta:
+        model = AlertDelivery
+        fields = ["event", "channel", "target", "state", "attempts", "next_try_at", "last_error", "sent_at"]
 
 
 class AlertSerializer(serializers.ModelSerializer):
@@ -82,12 +116,14 @@ class AlertSerializer(serializers.ModelSerializer):
     severity = serializers.CharField(source="rule.severity")
     acknowledged_by = serializers.CharField(source="acknowledged_by.username", default=None, allow_null=True)
     group = serializers.DictField()
+    deliveries = _DeliverySerializer(many=True, read_only=True)
 
     class Meta:
         model = Alert
         fields = ["id", "cluster", "query", "query_id", "rule", "rule_name", "severity", "group", "state"]
         fields += ["opened_at", "opened_window_us", "opened_value", "last_window_us", "last_value", "worst_value"]
         fields += ["resolved_at", "resolved_by", "resolved_value", "acknowledged_at", "acknowledged_by", "note"]
+        fields += ["deliveries"]
 
 
 class AcknowledgeSerializer(StrictSerializer):

@@ -10,6 +10,7 @@ from django.test import Client
 
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
+from apps.results.delivering import alert_deliveries_send_due
 from apps.results.models import Alert, AlertRule
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StaticTable, TelemetrySource
 from apps.telemetry.pipelines import executable_of
@@ -197,13 +198,29 @@ def test_a_rule_is_added_fires_and_is_acknowledged(
     rule = AlertRule.objects.get()
     one = f"{LIVE}rules/{rule.pk}/"
     assert 'value="Slow links"' in body(browser.get(one))
-    browser.post(one, {**RULE, "threshold": "50", "enabled": ""})
+    told = {"emails": "ops@example.org\nnobody", "webhooks": "ftp://x"}
+    refused = body(browser.post(one, {**RULE, **told}))
+    assert "&#x27;nobody&#x27; is not a mail address" in refused and "allowed is an address that begins" in refused
+    browser.post(one, {**RULE, "threshold": "50", "enabled": "", "emails": "ops@example.org, b@example.org"})
+    assert "ops@example.org\nb@example.org" in body(browser.get(one))
     rule.refresh_from_db()
+    assert rule.emails == ["ops@example.org", "b@example.org"]
     assert (rule.threshold, rule.enabled) == (50.0, False)
     assert "Switched off" in body(browser.get(LIVE))
     browser.post(f"{one}delete/")
     assert not AlertRule.objects.exists()
     assert browser.get(one).status_code == 404
+
+
+def test_whom_an_alert_was_told_to_is_shown(browser: Client, live: LiveQuery) -> None:
+    frames_receive([result(live.query, {AB: 10.0})])
+    browser.post(f"{LIVE}rules/new/", {**RULE, "emails": "ops@example.org"})
+    frames_receive([result(live.query, {AB: 30.0}, 1)])
+    assert "mail to ops@example.org waiting" in body(browser.get(LIVE))
+    alert_deliveries_send_due()  # there is no mail server
+    html = body(browser.get(LIVE))
+    assert "mail to ops@example.org not sent" in html
+    assert "No mail server is configured" in html
 
 
 def test_all_alerts_are_counted_and_the_worst_listed(browser: Client, live: LiveQuery) -> None:

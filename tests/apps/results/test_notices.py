@@ -1,0 +1,181 @@
+"""Alerts are told to whom their rule names: to a real mail server and a real web server, each transition once."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from email import message_from_string
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from apps.core.delivering import PAUSES_MIN, DeliveryState
+from apps.core.errors import Malformed
+from apps.results.delivering import alert_deliveries_send_due
+from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
+from apps.results.notifying import rule_secret
+from apps.results.retention import ALERTS_KEPT, results_purge
+from apps.results.rules import alert_rule_create, alert_rule_update
+from apps.telemetry.models import LiveQuery
+from apps.telemetry.receiving import frames_receive
+from apps.telemetry.services import live_stop
+from tests.apps import little
+from tests.apps.results.rows import live_query, result
+
+pytestmark = pytest.mark.django_db
+
+AB, CD = ("a", "b"), ("c", "d")
+OPS = "ops@example.org"
+
+
+@pytest.fixture
+def live(db: None) -> LiveQuery:
+    return live_query(little.little_cluster())
+
+
+def rule_of(live: LiveQuery, **values: Any) -> AlertRule:
+    given = {"name": "slow", "column": "rtt", "comparison": "gt", "threshold": 20.0, **values}
+    return alert_rule_create(query=live.query, **given)
+
+
+def arrive(live: LiveQuery, window: int, values: Any, **more: Any) -> None:
+    frames_receive([result(live.query, values, window, **more)])
+
+
+def text_of(mail: str) -> tuple[str, str]:
+    parsed = message_from_string(mail)
+    return str(parsed["Subject"]), parsed.get_payload(decode=True).decode()
+
+
+def test_a_mail_when_alerts_open_and_one_when_they_end(live: LiveQuery, mailbox: Any) -> None:
+    rule_of(live, emails=[OPS], severity="critical")
+    arrive(live, 0, {AB: 30.0, CD: 41.5})
+    assert alert_deliveries_send_due() == 1, "one message for both groups"
+    subject, text = text_of(mailbox.mails[0])
+    assert subject == "Critical: slow fires for 2 groups (little/probes)"
+    assert "rtt above 20" in text
+    assert "- src = c, dst = d: 41.5 at 20" in text
+    arrive(live, 1, {AB: 35.0, CD: 4.0})
+    assert alert_deliveries_send_due() == 1
+    subject, text = text_of(mailbox.mails[1])
+    assert subject == "Critical: slow is over for src = c, dst = d (little/probes)"
+    assert "the value is back, 4.0; worst 41.5" in text
+    assert alert_deliveries_send_due() == 0
+    assert mailbox.recipients == [OPS, OPS]
+    assert len({message_from_string(mail)["Message-ID"] for mail in mailbox.mails}) == 2
+
+
+def test_a_transition_is_told_once_however_often_its_frames_come(live: LiveQuery, hook: Any) -> None:
+    rule_of(live, webhooks=[hook.url])
+    frames = [result(live.query, {AB: 30.0}, 0), result(live.query, {AB: 30.0}, 1), result(live.query, {AB: 3.0}, 2)]
+    frames_receive(frames)
+    frames_receive(frames)
+    assert alert_deliveries_send_due() == 2
+    frames_receive(frames)
+    assert alert_deliveries_send_due() == 0
+    assert [json.loads(body)["event"] for _, body in hook.requests] == ["alert.firing", "alert.resolved"]
+
+
+def test_what_a_webhook_is_told_is_signed(live: LiveQuery, hook: Any) -> None:
+    rule = rule_of(live, webhooks=[hook.url])
+    arrive(live, 0, {AB: 30.0})
+    alert_deliveries_send_due()
+    (headers, body), delivery = hook.requests[0], AlertDelivery.objects.get()
+    says = json.loads(body)
+    assert (says["cluster"], says["query"], says["rule"]["name"]) == ("little", "probes", "slow")
+    (alert,) = says["alerts"]
+    assert (alert["group"], alert["opened_value"], alert["resolved_at"]) == ({"src": "a", "dst": "b"}, 30.0, None)
+    assert says["links"]["page"].endswith("/c/little/queries/probes/live/")
+    assert headers["Sluice-Delivery"] == f"alert-{delivery.pk}"
+    moment, _, digest = headers["Sluice-Signature"].removeprefix("t=").partition(",v1=")
+    wanted = hmac.new(rule_secret(rule).encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
+    assert digest == wanted
+
+
+def test_the_end_of_a_query_and_of_a_rule_is_told(live: LiveQuery, hook: Any) -> None:
+    rules = [rule_of(live, name=name, webhooks=[hook.url]) for name in ("changed", "stopped")]
+    arrive(live, 0, {AB: 30.0})
+    alert_rule_update(rule=rules[0], threshold=99.0)
+    live_stop(live=live)
+    alert_deliveries_send_due()
+    told = [json.loads(body) for _, body in hook.requests]
+    ended = {one["rule"]["name"]: one["alerts"][0]["resolved_by"] for one in told if one["event"] == "alert.resolved"}
+    assert ended == {"changed": "changed", "stopped": "stopped"}
+    assert len(told) == 4
+
+
+def test_a_server_that_is_away_is_tried_again_and_the_outcome_shown(
+    live: LiveQuery, api: APIClient, hook: Any, mailbox: Any, settings: Any, closed_port: int
+) -> None:
+    hook.status, mailbox.refuse = 503, "550 no such person"
+    rule_of(live, webhooks=[hook.url], emails=[OPS])
+    arrive(live, 0, {AB: 30.0})
+    assert alert_deliveries_send_due() == 0
+    (shown,) = api.get("/api/v1/alerts").json()["results"]
+    states = {one["channel"]: (one["event"], one["target"], one["state"]) for one in shown["deliveries"]}
+    assert states == {"email": ("firing", OPS, "failed"), "webhook": ("firing", "127.0.0.1", "waiting")}
+    assert "answered 503" in next(one["last_error"] for one in shown["deliveries"] if one["channel"] == "webhook")
+    hook.status = 200
+    assert alert_deliveries_send_due() == 0, "its time has not come"
+    row = AlertDelivery.objects.get(channel="webhook")
+    assert row.next_try_at is not None
+    AlertDelivery.objects.update(next_try_at=row.next_try_at - timedelta(minutes=PAUSES_MIN[0]))
+    AlertDelivery.objects.filter(state=DeliveryState.FAILED).update(next_try_at=None)
+    assert alert_deliveries_send_due() == 1
+    assert len(hook.requests) == 2
+    row.refresh_from_db()
+    assert (row.state, row.attempts) == (DeliveryState.SENT, 2)
+
+
+def test_private_networks_are_told_nothing(live: LiveQuery, settings: Any) -> None:
+    settings.WEBHOOK_PRIVATE = True
+    rule_of(live, webhooks=["http://localhost:1/x"])
+    settings.WEBHOOK_PRIVATE = False
+    arrive(live, 0, {AB: 30.0})
+    alert_deliveries_send_due()
+    row = AlertDelivery.objects.get()
+    assert (row.state, "private network" in row.last_error) == (DeliveryState.FAILED, True)
+
+
+def test_every_fault_of_recipients_at_once(live: LiveQuery) -> None:
+    wrong = {"emails": [OPS, "nobody"], "webhooks": ["ftp://x.org", "http://10.0.0.1/", "https://x.org/" + "y" * 500]}
+    with pytest.raises(Malformed) as refused:
+        rule_of(live, name="", **wrong)
+    paths = [fault.path for fault in refused.value.faults]
+    assert paths == ["name", "emails[1]", "webhooks[0]", "webhooks[1]", "webhooks[2]"]
+    with pytest.raises(Malformed, match="there twice"):
+        rule_of(live, webhooks=["https://x.org/"] * 2)
+    assert not AlertRule.objects.exists()
+
+
+def test_recipients_over_rest(api: APIClient, api_of: Callable[..., APIClient], live: LiveQuery) -> None:
+    url = "https://hooks.example.org/T0/secret"
+    body = {"query": live.query_id, "name": "slow", "column": "rtt", "threshold": 20, "emails": [OPS]}
+    path = api.post("/api/v1/alert-rules", {**body, "webhooks": [url]}, format="json")["Location"]
+    assert (api.get(path).json()["emails"], api.get(path).json()["webhooks"]) == ([OPS], [url])
+    viewer = api_of("viewer")
+    assert viewer.get(path).json()["webhooks"] == ["hooks.example.org"]
+    assert viewer.get(f"{path}/webhook-secret").status_code == 403
+    assert api.get(f"{path}/webhook-secret").json() == {"secret": rule_secret(AlertRule.objects.get())}
+    wrong = api.patch(path, {"emails": ["nobody"], "webhooks": ["x"]}, format="json")
+    assert [fault["path"] for fault in wrong.json()["faults"]] == ["emails[0]", "webhooks[0]"]
+    assert api.patch(path, {"emails": []}, format="json").json()["webhooks"] == [url]
+
+
+def test_notices_are_forgotten_with_alerts(live: LiveQuery) -> None:
+    rule_of(live, emails=[OPS])
+    arrive(live, 0, {AB: 30.0})
+    arrive(live, 1, {AB: 3.0})
+    assert AlertNotice.objects.count() == 2
+    results_purge()
+    assert AlertNotice.objects.count() == 2
+    old = timezone.now() - ALERTS_KEPT - timedelta(days=1)
+    Alert.objects.update(resolved_at=old)
+    AlertNotice.objects.update(created_at=old)
+    results_purge()
+    assert not AlertNotice.objects.exists() and not AlertDelivery.objects.exists() and not Alert.objects.exists()
