@@ -13,6 +13,7 @@ import redis
 
 from agent.wire import Frame, FrameKind, batch_bytes, broker, encode_frame
 from spark_jobs.source import frames_of
+from tests.servers import PATIENCE_S
 
 LIMITS = broker.Limits(total_bytes=2**30)
 COMPUTE = {"agent": "string", "life": "string", "seq": "long", "records": "long", "total": "long"}
@@ -83,7 +84,7 @@ class Collected:
         """Run until all that was there at the start is read."""
         query = self.start(**options)
         try:
-            assert query.awaitTermination(60), "the stream did not come to its end"
+            assert query.awaitTermination(PATIENCE_S), "the stream did not come to its end"
         finally:
             query.stop()
 

@@ -13,7 +13,7 @@ import pytest
 
 from launcher.children import end_family, spawn
 from launcher.places import ROOT
-from tests.servers import RedisServer, wait_until
+from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.cluster import Cluster
 from tests.spark.frames import records_frame, send
 
@@ -53,7 +53,7 @@ def test_a_cluster_counts_exactly_though_an_executor_is_killed(
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         driver = spawn(job, tied=True, output=log, env=environment, cwd=tmp_path)
     try:
-        wait_until(lambda: totals(tmp_path), 60, "a first batch")
+        wait_until(lambda: totals(tmp_path), what="a first batch")
         victims = cluster.executors()
         assert len(victims) == 2
         victims[0].kill()
@@ -61,10 +61,10 @@ def test_a_cluster_counts_exactly_though_an_executor_is_killed(
             rest = range(FRAMES // 2 + 1, FRAMES + 1)
             send(redis_server.url, [records_frame(agent, seq, records=seq) for seq in rest])
         expected = {agent: [FRAMES, FRAMES * (FRAMES + 1) // 2] for agent in AGENTS}
-        wait_until(lambda: totals(tmp_path) == expected, 60, f"{expected} in {totals(tmp_path)}")
-        wait_until(lambda: len(cluster.executors()) == 2, 30, "an executor in the place of the killed one")
+        wait_until(lambda: totals(tmp_path) == expected, what=f"{expected} in {totals(tmp_path)}")
+        wait_until(lambda: len(cluster.executors()) == 2, what="an executor in the place of the killed one")
         (tmp_path / "stop").touch()
-        assert driver.wait(30) == 0, (tmp_path / "job.log").read_text()[-3000:]
+        assert driver.wait(PATIENCE_S) == 0, (tmp_path / "job.log").read_text()[-3000:]
         assert totals(tmp_path) == expected
     finally:
         end_family(driver)

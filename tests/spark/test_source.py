@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from agent.wire import broker, encode_frame
 from spark_jobs.entries import UNREADABLE
 from spark_jobs.source import FramesReader, Span, frames_of
-from tests.servers import RedisServer, wait_until
+from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.frames import Collected, records_frame, send, waiting
 
 AGENTS = ("a1", "a2", "a3", "a4", "a5")
@@ -54,7 +54,7 @@ def test_a_batch_that_failed_is_read_again_with_the_same_entries(stream: Collect
     send_range(stream.url, 1, 6)
     query = stream.start(max_entries=10, fail_at=1)
     with pytest.raises(StreamingQueryException, match="the sink fails"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_S)
     before = {number: sorted(map(tuple, rows)) for number, rows in stream.batches.items()}
     send_range(stream.url, 7, 8)
     stream.drain(max_entries=1000)
@@ -67,7 +67,7 @@ def test_only_what_is_behind_the_checkpoint_is_trimmed(stream: Collected) -> Non
     send_range(stream.url, 1, 4)
     query = stream.start(max_entries=8, fail_at=1)
     with pytest.raises(StreamingQueryException):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_S)
     with redis.Redis.from_url(stream.url) as client:
         kept = {
             (entry.agent, entry.seq) for number in range(broker.PARTITIONS) for entry in broker.read(client, number)
@@ -104,12 +104,14 @@ def test_redis_away_and_back_in_mid_run(stream: Collected, redis_server: RedisSe
     send_range(stream.url, 1, 3)
     query = stream.start(available_now=False)
     try:
-        wait_until(lambda: len(stream.numbers("a1")) == 3, 30, "the first frames")
+        wait_until(lambda: len(stream.numbers("a1")) == 3, what="the first frames")
         redis_server.stop()
         time.sleep(4)  # longer than one trigger waits for an answer
         redis_server.start()
         send_range(stream.url, 4, 6)
-        wait_until(lambda: all(len(stream.numbers(agent)) == 6 for agent in AGENTS), 30, "the frames after the restart")
+        wait_until(
+            lambda: all(len(stream.numbers(agent)) == 6 for agent in AGENTS), what="the frames after the restart"
+        )
         assert query.isActive
     finally:
         query.stop()
@@ -144,7 +146,7 @@ def test_an_entry_that_is_no_frame_comes_as_unreadable_and_harms_no_other(spark:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE_S)
     assert [(row.agent, row.seq, row.kind) for row in rows] == [
         ("a1", 1, "records"),
         *(("a1", seq, UNREADABLE) for seq in (2, 3, 4)),

@@ -92,10 +92,11 @@ def test_a_subinterval_beyond_every_calendar_is_refused(query: Query) -> None:
         statistics_receive([statistics_frame(row() | {"window_us": 2**60})])
 
 
-def test_old_subintervals_become_hours_once(query: Query) -> None:
+def test_old_subintervals_become_hours_once(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
     rows = [row(ago_s=600.0 * i, records_out=i) for i in range(1, 13)]  # two hours, ten minutes apart
     statistics_receive([statistics_frame(*rows)])
-    later = timezone.now() + MOST_WINDOWS * timedelta(seconds=1)
+    later = NOW + MOST_WINDOWS * timedelta(seconds=1)
     rolled = statistics_purge(later)
     kept = StatisticsWindow.objects.count()
     assert rolled + kept == 12 and rolled >= 7

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.estimates.models import EstimateRun
@@ -201,7 +202,10 @@ def test_two_queries_on_a_source_count_its_records_once(live: LiveQuery) -> None
     assert values.mean() * 4 == pytest.approx(2000.0, rel=1e-6)
 
 
-def test_few_events_stay_an_assumption_and_say_what_is_missing(live: LiveQuery) -> None:
+def test_few_events_stay_an_assumption_and_say_what_is_missing(
+    live: LiveQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
     tell(live, 2, per_agent=8)
     refine_cluster(live.query.cluster, NOW)
     assert inputs(live)["good"].evidence == Evidence.ASSUMED

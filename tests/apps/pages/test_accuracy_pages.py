@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.estimates.accuracy import INTERVAL
@@ -119,7 +120,10 @@ def test_rest_lists_and_sums_up(api: APIClient, live: LiveQuery) -> None:
     assert api.get(f"/api/v1/accuracy/{found[0]['id']}").status_code == 200
 
 
-def test_the_statistics_tab_says_what_is_known_and_when_it_is_enough(browser: Client, live: LiveQuery) -> None:
+def test_the_statistics_tab_says_what_is_known_and_when_it_is_enough(
+    browser: Client, live: LiveQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
     timing_note(NOW, {"state": "ready", "batch": 1, "batch_s": 0.6, "trigger_s": 2.0})
     tab = "/c/this-host/queries/errors/statistics/"
     assert "0 of 3 operators are ready; window: no event yet; 30 are the least." in body(browser.get(tab))

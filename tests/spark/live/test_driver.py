@@ -21,7 +21,7 @@ from engine.dataflow.pipeline import Pipeline
 from launcher.children import end_family, spawn
 from launcher.places import ROOT
 from spark_jobs.options import Options, WrongOptions
-from tests.servers import RedisServer, wait_until
+from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.live.world import SECOND, START_US, SmallAgent, SmallConsole, World, expected, small_console
 
 QUERY = "here/pairs"
@@ -72,8 +72,8 @@ class Driver:
         else:
             victim = self.process.pid if what == "driver" else self.jvm().pid
             os.kill(victim, signal.SIGKILL)
-        self.process.wait(60)
-        psutil.wait_procs(family, timeout=30)
+        self.process.wait(PATIENCE_S)
+        psutil.wait_procs(family, timeout=PATIENCE_S)
         end_family(self.process)
 
 
@@ -116,7 +116,7 @@ def test_results_are_exact_after_every_kind_of_kill(
             for what in ("driver", "jvm", "group"):
                 driver.wait_ready()
                 before = len(console.results)
-                wait_until(lambda before=before: len(console.results) > before + 1, 120, "results")
+                wait_until(lambda before=before: len(console.results) > before + 1, what="results")
                 driver.kill(what)
                 driver.start()
             driver.wait_ready()
@@ -125,12 +125,12 @@ def test_results_are_exact_after_every_kind_of_kill(
         world.send(*(one.run(1) for one in agents))
         until = START_US + min(one.epoch for one in agents) * SECOND
         wanted = expected(pairs, agents, until)
-        wait_until(lambda: len(console.rows(QUERY)) >= len(wanted), 120, "the last results")
+        wait_until(lambda: len(console.rows(QUERY)) >= len(wanted), what="the last results")
         assert console.rows(QUERY) == wanted != []
-        wait_until(lambda: all(_committed(redis_server.url, one) == one.seq for one in agents), 30, "committed")
+        wait_until(lambda: all(_committed(redis_server.url, one) == one.seq for one in agents), what="committed")
         assert driver.says()["queries"][QUERY]["late"] == 0
         driver.process.send_signal(signal.SIGTERM)
-        assert driver.process.wait(60) == 0
+        assert driver.process.wait(PATIENCE_S) == 0
         end_family(driver.process)
 
 
@@ -142,12 +142,12 @@ def _committed(url: str, agent: SmallAgent) -> int:
 def test_without_a_console_it_says_so_and_ends_when_told(redis_server: RedisServer, tmp_path: Path) -> None:
     driver = Driver(SmallConsole(url="http://127.0.0.1:9"), redis_server.url, tmp_path)
     driver.start()
-    wait_until(lambda: driver.says().get("faults"), 30, "a word")
+    wait_until(lambda: driver.says().get("faults"), what="a word")
     said = driver.says()
     assert said["state"] == "starting"
     assert said["faults"][0].startswith("waiting for the console: the console does not answer at http://127.0.0.1:9")
     driver.process.send_signal(signal.SIGTERM)
-    assert driver.process.wait(30) == 0
+    assert driver.process.wait(PATIENCE_S) == 0
     end_family(driver.process)
 
 

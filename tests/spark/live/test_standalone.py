@@ -9,7 +9,7 @@ import pytest
 
 from engine.dataflow.pipeline import Pipeline
 from launcher.children import end_family
-from tests.servers import RedisServer, wait_until
+from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.cluster import Cluster
 from tests.spark.live.test_driver import QUERY, Driver
 from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected, small_console
@@ -36,7 +36,7 @@ def test_results_are_exact_on_a_master_with_two_workers(
                 wait_until(lambda wanted=wanted: console.rows(QUERY) == wanted, 180, "the results")
             assert cluster.executors()
             driver.process.send_signal(signal.SIGTERM)
-            assert driver.process.wait(60) == 0
+            assert driver.process.wait(PATIENCE_S) == 0
             end_family(driver.process)
     finally:
         cluster.stop()

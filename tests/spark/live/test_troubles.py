@@ -150,12 +150,12 @@ def test_results_wait_on_disk_for_a_console_that_is_away(world: World, pairs: Pi
 
 def test_a_silent_agent_is_left_out_named_and_taken_back(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
-    world.console.add(QUERY, pairs, ["a0", "a1"], idle_after_s=0.5)
+    world.console.add(QUERY, pairs, ["a0", "a1"], idle_after_s=2.0)
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
     world.send(agents[0].run(5), agents[1].run(3))
     world.drain()
     assert world.console.results == []
-    time.sleep(0.8)
+    time.sleep(2.2)
     world.send(agents[0].run(1))
     loop = world.drain()
     assert loop.state.flows[QUERY, pairs.digest].excluded == ["a1"]

@@ -37,7 +37,7 @@ from spark_jobs.quarantine import Quarantine
 from spark_jobs.source import frames_of
 from spark_jobs.state import StateStore
 from spark_jobs.step import Parts
-from tests.servers import wait_until
+from tests.servers import PATIENCE_S, wait_until
 
 SECOND = 1_000_000
 START_US = 1_700_000_000 * SECOND
@@ -304,7 +304,7 @@ class World:
             parts.outbox.start(self.loop.state.step)
             query = self.stream(self.loop, **options)
             try:
-                assert query.awaitTermination(90), "the stream did not come to its end"
+                assert query.awaitTermination(PATIENCE_S), "the stream did not come to its end"
                 if self.console.status == 200:
                     wait_until(lambda: not parts.outbox.waiting, what="posting")
             finally:
