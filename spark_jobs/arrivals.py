@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["WAITING", "Arrival", "Ordered", "arrivals_of", "in_order", "table_of_waiting"]
+__all__ = ["GIVEN", "WAITING", "Arrival", "Ordered", "arrivals_of", "in_order", "table_of_waiting"]
 
 _PATIENCE_STEPS = 30
 _MOST_WAITING_BYTES = 64 * 2**20
@@ -34,6 +34,9 @@ WAITING = pa.schema(
         ("since", pa.int64()),
     ]
 )
+
+#: Frames of a batch, as the driver gets them.
+GIVEN = pa.schema([one for one in WAITING if one.name != "since"])
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,8 @@ class Ordered:
 
 
 def arrivals_of(rows: pa.Table) -> list[Arrival]:
-    """The rows of a collected batch, whose `id` names partition and entry."""
-    names = [name for name in WAITING.names if name != "since"]
-    return [Arrival(**row) for row in rows.select(names).to_pylist()]
+    """Rows of `GIVEN`, whose `id` names partition and entry."""
+    return [Arrival(**row) for row in rows.to_pylist()]
 
 
 def table_of_waiting(waiting: Iterable[Arrival]) -> pa.Table:

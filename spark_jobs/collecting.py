@@ -8,29 +8,42 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from agent.wire import Frame, FrameKind, WireError, encode_frame
-from spark_jobs.arrivals import WAITING, Arrival
-from spark_jobs.entries import UNREADABLE
+from spark_jobs.arrivals import GIVEN, Arrival
+from spark_jobs.entries import UNREADABLE, given_of
+from spark_jobs.reading import Read, span_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["collected", "frame_bytes", "last_ids", "moment_ms"]
+__all__ = ["collected", "fetched", "frame_bytes", "last_ids", "listed", "moment_ms"]
 
 
-def collected(frames: DataFrame, with_bodies: bool, only: list[str] | None = None) -> pa.Table:
-    """The batch as a table; without the bodies of records where those stay with Spark."""
+def collected(spans: DataFrame, read: Read) -> pa.Table:
+    """The frames of a batch, read by the driver: one small job brings the spans."""
+    return _read(spans.coalesce(1).toArrow().to_batches(), read)
+
+
+def fetched(ids: Iterable[str], read: Read) -> pa.Table:
+    """Single frames of a batch by their ids (partition/entry)."""
+    pairs = [one.partition("/") for one in ids]
+    spans = [span_of(int(partition), entry_id) for partition, _, entry_id in pairs]
+    return _read([pa.RecordBatch.from_pylist(spans)], read)
+
+
+def listed(frames: DataFrame) -> pa.Table:
+    """Frames that are rows of Spark, without the bodies of records: those stay there."""
     from pyspark.sql import functions as sql
 
     named = frames.withColumn("id", sql.concat_ws("/", sql.col("partition").cast("string"), "id"))
     named = named.withColumn("size", sql.coalesce(sql.length("body"), sql.lit(0)).cast("bigint"))
-    if only is not None:
-        named = named.where(sql.col("id").isin(only))
-    if with_bodies:
-        named = named.coalesce(1)  # what the driver takes in is little: one task reads it for less than several
-    else:
-        stays = sql.col("kind") == FrameKind.RECORDS.value
-        named = named.withColumn("body", sql.when(stays, sql.lit(None)).otherwise(sql.col("body")))
-    return named.select(*(name for name in WAITING.names if name != "since")).toArrow()
+    stays = sql.col("kind") == FrameKind.RECORDS.value
+    named = named.withColumn("body", sql.when(stays, sql.lit(None)).otherwise(sql.col("body")))
+    return named.select(*GIVEN.names).toArrow()
+
+
+def _read(spans: Iterable[pa.RecordBatch], read: Read) -> pa.Table:
+    batches = [given_of(batch, [False] * batch.num_rows) for batch in read(spans)]
+    return pa.Table.from_batches(batches, schema=GIVEN)
 
 
 def last_ids(arrivals: Iterable[Arrival]) -> dict[str, str]:

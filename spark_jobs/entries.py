@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from agent.wire import Frame, FrameKind, WireError, decode_frames
 from agent.wire.broker import Entry
+from spark_jobs.arrivals import GIVEN
 
-__all__ = ["BATCH", "COLUMNS", "UNREADABLE", "batch_of"]
+__all__ = ["BATCH", "COLUMNS", "UNREADABLE", "batch_of", "given_of"]
 
 #: Kind of a row whose entry is no frame: `body` is the entry's data, `extra` says what is wrong with it.
 UNREADABLE = "unreadable"
@@ -45,6 +47,18 @@ def batch_of(partition: int, entries: Sequence[Entry]) -> pa.RecordBatch:
     rows = [(partition, entry.id, *_row(entry)) for entry in entries]
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), BATCH, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=BATCH)
+
+
+def given_of(batch: pa.RecordBatch, lacking: Sequence[bool]) -> pa.RecordBatch:
+    """A batch of `BATCH` as rows of `arrivals.GIVEN`, those that are `lacking` without their bodies."""
+    bodies = batch.column("body")
+    made = {
+        "id": pc.binary_join_element_wise(batch.column("partition").cast(pa.string()), batch.column("id"), "/"),
+        "body": pc.if_else(pa.array(lacking, pa.bool_()), pa.scalar(None, pa.binary()), bodies),
+        "size": pc.fill_null(pc.binary_length(bodies), 0).cast(pa.int64()),
+    }
+    arrays = [made[name] if name in made else batch.column(name) for name in GIVEN.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=GIVEN)
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:

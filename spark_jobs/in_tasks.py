@@ -1,4 +1,4 @@
-"""Records worked off where Spark reads them: of a batch the driver sees partial aggregates, and all else that came.
+"""Records worked off where they are read: of a batch the driver sees partial aggregates, and all else that came.
 
 A task knows how far the lives of agents have come. Records whose turn it is, of plans that are known, it takes through
 the operators and gives back as one row for each flow: partial aggregates as an Arrow stream, and what the operators
@@ -21,8 +21,10 @@ import pyarrow.compute as pc
 
 from agent.wire import FrameKind, batch_bytes, table_of
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.arrivals import WAITING, Arrival
+from spark_jobs.arrivals import GIVEN, Arrival
+from spark_jobs.entries import given_of
 from spark_jobs.operators import aggregate_of
+from spark_jobs.reading import Read
 from spark_jobs.records import BadBody, by_driver, conforming, entry_schema
 from spark_jobs.results import Work
 
@@ -33,7 +35,6 @@ __all__ = ["Turns", "Worked", "by_tasks"]
 
 _WORKED = "worked"  # kind of a row that is no frame, but what became of a flow's records
 _AT_ONCE_BYTES = 16 * 2**20  # a task holds so much, and its partial aggregates
-_GIVEN = pa.schema([one for one in WAITING if one.name != "since"])
 _GIVEN_SQL = (
     "id string, agent string, life string, seq bigint, kind string, query string, plan string, entry int, "
     "epoch bigint, extra string, body binary, size bigint"
@@ -82,21 +83,27 @@ class Turns:
 
 
 def by_tasks(
-    frames: DataFrame, pipelines: Iterable[Pipeline], positions: Mapping[_Stretch, int], waiting: Iterable[Arrival]
+    spans: DataFrame,
+    read: Read,
+    pipelines: Iterable[Pipeline],
+    positions: Mapping[_Stretch, int],
+    waiting: Iterable[Arrival],
 ) -> tuple[pa.Table, list[Worked]]:
     """The frames of a batch as rows of `arrivals_of`, and what became of the records among them.
 
     Parameters
     ----------
-    frames
-        The batch, with the columns of `spark_jobs.entries`; what belongs to one life is read by one task.
+    spans
+        The batch; what belongs to one life is in one of them.
+    read
+        From spans to frames.
     pipelines
         Of plans whose records may be worked off.
     positions, waiting
         Of the state before the batch.
     """
     documents = {one.digest: json.dumps(one.document) for one in pipelines}
-    given = frames.mapInArrow(_work_off(documents, Turns.of(positions, waiting)), _GIVEN_SQL).toArrow()
+    given = spans.mapInArrow(_work_off(read, documents, Turns.of(positions, waiting)), _GIVEN_SQL).toArrow()
     is_worked = pc.equal(given["kind"], _WORKED)
     return given.filter(pc.invert(is_worked)), [_worked(row) for row in given.filter(is_worked).to_pylist()]
 
@@ -106,17 +113,17 @@ def _worked(row: Mapping[str, Any]) -> Worked:
 
 
 def _work_off(
-    documents: Mapping[str, str], turns: Turns
+    read: Read, documents: Mapping[str, str], turns: Turns
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does; `turns` is its own copy."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(spans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         flows: dict[tuple[str, str], _Flow] = {}
-        for batch in batches:
+        for batch in read(spans):
             yield _passed(batch, lambda row, body: _take(row, body, turns, documents, flows))
         if flows:
             rows = [flow.given(*key) for key, flow in flows.items()]
-            yield pa.RecordBatch.from_pylist(rows, schema=_GIVEN)
+            yield pa.RecordBatch.from_pylist(rows, schema=GIVEN)
 
     return run
 
@@ -125,14 +132,7 @@ def _passed(batch: pa.RecordBatch, take: Callable[[Mapping[str, Any], pa.Buffer]
     """The batch as the driver gets it: without the bodies that `take` takes."""
     bodies = batch.column("body")
     rows = batch.select(["agent", "life", "seq", "kind", "query", "plan", "entry"]).to_pylist()
-    taken = [take(row, body.as_buffer() or _NOTHING) for row, body in zip(rows, bodies, strict=True)]
-    made = {
-        "id": pc.binary_join_element_wise(batch.column("partition").cast(pa.string()), batch.column("id"), "/"),
-        "body": pc.if_else(pa.array(taken, pa.bool_()), pa.scalar(None, pa.binary()), bodies),
-        "size": pc.fill_null(pc.binary_length(bodies), 0).cast(pa.int64()),
-    }
-    arrays = [made[name] if name in made else batch.column(name) for name in _GIVEN.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=_GIVEN)
+    return given_of(batch, [take(row, body.as_buffer() or _NOTHING) for row, body in zip(rows, bodies, strict=True)])
 
 
 def _take(

@@ -37,7 +37,7 @@ class LiveLoop:
         self._published: dict[tuple[str, str], int] = {}
         self.last_s = 0.0
 
-    def __call__(self, frames: DataFrame, batch: int) -> None:
+    def __call__(self, spans: DataFrame, batch: int) -> None:
         """Work a batch off. A batch that was committed before changes nothing."""
         began_s = time.perf_counter()
         self.publish()
@@ -45,18 +45,18 @@ class LiveLoop:
         if batch <= self.state.batch:
             return
         try:
-            self._step(frames, batch)
+            self._step(spans, batch)
         except Exception as error:
             # Spark searches an error's text by a regular expression that does not bear long ones
             raise StepFailed(f"batch {batch}: {type(error).__name__}: {str(error)[:_WORDS]}") from None
         self.last_s = time.perf_counter() - began_s
 
-    def _step(self, frames: DataFrame, batch: int) -> None:
+    def _step(self, spans: DataFrame, batch: int) -> None:
         self._failed[batch] = self._failed.get(batch, 0) + 1
-        step = Step(self.state.successor(batch), self._parts, frames, give_up=self._failed[batch] > _ATTEMPTS)
+        step = Step(self.state.successor(batch), self._parts, spans, give_up=self._failed[batch] > _ATTEMPTS)
         self._few = step.take_in(few=self._few)
         out = step.results()
-        out += self._statistics.rows(frames.sparkSession, step.state, step.works, self._parts.plans.widths_us())
+        out += self._statistics.rows(spans.sparkSession, step.state, step.works, self._parts.plans.widths_us())
         self._commit(step.state, out)
         self._failed.clear()
 

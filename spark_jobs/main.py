@@ -24,9 +24,10 @@ from spark_jobs.options import Options, WrongOptions
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
+from spark_jobs.reading import Reading
 from spark_jobs.report import Report, state_facts
 from spark_jobs.session import NoJava, spark_session
-from spark_jobs.source import frames_of
+from spark_jobs.source import spans_of
 from spark_jobs.state import State, StateStore
 from spark_jobs.step import Parts
 from spark_jobs.warmup import warm_up
@@ -75,6 +76,7 @@ class Driver:
             outbox=Outbox(folder / "outbox", console, quarantine),
             quarantine=quarantine,
             redis=self._redis,
+            read=Reading(options.redis_url).frames,
             at_hand_bytes=options.at_hand_bytes,
             by_sql=options.by_sql,
         )
@@ -138,7 +140,7 @@ class Driver:
     def _until_it_ends(self, spark: SparkSession, loop: LiveLoop) -> str | None:
         """Run the query until it is told to stop; what ended it otherwise."""
         checkpoint = _checkpoint(self._options.folder, loop.state)
-        writer = frames_of(spark, self._options.redis_url).writeStream.foreachBatch(loop)
+        writer = spans_of(spark, self._options.redis_url).writeStream.foreachBatch(loop)
         try:
             query = self._query = (
                 writer.option("checkpointLocation", str(checkpoint))

@@ -19,6 +19,10 @@ __all__ = ["DEFAULT_MASTER", "NoJava", "require_java", "settings", "spark_sessio
 DEFAULT_MASTER = "local[2]"
 _ROOT = Path(__file__).resolve().parent.parent
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+# The JVM plans, starts tasks and moves bytes; a second compiler that optimises that costs more CPU time than it saves.
+_JAVA = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Renames are those of the local file system, where a checkpoint is; Spark's other way starts a program for every look.
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOOPBACK = "127.0.0.1"
 _SHUFFLE_PARTITIONS = 2  # telemetry of one installation is small: every further partition only costs a task's start
 
@@ -72,9 +76,10 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.driver.bindAddress": address,
         "spark.driver.memory": "1g",
         "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": _JAVA,
+        "spark.executor.extraJavaOptions": _JAVA,
         "spark.executorEnv.PYTHONPATH": str(_ROOT),
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

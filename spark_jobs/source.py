@@ -1,45 +1,36 @@
 """The telemetry streams as a streaming data source of Spark.
 
 Every partition of the broker is an input partition. An offset is a flat object: the id of the last entry of each
-partition that belongs to the batch. Batches are planned from the broker's sizes alone; frames are read where the task
-runs, and handed on as Arrow batches whose bodies nobody has unpacked.
+partition that belongs to the batch. Batches are planned from the broker's sizes alone, and rows are spans: frames are
+read by whoever works them off, and so come into the JVM only where Spark's own operators do (`frames_of`).
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import redis
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from agent.wire import broker
-from spark_jobs.entries import COLUMNS, batch_of
+from spark_jobs.entries import COLUMNS
+from spark_jobs.reading import SPANS, Read, RedisAway, patiently
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMAT", "FramesReader", "FramesSource", "RedisAway", "Span", "frames_of"]
+__all__ = ["FORMAT", "FramesSource", "Span", "SpansReader", "frames_of", "spans_of"]
 
 FORMAT = "sluice-frames"
 _BEGIN = "0-0"
 _MOST_ENTRIES, _MOST_BYTES = 4_000, 64 * 2**20
 _UNBOUNDED = 2**31
-_CHUNK_BYTES = 4 * 2**20
-_FIRST_CHUNK_ENTRIES = 64
-_PATIENCE_S = 60.0  # for a task; a batch that could not be read is read again after the query's restart
+_TARGET_PATIENCE_S = 60.0  # of a query that ends when what is there is read
 _PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and the next one asks again
-_ANSWER_S = 10.0
-_Found = TypeVar("_Found")
-
-
-class RedisAway(RuntimeError):
-    """Redis gave no answer for as long as a task may wait."""
 
 
 class Span(InputPartition):
@@ -61,22 +52,21 @@ class FramesSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return COLUMNS
+        return SPANS
 
-    def streamReader(self, schema: Any) -> FramesReader:
-        return FramesReader(
+    def streamReader(self, schema: Any) -> SpansReader:
+        return SpansReader(
             self.options["redis_url"],
             int(self.options.get("max_entries", _MOST_ENTRIES)),
             int(self.options.get("max_bytes", _MOST_BYTES)),
-            float(self.options.get("patience_s", _PATIENCE_S)),
         )
 
 
-class FramesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches beside the driver and reads them in tasks; it is sent there, so it holds no connection."""
+class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches beside the driver; it is sent to tasks, so it holds no connection."""
 
-    def __init__(self, redis_url: str, max_entries: int, max_bytes: int, patience_s: float) -> None:
-        self._url, self._patience_s = redis_url, patience_s
+    def __init__(self, redis_url: str, max_entries: int, max_bytes: int) -> None:
+        self._url = redis_url
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._target: dict[str, str] | None = None
 
@@ -87,7 +77,7 @@ class FramesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._max_entries)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        last_ids = self._patiently(broker.last_ids, self._patience_s)
+        last_ids = patiently(self._url, broker.last_ids, _TARGET_PATIENCE_S)
         self._target = {str(number): last_id for number, last_id in last_ids.items()}
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
@@ -96,7 +86,8 @@ class FramesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             entries = size = _UNBOUNDED
         try:
-            return self._patiently(lambda client: self._ends(client, start, entries, size), _PLANNING_PATIENCE_S)
+            ends = partial(self._ends, start=start, max_entries=entries, max_bytes=size)
+            return patiently(self._url, ends, _PLANNING_PATIENCE_S)
         except RedisAway as away:
             _say(f"{away}; no new batch until it does")
             return start
@@ -105,23 +96,14 @@ class FramesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = {name: until for name, until in end.items() if until != start.get(name, _BEGIN)}
         return [Span(int(name), _after(start.get(name, _BEGIN), until), until) for name, until in moved.items()]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The partition's entries. Fewer than planned come when Redis lost some: their agents send those again."""
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
         assert isinstance(partition, Span)
-        after, count = partition.after_id, _FIRST_CHUNK_ENTRIES
-        while True:
-            ask = partial(_chunk, partition, after, count)
-            entries = self._patiently(ask, self._patience_s)
-            if entries:
-                yield batch_of(partition.partition, entries)
-            if len(entries) < count:
-                return
-            after, count = entries[-1].id, _next_count(entries)
+        yield partition.partition, partition.after_id, partition.until_id
 
     def commit(self, end: dict[str, str]) -> None:
         """Drop what lies behind the checkpoint. Without Redis the next commit drops it too."""
         try:
-            self._patiently(partial(_trim, end), _PLANNING_PATIENCE_S)
+            patiently(self._url, partial(_trim, end), _PLANNING_PATIENCE_S)
         except RedisAway as away:
             _say(f"{away}; trimmed later")
 
@@ -143,30 +125,17 @@ class FramesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hungry = [name for name in hungry if _number(ends[name]) < _number(last[name])]
         return ends
 
-    def _patiently(self, ask: Callable[[redis.Redis], _Found], patience_s: float) -> _Found:
-        """Redis's answer; asked again with growing pauses until `patience_s` have passed."""
-        until, pause_s = time.monotonic() + patience_s, 0.05
-        while True:
-            try:
-                return ask(_client(self._url))
-            except (redis.ConnectionError, redis.TimeoutError) as error:  # one that still loads its file is the former
-                if time.monotonic() + pause_s > until:
-                    raise RedisAway(f"Redis has given no answer for {patience_s:g} s ({error})") from error
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 2.0)
 
-
-def frames_of(spark: SparkSession, redis_url: str, **options: int | float) -> DataFrame:
+def spans_of(spark: SparkSession, redis_url: str, **options: int | float) -> DataFrame:
     """The telemetry streams as a streaming data frame; `options` are those of `FramesSource`."""
     spark.dataSource.register(FramesSource)
     reader = spark.readStream.format(FORMAT).option("redis_url", redis_url)
     return reader.options(**{name: str(value) for name, value in options.items()}).load()
 
 
-@cache
-def _client(url: str) -> redis.Redis:
-    """This process's connection: Python workers live on from batch to batch."""
-    return redis.Redis.from_url(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S)
+def frames_of(spans: DataFrame, read: Read) -> DataFrame:
+    """The frames of spans as rows of Spark, with the columns of `spark_jobs.entries`."""
+    return spans.mapInArrow(read, COLUMNS)
 
 
 def _trim(end: dict[str, str], client: redis.Redis) -> None:
@@ -174,16 +143,6 @@ def _trim(end: dict[str, str], client: redis.Redis) -> None:
     last = broker.last_ids(client)
     done = {number: end[str(number)] for number in last if str(number) in end}
     broker.trim(client, {number: upto for number, upto in done.items() if _number(upto) <= _number(last[number])})
-
-
-def _chunk(span: Span, after_id: str, count: int, client: redis.Redis) -> list[broker.Entry]:
-    return broker.read(client, span.partition, after_id, count, span.until_id)
-
-
-def _next_count(entries: Sequence[broker.Entry]) -> int:
-    """As many entries as come in one answer of a good size, judged by those before."""
-    size = sum(len(entry.data) for entry in entries)
-    return min(max(_CHUNK_BYTES * len(entries) // max(size, 1), 1), _MOST_ENTRIES)
 
 
 def _after(start: str, until: str) -> str:

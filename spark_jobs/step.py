@@ -15,7 +15,7 @@ from agent.wire import COUNTERS, FrameKind, encode_frame
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.arrivals import Arrival, arrivals_of, in_order
 from spark_jobs.beginnings import begin_anew, recall
-from spark_jobs.collecting import collected, frame_bytes, last_ids, moment_ms
+from spark_jobs.collecting import collected, fetched, frame_bytes, last_ids, listed, moment_ms
 from spark_jobs.console import ConsoleAway
 from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
@@ -23,8 +23,10 @@ from spark_jobs.in_tasks import Worked, by_tasks
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
+from spark_jobs.reading import Read
 from spark_jobs.records import BadBody, body_of, by_driver, by_spark, conforming, entry_schema
 from spark_jobs.results import Work, finished, result_frame
+from spark_jobs.source import frames_of
 from spark_jobs.state import Flow, State, StateStore
 from spark_jobs.statistics import counters_of
 from spark_jobs.watermarks import AgentMarks, mark
@@ -50,6 +52,7 @@ class Parts:
     outbox: Outbox
     quarantine: Quarantine
     redis: redis.Redis
+    read: Read  #: from the spans of a batch to its frames, in the driver or where tasks run
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
     family_cpu_ns: Callable[[], int] = family_cpu_ns
@@ -71,9 +74,9 @@ class Bundle:
 class Step:
     """The work on one batch: `take_in`, then `results`."""
 
-    def __init__(self, state: State, parts: Parts, frames: DataFrame, *, give_up: bool) -> None:
-        self.state, self._parts, self._frames, self._give_up = state, parts, frames, give_up
-        self._kept = False
+    def __init__(self, state: State, parts: Parts, spans: DataFrame, *, give_up: bool) -> None:
+        self.state, self._parts, self._spans, self._give_up = state, parts, spans, give_up
+        self._kept: DataFrame | None = None  # frames that stay with Spark
         self._arrived_ms = state.now_ms
         self.bundles: dict[tuple[str, str], Bundle] = {}
 
@@ -95,21 +98,22 @@ class Step:
             for bundle in self.bundles.values():
                 self._work_off(bundle)
         finally:
-            if self._kept:
-                self._frames.unpersist()
+            if self._kept is not None:
+                self._kept.unpersist()
         return sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
 
     def _collect(self, whole: bool) -> tuple[list[Arrival], list[Worked]]:
         """The batch in one job; by SQL it is kept in Spark for the jobs that follow, and Redis is asked once."""
-        if not whole and not self._parts.by_sql:
-            flows = self._parts.plans.live().keys() | self.state.flows.keys()
-            pipelines = {plan: self._pipeline(plan) for _, plan in flows}
-            usable = [one for one in pipelines.values() if one is not None and _is_usable(one)]
-            rows, worked = by_tasks(self._frames, usable, self.state.positions, self.state.waiting)
-            return arrivals_of(rows), worked
-        if not whole:
-            self._frames, self._kept = self._frames.persist(), True
-        return arrivals_of(collected(self._frames, whole)), []
+        if whole:
+            return arrivals_of(collected(self._spans, self._parts.read)), []
+        if self._parts.by_sql:
+            self._kept = frames_of(self._spans, self._parts.read).persist()
+            return arrivals_of(listed(self._kept)), []
+        flows = self._parts.plans.live().keys() | self.state.flows.keys()
+        pipelines = {plan: self._pipeline(plan) for _, plan in flows}
+        usable = [one for one in pipelines.values() if one is not None and _is_usable(one)]
+        rows, worked = by_tasks(self._spans, self._parts.read, usable, self.state.positions, self.state.waiting)
+        return arrivals_of(rows), worked
 
     def _add(self, one: Worked) -> None:
         """What tasks made of a flow's records."""
@@ -205,7 +209,7 @@ class Step:
         elif one.body is not None:
             bundle.tables[one.entry].append(body_of(one, pipeline))
             bundle.records.append(one)
-        elif self._kept:
+        elif self._kept is not None:
             entry_schema(pipeline, one.entry)
             bundle.afar[one.id] = one
 
@@ -234,23 +238,23 @@ class Step:
                 if not self._give_up:
                     raise
                 self._put_aside(bundle.records, f"it could not be worked off: {error}"[:1000])
-        if not bundle.afar:
+        if self._kept is None or not bundle.afar:
             return
         wanted: dict[int, list[str]] = defaultdict(list)
         for one in bundle.afar.values():
             wanted[one.entry].append(one.id)
         few = sum(one.size for one in bundle.afar.values()) <= _ONE_TASK_BYTES
-        partial, faults = by_spark(self._frames, bundle.pipeline, wanted, bundle.work, few=few)
+        partial, faults = by_spark(self._kept, bundle.pipeline, wanted, bundle.work, few=few)
         bundle.partials.append(partial)
         for name, fault in faults.items():
             self._put_aside([bundle.afar[name]], fault)
 
     def _fetched(self, arrivals: list[Arrival]) -> list[Arrival]:
-        """The same with bodies, those that stayed with Spark fetched from there."""
-        lacking = {one.id: one for one in arrivals if one.body is None and one.kind != FrameKind.MARK}
+        """The same with bodies, read again where they are elsewhere."""
+        lacking = {one.id for one in arrivals if one.body is None and one.kind != FrameKind.MARK}
         if not lacking:
             return arrivals
-        rows = collected(self._frames, True, list(lacking))
+        rows = fetched(lacking, self._parts.read)
         bodies = dict(zip(rows["id"].to_pylist(), rows["body"].to_pylist(), strict=True))
         return [replace(one, body=bodies[one.id]) if one.id in lacking else one for one in arrivals]
 

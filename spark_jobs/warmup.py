@@ -18,6 +18,7 @@ from spark_jobs.operators import aggregate_of
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
+from spark_jobs.reading import SPANS, Read
 from spark_jobs.state import State, StateStore
 from spark_jobs.step import Parts, Step
 from spark_jobs.stream_statistics import StreamStatistics
@@ -46,13 +47,14 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
     """Work off a made-up batch in every way there is; nothing of it remains, and nobody is told."""
     shutil.rmtree(folder, ignore_errors=True)
     pipeline = Pipeline.parse(_DOCUMENT)
-    parts = _parts(folder)
+    batch = _batch(pipeline)
+    parts = _parts(folder, lambda spans: iter([batch for _ in spans]))
     item = {"query": _QUERY, "plan": pipeline.digest, "pipeline": _DOCUMENT, "agents": [_AGENT]}
     parts.plans.adopt({"queries": [item]})
-    frames = spark.createDataFrame(_batch(pipeline))
+    spans = spark.createDataFrame([(0, "0-0", "1-4")], SPANS).coalesce(1)
     state, statistics = State(), StreamStatistics(0, parts.family_cpu_ns)
     for few in (True, False):
-        step = Step(state.successor(0), parts, frames, give_up=False)
+        step = Step(state.successor(0), parts, spans, give_up=False)
         step.take_in(few=few)
         step.results()
         statistics.rows(spark, step.state, step.works, {})
@@ -60,14 +62,14 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _parts(folder: Path) -> Parts:
+def _parts(folder: Path, read: Read) -> Parts:
     """Everything there is, on its own folder; the addresses are never asked."""
     console, quarantine = Console("http://127.0.0.1", ""), Quarantine(folder / "quarantine")
     plans, outbox = Plans(folder / "plans", console), Outbox(folder / "outbox", console, quarantine)
-    return Parts(StateStore(folder / "states"), plans, outbox, quarantine, redis.Redis(), at_hand_bytes=0)
+    return Parts(StateStore(folder / "states"), plans, outbox, quarantine, redis.Redis(), read, at_hand_bytes=0)
 
 
-def _batch(pipeline: Pipeline) -> pa.Table:
+def _batch(pipeline: Pipeline) -> pa.RecordBatch:
     rows = pa.table({"n": [1, 2], "name": ["a", "b"], "ts": pa.array([1, 2], pa.timestamp("us", "UTC"))})
     windowed = rows.append_column("window_start", pa.array([0, 0], pa.timestamp("us", "UTC")))
     assert pipeline.aggregate is not None
@@ -97,4 +99,4 @@ def _batch(pipeline: Pipeline) -> pa.Table:
         }
         for number, (kind, entry, table) in enumerate(bodies, start=1)
     ]
-    return pa.Table.from_pylist(told, schema=BATCH)
+    return pa.RecordBatch.from_pylist(told, schema=BATCH)

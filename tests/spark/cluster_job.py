@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from spark_jobs.reading import Reading
 from spark_jobs.session import spark_session
-from spark_jobs.source import frames_of
+from spark_jobs.source import frames_of, spans_of
 
 
 def sizes_of(batches: Any) -> Any:
@@ -38,7 +39,7 @@ def main(master: str, redis_url: str, folder: Path) -> None:
         made.replace(made.with_suffix(".json"))
 
     (folder / "batches").mkdir()
-    frames = frames_of(spark, redis_url, max_entries=40)
+    frames = frames_of(spans_of(spark, redis_url, max_entries=40), Reading(redis_url).frames)
     writer = frames.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.start()
     while not (folder / "stop").exists() and query.isActive:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import redis
 
 from agent.wire import Frame, FrameKind, batch_bytes, broker, encode_frame
-from spark_jobs.source import frames_of
+from spark_jobs.reading import Reading
+from spark_jobs.source import frames_of, spans_of
 from tests.servers import PATIENCE_S
 
 LIMITS = broker.Limits(total_bytes=2**30)
@@ -74,7 +75,8 @@ class Collected:
             if number == fail_at:
                 raise RuntimeError("the sink fails")
 
-        writer = frames_of(self.spark, self.url, **options).writeStream.foreachBatch(keep)
+        spans = spans_of(self.spark, self.url, **options)
+        writer = frames_of(spans, Reading(self.url).frames).writeStream.foreachBatch(keep)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (
             writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="0 seconds")

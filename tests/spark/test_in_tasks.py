@@ -63,7 +63,7 @@ def counts(worked: list[Worked]) -> dict[int, list[int]]:
 def test_tasks_and_sql_work_records_off_alike(spark: Any) -> None:
     table, wanted = frames_of_entries()
     frames = spark.createDataFrame(table).coalesce(1).persist()
-    rest, worked = by_tasks(frames, [PIPELINE], {}, [])
+    rest, worked = by_tasks(frames, iter, [PIPELINE], {}, [])
     work = Work()
     theirs, faults = by_spark(frames, PIPELINE, wanted, work, few=False)
     frames.unpersist()
@@ -91,10 +91,10 @@ def test_what_is_not_worked_off_comes_with_its_body(spark: Any) -> None:
     ]
     frames = spark.createDataFrame(pa.Table.from_pylist(rows, schema=BATCH)).coalesce(1)
     waits = Arrival("0/9-0", "a", "l", 9, "records", "q", PIPELINE.digest, 0, 1, "{}", body, len(body))
-    rest, worked = by_tasks(frames, [PIPELINE], {("a", "l"): 5}, [waits])
+    rest, worked = by_tasks(frames, iter, [PIPELINE], {("a", "l"): 5}, [waits])
     assert counts(worked)[0][0] == 2 * 30
     assert {one.seq: one.body for one in arrivals_of(rest) if one.body} == {7: b"mark", 8: body, 12: body}
-    none, nothing = by_tasks(frames.where("seq > 11"), [PIPELINE], {}, [])
+    none, nothing = by_tasks(frames.where("seq > 11"), iter, [PIPELINE], {}, [])
     assert (none["body"].to_pylist(), nothing) == ([body], [])
 
 

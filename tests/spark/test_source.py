@@ -7,13 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.errors import StreamingQueryException
 
 from agent.wire import broker, encode_frame
 from spark_jobs.entries import UNREADABLE
-from spark_jobs.source import FramesReader, Span, frames_of
+from spark_jobs.reading import Reading, span_of
+from spark_jobs.source import SpansReader, frames_of, spans_of
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.frames import Collected, records_frame, send, waiting
 
@@ -140,7 +142,7 @@ def test_an_entry_that_is_no_frame_comes_as_unreadable_and_harms_no_other(spark:
             put(client, "a1", "l1", seq, data)
     rows: list[Any] = []
     query = (
-        frames_of(spark, stream.url)
+        frames_of(spans_of(spark, stream.url), Reading(stream.url).frames)
         .writeStream.foreachBatch(lambda frame, number: rows.extend(frame.collect()))
         .option("checkpointLocation", str(stream.checkpoint))
         .trigger(availableNow=True)
@@ -159,7 +161,7 @@ def test_an_entry_that_is_no_frame_comes_as_unreadable_and_harms_no_other(spark:
 
 
 def test_planning_without_redis_brings_no_batch_and_reading_says_so(redis_server: RedisServer, capsys: Any) -> None:
-    reader = FramesReader(redis_server.url, 10, 1000, patience_s=0.2)
+    reader = SpansReader(redis_server.url, 10, 1000)
     start = reader.initialOffset()
     redis_server.stop()
     assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
@@ -168,4 +170,14 @@ def test_planning_without_redis_brings_no_batch_and_reading_says_so(redis_server
     assert "no new batch until it does" in said
     assert "trimmed later" in said
     with pytest.raises(RuntimeError, match=r"Redis has given no answer for 0\.2 s"):
-        list(reader.read(Span(0, "0-0", "1-0")))
+        list(Reading(redis_server.url, patience_s=0.2).frames([pa.RecordBatch.from_pylist([span_of(0, "1-0")])]))
+
+
+def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None:
+    ids = ["4-0", "4-1", "5-0", "5-7"]
+    with redis.Redis.from_url(redis_server.url) as client:
+        for seq, entry_id in enumerate(ids, 1):
+            put(client, "a1", "l1", seq, encode_frame(records_frame("a1", seq)), entry_id)
+    partition, reading = broker.partition_of("a1"), Reading(redis_server.url)
+    spans = [pa.RecordBatch.from_pylist([span_of(partition, one)]) for one in ids]
+    assert [batch["id"].to_pylist() for batch in reading.frames(spans)] == [[one] for one in ids]

@@ -34,7 +34,8 @@ from spark_jobs.main import settled
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
-from spark_jobs.source import frames_of
+from spark_jobs.reading import Reading
+from spark_jobs.source import spans_of
 from spark_jobs.state import StateStore
 from spark_jobs.step import Parts
 from tests.servers import PATIENCE_S, wait_until
@@ -313,7 +314,7 @@ class World:
         return self.loop
 
     def stream(self, loop: LiveLoop, **options: int) -> Any:
-        writer = frames_of(self.spark, self.url, **options).writeStream.foreachBatch(loop)
+        writer = spans_of(self.spark, self.url, **options).writeStream.foreachBatch(loop)
         writer = writer.option("checkpointLocation", str(self.folder / f"checkpoint-{loop.state.run}"))
         return writer.trigger(availableNow=True).start()
 
@@ -326,6 +327,7 @@ class World:
             Outbox(self.folder / "outbox", console, quarantine),
             quarantine,
             client,
+            Reading(self.url).frames,
             at_hand_bytes=self.at_hand_bytes,
             by_sql=self.by_sql,
             statistics_ms=self.statistics_ms,
