@@ -13,10 +13,11 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.e2e.installation import PASSWORD, ROOT, Api, Installation
+from tests.servers import PATIENCE_S
 
 DATA = Path(os.environ.get("SLUICE_DATA") or ROOT.parent / "shared" / "data")
 
-_WAIT_MS = 20_000
+_WAIT_MS = PATIENCE_S * 1000
 expect.set_options(timeout=_WAIT_MS)
 
 

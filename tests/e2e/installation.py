@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 from launcher.children import end_family, spawn
 from launcher.ports import free_port
 from launcher.processes import healthz
-from tests.servers import RedisServer, wait_until
+from tests.servers import PATIENCE_S, RedisServer, wait_until
 
 __all__ = ["PASSWORD", "Api", "Installation"]
 
@@ -58,8 +58,8 @@ class Installation:
         web = ["uvicorn", "console.asgi:application", "--lifespan", "off", "--host", "127.0.0.1"]
         self._spawn("web", [*web, "--port", str(self.port)])
         self._spawn("worker", ["celery", "-A", "console", "worker", "-l", "INFO", "-c", "1", "--without-mingle"])
-        wait_until(lambda: healthz(self.port), 60, f"health of the console, see {self.var_dir / 'web.log'}")
-        wait_until(lambda: " ready." in self.log("worker"), 180, "the worker")
+        wait_until(lambda: healthz(self.port), what=f"health of the console, see {self.var_dir / 'web.log'}")
+        wait_until(lambda: " ready." in self.log("worker"), 300, "the worker")
 
     def stop(self) -> None:
         for process in self._processes:
@@ -93,9 +93,17 @@ class Api:
         return self._send("GET", path)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, wait_s: int = 0) -> Any:
-        """`wait_s` waits for the job behind the call and gives its result."""
+        """`wait_s` waits for the job behind the call and gives its result; a job that takes longer is followed."""
         headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
-        return self._send("POST", path, json.dumps(body or {}).encode(), "application/json", headers)
+        answer = self._send("POST", path, json.dumps(body or {}).encode(), "application/json", headers)
+        return self._outcome(answer) if wait_s and "result_api_url" in answer else answer
+
+    def _outcome(self, job: dict[str, Any]) -> Any:
+        job_path = f"jobs/{job['id']}"
+        wait_until(lambda: self.get(job_path)["finished_at"], what=f"the end of {job['title']!r}")
+        ended = self.get(job_path)
+        assert ended["state"] == "succeeded", ended
+        return self.get(ended["result_api_url"].removeprefix("/api/v1/"))
 
     def upload(self, path: str, file: Path, fields: Mapping[str, str]) -> Any:
         """A form with a file."""
@@ -122,7 +130,7 @@ class Api:
         for name, value in (headers or {}).items():
             asked.add_header(name, value)
         try:
-            with urlopen(asked, timeout=60) as answer:
+            with urlopen(asked, timeout=PATIENCE_S) as answer:
                 return json.loads(answer.read() or "null")
         except HTTPError as error:
             raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None

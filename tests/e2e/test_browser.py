@@ -132,4 +132,4 @@ def look_at_every_page(page: Page) -> None:
         assert [one["id"] for one in found if one["impact"] in _SERIOUS] == [], address
         page.set_viewport_size({"width": 390, "height": 844})
         # charts draw themselves again for the new width
-        wait_until(lambda: page.evaluate(_TOO_WIDE_PX) <= 0, 3, f"{address} without scrolling sideways on a phone")
+        wait_until(lambda: page.evaluate(_TOO_WIDE_PX) <= 0, what=f"{address} without scrolling sideways on a phone")

@@ -14,6 +14,7 @@ import pytest
 
 from agent.collect.generator import Generator
 from tests.e2e.live_world import LINES_QUERY, NUMBERS_QUERY, World
+from tests.servers import wait_until
 
 RECORDS, RATE_PER_S = 30_000, 600.0
 LINES = 3_000
@@ -74,20 +75,25 @@ def _summed(windows: dict[str, list[dict[str, Any]]]) -> dict[str, tuple[int, in
 @pytest.mark.e2e
 def test_counts_are_exact_after_every_process_was_killed(world: World) -> None:
     world.start()
-    world.wait_for("stream processor: ready", 180)
+    world.wait_for("stream processor: ready", 300)
     written = 0
     for words in VICTIMS.values():
         world.write_lines(written, written + LINES // len(VICTIMS))
         written += LINES // len(VICTIMS)
         time.sleep(3.0)
-        assert world.kill(*words), f"nothing to kill: {words}\n{world.screen}"
+        wait_until(lambda words=words: world.kill(*words), what=f"a process of {words} to kill")
         time.sleep(3.0)
     world.write_lines(written, LINES)
     wanted = {NUMBERS_QUERY: _wanted(), LINES_QUERY: _wanted_lines()}
-    found = world.wait_results(lambda now: _sums(now) == wanted, 150)
+    found = world.wait_results(lambda now: _sums(now) == wanted and _counted(now) == 2 * RECORDS, 300)
     assert _sums(found) == wanted, world.screen[-6000:]
     assert found["late"] == 0
-    assert found["statistics"][f"{NUMBERS_QUERY}/window"] == 2 * RECORDS
+    assert _counted(found) == 2 * RECORDS
+
+
+def _counted(found: dict[str, Any]) -> int:
+    """Records of the query with numbers, as the statistics count them."""
+    return int(found["statistics"].get(f"{NUMBERS_QUERY}/window", 0))
 
 
 def _sums(found: dict[str, Any]) -> dict[str, dict[str, tuple[int, int]]]:

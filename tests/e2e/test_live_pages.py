@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect
 from agent.wire import Frame, FrameKind, batch_bytes, encode_frame
 from engine.dataflow import Pipeline
 from tests.e2e.installation import ROOT, Api, Installation
-from tests.servers import wait_until
+from tests.servers import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def send(console: Installation, path: str, body: bytes, kind: str, token: str = 
     request = Request(f"{console.url}/api/v1/{path}", data=body, method="POST", headers={"Content-Type": kind})
     if token:
         request.add_header("Authorization", f"Bearer {token}")
-    with urlopen(request, timeout=20) as answer:
+    with urlopen(request, timeout=PATIENCE_S) as answer:
         return json.loads(answer.read() or "null")
 
 
@@ -221,4 +221,4 @@ def look_at_every_page(page: Page) -> None:
         serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}]
         assert serious == [], address
         page.set_viewport_size({"width": 390, "height": 844})
-        wait_until(lambda: page.evaluate(_TOO_WIDE_PX) <= 0, 3, f"{address} without scrolling sideways on a phone")
+        wait_until(lambda: page.evaluate(_TOO_WIDE_PX) <= 0, what=f"{address} without scrolling sideways on a phone")

@@ -43,7 +43,7 @@ def test_search_apply_and_undo(page: Page, api: Api) -> None:
     page.locator("[name=budget_s]").fill("1")
     page.get_by_role("button", name="Search a placement").click()
     finding = page.locator(".answer")
-    expect(finding).to_contain_text("operators takes the query nearest its objective from", timeout=120_000)
+    expect(finding).to_contain_text("operators takes the query nearest its objective from")
     run = api.get(f"placements?cluster={SLUG}")["results"][0]
     moves = run["facts"]["moves"]
     assert (run["state"], run["constraints"]) == ("proposed", {"pin": {"q0/work": "a"}})

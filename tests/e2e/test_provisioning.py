@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import PASSWORD, Api, Installation
+from tests.servers import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +38,7 @@ def cluster(api: Api) -> str:
 def page(browser: Any, console: Installation, cluster: str) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     one = context.new_page()
-    one.set_default_timeout(60_000)
+    one.set_default_timeout(PATIENCE_S * 1000)
     problems: list[str] = []
     one.on("pageerror", lambda error: problems.append(str(error)))
     one.goto(f"{console.url}/login/")
@@ -59,15 +60,15 @@ def said(page: Any) -> str:
 def test_the_slider_moves_the_answer(page: Any) -> None:
     assert "3 nodes" in said(page) or "The 2 nodes of now" in said(page)
     page.evaluate(SLIDE, "1.5")
-    page.wait_for_selector("#bench-sentence:has-text('1.5')", timeout=10_000)
+    page.wait_for_selector("#bench-sentence:has-text('1.5')")
     assert said(page).startswith("3 nodes keep every worst case within the 2 s objective at 1.5 × the load")
     assert "rate=1.5" in page.url
     page.click("svg.wide a.hit[data-nodes='2']")
-    page.wait_for_selector("#t-chosen:has-text('With 2 nodes')", timeout=10_000)
+    page.wait_for_selector("#t-chosen:has-text('With 2 nodes')")
     assert "3 nodes would do" in said(page)
     page.wait_for_selector("a.hit[data-nodes='2']:focus", state="attached")
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#t-chosen:has-text('With 3 nodes')", timeout=10_000)
+    page.wait_for_selector("#t-chosen:has-text('With 3 nodes')")
     assert "nodes=3" in page.url
     page.wait_for_selector("#bench th:has-text('Holds with probability')")  # a job's answer appears by itself
 

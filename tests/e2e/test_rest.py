@@ -49,7 +49,7 @@ def test_register_estimate_decide(api: Api) -> None:
     assert api.post(f"admissions/{preview['id']}/apply")["state"] == "applied"
     assert api.get(f"queries/{query['id']}")["state"] == "running"
     estimates = f"estimates?cluster={SLUG}"
-    wait_until(lambda: api.get(estimates)["results"], 30, "the estimate that follows")
+    wait_until(lambda: api.get(estimates)["results"], what="the estimate that follows")
     estimate = api.get(f"queries/{query['id']}/estimate")
     assert estimate["state"] == "holds"
 
