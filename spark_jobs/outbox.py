@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from agent.wire import MOST_POST_BYTES, Frame, WireError, decode_frames
@@ -112,16 +113,28 @@ class Outbox:
         except WireError as error:
             self._quarantine.keep(data, f"results that were damaged on disk: {error}")
             parts = []
-        for part in parts:
-            try:
-                self._console.post(part)
-            except (Refused, ConsoleFailed):
-                self._post_one_by_one(part)
-            else:
-                self._taken(part)
+        left = len(data)
+        try:
+            for part in parts:
+                for size in self._settle(part):
+                    left -= size
+        except Exception:
+            if left < len(data):  # what is done is neither posted nor put aside a second time
+                write_whole(path, data[len(data) - left :])
+            raise
         path.unlink(missing_ok=True)
 
-    def _post_one_by_one(self, frames: bytes) -> None:
+    def _settle(self, part: bytes) -> Iterator[int]:
+        """Post frames; how many bytes of them are done, one after the other."""
+        try:
+            self._console.post(part)
+        except (Refused, ConsoleFailed):
+            yield from self._one_by_one(part)
+        else:
+            self._taken(part)
+            yield len(part)
+
+    def _one_by_one(self, frames: bytes) -> Iterator[int]:
         """One frame that the console does not take holds none of the others back for ever."""
         for frame, view in decode_frames(frames):
             data = bytes(view)
@@ -135,6 +148,7 @@ class Outbox:
                 self._put_aside(data, f"the console is well and goes on failing at it: {failed}")
             else:
                 self._taken(data)
+            yield len(data)
 
     def _taken(self, frames: bytes) -> None:
         if self._hopeless:

@@ -82,6 +82,20 @@ def test_a_frame_at_which_a_console_that_is_well_goes_on_failing_is_put_aside(tm
         wait_until(lambda: console.failures > posted + 2, what="a second attempt")
 
 
+def test_frames_of_one_step_are_put_aside_and_posted_once_each(tmp_path: Path) -> None:
+    def together(made: Outbox) -> None:
+        made.put(1, [result(seq) for seq in range(1, 6)])
+
+    with outbox(tmp_path, together, patience_s=0.2) as (made, console):
+        console.fails_at = {2, 4}
+        made.start(1)
+        wait_until(lambda: not made.waiting, what="posting")
+        assert [frame.seq for frame in console.results] == [1, 3, 5]
+        assert made.put_aside == 2
+        kept = [next(decode_frames(path.read_bytes()))[0].seq for path in (tmp_path / "quarantine").glob("*.slf")]
+        assert sorted(kept) == [2, 4]
+
+
 def test_frames_wait_for_a_console_that_is_not_well(tmp_path: Path) -> None:
     with outbox(tmp_path, three, patience_s=0.2) as (made, console):
         console.well, console.fails_at = False, {2}
