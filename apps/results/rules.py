@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -62,7 +64,7 @@ def alert_rule_update(*, rule: AlertRule, **values: Any) -> AlertRule:
     row.fault, row.unlisted = "", 0
     _save(row)
     if not row.enabled or any(getattr(row, name) != value for name, value in before.items()):
-        _settle(row.query, ResolvedBy.CHANGED, rule=row)
+        _settle(row.query, ResolvedBy.CHANGED, [row])
     return row
 
 
@@ -70,6 +72,7 @@ def alert_rule_update(*, rule: AlertRule, **values: Any) -> AlertRule:
 def alert_rule_delete(*, rule: AlertRule) -> None:
     """Forget a rule with its alerts."""
     query = rule.query
+    _locked(AlertRule.objects.filter(pk=rule.pk))
     rule.delete()
     alerts_announce(query)
     announce(f"results:{query.pk}")
@@ -89,24 +92,31 @@ def alert_acknowledge(*, alert: Alert, user: User | None = None, note: str = "")
     return row
 
 
+@transaction.atomic
 def alerts_settle(*, query: Query) -> None:
     """Resolve what fires of a query that runs no more: nothing would ever say that its values are back."""
-    _settle(query, ResolvedBy.STOPPED)
+    _settle(query, ResolvedBy.STOPPED, _locked(AlertRule.objects.filter(query=query)))
 
 
-@transaction.atomic
-def _settle(query: Query, why: str, **only: Any) -> None:
-    firing = Alert.objects.select_for_update(of=("self",)).filter(state=AlertState.FIRING, **only)
-    by_rule: dict[AlertRule, list[Alert]] = {}
-    for alert in firing.filter(rule__query=query).select_related("rule"):
-        by_rule.setdefault(alert.rule, []).append(alert)
-    for rule, alerts in by_rule.items():
+def _settle(query: Query, why: str, rules: Sequence[AlertRule]) -> None:
+    """Resolve what fires of rules that the caller has locked."""
+    firing = Alert.objects.filter(rule__in=rules, state=AlertState.FIRING)
+    by_rule: dict[int, list[Alert]] = {}
+    for alert in firing.select_for_update():
+        by_rule.setdefault(alert.rule_id, []).append(alert)
+    for rule in (one for one in rules if one.pk in by_rule):
+        alerts = by_rule[rule.pk]
         rows = Alert.objects.filter(pk__in=[alert.pk for alert in alerts])
         rows.update(state=AlertState.RESOLVED, resolved_at=timezone.now(), resolved_by=why)
         alerts_tell(rule, AlertEvent.RESOLVED, alerts)
     if by_rule:
         alerts_announce(query)
         announce(f"results:{query.pk}")
+
+
+def _locked(rules: QuerySet[AlertRule]) -> list[AlertRule]:
+    """The rules, locked before their alerts as evaluation does: in another order both would wait for each other."""
+    return list(rules.select_for_update())
 
 
 def _save(row: AlertRule) -> None:
