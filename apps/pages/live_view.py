@@ -283,8 +283,9 @@ class LiveView:
         return Stat("Watermark", value, f"behind now; waits for {self.said.waits}")
 
     def _late(self) -> Stat:
-        late = self.said.late if self.said else sum(window.late for window in self.windows)
-        early = self.said.early if self.said else sum(window.early for window in self.windows)
+        # each result says how many there have been since the query began
+        said = self.said or max(self.windows, key=lambda one: one.emitted_at, default=None)
+        late, early = (said.late, said.early) if said else (0, 0)
         revised = sum(window.revision > 0 for window in self.windows)
         ahead = f", {counted(early, 'record')} of times too far ahead left out" if early else ""
         return Stat(

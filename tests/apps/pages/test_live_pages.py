@@ -114,6 +114,14 @@ def test_a_share_of_the_rate_is_told_to_be_a_figure_for_planning(browser: Client
     assert "admitted with 72% of its rate" in html
 
 
+def test_results_count_left_out_records_since_the_query_began(browser: Client, live: LiveQuery) -> None:
+    frames_receive(
+        [result(live.query, {AB: 3.0}, 0, late=4, early=2), result(live.query, {AB: 3.0}, 1, late=5, early=3)]
+    )
+    html = body(browser.get(LIVE)).replace("\u00a0", " ")
+    assert "0 of 2 windows revised, 3 records of times too far ahead left out" in html
+
+
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_every_template_gives_what_can_be_executed(browser: Client, cluster: Cluster, name: str) -> None:
     template = TEMPLATES[name]
