@@ -14,9 +14,9 @@ from django.core.validators import validate_email
 from apps.core.errors import Fault
 from apps.core.sending import Gone, Undelivered
 
-__all__ = ["NO_SERVER", "email_faults", "mail"]
+__all__ = ["email_faults", "mail"]
 
-NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL, then send it again."
+_NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL (Operations)."
 _TIMEOUT_S = 20
 _MOST_EMAILS = 50
 
@@ -47,7 +47,7 @@ def mail(made: Callable[[Any], EmailMultiAlternatives]) -> None:
         There is no server, or it refuses the address or the message for good.
     """
     if not settings.EMAIL_CONFIGURED:
-        raise Gone(NO_SERVER)
+        raise Gone(_NO_SERVER)
     try:
         with get_connection(timeout=_TIMEOUT_S) as connection:
             made(connection).send()
