@@ -148,8 +148,8 @@ class Watched:
     def _look_between(self, gone: Followed) -> None:
         """Take up files that came and were renamed, too, between two looks: written to after the one that is gone."""
         for path in _rotations(gone.path):
-            inode = _inode(path)
-            if inode is None or inode in self._files or path.stat().st_mtime_ns < gone.changed_ns():
+            inode, changed_ns = _inode(path), _changed_ns(path)
+            if inode is None or inode in self._files or changed_ns is None or changed_ns < gone.changed_ns():
                 continue
             if (file := self._open(path)) is not None:
                 file.path = gone.path
@@ -203,5 +203,14 @@ def _siblings(path: Path) -> list[Path]:
         entries = [entry for entry in os.scandir(path.parent) if entry.name.startswith(path.stem) and entry.is_file()]
     except OSError:
         return []
-    entries.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-    return [Path(entry.path) for entry in entries if entry.name != path.name]
+    found = [(changed_ns, entry) for entry in entries if (changed_ns := _changed_ns(entry)) is not None]
+    found.sort(key=lambda one: one[0], reverse=True)
+    return [Path(entry.path) for _, entry in found if entry.name != path.name]
+
+
+def _changed_ns(path: os.PathLike[str]) -> int | None:
+    """When the file was changed last; None where it has been renamed or deleted since the folder was listed."""
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - of entries of a folder, too
+    except OSError:
+        return None

@@ -109,7 +109,9 @@ class OperatorCost:
         return int((cpu_ns - self._doubt * fixed) / max(self._doubt * per_record, 1e-3))
 
     def worth_a_run(self) -> int:
-        """How many records are not to wait for more, from 1 on."""
+        """How many records are not to wait for more, from 1 on; many where it is the call that is dear."""
+        if self._w and self._line()[0] >= WORTH_NS:
+            return WORTH_RECORDS
         return min(max(self.records_within(WORTH_NS), 1), WORTH_RECORDS)
 
     def _line(self) -> tuple[float, float]:

@@ -319,3 +319,23 @@ def test_a_writer_that_rotates_while_it_is_read(tmp_path: Path, seed: int) -> No
     wait_until(step, what="the end of the log")
     writer.join()
     assert sorted(int(line.split()[1]) for line in seen) == list(range(wanted))
+
+
+def test_a_file_that_goes_while_its_folder_is_looked_at_stops_nothing(tmp_path, monkeypatch):
+    path, passing = tmp_path / "a.log", tmp_path / "a.log.1"
+    append(path, "one\n")
+    source = follow(path)
+    assert read(source) == ["one"]
+    listed = os.scandir
+
+    def listed_before_it_went(folder: Path) -> list[os.DirEntry[str]]:
+        entries = [*listed(folder)]
+        assert all(entry.is_file() for entry in entries)
+        passing.unlink(missing_ok=True)
+        return entries
+
+    monkeypatch.setattr(watching.os, "scandir", listed_before_it_went)
+    append(passing, "never read\n")
+    path.unlink()
+    append(path, "two\n")
+    assert read(source) == ["two"]

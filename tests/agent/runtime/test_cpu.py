@@ -64,6 +64,13 @@ def test_the_dearer_its_records_the_fewer_are_worth_a_run(per_record_ns, worth):
     assert cost.worth_a_run() == worth
 
 
+def test_records_of_an_operator_with_dear_calls_wait_for_each_other():
+    cost = OperatorCost()
+    for records in (100, 1000):
+        cost.observe(records, 5_000_000 + 200 * records)
+    assert cost.worth_a_run() == 16_384
+
+
 def test_an_operator_that_seemed_too_dear_is_tried_again():
     cost = OperatorCost()
     cost.observe(1000, 50_100_000)

@@ -192,10 +192,10 @@ def test_the_budget_is_kept_and_shared_fairly_by_weight(tmp_path):
         QueryConfig(f"here/q{i}", pipeline, (1.0,) * 4, weight=weight)
         for i, (pipeline, weight) in enumerate(zip(others, (1.0, 1.0, 2.0), strict=True))
     )
-    records = probe_records(PIPELINE, 60_000)
-    source = TableSource(records, [1000])
-    clock = ManualClock(cpu_step_ns=5_000_000)  # so dear that every sub-epoch's records are worth a run
-    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=1.0), clock)
+    records = probe_records(PIPELINE, 600_000)
+    source = TableSource(records, [20_000])  # so many that every sub-epoch's records are worth a run
+    clock = ManualClock(cpu_step_ns=5_000_000)
+    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.7), clock)
     while not source.done:
         assert runtime.run_epoch()
         clock.pass_s(1)
