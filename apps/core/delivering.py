@@ -28,6 +28,7 @@ SEND_TASK = "workers.send_deliveries"
 #: Minutes until the next try after each failure: about a day in all.
 PAUSES_MIN = (1, 5, 15, 60, 180, 360, 720)
 LEASE = timedelta(minutes=2)
+_MOST_TRIES = len(PAUSES_MIN) + 1
 _MOST_AT_ONCE = 200
 _log = logging.getLogger(__name__)
 
@@ -115,8 +116,13 @@ class Courier:
         due = rows.filter(state__in=_OPEN, next_try_at__lte=now).order_by("next_try_at", "pk")
         for row in due[:10]:
             mine = rows.filter(pk=row.pk, state=row.state, next_try_at=row.next_try_at, attempts=row.attempts)
-            if mine.update(state=DeliveryState.SENDING, attempts=row.attempts + 1, next_try_at=now + LEASE):
-                return self.rows().get(pk=row.pk)
+            if not mine.update(state=DeliveryState.SENDING, attempts=row.attempts + 1, next_try_at=now + LEASE):
+                continue
+            taken = self.rows().filter(pk=row.pk).first()  # none where it was deleted in this moment
+            if taken is not None and taken.attempts > _MOST_TRIES:
+                self._end(taken, DeliveryState.FAILED, f"Given up after {row.attempts} tries: its worker ended.")
+            elif taken is not None:
+                return taken
         return None
 
     def _send(self, delivery: Any) -> bool:
@@ -135,7 +141,7 @@ class Courier:
         return False
 
     def _put_off(self, delivery: Any, error: str) -> None:
-        if delivery.attempts > len(PAUSES_MIN):
+        if delivery.attempts >= _MOST_TRIES:
             self._end(delivery, DeliveryState.FAILED, f"{error} Given up after {delivery.attempts} tries.")
             return
         pause = timedelta(minutes=PAUSES_MIN[delivery.attempts - 1])

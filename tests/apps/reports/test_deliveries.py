@@ -185,3 +185,14 @@ def test_a_killed_worker_delivers_once(definition: ReportDefinition, write: Writ
     report_store(report=report, facts={"finding": "x"}, parts={}, html="", pdf=b"", csv=b"")
     assert report.deliveries.count() == 1
     assert deliveries_send_due() == 0
+
+
+def test_what_ends_every_worker_is_given_up(definition: ReportDefinition, write: Write, mailbox: Any) -> None:
+    definition_update(definition=definition, emails=["ops@example.org"])
+    report = write(report_request(definition=definition))
+    ended = {"state": DeliveryState.SENDING, "attempts": len(PAUSES_MIN) + 1, "next_try_at": timezone.now()}
+    Delivery.objects.filter(report=report).update(**ended)
+    assert deliveries_send_due() == 0
+    row = report.deliveries.get()
+    assert (row.state, row.last_error) == (DeliveryState.FAILED, "Given up after 8 tries: its worker ended.")
+    assert not mailbox.mails
