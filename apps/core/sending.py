@@ -40,9 +40,9 @@ def address_faults(url: object, path: str = "url") -> list[Fault]:
     """What is wrong with an address as it is written; where its name leads is looked at when something is sent."""
     parts = _split(url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
-        return [Fault(path, f"{path} is {url!r}; allowed is an address that begins with http:// or https://")]
+        return [Fault(path, f"{url!r} cannot be used; allowed is an address that begins with http:// or https://")]
     if parts.username or parts.password:
-        return [Fault(path, f"{path} holds a name or password; messages are signed instead")]
+        return [Fault(path, "It holds a name or password; messages are signed instead.")]
     try:
         host = ipaddress.ip_address(parts.hostname)
     except ValueError:
