@@ -13,6 +13,7 @@ from apps.backtests.choices import BacktestState
 from apps.backtests.models import BacktestRun
 from apps.backtests.selectors import backtests_listed
 from apps.fleet.models import Cluster
+from apps.pages.asked import asked_columns
 from apps.pages.backtest_facts import BacktestFacts
 from apps.pages.backtest_words import moment_of, outcome_mark, period_words, policy_words
 from apps.pages.context import url_of
@@ -40,15 +41,7 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
             Column("period", "Period", _period, sort="since", csv=_period, full=True),
             Column("finding", "Finding", _finding, csv=_finding, full=True),
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
-            Column("by", "Asked by", lambda row: row.requested_by or "–", csv=lambda row: str(row.requested_by or "")),
-            Column(
-                "created",
-                "Asked",
-                lambda row: time_tag(row.created_at),
-                sort="created_at",
-                csv=lambda row: row.created_at,
-                high_first=True,
-            ),
+            *asked_columns(),
         ],
         backtests_listed().filter(cluster=cluster),
         caption="Backtests",

@@ -19,6 +19,7 @@ from apps.core.errors import Fault
 from apps.pages.agents_picture import factor_text
 from apps.pages.findings import Stat
 from apps.pages.live_charts import LivePictures
+from apps.pages.live_strip import live_stats
 from apps.pages.live_table import results_table
 from apps.pages.sources_stream import StreamCard, StreamQuery, moment_of
 from apps.queries.choices import QueryState
@@ -40,7 +41,7 @@ from apps.telemetry.choices import LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.pipelines import executable_of
 from apps.ui.marks import Mark
-from apps.ui.numbers import Quantity, count, counted, seconds
+from apps.ui.numbers import counted, seconds
 from apps.ui.tables import Table
 from apps.ui.times import ago
 
@@ -254,51 +255,7 @@ class LiveView:
 
     @property
     def stats(self) -> list[Stat]:
-        return [self._results(), self._latency(), self._watermark(), self._late(), self._alerting()]
-
-    def _results(self) -> Stat:
-        if self.newest is None:
-            return Stat("Newest result", Quantity("none yet"), "")
-        came = ago(self.newest.received_at)
-        return Stat(
-            "Newest result",
-            Quantity(count(self.group_count), "rows"),
-            f"came {came}, of {count(self.newest.records)} records",
-        )
-
-    def _latency(self) -> Stat:
-        found = self.latencies
-        if not found:
-            return Stat("Latency", Quantity("\N{EN DASH}"), "no window measured yet")
-        middle, worst, bound = median(found), max(found), self.query.objective_bound_s
-        tone = "bad" if bound and middle > bound else "watch" if bound and worst > bound else ""
-        note = f"worst of {len(found)} windows {seconds(worst)}"
-        return Stat("Latency", seconds(middle), f"{note}, objective {seconds(bound)}" if bound else note, tone)
-
-    def _watermark(self) -> Stat:
-        if self.said is None or self.said.watermark is None:
-            return Stat("Watermark", Quantity("\N{EN DASH}"), "not reported")
-        behind = (timezone.now() - self.said.watermark).total_seconds()
-        value = seconds(behind) if 0 <= behind < 86_400 else Quantity(ago(self.said.watermark))
-        return Stat("Watermark", value, f"behind now; waits for {self.said.waits}")
-
-    def _late(self) -> Stat:
-        # each result says how many there have been since the query began
-        said = self.said or max(self.windows, key=lambda one: one.emitted_at, default=None)
-        late, early = (said.late, said.early) if said else (0, 0)
-        revised = sum(window.revision > 0 for window in self.windows)
-        ahead = f", {counted(early, 'record')} of times too far ahead left out" if early else ""
-        return Stat(
-            "Late records",
-            Quantity(count(late)),
-            f"{revised} of {len(self.windows)} windows revised{ahead}",
-            "watch" if late or early else "",
-        )
-
-    def _alerting(self) -> Stat:
-        on = sum(rule.enabled for rule in self.rules)
-        tone = "bad" if self.firing_count else ""
-        return Stat("Alerts firing", Quantity(count(self.firing_count)), f"by {counted(on, 'rule')}", tone)
+        return live_stats(self)
 
     @property
     def picked(self) -> Sequence[tuple[str, bool]]:

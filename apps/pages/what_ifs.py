@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
+from apps.pages.asked import asked_columns
 from apps.pages.base import ClusterPage
 from apps.pages.provisioning_words import change_words, option_words
 from apps.pages.what_if_results import RESULTS
@@ -21,7 +22,6 @@ from apps.planning.models import WhatIf
 from apps.planning.selectors import Standing, what_if_result, what_if_standing, what_ifs_listed
 from apps.ui.marks import state_mark
 from apps.ui.tables import Choice, Column, Filter, Table
-from apps.ui.times import time_tag
 
 __all__ = ["WhatIfPage", "WhatIfsPage"]
 
@@ -120,15 +120,7 @@ def _table(request: HttpRequest, cluster: Cluster) -> Table:
             Column("find", "Question", partial(_heading, cluster), sort="find", csv=lambda row: row.find),
             Column("about", "About", _about, csv=_about),
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
-            Column("by", "Asked by", lambda row: row.requested_by or "–", csv=lambda row: str(row.requested_by or "")),
-            Column(
-                "created",
-                "Asked",
-                lambda row: time_tag(row.created_at),
-                sort="created_at",
-                csv=lambda row: row.created_at,
-                high_first=True,
-            ),
+            *asked_columns(),
         ],
         what_ifs_listed().filter(cluster=cluster, from_bench=False),
         caption="Answers",

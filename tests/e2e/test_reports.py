@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from launcher.children import end_family, spawn
-from tests.e2e.installation import PASSWORD, ROOT, Api, Installation
-from tests.servers import PATIENCE_S
+from tests.e2e.installation import ROOT, Api, Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -43,19 +42,6 @@ def fleet(api: Api) -> None:
     api.post("queries", {"cluster": SLUG, "name": "count", "operators": operators, "objective": objective})
     answer = api.post("admissions", {"cluster": SLUG, "query": "count", "mode": "apply"}, wait_s=30)
     assert answer["state"] == "applied", answer
-
-
-@pytest.fixture
-def page(browser: Browser, console: Installation) -> Iterator[Page]:
-    context = browser.new_context(base_url=console.url, viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE_S * 1000)
-    page = context.new_page()
-    page.goto("/login/")
-    page.get_by_label("Name").fill("admin")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    yield page
-    context.close()
 
 
 def test_a_report_scheduled_for_the_next_minute_arrives(

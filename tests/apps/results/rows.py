@@ -11,11 +11,14 @@ import pyarrow as pa
 from agent.wire import Frame, FrameKind, batch_bytes
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
+from apps.results.models import AlertRule
+from apps.results.rules import alert_rule_create
 from apps.telemetry.models import KnownPlan, LiveQuery, TelemetrySource
+from apps.telemetry.receiving import frames_receive
 from engine.dataflow import Pipeline
 from tests.apps import little
 
-__all__ = ["BEGIN_US", "WIDTH_US", "live_query", "pipeline", "result", "rows_of"]
+__all__ = ["BEGIN_US", "WIDTH_US", "arrive", "live_query", "pipeline", "result", "rows_of", "rule_of"]
 
 BEGIN_US = int(datetime(2026, 11, 21, 14, 0, tzinfo=UTC).timestamp()) * 1_000_000
 WIDTH_US = 10_000_000
@@ -124,3 +127,14 @@ def result(
         extra=says,
         body=batch_bytes(rows_of(values, window)),
     )
+
+
+def rule_of(live: LiveQuery, **values: Any) -> AlertRule:
+    """A rule that an `rtt` above 20 breaks."""
+    given = {"name": "slow", "column": "rtt", "comparison": "gt", "threshold": 20.0, **values}
+    return alert_rule_create(query=live.query, **given)
+
+
+def arrive(live: LiveQuery, window: int, values: Any, **more: Any) -> None:
+    """The console gets the result of a window."""
+    frames_receive([result(live.query, values, window, **more)])

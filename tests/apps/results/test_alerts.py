@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rest_framework.test import APIClient
@@ -11,31 +10,16 @@ from rest_framework.test import APIClient
 from apps.core.errors import Conflict, Malformed
 from apps.results import evaluating
 from apps.results.models import Alert, AlertRule
-from apps.results.rules import alert_rule_create, alert_rule_update
+from apps.results.rules import alert_rule_update
 from apps.results.selectors import alerts_firing
 from apps.telemetry.models import LiveQuery
 from apps.telemetry.receiving import frames_receive
 from apps.telemetry.services import live_stop
-from tests.apps import little
-from tests.apps.results.rows import BEGIN_US, WIDTH_US, live_query, result
+from tests.apps.results.rows import BEGIN_US, WIDTH_US, arrive, result, rule_of
 
 pytestmark = pytest.mark.django_db
 
 AB, CD, EF = ("a", "b"), ("c", "d"), ("e", "f")
-
-
-@pytest.fixture
-def live(db: None) -> LiveQuery:
-    return live_query(little.little_cluster())
-
-
-def rule_of(live: LiveQuery, **values: Any) -> AlertRule:
-    given = {"name": "slow", "column": "rtt", "comparison": "gt", "threshold": 20.0, **values}
-    return alert_rule_create(query=live.query, **given)
-
-
-def arrive(live: LiveQuery, window: int, values: Any, **more: Any) -> None:
-    frames_receive([result(live.query, values, window, **more)])
 
 
 def firing() -> list[str]:

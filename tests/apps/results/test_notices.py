@@ -20,31 +20,16 @@ from apps.results.delivering import alert_deliveries_send_due
 from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
 from apps.results.notifying import rule_secret
 from apps.results.retention import ALERTS_KEPT, results_purge
-from apps.results.rules import alert_rule_create, alert_rule_update
+from apps.results.rules import alert_rule_update
 from apps.telemetry.models import LiveQuery
 from apps.telemetry.receiving import frames_receive
 from apps.telemetry.services import live_stop
-from tests.apps import little
-from tests.apps.results.rows import live_query, result
+from tests.apps.results.rows import arrive, result, rule_of
 
 pytestmark = pytest.mark.django_db
 
 AB, CD = ("a", "b"), ("c", "d")
 OPS = "ops@example.org"
-
-
-@pytest.fixture
-def live(db: None) -> LiveQuery:
-    return live_query(little.little_cluster())
-
-
-def rule_of(live: LiveQuery, **values: Any) -> AlertRule:
-    given = {"name": "slow", "column": "rtt", "comparison": "gt", "threshold": 20.0, **values}
-    return alert_rule_create(query=live.query, **given)
-
-
-def arrive(live: LiveQuery, window: int, values: Any, **more: Any) -> None:
-    frames_receive([result(live.query, values, window, **more)])
 
 
 def text_of(mail: str) -> tuple[str, str]:

@@ -24,17 +24,11 @@ from apps.results.selectors import result_schema
 from apps.results.storing import results_receive
 from apps.telemetry.models import LiveQuery
 from apps.telemetry.receiving import frames_receive
-from tests.apps import little
-from tests.apps.results.rows import BEGIN_US, WIDTH_US, live_query, pipeline, result, rows_of
+from tests.apps.results.rows import BEGIN_US, WIDTH_US, pipeline, result, rows_of
 
 pytestmark = pytest.mark.django_db
 
 AB, CD = ("a", "b"), ("c", "d")
-
-
-@pytest.fixture
-def live(db: None) -> LiveQuery:
-    return live_query(little.little_cluster())
 
 
 def rtts(row: ResultWindow) -> list[float]:
