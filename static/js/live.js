@@ -10,12 +10,14 @@
   let wait = FIRST_WAIT_MS, connectedBefore = false, poll = 0, notice = 0;
 
   // A burst of messages becomes one refresh now and one after it: the last change must never be the one that is missed.
-  // A refresh asked for while another is under way may be dropped by the part it replaces, so it is asked for again.
+  // A refresh asked for while another is under way may be dropped by the part it replaces, and a part that is being put
+  // in place does not listen yet, so it is asked for again.
+  const BUSY = ".htmx-request, .htmx-swapping, .htmx-added, .htmx-settling";
   const recent = new Map();
   const announce = topic => {
     const known = recent.get(topic);
     if (known) { known.again = true; return; }
-    const entry = { again: document.querySelector(".htmx-request") !== null };
+    const entry = { again: document.querySelector(BUSY) !== null };
     recent.set(topic, entry);
     document.body.dispatchEvent(new CustomEvent(`changed:${topic}`, { detail: { topic } }));
     setTimeout(() => {

@@ -128,6 +128,22 @@ def test_flow_and_intervals_follow_by_a_job(browser: Client, fleet: Cluster) -> 
     assert "once the inputs rest" not in html
 
 
+def test_a_job_that_ends_while_its_page_is_made_is_waited_for(
+    browser: Client, fleet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.post(f"{BENCH}refine/", {"rate": "1.5"})
+    look = provisioning.what_if_same
+
+    def look_before_it_ends(*question: Any) -> WhatIf | None:
+        found = look(*question)
+        little.run_jobs()
+        return found
+
+    monkeypatch.setattr(provisioning, "what_if_same", look_before_it_ends)
+    assert "changed:what-if:" in body(browser.get(f"{BENCH}?rate=1.5"))
+    assert "by Flow with 90% intervals" in body(browser.get(f"{BENCH}?rate=1.5"))
+
+
 def test_a_scenario_is_saved_opened_compared_and_deleted(browser: Client, fleet: Cluster) -> None:
     saved = browser.post(f"{BENCH}scenarios/new/", {"name": "Friday  peak", "rate": "1.5", "nodes": "3"})
     assert saved["Location"] == f"{BENCH}?rate=1.5&nodes=3"
