@@ -43,32 +43,32 @@ def probes(pipeline: Pipeline, records: int) -> pa.Table:
     return pa.table(columns).select(pipeline.source.schema.names)
 
 
-def states(runtime: Runtime, spool: Spool, span_s: float) -> list[str]:
-    """The query's state after every sub-epoch of a span; what is sent is committed at once."""
-    began, found = time.monotonic(), []
+def watched(runtime: Runtime, spool: Spool, span_s: float) -> tuple[float, list[str]]:
+    """Cores that the process used in a span, and the query's state after each sub-epoch; what is sent is committed."""
+    began, used, found = time.monotonic(), time.process_time(), []
     while time.monotonic() - began < span_s:
         time.sleep(runtime.tick())
         spool.committed(spool.last_seq)
         found.append(runtime.state()["queries"][0]["state"])
-    return found
+    return (time.process_time() - used) / (time.monotonic() - began), found
 
 
 def test_the_budget_holds_by_the_real_clock(tmp_path):
-    """More than a fifth of a core can do, whatever a core can do: the process stays at its budget, the rest overflows.
+    """The process stays at its budget, from a load that leaves it idle to one of which a fifth of a core drains a part.
 
-    The load is tripled until it is too much, so that it is never many times too much either: overflow costs, too.
+    How much that is depends on the machine: the load is tripled until most of a span overflows.
     """
-    pipeline, budget_cores, span_s = s2s_probe(slide_s=1), 0.2, 3.0
+    pipeline, budget_cores = s2s_probe(slide_s=1), 0.2
     source = Endless(probes(pipeline, 1000), [1])
     spool = Spool(tmp_path / "spool", 2**28, sync=False)
     query = QueryConfig("here/s2s", pipeline, (1.0, 1.0, 1.0))
     config = RuntimeConfig(1, "agent", (query,), epoch_s=0.25, sub_epochs=5, budget_cores=budget_cores)
     runtime = Runtime(config, {"probes": source}, spool)
-    while set(states(runtime, spool, 1.5)[-10:]) != {"overflowing"}:  # the first epochs learn what operators cost
+    watched(runtime, spool, 1.5)  # the first epochs learn what operators cost
+    cores, seen = watched(runtime, spool, 3.0)
+    while seen.count("overflowing") <= len(seen) / 2:
+        assert cores < 1.5 * budget_cores
         source.triple()
         assert source.table.num_rows < 10**7, "a fifth of a core takes it all"
-    began, used = time.monotonic(), time.process_time()
-    seen = states(runtime, spool, span_s)
-    share = (time.process_time() - used) / (time.monotonic() - began)
-    assert share < 1.25 * budget_cores
-    assert set(seen) == {"overflowing"}
+        cores, seen = watched(runtime, spool, 3.0)
+    assert cores < 1.5 * budget_cores
