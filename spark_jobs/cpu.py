@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import psutil
 
-__all__ = ["family_cpu_ns", "family_rss_bytes"]
+__all__ = ["FamilyCpu", "family_rss_bytes"]
 
 
-def family_cpu_ns() -> int:
-    """CPU time of this process and its descendants so far, nanoseconds.
+class FamilyCpu:
+    """CPU time of this process and its descendants, which never goes back.
 
-    It goes back when a descendant ends, as Python workers do when they idle: callers take differences from 0 on.
+    Python workers end when they idle. What one used stays counted, up to the last call that saw it.
     """
-    total_s = 0.0
-    for process in _family():
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total_s += times.user + times.system
-    return int(total_s * 1e9)
+
+    def __init__(self) -> None:
+        self._seen_s: dict[psutil.Process, float] = {}
+        self._total_s = 0.0
+
+    def __call__(self) -> int:
+        """Nanoseconds, by the kernel's ticks of 10 ms."""
+        seen_s = {}
+        for process in _family():
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            seen_s[process] = times.user + times.system
+            self._total_s += seen_s[process] - self._seen_s.get(process, 0.0)
+        self._seen_s = seen_s
+        return round(self._total_s * 1e9)
 
 
 def family_rss_bytes() -> dict[str, int]:

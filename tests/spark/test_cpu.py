@@ -1,0 +1,29 @@
+"""CPU time of a family of processes whose members come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from spark_jobs.cpu import FamilyCpu
+
+BUSY_S = 0.3
+WORKER = f"""
+import time
+while time.process_time() < {BUSY_S}:
+    pass
+print(flush=True)
+input()
+"""
+
+
+def test_what_an_ended_worker_used_stays_counted() -> None:
+    spent_ns = FamilyCpu()
+    before_ns = spent_ns()
+    with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        busy_ns = spent_ns()
+        assert busy_ns - before_ns >= (BUSY_S - 0.05) * 1e9
+        worker.communicate(b"\n")
+    assert spent_ns() >= busy_ns
