@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import threading
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
@@ -13,19 +13,20 @@ from django.db import transaction
 __all__ = ["GROUP", "announce"]
 
 GROUP = "changes"
+EVERYTHING = "*"
 _TIMEOUT_S = 1.0
 _PAUSE_S = 5.0
 
 _log = logging.getLogger(__name__)
-_silent_until = 0.0
+_making_up: threading.Timer | None = None
 
 
 def announce(topic: str) -> None:
     """Send `{"changed": topic}` to every open page once the present transaction is committed.
 
-    Several announcements of one topic in one transaction are sent once. It never fails: a page that misses a message
-    re-fetches when it reconnects. When Redis is gone, the next ones are skipped for a few seconds, so that a request
-    that changes much does not wait for it again and again.
+    Several announcements of one topic in one transaction are sent once. It never fails: when Redis does not answer,
+    nothing more is said for a few seconds, so that a request that changes much does not wait for it again and again,
+    and `*` makes up for what was not said as soon as Redis is back.
     """
     pending = transaction.get_connection().run_on_commit
     if not any(getattr(entry[1], "topic", None) == topic for entry in pending):
@@ -37,14 +38,29 @@ class _Announcement:
         self.topic = topic
 
     def __call__(self) -> None:
-        global _silent_until
-        if time.monotonic() < _silent_until:
+        if _making_up is not None and _making_up.is_alive():  # it is not in a process forked meanwhile
             return
         try:
             async_to_sync(_send)(self.topic)
         except Exception as error:
-            _silent_until = time.monotonic() + _PAUSE_S
             _log.warning("changes are not announced for %g s: %s", _PAUSE_S, error or type(error).__name__)
+            _make_up_later()
+
+
+def _make_up_later() -> None:
+    global _making_up
+    _making_up = threading.Timer(_PAUSE_S, _make_up)
+    _making_up.daemon = True
+    _making_up.start()
+
+
+def _make_up() -> None:
+    global _making_up
+    _making_up = None  # before it is said: what is committed from now on speaks for itself
+    try:
+        async_to_sync(_send)(EVERYTHING)
+    except Exception:
+        _make_up_later()
 
 
 async def _send(topic: str) -> None:

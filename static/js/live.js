@@ -2,12 +2,10 @@
 //   <div hx-get="…" hx-trigger="changed:job:1234 from:body, changed:* from:body">
 // While the connection is down everything is asked for again at a slow pace, and a quiet mark says so.
 (() => {
-  const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 15000, SLOW_POLL_MS = 10000, QUIET_MS = 3000, BURST_MS = 600, LATE_MS = 300;
+  const FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 15000, SLOW_POLL_MS = 10000, QUIET_MS = 3000, BURST_MS = 600;
   const mark = document.querySelector("[data-live]");
   if (!mark) return;
-  // since when the page says what it says
-  const made = performance.getEntriesByType("navigation")[0]?.responseStart ?? 0;
-  let wait = FIRST_WAIT_MS, connectedBefore = false, poll = 0, notice = 0;
+  let wait = FIRST_WAIT_MS, poll = 0, notice = 0;
 
   // A burst of messages becomes one refresh now and one after it: the last change must never be the one that is missed.
   // A refresh asked for while another is under way may be dropped by the part it replaces, and a part that is being put
@@ -43,13 +41,8 @@
     socket.addEventListener("open", () => {
       wait = FIRST_WAIT_MS;
       up();
-      // Work that was going on when the page was made may have ended, announced to nobody, before the socket was open;
-      // where that took long, anything may have happened.
-      // The navigation is made first: what it counts no more, the rest of the page has seen the end of.
-      const atWork = document.querySelector('.nav [data-go="j"] .n, main progress');
-      const isLate = performance.now() - made > LATE_MS;
-      if (connectedBefore || atWork || isLate) announce("*");
-      connectedBefore = true;
+      // what changed after the page was made and before the socket was open was announced to nobody
+      announce("*");
     });
     socket.addEventListener("message", event => {
       let message;

@@ -25,7 +25,7 @@ GONE = "redis://127.0.0.1:1/0"
 
 @pytest.fixture(autouse=True)
 def _speaking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_silent_until", 0.0)
+    monkeypatch.setattr(events, "_making_up", None)
 
 
 def socket(cookie: str = "", origin: str = "http://localhost") -> Socket:
@@ -104,6 +104,24 @@ def test_announcing_without_redis_changes_nothing_for_the_caller(
     announce("cluster:a")
     warnings = [record for record in caplog.records if record.name == "apps.core.events"]
     assert len(warnings) == 1  # the second was not even tried
+
+
+@pytest.mark.usefixtures("_closing")
+async def test_what_was_not_announced_is_made_up_for(
+    signed_in: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_PAUSE_S", 0.2)
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+    here = settings.CHANNEL_LAYERS
+    settings.CHANNEL_LAYERS = _layers(GONE)
+    await sync_to_async(announce)("jobs")
+    settings.CHANNEL_LAYERS = here
+    assert await page.hear() == {"changed": "*"}
+    await sync_to_async(announce)("jobs")
+    assert await page.hear() == {"changed": "jobs"}
+    await page.disconnect()
 
 
 @pytest.mark.django_db
