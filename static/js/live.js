@@ -38,16 +38,15 @@
 
   const connect = () => {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/`);
-    socket.addEventListener("open", () => {
-      wait = FIRST_WAIT_MS;
-      up();
-      // what changed after the page was made and before the socket was open was announced to nobody
-      announce("*");
-    });
     socket.addEventListener("message", event => {
       let message;
       try { message = JSON.parse(event.data); } catch { return; }
       if (message.changed) announce(message.changed);
+      if (!message.ready) return;
+      wait = FIRST_WAIT_MS;
+      up();
+      // what changed after the page was made and before it was listened to was announced to nobody
+      announce("*");
     });
     socket.addEventListener("close", () => {
       down();
