@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,8 +24,12 @@ GONE = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture(autouse=True)
-def _speaking(monkeypatch: pytest.MonkeyPatch) -> None:
+def _speaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is to be made up for at the beginning, nor by the tests that follow."""
     monkeypatch.setattr(events, "_making_up", None)
+    yield
+    if events._making_up is not None:
+        events._making_up.cancel()
 
 
 def socket(cookie: str = "", origin: str = "http://localhost") -> Socket:

@@ -10,7 +10,9 @@ import pytest
 
 from engine.dataflow.pipeline import Pipeline
 from tests.servers import RedisServer
-from tests.spark.live.world import PAIRS, SLIDING, World, small_console
+from tests.spark.live.agents import PAIRS, SLIDING
+from tests.spark.live.consoles import small_console
+from tests.spark.live.world import World
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from spark_jobs.beginnings import begin_anew
 from spark_jobs.console import Console
 from spark_jobs.plans import Plans
 from spark_jobs.state import Flow, State
+from tests.spark.live.consoles import SmallConsole, small_console
 from tests.spark.live.test_arrivals import numbered
-from tests.spark.live.world import SmallConsole, small_console
 
 QUERY = "here/pairs"
 

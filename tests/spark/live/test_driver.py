@@ -22,7 +22,9 @@ from launcher.children import end_family, spawn
 from launcher.places import ROOT
 from spark_jobs.options import Options, WrongOptions
 from tests.servers import PATIENCE_S, RedisServer, wait_until
-from tests.spark.live.world import SECOND, START_US, SmallAgent, SmallConsole, World, expected, small_console
+from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
+from tests.spark.live.consoles import SmallConsole, small_console
+from tests.spark.live.world import World
 
 QUERY = "here/pairs"
 _START_S = 240.0

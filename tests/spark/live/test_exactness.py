@@ -13,7 +13,8 @@ import redis
 
 from agent.wire import Frame, broker, lives
 from engine.dataflow.pipeline import Pipeline
-from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected
+from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
+from tests.spark.live.world import World
 
 QUERY = "here/pairs"
 

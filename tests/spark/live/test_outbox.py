@@ -11,7 +11,7 @@ from spark_jobs.console import Console
 from spark_jobs.outbox import Outbox
 from spark_jobs.quarantine import Quarantine
 from tests.servers import wait_until
-from tests.spark.live.world import SmallConsole, small_console
+from tests.spark.live.consoles import SmallConsole, small_console
 
 
 def result(seq: int) -> bytes:

@@ -9,7 +9,7 @@ from engine.dataflow.pipeline import Pipeline
 from spark_jobs.operators import aggregate_of, row_operator
 from spark_jobs.records import by_driver
 from spark_jobs.results import Work
-from tests.spark.live.world import START_US, SmallAgent
+from tests.spark.live.agents import START_US, SmallAgent
 
 
 @pytest.fixture

@@ -11,8 +11,10 @@ from engine.dataflow.pipeline import Pipeline
 from launcher.children import end_family
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.cluster import Cluster
+from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
+from tests.spark.live.consoles import small_console
 from tests.spark.live.test_driver import QUERY, Driver
-from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected, small_console
+from tests.spark.live.world import World
 
 
 @pytest.mark.slow

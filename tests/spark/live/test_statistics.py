@@ -10,7 +10,8 @@ import pytest
 from agent.wire import COUNTERS, STATISTICS, table_of
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.statistics import SUMS, counters_of, epoch_sums, kept, merged, statistics_rows
-from tests.spark.live.world import SECOND, START_US, SmallAgent, World
+from tests.spark.live.agents import SECOND, START_US, SmallAgent
+from tests.spark.live.world import World
 
 MINUTE = 60 * SECOND
 ROW: dict[str, Any] = {one.name: "x" if one.type == pa.string() else 0 for one in COUNTERS} | {"load_factor": 1.0}

@@ -10,7 +10,8 @@ import pyarrow as pa
 from agent.wire import Frame, FrameKind, batch_bytes, encode_frame
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.operators import aggregate_of
-from tests.spark.live.world import SECOND, START_US, SmallAgent, World, expected
+from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
+from tests.spark.live.world import World
 
 QUERY = "here/pairs"
 

@@ -1,0 +1,81 @@
+"""The CPU budget of the runtime: kept, shared between queries, used for runs that are worth it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.runtime import QueryConfig, Runtime, Spool
+from tests.agent.reference import rows_of
+from tests.agent.runtime.doubles import ManualClock, TableSource
+from tests.agent.runtime.epochs import (
+    LIMIT,
+    PIPELINE,
+    QUERY,
+    config,
+    expected_of,
+    processed_by,
+    run_to_the_end,
+    runtime_of,
+    unlimited,
+)
+from tests.agent.runtime.pipelines import probe_records, probes_pipeline
+
+
+def test_no_budget_means_everything_overflows_to_the_stream_processor(tmp_path):
+    records = probe_records(PIPELINE, 500)
+    source = TableSource(records, [50])
+    runtime, spool = runtime_of(tmp_path, source, config(budget_cores=0.0), ManualClock(cpu_step_ns=1000))
+    run_to_the_end(runtime, source)
+    reference = processed_by(spool)
+    assert reference.total("records_overflow") == reference.total("records_in") == 500
+    assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(records)
+    assert runtime.state()["queries"][0]["state"] == "steady"  # the last epoch had nothing to do
+
+
+def test_the_budget_is_kept_and_shared_fairly_by_weight(tmp_path):
+    others = [probes_pipeline(where=f"rtt_us > {i}") for i in range(3)]
+    queries = tuple(
+        QueryConfig(f"here/q{i}", pipeline, (1.0,) * 4, weight=weight)
+        for i, (pipeline, weight) in enumerate(zip(others, (1.0, 1.0, 2.0), strict=True))
+    )
+    records = probe_records(PIPELINE, 600_000)
+    source = TableSource(records, [20_000])  # so many that every sub-epoch's records are worth a run
+    clock = ManualClock(cpu_step_ns=5_000_000)
+    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.7), clock)
+    while not source.done:
+        assert runtime.run_epoch()
+        clock.pass_s(1)
+    epochs = len(processed_by(spool, *others).epochs)
+    assert clock.cpu_ns / (epochs * 1e9) < 1.1
+    used = [processed_by(spool, *others).total("cpu_ns", query=query.query) for query in queries]
+    assert used[0] == pytest.approx(used[1], rel=0.2)
+    assert used[2] > 1.5 * used[0]
+
+
+def test_cheap_records_of_small_polls_wait_for_one_run_in_an_epoch(tmp_path):
+    records, step_ns = probe_records(PIPELINE, 3000), 1000
+    source = TableSource(records, [100])
+    runtime, spool = runtime_of(tmp_path, source, clock=ManualClock(cpu_step_ns=step_ns))
+    for _ in range(3):  # ten polls in each
+        assert runtime.run_epoch()
+    reference = processed_by(spool)
+    assert reference.total("cpu_ns") == 3 * 4 * step_ns  # each run looks at the clock once
+    assert reference.total("records_overflow") == 0
+    assert source.done
+
+
+def test_what_one_query_leaves_goes_to_the_other(tmp_path):
+    idle = probes_pipeline(source="idle")
+    queries = (QueryConfig(QUERY, PIPELINE, (1.0,) * 4), QueryConfig("here/idle", idle, (1.0,) * 4))
+    records = probe_records(PIPELINE, 5000)
+    source, quiet = TableSource(records, [500]), TableSource(records.slice(0, 0), [1])
+    spool = Spool(tmp_path / "spool", LIMIT, sync=False)
+    clock = ManualClock(cpu_step_ns=100_000)
+    settings = config(queries=queries, budget_cores=0.5)
+    runtime = Runtime(settings, {"probes": source, "idle": quiet}, spool, clock, quota=unlimited)
+    run_to_the_end(runtime, source, clock)
+    reference = processed_by(spool, PIPELINE, idle)
+    assert reference.total("records_overflow") == 0
+    busy = next(row for row in reference.counters if row["query"] == QUERY)
+    assert busy["granted_cpu_ns"] > 0.4e9
+    assert 0 < busy["idle_ns"] < 1e9
