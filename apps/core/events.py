@@ -13,7 +13,7 @@ from django.db import transaction
 __all__ = ["GROUP", "announce"]
 
 GROUP = "changes"
-EVERYTHING = "*"
+_EVERYTHING = "*"
 _TIMEOUT_S = 1.0
 _PAUSE_S = 5.0
 
@@ -58,7 +58,7 @@ def _make_up() -> None:
     global _making_up
     _making_up = None  # before it is said: what is committed from now on speaks for itself
     try:
-        async_to_sync(_send)(EVERYTHING)
+        async_to_sync(_send)(_EVERYTHING)
     except Exception:
         _make_up_later()
 
