@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +27,7 @@ from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from agent.wire import Frame, FrameKind, broker, decode_frames
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import S2SPROBE
+from spark_jobs.cpu import family_cpu_ns
 
 __all__ = [
     "FRAME_RECORDS",
@@ -229,13 +230,8 @@ def processor(folder: Path, ear: Ear, redis_url: str, trigger_s: float = 2.0) ->
 
 
 def cpu_s(process: subprocess.Popen[bytes]) -> float:
-    """CPU seconds so far of this process and of another with all it started."""
-    other, total_s = psutil.Process(process.pid), time.process_time()
-    for one in (other, *other.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # one that ended is among the times of its parent's children
-            times = one.cpu_times()
-            total_s += times.user + times.system + times.children_user + times.children_system
-    return total_s
+    """CPU seconds so far of a process and all it started."""
+    return family_cpu_ns(psutil.Process(process.pid)) / 1e9
 
 
 @contextmanager

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import psutil
 
-__all__ = ["FamilyCpu", "family_rss_bytes"]
+__all__ = ["family_cpu_ns", "family_rss_bytes"]
 
 
-class FamilyCpu:
-    """CPU time of this process and its descendants, which never goes back.
+def family_cpu_ns(head: psutil.Process | None = None) -> int:
+    """CPU time of a process (this one) and its descendants so far, nanoseconds, by the kernel's ticks of 10 ms.
 
-    Python workers end when they idle. What one used stays counted, up to the last call that saw it.
+    Of a descendant that ended, as Python workers do when they idle, its parent keeps the time. Only where that has
+    ended too the sum goes back: callers take differences from 0 on.
     """
-
-    def __init__(self) -> None:
-        self._seen_s: dict[psutil.Process, float] = {}
-        self._total_s = 0.0
-
-    def __call__(self) -> int:
-        """Nanoseconds, by the kernel's ticks of 10 ms."""
-        seen_s = {}
-        for process in _family():
-            try:
-                times = process.cpu_times()
-            except psutil.Error:
-                continue
-            seen_s[process] = times.user + times.system
-            self._total_s += seen_s[process] - self._seen_s.get(process, 0.0)
-        self._seen_s = seen_s
-        return round(self._total_s * 1e9)
+    total_s = 0.0
+    for process in _family(head):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return round(total_s * 1e9)
 
 
 def family_rss_bytes() -> dict[str, int]:
@@ -42,6 +34,6 @@ def family_rss_bytes() -> dict[str, int]:
     return found
 
 
-def _family() -> list[psutil.Process]:
-    own = psutil.Process()
-    return [own, *own.children(recursive=True)]
+def _family(head: psutil.Process | None = None) -> list[psutil.Process]:
+    head = head or psutil.Process()
+    return [head, *head.children(recursive=True)]

@@ -17,7 +17,7 @@ from spark_jobs.arrivals import Arrival, arrivals_of, in_order
 from spark_jobs.beginnings import begin_anew, recall
 from spark_jobs.collecting import collected, fetched, frame_bytes, last_ids, listed, moment_ms
 from spark_jobs.console import ConsoleAway
-from spark_jobs.cpu import FamilyCpu
+from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
 from spark_jobs.in_tasks import Worked, by_tasks
 from spark_jobs.outbox import Outbox
@@ -55,7 +55,7 @@ class Parts:
     read: Read  #: from the spans of a batch to its frames, in the driver or where tasks run
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
-    family_cpu_ns: Callable[[], int] = field(default_factory=FamilyCpu)
+    family_cpu_ns: Callable[[], int] = family_cpu_ns
     by_sql: bool = False  #: more by Spark's SQL and not by pyarrow in its tasks
 
 

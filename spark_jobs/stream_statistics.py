@@ -34,7 +34,7 @@ class StreamStatistics:
     def rows(self, spark: SparkSession, state: State, works: _Works, widths_us: Mapping[str, int]) -> list[bytes]:
         """Take in what the step's operators did; STATISTICS frames when it is time."""
         now_ns = self._cpu_ns()
-        spent_ns, self._last_cpu_ns = now_ns - self._last_cpu_ns, now_ns
+        spent_ns, self._last_cpu_ns = max(now_ns - self._last_cpu_ns, 0), now_ns
         own = work_epochs(works, widths_us, cpu_ns=spent_ns, now_us=state.now_ms * 1000, step=state.step)
         waiting = [table for table in (state.counters, own) if table is not None and table.num_rows]
         state.counters = pa.concat_tables(waiting) if waiting else None
