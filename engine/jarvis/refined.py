@@ -1,0 +1,219 @@
+"""The refined document: what Spark learned of one query's operators at one source, and how to adapt with it.
+
+It is a prior: the source starts from it and goes on with what it sees itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
+from engine.jarvis.settings import SETTINGS, Settings
+from engine.wording import show
+
+__all__ = ["SCHEMA", "OperatorPrior", "PlanPrior", "Refined", "checksum", "judge", "sealed"]
+
+SCHEMA = 1
+_DIGEST = Text(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
+_NON_NEGATIVE = Number(least=0)
+_SHARE = Number(least=0, most=1)
+_COUNT = Number(least=0, whole=True)
+_RANGE = Listed(_NON_NEGATIVE, least=2, most=2)
+
+OPERATOR = Table(
+    "an operator",
+    Field("id", Text(), required=True),
+    Field("cost_s", _NON_NEGATIVE, required=True, help="CPU seconds per record into it (a)"),
+    Field("group_cost_s", _NON_NEGATIVE, nullable=True, help="CPU seconds per group (b), where it can be told apart"),
+    Field("groups", Number(above=0), nullable=True, help="groups that there are (K)"),
+    Field("relay", _NON_NEGATIVE, required=True, help="records out per record in"),
+    Field("records", _COUNT, required=True, help="records behind these figures"),
+    Field("standard_error", _NON_NEGATIVE, nullable=True, help="of cost_s, relative"),
+)
+PLAN = Table(
+    "a plan",
+    Field("lo", _COUNT, required=True),
+    Field("hi", _COUNT, required=True),
+    Field("theta", _SHARE, required=True),
+    Field("load_factors", Listed(_SHARE), required=True),
+)
+DOCUMENT = Table(
+    "a refined configuration",
+    Field("schema", Choice((SCHEMA,)), required=True),
+    Field("config", Text(r"c-\d+", "c- and a number"), required=True),
+    Field("version", Number(least=1, whole=True), required=True),
+    Field("parent", Number(least=1, whole=True), nullable=True),
+    Field("query", Text(r"[^/\s]+/[^/\s]+", "cluster/query"), required=True),
+    Field("plan", _DIGEST, required=True, help="digest of the pipeline it was learned on"),
+    Field("agent", Text(), required=True, help="id of the agent, or * for all"),
+    Field("settings", SETTINGS, required=True),
+    Field("record_bytes", Listed(_NON_NEGATIVE), required=True, help="of a record before the first and after each"),
+    Field("operators", Listed(OPERATOR), required=True, help="empty where it holds settings alone"),
+    Field(
+        "fitted",
+        Table("the range", Field("records", _RANGE, required=True), Field("cores", _RANGE, required=True)),
+        nullable=True,
+        help="records an epoch and cores in which the figures were seen",
+    ),
+    Field("plan_prior", PLAN, nullable=True, help="what is best by these figures"),
+    Field("valid_from_us", _COUNT, required=True),
+    Field("ttl_s", Number(above=0), required=True),
+    Field("fallback", Choice(("local", "all-sp")), required=True, help="what the source does without it"),
+    Field("checksum", _DIGEST, required=True, help="SHA-256 of everything else"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPrior:
+    """What is known of one operator."""
+
+    id: str
+    cost_s: float
+    relay: float
+    records: int
+    group_cost_s: float | None = None
+    groups: float | None = None
+    standard_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPrior:
+    """An operator-level plan: all of the input to `lo`, the share `theta` on to `hi`."""
+
+    lo: int
+    hi: int
+    theta: float
+    load_factors: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A refined configuration of one query at one source, whole and of its checksum."""
+
+    config: str
+    version: int
+    parent: int | None
+    query: str
+    plan: str
+    agent: str
+    settings: Settings
+    record_bytes: tuple[float, ...]
+    operators: tuple[OperatorPrior, ...]
+    fitted_records: tuple[float, float] | None
+    fitted_cores: tuple[float, float] | None
+    plan_prior: PlanPrior | None
+    valid_from_us: int
+    ttl_s: float
+    fallback: str
+
+    @classmethod
+    def parse(cls, document: Any) -> Refined:
+        """Read a refined document.
+
+        Raises
+        ------
+        DocumentError
+            With every fault: fields, ranges, lengths that differ, a checksum that is not the document's.
+        """
+        faults: list[Fault] = []
+        read = DOCUMENT.read(document, "", "", faults)
+        if read is BAD or faults:
+            raise DocumentError(faults, "refined configuration")
+        _check(document, read, faults)
+        if faults:
+            raise DocumentError(faults, "refined configuration")
+        plan, fitted = read.get("plan_prior"), read.get("fitted")
+        settings = read["settings"]
+        return cls(
+            config=read["config"],
+            version=read["version"],
+            parent=read.get("parent"),
+            query=read["query"],
+            plan=read["plan"],
+            agent=read["agent"],
+            settings=Settings(load_factors=tuple(settings.pop("load_factors", ())), **settings),
+            record_bytes=tuple(read["record_bytes"]),
+            operators=tuple(OperatorPrior(**one) for one in read["operators"]),
+            fitted_records=tuple(fitted["records"]) if fitted else None,
+            fitted_cores=tuple(fitted["cores"]) if fitted else None,
+            plan_prior=_plan(plan) if plan else None,
+            valid_from_us=read["valid_from_us"],
+            ttl_s=read["ttl_s"],
+            fallback=read["fallback"],
+        )
+
+    def stale(self, now_us: int) -> bool:
+        """Its time to live is over."""
+        return now_us > self.valid_from_us + self.ttl_s * 1e6
+
+
+def _plan(read: Mapping[str, Any]) -> PlanPrior:
+    return PlanPrior(read["lo"], read["hi"], read["theta"], tuple(read["load_factors"]))
+
+
+def _check(document: Mapping[str, Any], read: Mapping[str, Any], faults: list[Fault]) -> None:
+    """What fields say of each other."""
+    operators = len(read["operators"])
+    if len(read["record_bytes"]) != operators + 1:
+        message = (
+            f"record_bytes has {len(read['record_bytes'])} items; allowed: {operators + 1}, one more than operators"
+        )
+        faults.append(Fault("record_bytes", message))
+    plan = read.get("plan_prior")
+    if plan and len(plan["load_factors"]) != operators:
+        message = f"load_factors has {len(plan['load_factors'])} items; allowed: {operators}"
+        faults.append(Fault("plan_prior.load_factors", message))
+    if plan and not plan["lo"] <= plan["hi"] <= operators:
+        message = f"lo is {plan['lo']}, hi {plan['hi']}; allowed: lo <= hi <= {operators}"
+        faults.append(Fault("plan_prior", message))
+    if read["checksum"] != checksum(document):
+        faults.append(Fault("checksum", f"checksum is {show(read['checksum'])}; allowed: that of the document"))
+
+
+def checksum(document: Mapping[str, Any]) -> str:
+    """SHA-256 of the document without its checksum, as compact JSON with sorted keys."""
+    rest = {name: value for name, value in document.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its checksum."""
+    return {**document, "checksum": checksum(document)}
+
+
+def judge(
+    refined: Refined, *, current: int, query: str, plan: str, agent: str, operators: Sequence[str], now_us: int
+) -> list[str]:
+    """Why a source refuses a refined configuration, in words; empty where it takes it.
+
+    Parameters
+    ----------
+    current
+        Version that is in force; 0 while there is none.
+    query, plan, agent
+        What runs here: ``cluster/query``, digest of its pipeline, id of this agent.
+    operators
+        Ids of the operators that may run here, in order.
+    now_us
+        Microseconds since 1970.
+    """
+    reasons = []
+    if refined.version <= current:
+        reasons.append(f"version {refined.version} is not above {current}, which is in force")
+    if refined.query != query:
+        reasons.append(f"it is for query {refined.query}; here runs {query}")
+    if refined.plan != plan:
+        reasons.append(f"it is for plan {refined.plan[:12]}; here runs {plan[:12]}")
+    if refined.agent not in ("*", agent):
+        reasons.append(f"it is for agent {refined.agent}; this one is {agent}")
+    ids = [one.id for one in refined.operators]
+    if ids and ids != list(operators):
+        reasons.append(f"its operators are {', '.join(ids)}; here may run {', '.join(operators) or 'none'}")
+    if refined.stale(now_us):
+        reasons.append(f"it was valid for {refined.ttl_s:g} s and is older")
+    return reasons

@@ -1,0 +1,77 @@
+"""How a query is adapted at its source: the method and its parameters, each within its safe range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD, Choice, Field, Listed, Number, Table
+
+__all__ = ["METHODS", "OBJECTIVES", "SETTINGS", "Settings"]
+
+#: scalar: one effective budget along the envelope (default); stepwise-lp and stepwise: the paper's StepWise-Adapt with
+#: and without its linear program first; lp: the program alone; fixed: load factors by hand; the rest are baselines.
+METHODS = ("scalar", "stepwise-lp", "stepwise", "lp", "fixed", "all-sp", "all-src", "filter-src", "best-op")
+OBJECTIVES = ("bytes", "records")
+
+SETTINGS = Table(
+    "settings of adapting",
+    Field("method", Choice(METHODS), help="scalar adapts one effective budget; fixed keeps the given load factors"),
+    Field("objective", Choice(OBJECTIVES), help="what is sent as little of as possible; bytes"),
+    Field("load_factors", Listed(Number(least=0, most=1)), help="of the method fixed, one for each operator"),
+    Field("margin", Number(least=0.90, most=0.98), help="share of the budget that plans use; 0.95"),
+    Field("floor", Number(least=0, most=0.01), help="share of the input that always runs the whole chain; 0.005"),
+    Field("drained_thres", Number(least=0.02, most=0.10), help="share of records overflowing from which on a query is "
+          "congested; 0.05"),
+    Field("idle_thres", Number(least=0.05, most=0.20), help="share of the budget unused from which on it is idle; 0.1"),
+    Field("levels", Number(least=100, most=100_000, whole=True), help="steps of a load factor; 100"),
+    Field("z_least", Number(least=0.25, most=1), help="least effective budget, as a share of the budget; 0.25"),
+    Field("z_most", Number(least=1, most=4), help="largest effective budget, as a multiple of the budget; 4"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one query at one source (docs/models/jarvis.md; safe ranges as in `SETTINGS`)."""
+
+    method: str = "scalar"
+    objective: str = "bytes"
+    load_factors: tuple[float, ...] = ()
+    margin: float = 0.95
+    floor: float = 0.005
+    drained_thres: float = 0.05
+    idle_thres: float = 0.10
+    levels: int = 100
+    z_least: float = 0.25
+    z_most: float = 4.0
+
+    @classmethod
+    def parse(cls, document: Any) -> Settings:
+        """Read settings; fields that are not given keep their defaults.
+
+        Raises
+        ------
+        DocumentError
+            With every fault: unknown fields, values out of their safe range.
+        """
+        faults: list[Fault] = []
+        read = cls.read(document, "", "", faults)
+        if read is None:
+            raise DocumentError(faults, "settings of adapting")
+        return read
+
+    @classmethod
+    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> Settings | None:
+        """As `parse`, for a document within another: faults are added, None where there were any."""
+        before = len(faults)
+        read = SETTINGS.read(document, parent, key, faults)
+        if read is BAD or len(faults) > before:
+            return None
+        factors = tuple(read.pop("load_factors", ()))
+        return cls(load_factors=factors, **read)
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """As `parse` reads it."""
+        return {**asdict(self), "load_factors": list(self.load_factors)}
