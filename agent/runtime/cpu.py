@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from agent.runtime.clock import Clock
 
-__all__ = ["CpuBudget", "OperatorCost", "max_min", "quota_cores"]
+__all__ = ["CpuBudget", "OperatorCost", "quota_cores"]
 
 FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
@@ -48,38 +47,6 @@ def _quota(folder: Path) -> list[float]:
         return [] if most in ("max", "-1") else [int(most) / int(period)]
     except (OSError, ValueError):
         return []
-
-
-def max_min(total: float, demands: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Weighted max-min fair shares: nobody gets more than it demands, what one leaves goes to the others.
-
-    Parameters
-    ----------
-    total
-        What there is.
-    demands
-        What each asks for; infinite where it takes all it can get.
-    weights
-        Above 0.
-
-    Returns
-    -------
-    list[float]
-        What each gets; the sum is min(total, sum of demands).
-
-    Examples
-    --------
-    >>> max_min(10, [2, 8, 8], [1, 1, 1])
-    [2.0, 4.0, 4.0]
-    """
-    shares, left = [0.0] * len(demands), float(total)
-    order = sorted(range(len(demands)), key=lambda i: demands[i] / weights[i])
-    weight = sum(weights)
-    for i in order:
-        shares[i] = float(min(demands[i], left * weights[i] / weight if weight > 0 else left))
-        left -= shares[i]
-        weight -= weights[i]
-    return shares
 
 
 class OperatorCost:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.runtime.chain import Chain, Stage
-from agent.runtime.cpu import WORTH_RECORDS, max_min
+from agent.runtime.cpu import WORTH_RECORDS
+from engine.jarvis.fairness import max_min
 
 __all__ = ["granted_ns", "run_operators"]
 
