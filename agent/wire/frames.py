@@ -50,6 +50,7 @@ class FrameKind(StrEnum):
 
     RECORDS = "records"  #: drained or overflowing records; they enter at operator `entry`
     PARTIALS = "partials"  #: partial aggregates of operator `entry`; they merge
+    CHECKPOINT = "checkpoint"  #: a copy of all partial rows that are open at the agent after `epoch`, not to be merged
     MARK = "mark"  #: no body; `extra.watermarks` of every path of one query after an epoch
     COUNTERS = "counters"  #: `schemas.COUNTERS`: what every operator of every query did in an epoch
     RESULT = "result"  #: rows of one closed window, from the stream processor to the console
