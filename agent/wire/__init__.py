@@ -13,7 +13,7 @@ from agent.wire.frames import (
     encode_frame,
     mark_fault,
 )
-from agent.wire.schemas import COUNTERS, MOST_TABLE_BYTES, STATISTICS, batch_bytes, table_of
+from agent.wire.schemas import COUNTERS, MOST_TABLE_BYTES, REFINEMENTS, STATISTICS, batch_bytes, table_of
 
 __all__ = [
     "COUNTERS",
@@ -23,6 +23,7 @@ __all__ = [
     "MOST_NUMBER",
     "MOST_POST_BYTES",
     "MOST_TABLE_BYTES",
+    "REFINEMENTS",
     "STATISTICS",
     "Frame",
     "FrameKind",

@@ -55,6 +55,7 @@ class FrameKind(StrEnum):
     COUNTERS = "counters"  #: `schemas.COUNTERS`: what every operator of every query did in an epoch
     RESULT = "result"  #: rows of one closed window, from the stream processor to the console
     STATISTICS = "statistics"  #: `schemas.STATISTICS`, from the stream processor to the console
+    REFINED = "refined"  #: `schemas.REFINEMENTS` of one query's plan, from the stream processor to the console
 
 
 @dataclass(frozen=True)

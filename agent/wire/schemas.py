@@ -7,7 +7,7 @@ import pyarrow as pa
 from agent.wire.frames import WireError
 from agent.wire.unpacking import unpacked_bytes
 
-__all__ = ["COUNTERS", "MOST_TABLE_BYTES", "STATISTICS", "batch_bytes", "table_of"]
+__all__ = ["COUNTERS", "MOST_TABLE_BYTES", "REFINEMENTS", "STATISTICS", "batch_bytes", "table_of"]
 
 MOST_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
 
@@ -67,6 +67,39 @@ STATISTICS = pa.schema(
         ("cost_sum", pa.float64()),  # CPU seconds per record, and its squares
         ("cost_sum2", pa.float64()),
         ("measured", pa.bool_()),  # false where CPU time was apportioned and not taken by operator
+    ]
+)
+
+#: What was learned of one query's plan at each agent: one row for each agent and operator that may run there, in the
+#: chain's order. Whatever has no evidence is null. Counts are weighed: what is older counts less.
+REFINEMENTS = pa.schema(
+    [
+        ("agent", pa.string()),
+        ("operator", pa.string()),
+        ("fingerprint", pa.string()),
+        ("entry", pa.int16()),
+        ("config_version", pa.int64()),  # of the agent, of whose epochs the figures are
+        ("epochs", pa.float64()),  # behind the cost
+        ("records", pa.int64()),  # worked on in them
+        ("cost_s", pa.float64()),  # CPU seconds per record (a)
+        ("group_cost_s", pa.float64()),  # CPU seconds per group (b), where it can be told apart
+        ("groups", pa.float64()),  # groups that there are (K), where epochs show that they repeat
+        ("relay", pa.float64()),  # records out per record worked on; of windowed aggregates over whole windows
+        ("standard_error", pa.float64()),  # of cost_s, relative
+        ("bytes_in", pa.float64()),  # per record before the operator
+        ("bytes_out", pa.float64()),  # per record after it
+        ("records_least", pa.float64()),  # worked on in an epoch: the range in which the figures were seen
+        ("records_most", pa.float64()),
+        ("budget_least_s", pa.float64()),  # CPU seconds that the query was granted in an epoch: the range likewise
+        ("budget_most_s", pa.float64()),
+        ("input_records", pa.float64()),  # that came to the query's first proxy in an epoch, of late
+        ("budget_s", pa.float64()),  # CPU seconds that the query was granted in an epoch, of late
+        ("lo", pa.int16()),  # the best plan at this input and budget: all of the input to `lo`, the share `theta` on to
+        ("hi", pa.int16()),  # `hi`; the same in every row of an agent
+        ("theta", pa.float64()),
+        ("load_factor", pa.float64()),  # of this operator in that plan
+        ("bytes_sent", pa.float64()),  # in an epoch, by that plan
+        ("measured_us", pa.int64()),  # beginning of the newest epoch behind it
     ]
 )
 

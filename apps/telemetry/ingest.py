@@ -19,7 +19,8 @@ __all__ = ["frames_ingest", "frames_read", "frames_store", "schema_differs"]
 
 Given = Sequence[tuple[Frame, memoryview]]
 _LIFE = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_KINDS = (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.MARK, FrameKind.COUNTERS)
+_KINDS = (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.CHECKPOINT, FrameKind.MARK, FrameKind.COUNTERS)
+_PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
 _MOST_TOLD = 20  # faults of one post
 _MOST_KNOWN = 4096
 _LEAD_BYTES = 8  # of an Arrow IPC message: a continuation mark and the length of its metadata
@@ -159,7 +160,7 @@ def _entry_schema(frame: Frame) -> pa.Schema | None:
         pipeline = pipeline_by_digest(frame.plan)
     except Missing:
         return None
-    schema_of = partials_schema if frame.kind is FrameKind.PARTIALS else records_schema
+    schema_of = partials_schema if frame.kind in _PARTIAL else records_schema
     return schema_of(pipeline, frame.entry)
 
 

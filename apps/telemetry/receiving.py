@@ -14,6 +14,7 @@ __all__ = ["Receiver", "frames_receive", "receiver"]
 
 Receiver = Callable[[Sequence[Frame]], None]
 _receivers: dict[FrameKind, Receiver] = {}
+_SENT = (FrameKind.RESULT, FrameKind.STATISTICS, FrameKind.REFINED)
 
 
 def receiver(kind: FrameKind) -> Callable[[Receiver], Receiver]:
@@ -42,8 +43,8 @@ def frames_receive(frames: Sequence[Frame]) -> dict[str, int]:
     """
     by_kind: dict[FrameKind, list[Frame]] = defaultdict(list)
     for number, frame in enumerate(frames):
-        if frame.kind not in (FrameKind.RESULT, FrameKind.STATISTICS):
-            message = f"kind is {frame.kind.value!r}; allowed: result, statistics"
+        if frame.kind not in _SENT:
+            message = f"kind is {frame.kind.value!r}; allowed: {', '.join(_SENT)}"
             raise Malformed(f"frames[{number}]: {message}.", [(f"frames[{number}].kind", message)])
         by_kind[frame.kind].append(frame)
     missing = sorted(kind.value for kind in by_kind if kind not in _receivers)
