@@ -1,0 +1,133 @@
+"""What pages and REST show of configurations and rollouts, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "AgentConfigState",
+    "Button",
+    "ConfigView",
+    "Figure",
+    "PartView",
+    "RolloutStep",
+    "RolloutView",
+    "SavedBytes",
+    "StepState",
+]
+
+
+class StepState(StrEnum):
+    """Whether a step of a rollout is over."""
+
+    DONE = "done"
+    NOW = "now"
+    NEXT = "next"
+
+
+class Button(StrEnum):
+    """What a person may do to a rollout now."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    ROLL_BACK = "roll-back"
+    STOP = "stop"  #: one that waits in line
+
+
+@dataclass(frozen=True)
+class RolloutStep:
+    """`Canary, 5 agents`: `25 of 40 epochs, no agent slower`."""
+
+    title: str
+    words: str
+    share: float  #: 0 to 1, how much of it is over
+    state: StepState
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How a measure moved against what would have been without the configuration."""
+
+    key: str  #: cpu, bytes, overflow, latency
+    label: str  #: `Agent CPU`
+    text: str  #: `+2.1 %`
+    limit_text: str  #: `limit +5 %`
+    change: float | None  #: relative; of overflow in percentage points, of latency in seconds; None: not known yet
+    worse: bool
+
+
+@dataclass(frozen=True)
+class RolloutView:
+    """A rollout as the panel of the page Sources shows it."""
+
+    rollout: Any  #: the row, with config, back and by
+    config: str  #: `c-118`
+    words: str
+    state: str
+    badge: str  #: `Canary healthy`
+    tone: str  #: ok, warning, danger, info, neutral
+    steps: tuple[RolloutStep, ...]
+    figures: tuple[Figure, ...]
+    compared: str  #: `Compared with 41 agents on c-117`
+    measured_at: datetime | None
+    reasons: tuple[str, ...]  #: of the verdict, or why it ended
+    notes: tuple[str, ...]  #: agents that are silent or refused, by name
+    buttons: frozenset[Button]
+    given: int  #: agents that have it, whom a roll back would reach
+    waiting: tuple[str, ...] = ()  #: configurations in line behind it
+
+
+@dataclass(frozen=True)
+class AgentConfigState:
+    """Which configuration an agent has."""
+
+    config: str  #: `c-117`, `` where it has none
+    version: int  #: 0 where it has none
+    same_as: str = ""  #: `c-116`, where a rollback brought that one back
+    canary: bool = False
+    behind: bool = False  #: a newer one is meant for it
+    by_hand: bool = False  #: its load factors are set by hand in every query it runs
+    refused: tuple[str, ...] = ()  #: why it refuses the one that is meant for it
+
+
+@dataclass(frozen=True)
+class PartView:
+    """A part of a configuration beside what was in force before it."""
+
+    query: str
+    agent: str  #: name, or `all agents`
+    document: dict[str, Any]
+    before: dict[str, Any] | None
+    changes: tuple[tuple[str, str, str], ...]  #: (what, before, after), such as ("cost of rtt", "12 µs", "15 µs")
+
+
+@dataclass(frozen=True)
+class ConfigView:
+    """A configuration with its parts and what came of it."""
+
+    config: Any
+    parts: tuple[PartView, ...]
+    settings: tuple[tuple[str, str, str], ...]  #: (name, before, after) of what it sets
+    rollout: Any | None
+    events: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class SavedBytes:
+    """Bytes that agents sent over a span, and what others would have sent of the same records."""
+
+    records: int
+    sent: float
+    all_sp: float
+    all_src: float | None = None  #: None where costs are not known yet, or where it does not fit into the budget
+    filter_src: float | None = None
+    best_op: float | None = None
+    span_s: float = 0.0
+    agents: tuple[str, ...] = field(default=())
+
+    def saved(self, other: float | None) -> float | None:
+        """Share of the other's bytes that were not sent."""
+        return None if not other else 1.0 - self.sent / other
