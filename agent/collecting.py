@@ -90,12 +90,12 @@ class Collecting:
 
 
 def runtime_config(config: AgentConfig) -> RuntimeConfig:
-    """The runtime's part of a configuration. Load factors that are not given are 0: drained."""
+    """The runtime's part of a configuration."""
     queries = [
         QueryConfig(
             query=one.query,
             pipeline=one.pipeline,
-            load_factors=(*one.load_factors, *[0.0] * (one.pipeline.source_operators - len(one.load_factors))),
+            load_factors=one.settings.load_factors,
             weight=one.weight,
         )
         for one in config.queries

@@ -15,6 +15,7 @@ from agent.config_tables import CONFIG
 from engine.dataflow import Pipeline
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
+from engine.jarvis.settings import Settings
 from engine.wording import show
 
 __all__ = [
@@ -41,13 +42,18 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class QueryConfig:
-    """One query's part at this agent. `load_factors` may be shorter than the source's operators: the rest are 0."""
+    """One query's part at this agent.
+
+    Load factors by hand are those of `settings`, whose method is then ``fixed``; they may be fewer than the source's
+    operators: the rest are 0. `refined` is judged by the runtime: a bad one does not refuse the configuration.
+    """
 
     query: str
     version: int
     plan: str
     pipeline: Pipeline
-    load_factors: tuple[float, ...]
+    settings: Settings
+    refined: Any = None
     weight: float = 1.0
 
 
@@ -93,6 +99,7 @@ class AgentConfig:
     queries: tuple[QueryConfig, ...]
     relay: RelayConfig | None
     parent: ParentConfig | None
+    checkpoint_share: float = 0.1
 
     @classmethod
     def parse(cls, document: Any) -> AgentConfig:
@@ -125,6 +132,7 @@ class AgentConfig:
             queries=tuple(queries),
             relay=relay,
             parent=ParentConfig(read["parent"]["url"].rstrip("/")) if read.get("parent") else None,
+            checkpoint_share=read.get("checkpoint_share", 0.1),
         )
 
 
@@ -178,17 +186,26 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
             faults.append(
                 Fault(f"{path}.query", f"query is {show(says['query'])}, which another has; allowed: one of each")
             )
-        if pipeline is None or BAD in (says["query"], says["version"], says["plan"], says["load_factors"]):
+        if pipeline is None or BAD in (says["query"], says["version"], says["plan"]):
             continue
         seen.add(says["query"])
         _check_source(pipeline, sources, read["sources"], f"{path}.pipeline.source", faults)
-        factors = says["load_factors"]
-        if len(factors) > pipeline.source_operators:
-            allowed = f"at most {pipeline.source_operators}, the operators that may run at a source"
-            faults.append(Fault(f"{path}.load_factors", f"load_factors has {len(factors)} items; allowed: {allowed}"))
+        settings = _settings(says.get("settings", {}), pipeline, f"{path}.settings", faults)
         weight = says.get("weight", 1.0)
-        kept.append(QueryConfig(says["query"], says["version"], says["plan"], pipeline, tuple(factors), weight))
+        kept.append(
+            QueryConfig(says["query"], says["version"], says["plan"], pipeline, settings, says.get("refined"), weight)
+        )
     return kept
+
+
+def _settings(read: Any, pipeline: Pipeline, path: str, faults: list[Fault]) -> Settings:
+    factors = read.pop("load_factors", []) if read is not BAD else BAD
+    if BAD in (read, factors):
+        return Settings()  # its faults were reported
+    if len(factors) > pipeline.source_operators:
+        allowed = f"at most {pipeline.source_operators}, the operators that may run at a source"
+        faults.append(Fault(f"{path}.load_factors", f"load_factors has {len(factors)} items; allowed: {allowed}"))
+    return Settings(load_factors=tuple(factors), **read)
 
 
 def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[Fault]) -> Pipeline | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.collect.options import KINDS
 from engine.fields import Anything, Choice, Field, Listed, Mapped, Number, Table, Text
+from engine.jarvis.settings import SETTINGS
 
 __all__ = ["CHILD", "CONFIG", "QUERY", "RELAY", "SOURCE"]
 
@@ -29,12 +30,8 @@ QUERY = Table(
     Field("version", Number(least=0, whole=True), required=True),
     Field("plan", DIGEST, required=True, help="digest of the pipeline"),
     Field("pipeline", Anything(), required=True, help="the pipeline document"),
-    Field(
-        "load_factors",
-        Listed(Number(least=0, most=1)),
-        required=True,
-        help="share of the records that each of the source's operators takes; shorter lists end in 0",
-    ),
+    Field("settings", SETTINGS, help="how it is adapted; those of the method scalar"),
+    Field("refined", Anything(), nullable=True, help="what was learned of it, judged when the next epoch begins"),
     Field("weight", Number(above=0), help="share of the budget beside the agent's other queries; 1"),
 )
 CHILD = Table(
@@ -60,6 +57,11 @@ CONFIG = Table(
     Field("budget_cores", Number(above=0), help="CPU that the agent may use, in cores; 0.2"),
     Field("batch_records", Number(least=1, most=100_000, whole=True), help="records in a frame; 1,000"),
     Field("spool_max_bytes", Number(least=LEAST_SPOOL_BYTES, most=2**50, whole=True), help="268,435,456"),
+    Field(
+        "checkpoint_share",
+        Number(least=0, most=1),
+        help="copies of open windows that are sent, as a share of what else is; 0.1, and 0: none",
+    ),
     Field("sources", Mapped(SOURCE), required=True),
     Field("queries", Listed(QUERY), required=True),
     Field("relay", RELAY, nullable=True),

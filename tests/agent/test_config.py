@@ -13,9 +13,11 @@ from agent.settings import Settings
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import TEMPLATES
 from engine.errors import DocumentError
+from engine.jarvis.settings import Settings as JarvisSettings
 
 MADE = TEMPLATES["s2s-probe"]("probes").document
 PLAN = Pipeline.parse(MADE).digest
+BY_HAND = {"method": "fixed", "load_factors": [1, 0.5]}
 GOOD: dict[str, Any] = {
     "version": 7,
     "agent": "5f9c1b1e-0000-4000-8000-000000000001",
@@ -28,7 +30,7 @@ GOOD: dict[str, Any] = {
             "columns": MADE["source"]["columns"],
         }
     },
-    "queries": [{"query": "eu-1/s2s", "version": 3, "plan": PLAN, "pipeline": MADE, "load_factors": [1, 0.5]}],
+    "queries": [{"query": "eu-1/s2s", "version": 3, "plan": PLAN, "pipeline": MADE, "settings": BY_HAND}],
     "relay": None,
     "parent": None,
 }
@@ -49,7 +51,8 @@ def test_defaults_and_values() -> None:
     assert (config.version, config.epoch_s, config.sub_epochs, config.batch_records) == (7, 1.0, 10, 1000)
     assert config.sources["probes"].lateness_s == 1.0
     assert config.queries[0].pipeline.digest == PLAN
-    assert config.queries[0].load_factors == (1.0, 0.5)
+    assert config.queries[0].settings == JarvisSettings(method="fixed", load_factors=(1, 0.5))
+    assert (config.queries[0].refined, config.checkpoint_share) == (None, 0.1)
     assert config.relay is None
 
 
@@ -57,7 +60,7 @@ def test_all_faults_at_once_each_with_its_path() -> None:
     document = changed(epoch_s=0, budget_cores="all", surplus=1)
     document["sources"]["probes"]["options"] = {"interval_s": -1, "peers": [{"address": "nowhere"}]}
     document["sources"]["probes"]["columns"] = {"ts": "string", "colour": "string"}
-    document["queries"][0] |= {"load_factors": [2], "plan": "0" * 64}
+    document["queries"][0] |= {"settings": {"margin": 0.5, "load_factors": [2]}, "plan": "0" * 64}
     faults = faults_of(document)
     assert set(faults) >= {
         "epoch_s",
@@ -65,7 +68,8 @@ def test_all_faults_at_once_each_with_its_path() -> None:
         "surplus",
         "sources.probes.options.interval_s",
         "sources.probes.options.peers[0].address",
-        "queries[0].load_factors[0]",
+        "queries[0].settings.load_factors[0]",
+        "queries[0].settings.margin",
         "queries[0].plan",
     }
     assert faults["epoch_s"] == "epoch_s is 0; allowed: a finite number from 0.05 to 60"
@@ -94,11 +98,31 @@ def test_a_pipelines_faults_stand_under_its_path() -> None:
     assert any(path.startswith("queries[0].pipeline.") for path in faults_of(document))
 
 
+def test_a_query_without_settings_adapts_by_itself_and_what_was_learned_is_not_judged_here() -> None:
+    document = changed()
+    del document["queries"][0]["settings"]
+    document["queries"][0]["refined"] = {"schema": "torn"}
+    query = AgentConfig.parse(document).queries[0]
+    assert query.settings.method == "scalar"
+    assert query.refined == {"schema": "torn"}
+    document["queries"][0]["load_factors"] = [1, 1]
+    assert "is not a field of a query" in faults_of(document)["queries[0].load_factors"]
+
+
+@pytest.mark.parametrize("settings", ["fast", {"load_factors": 1}, {"methods": "scalar"}, {"method": "slow"}])
+def test_settings_with_faults_refuse_the_configuration(settings: Any) -> None:
+    document = changed()
+    document["queries"][0]["settings"] = settings
+    (path,) = faults_of(document)
+    assert path.startswith("queries[0].settings")
+
+
 def test_too_many_load_factors_and_the_same_query_twice() -> None:
     document = changed()
-    document["queries"] = [document["queries"][0] | {"load_factors": [1, 1, 1, 1]}, document["queries"][0]]
+    by_hand = {"settings": {"method": "fixed", "load_factors": [1, 1, 1, 1]}}
+    document["queries"] = [document["queries"][0] | by_hand, document["queries"][0]]
     faults = faults_of(document)
-    assert faults["queries[0].load_factors"].startswith("load_factors has 4 items; allowed: at most 3")
+    assert faults["queries[0].settings.load_factors"].startswith("load_factors has 4 items; allowed: at most 3")
     assert "which another has" in faults["queries[1].query"]
 
 

@@ -47,7 +47,7 @@ def config(version: int = 1, *, records: int = 3000, load_factors: tuple[float, 
     options = {"rate_per_s": 1000, "records": records, "columns": COLUMNS}
     source = {"kind": "generator", "options": options, "time": "ts", "columns": DOCUMENT["source"]["columns"]}
     query = {"query": QUERY, "version": 1, "plan": PIPELINE.digest, "pipeline": DOCUMENT}
-    query |= {"load_factors": list(load_factors)}
+    query |= {"settings": {"method": "fixed", "load_factors": list(load_factors)}}
     head = {"version": version, "agent": AGENT, "cluster": "eu-1", "epoch_s": 0.2, "sub_epochs": 2, "budget_cores": 2}
     return {**head, "sources": {"probes": source}, "queries": [query], "relay": None, "parent": None}
 
@@ -281,7 +281,7 @@ def test_its_footprint(tmp_path: Path) -> None:
     columns = TEMPLATES["host-metrics"]("host", window_s=10).document
     pipeline = Pipeline.parse(columns)
     source = {"kind": "host_metrics", "time": "ts", "columns": columns["source"]["columns"]}
-    query = {"query": "eu-1/host", "version": 1, "plan": pipeline.digest, "pipeline": columns, "load_factors": [1, 1]}
+    query = {"query": "eu-1/host", "version": 1, "plan": pipeline.digest, "pipeline": columns}
     document |= {"epoch_s": 1, "sub_epochs": 10, "sources": {"host": source}, "queries": [query]}
     (tmp_path / "a.json").write_text(json.dumps(document))
     file = tmp_path / "agent.toml"

@@ -59,7 +59,8 @@ def through_the_agent(
 ) -> tuple[Pipeline, pa.Table]:
     """The query's result from what an agent drained and aggregated."""
     pipeline = Pipeline.parse(document)
-    query = {"query": QUERY, "version": 1, "plan": pipeline.digest, "pipeline": document, "load_factors": factors}
+    query = {"query": QUERY, "version": 1, "plan": pipeline.digest, "pipeline": document}
+    query |= {"settings": {"method": "fixed", "load_factors": factors}}
     head = {"version": 1, "agent": "a", "cluster": "eu", "epoch_s": 0.1, "sub_epochs": 2, "budget_cores": 4.0}
     given = source | {"time": "ts", "columns": document["source"]["columns"]}
     config = AgentConfig.parse({**head, "sources": {document["source"]["id"]: given}, "queries": [query]})

@@ -57,7 +57,8 @@ def child_config(child: str, load_factors: list[float]) -> AgentConfig:
     }
     options = {"rate_per_s": 4000, "records": RECORDS, "seed": CHILDREN.index(child), "columns": columns}
     source = {"kind": "generator", "options": options, "time": "ts", "columns": DOCUMENT["source"]["columns"]}
-    query = {"query": QUERY, "version": 1, "plan": PIPELINE.digest, "pipeline": DOCUMENT, "load_factors": load_factors}
+    query = {"query": QUERY, "version": 1, "plan": PIPELINE.digest, "pipeline": DOCUMENT}
+    query |= {"settings": {"method": "fixed", "load_factors": load_factors}}
     head = {"version": 1, "agent": child, "cluster": "eu", "epoch_s": 0.1, "sub_epochs": 2, "budget_cores": 4.0}
     return AgentConfig.parse({**head, "sources": {"probes": source}, "queries": [query]})
 
