@@ -9,7 +9,7 @@ from apps.measurements.places import Places
 from apps.measurements.plans import PlanOperator
 from apps.queries.models import Placement
 from apps.queries.services import placement_move
-from apps.telemetry.models import Assignment, LiveQuery
+from apps.telemetry.models import LiveQuery
 from engine.measurement.changes import rounded_shares, shares_differ
 from engine.measurement.places import STREAM
 from engine.measurement.placing import expected_shares
@@ -40,7 +40,7 @@ def placement_follow(*, live: LiveQuery, operators: list[PlanOperator], places: 
 def _shares(live: LiveQuery, operators: list[PlanOperator]) -> list[dict[str, float]]:
     factors = {
         str(row.agent_id): list(row.load_factors)[: live.source_operators]
-        for row in Assignment.objects.filter(live=live, enabled=True)
+        for row in live.assignments.filter(enabled=True).select_related("agent")
     }
     expected = expected_shares(factors, len(operators)) if factors else [{STREAM: 1.0} for _ in operators]
     known = {row.fingerprint: row.shares for row in OperatorStatistic.objects.filter(query=live.query)}

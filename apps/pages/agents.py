@@ -13,9 +13,10 @@ from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.pages.agents_view import AgentView, PipelineAt
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources_forms import AgentForm
+from apps.telemetry.adapting import fixed
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
-from apps.telemetry.services import agent_delete, agent_update, load_factors_set
+from apps.telemetry.services import agent_delete, agent_update, assignment_set
 from apps.ui.numbers import bytes_size, percent, rate, significant
 
 __all__ = ["AgentEnable", "AgentFactors", "AgentPage", "AgentRemove", "AgentSettings"]
@@ -113,7 +114,7 @@ class FactorsForm(forms.Form):
     def rest_body(self) -> dict[str, Any]:
         """The call that sets what the agent has now."""
         factors = [stage.factor for stage in self.own]
-        return {"assignments": [{"agent": self.part.agent.name, "load_factors": factors}]}
+        return {"assignments": [{"agent": self.part.agent.name, "settings": fixed(factors)}]}
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class AgentFactors(AgentPage):
         if "apply" not in request.POST:
             return self.page({**context, "preview": FactorsPreview(part, form.values)})
         try:
-            load_factors_set(live=part.assignment.live, agent=agent, load_factors=form.values)
+            assignment_set(live=part.assignment.live, agent=agent, settings=fixed(form.values))
         except (Malformed, Conflict, Impossible) as refusal:
             return self.page({**context, "notice": refusal.message}, refusal.status)
         return done(request, f"{name} gets new load factors for {query}.", "pages:agent", slug, name)

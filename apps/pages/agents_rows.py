@@ -1,34 +1,30 @@
-"""The agents of a cluster as the Sources page lists them."""
+"""The agents of a cluster as the Sources page lists them: how each is, what it did lately, what it was given."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.http import HttpRequest
-from django.urls import reverse
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
-
 from apps.fleet.models import Cluster
 from apps.pages.agents_flow import AgentFlow, flows_of
-from apps.pages.agents_picture import factor_bars, factor_text
-from apps.telemetry.choices import AgentKind, AgentState, LiveState
+from apps.refinement.selectors import config_of_agents
+from apps.refinement.views import AgentConfigState
+from apps.telemetry.choices import AgentState, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import agents_listed
 from apps.telemetry.states import AgentView, agent_state
-from apps.ui.icons import icon
-from apps.ui.numbers import MISSING, bytes_size, percent, rate
-from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import ago
 
-__all__ = ["STATE_MARKS", "AgentLine", "agent_lines", "agents_table", "state_tag"]
+__all__ = ["ADAPTING", "NO_CONFIG", "STATE_MARKS", "AgentLine", "agent_lines", "factors_of", "is_adapting"]
 
+#: An agent that is well and moves its load factors; the other states are telemetry's.
+ADAPTING = "adapting"
 #: Drawing, tone.
 STATE_MARKS: dict[str, tuple[str, str]] = {
     AgentState.STEADY: ("ok", "ok"),
+    ADAPTING: ("jobs", "queue"),
     AgentState.NEAR: ("watch", "watch"),
     AgentState.OVERFLOW: ("watch", "watch"),
     AgentState.SPOOL: ("bad", "bad"),
@@ -36,7 +32,15 @@ STATE_MARKS: dict[str, tuple[str, str]] = {
     AgentState.NEVER: ("assumed", ""),
     AgentState.DISABLED: ("pause", ""),
 }
+NO_CONFIG = AgentConfigState("", 0)
 _REPORTS = {AgentState.STEADY, AgentState.NEAR, AgentState.OVERFLOW, AgentState.SPOOL}
+_WELL = {AgentState.STEADY, AgentState.NEAR}
+
+
+def is_adapting(report: Mapping[str, Any]) -> bool:
+    """Whether a query's load factors are on the move, by what its agent said last."""
+    changes = report.get("changes") or ()
+    return report.get("phase") in ("startup", "profile", "adapt") or bool(changes and changes[-1].get("epochs") is None)
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,22 @@ class AgentLine:
     view: AgentView
     assignments: Sequence[Assignment]
     flow: AgentFlow | None
+    config: AgentConfigState = NO_CONFIG
 
     @property
     def state(self) -> AgentState:
         return self.view.state
 
+    @cached_property
+    def shown_state(self) -> str:
+        """Its state, or that it adapts where nothing worse is true."""
+        moving = self.state in _WELL and any(is_adapting(one.report) for one in self.assignments if not one.by_hand)
+        return ADAPTING if moving else self.state
+
     @property
     def reason(self) -> str:
         """Why it is not steady, where its state does not say it."""
-        return "; ".join(self.view.reasons) if self.reports else ""
+        return "; ".join(self.view.reasons) if self.reports and self.shown_state != ADAPTING else ""
 
     @property
     def reports(self) -> bool:
@@ -64,6 +75,10 @@ class AgentLine:
     @property
     def in_eps(self) -> float | None:
         return self.flow.in_eps if self.flow is not None and self.reports else None
+
+    @property
+    def sent_bytes_s(self) -> float | None:
+        return self.flow.sent_bytes_s if self.flow is not None and self.reports else None
 
     @property
     def saved(self) -> float | None:
@@ -76,13 +91,15 @@ class AgentLine:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it still runs an older configuration than it was given."""
+        """Whether it still runs something older than what it was given."""
         known = self.agent.heartbeat.get("config_version")
-        return self.reports and known is not None and known < self.agent.config_version
+        return self.config.behind or (self.reports and known is not None and known < self.agent.config_version)
 
     @cached_property
     def state_words(self) -> str:
         """The state, with since when where it says nothing."""
+        if self.shown_state == ADAPTING:
+            return "Adapting"
         if self.state == AgentState.SILENT and self.agent.last_seen is not None:
             when = ago(self.agent.last_seen)
             return f"No report for {when.removesuffix(' ago')}" if when.endswith("ago") else f"No report since {when}"
@@ -100,182 +117,16 @@ def factors_of(assignment: Assignment) -> list[tuple[str, float]]:
 def agent_lines(cluster: Cluster) -> list[AgentLine]:
     """Every agent of a cluster, by name."""
     rows = LiveQuery.objects.filter(query__cluster=cluster).exclude(state=LiveState.STOPPED)
-    lives = list(rows.select_related("query"))
+    lives = list(rows.select_related("query__cluster"))
     flows = flows_of(cluster, lives)
     known = {live.pk: live for live in lives}
+    agents = {agent.pk: agent for agent in agents_listed().filter(cluster=cluster)}
     by_agent: dict[Any, list[Assignment]] = {}
     for row in Assignment.objects.filter(live__in=known, enabled=True).order_by("live__query__name"):
-        row.live = known[row.live_id]
+        row.live, row.agent = known[row.live_id], agents[row.agent_id]
         by_agent.setdefault(row.agent_id, []).append(row)
-    lines = []
-    for agent in agents_listed().filter(cluster=cluster):
-        view = agent_state(agent)
-        lines.append(AgentLine(agent, view, by_agent.get(agent.pk, []), flows.get(str(agent.pk))))
-    return lines
-
-
-def state_tag(line: AgentLine) -> SafeString:
-    """Mark, word and, where something is wrong, why."""
-    drawing, tone = STATE_MARKS[line.state]
-    why = line.reason
-    mark = format_html('<span class="st {}">{}{}</span>', tone, icon(drawing), line.state_words)
-    return format_html('{}<span class="src-why">{}</span>', mark, why) if why else mark
-
-
-def agents_table(request: HttpRequest, cluster: Cluster, lines: list[AgentLine], *, can_change: bool) -> Table:
-    """The busiest first; chips by state, kind and query."""
-    return Table(
-        request,
-        _columns(cluster.slug, lines),
-        lines,
-        caption="Agents",
-        default_sort="-rate",
-        filters=[_states(lines), *_kinds(lines), *_queries(lines)],
-        search=lambda line: f"{line.agent.name} {line.agent.host} {line.agent.version}",
-        search_label="Name, host or version",
-        file_name=f"agents-{cluster.slug}",
-        identify=lambda line: line.agent.name,
-        empty={
-            "icon": "sources",
-            "title": "No agent has joined yet",
-            "text": "Enrol the first one: the console shows the command to run on the machine it shall watch."
-            if can_change
-            else "An operator can enrol one; it will be listed here.",
-        },
-    )
-
-
-def _states(lines: list[AgentLine]) -> Filter:
-    choices = []
-    for state in AgentState:
-        count = sum(line.state == state for line in lines)
-        if count:
-            drawing, tone = STATE_MARKS[state]
-            choices.append(Choice(state.value, str(state.label), count, drawing, tone or "muted"))
-    return Filter("state", choices, lambda rows, value: [row for row in rows if row.state == value], "All", len(lines))
-
-
-def _kinds(lines: list[AgentLine]) -> list[Filter]:
-    found = {line.agent.kind for line in lines}
-    if len(found) < 2:
-        return []
-    choices = [Choice(kind.value, f"{kind.label}s") for kind in AgentKind if kind in found]
-    return [Filter("kind", choices, lambda rows, value: [row for row in rows if row.agent.kind == value], "Any kind")]
-
-
-def _queries(lines: list[AgentLine]) -> list[Filter]:
-    names = sorted({one.live.query.name for line in lines for one in line.assignments})
-    if not 1 < len(names) <= 8:
-        return []
-
-    def keep(rows: list[AgentLine], value: str) -> list[AgentLine]:
-        return [row for row in rows if any(one.live.query.name == value for one in row.assignments)]
-
-    return [Filter("query", [Choice(name, name) for name in names], keep, "Any query")]
-
-
-def _named(slug: str, line: AgentLine) -> SafeString:
-    url = reverse("pages:agent", args=[slug, line.agent.name])
-    more = line.agent.host if line.agent.kind == AgentKind.AGENT else line.agent.get_kind_display().lower()
-    return format_html(
-        '<span class="nm"><a class="name" href="{}">{}</a> <small class="muted">{}</small></span>',
-        url,
-        line.agent.name,
-        more,
-    )
-
-
-def _bars(line: AgentLine) -> Any:
-    if not line.assignments:
-        return format_html('<span class="muted sm">{}</span>', "no query assigned")
-    rows = (
-        (
-            format_html('<small class="muted">{}</small>', name),
-            factor_bars(f"{line.agent.name}, {name}:", factors, reported=line.reports),
-        )
-        for name, factors in line.factors
-    )
-    return format_html('<span class="src-bars">{}</span>', format_html_join("", "<span>{}{}</span>", rows))
-
-
-def _bars_text(line: AgentLine) -> str:
-    return "; ".join(
-        f"{name}: " + ", ".join(f"{operator} {factor_text(factor)}" for operator, factor in factors)
-        for name, factors in line.factors
-    )
-
-
-def _config(line: AgentLine) -> SafeString:
-    code = format_html("<code>c-{}</code>", line.agent.config_version) if line.agent.config_version else MISSING
-    badge = format_html(' <span class="badge watch">{}</span>', "behind") if line.is_behind else ""
-    return format_html("{}{}", code, badge)
-
-
-def _heading(lines: list[AgentLine]) -> str:
-    """With the operators' names where all agents run the same query."""
-    found = {
-        (one.live.query.name, tuple(name for name, _ in factors_of(one))) for line in lines for one in line.assignments
-    }
-    if len(found) != 1:
-        return "Load factors"
-    names = ", ".join(next(iter(found))[1])
-    return f"Load factors: {names}" if len(names) <= 40 else "Load factors"
-
-
-def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
+    configs = config_of_agents(cluster)
     return [
-        Column(
-            "agent",
-            "Agent",
-            lambda line: _named(slug, line),
-            sort=lambda line: line.agent.name,
-            csv=lambda line: line.agent.name,
-        ),
-        Column("factors", _heading(lines), _bars, csv=_bars_text, full=True),
-        Column(
-            "rate",
-            "Rate",
-            lambda line: rate(line.in_eps).html,
-            sort=lambda line: line.in_eps,
-            csv=lambda line: line.in_eps,
-            num=True,
-            high_first=True,
-        ),
-        Column(
-            "sent",
-            "Sent",
-            lambda line: bytes_size(line.flow.sent_bytes_s if line.flow and line.reports else None, "/s").html,
-            sort=lambda line: line.flow.sent_bytes_s if line.flow and line.reports else None,
-            csv=lambda line: line.flow.sent_bytes_s if line.flow and line.reports else None,
-            num=True,
-            high_first=True,
-        ),
-        Column(
-            "saved",
-            "Bytes saved",
-            lambda line: percent(line.saved).html,
-            sort=lambda line: line.saved,
-            csv=lambda line: line.saved,
-            num=True,
-            high_first=True,
-        ),
-        Column(
-            "state",
-            "State",
-            state_tag,
-            sort=lambda line: list(AgentState).index(line.state),
-            csv=_state_text,
-            full=True,
-        ),
-        Column(
-            "config",
-            "Config",
-            _config,
-            sort=lambda line: line.agent.config_version,
-            csv=lambda line: line.agent.config_version,
-        ),
+        AgentLine(agent, agent_state(agent), by_agent.get(pk, []), flows.get(str(pk)), configs.get(str(pk), NO_CONFIG))
+        for pk, agent in agents.items()
     ]
-
-
-def _state_text(line: AgentLine) -> str:
-    return f"{line.state_words}: {line.reason}" if line.reason else line.state_words

@@ -87,7 +87,7 @@ class AgentView:
     @cached_property
     def assignments(self) -> list[Assignment]:
         rows = Assignment.objects.filter(agent=self.agent, enabled=True).exclude(live__state="stopped")
-        return list(rows.select_related("live__query__cluster", "live__source").order_by("live__query__name"))
+        return list(rows.select_related("agent", "live__query__cluster", "live__source").order_by("live__query__name"))
 
     @cached_property
     def flow(self) -> AgentFlow | None:

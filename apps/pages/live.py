@@ -14,7 +14,7 @@ from apps.pages.live_view import LiveView
 from apps.pages.query_tabs import QueryTab
 from apps.telemetry.models import LiveQuery
 from apps.telemetry.selectors import agent_named, agents_listed
-from apps.telemetry.services import live_start, live_stop, load_factors_set
+from apps.telemetry.services import assignment_set, live_start, live_stop
 
 __all__ = ["LiveAssign", "LiveStart", "LiveStop", "LiveTab", "StartForm"]
 
@@ -120,7 +120,7 @@ class LiveAssign(_LivePage):
         live, agent = self.live(name), agent_named(self.cluster, request.POST.get("agent", ""))
         enabled = request.POST.get("part") != "none"
         form = forms.Form({})
-        _, ok = try_service(form, lambda: load_factors_set(live=live, agent=agent, enabled=enabled))
+        _, ok = try_service(form, lambda: assignment_set(live=live, agent=agent, enabled=enabled))
         if not ok:
             return self.shown(name, 422, notice="; ".join(form.non_field_errors()))
         text = f"{agent.name} works on {name} now." if enabled else f"{agent.name} works on {name} no more."

@@ -93,7 +93,7 @@ class LiveView:
 
     @cached_property
     def live(self) -> LiveQuery | None:
-        return LiveQuery.objects.select_related("source", "version").filter(query=self.query).first()
+        return LiveQuery.objects.select_related("source", "version", "query__cluster").filter(query=self.query).first()
 
     @property
     def state(self) -> str:
@@ -136,7 +136,7 @@ class LiveView:
             return []
         waits = set(self.said.waiting_for) if self.said else set()
         excluded = set(self.said.excluded) if self.said else set()
-        rows = Assignment.objects.filter(live=self.live, enabled=True).select_related("agent").order_by("agent__name")
+        rows = self.live.assignments.filter(enabled=True).select_related("agent").order_by("agent__name")
         return [AssignedAgent(row, row.agent.name in waits, row.agent.name in excluded) for row in rows]
 
     @property

@@ -65,7 +65,7 @@ class LiveViewSet(
 
     @extend_schema(request=LiveUpdateSerializer, responses=LiveSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Change load factors, weights, who takes part, or how long late records and silent agents are waited for."""
+        """Change how load factors are found, weights, who takes part, or how long late records and agents count."""
         live = self.get_object()
         wanted = LiveUpdateSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
@@ -73,7 +73,7 @@ class LiveViewSet(
         with transaction.atomic():
             for part in values.pop("assignments", ()):
                 agent = agent_named(live.query.cluster, part.pop("agent"))
-                services.load_factors_set(live=live, agent=agent, **part)
+                services.assignment_set(live=live, agent=agent, **part)
             if values:
                 services.live_update(live=live, **values)
         return Response(self._shown(live))

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from apps.queries.choices import QueryState
+from apps.telemetry.adapting import refined_of
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan
 
@@ -91,7 +92,8 @@ def _query(part: Assignment) -> dict[str, Any]:
         "version": live.version.number,
         "plan": live.plan,
         "pipeline": live.pipeline,
-        "load_factors": part.load_factors,
+        "settings": part.settings,
+        "refined": refined_of(part),
         "weight": part.weight,
     }
 

@@ -1,28 +1,28 @@
-"""Running queries on live telemetry: what is executed, by which agents, with which load factors."""
+"""Running queries on live telemetry: what is executed, by which agents, and how their load factors are found."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count
+from apps.core.errors import Conflict, Fault, Impossible, fault_count
 from apps.core.events import announce
 from apps.fleet.validation import check_row
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
+from apps.telemetry.adapting import fixed, settings_read
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.configs import configs_renew
 from apps.telemetry.directory import forget_facts_on_commit
 from apps.telemetry.models import Agent, Assignment, KnownPlan, LiveQuery
 from apps.telemetry.pipelines import Executable, executable_of
 
-__all__ = ["live_announce", "live_delete", "live_refresh", "live_start", "live_stop", "live_update", "load_factors_set"]
+__all__ = ["assignment_set", "live_announce", "live_delete", "live_refresh", "live_start", "live_stop", "live_update"]
 
-FACTOR = 1.0  # of an operator for which none was given: near the data, as far as the budget reaches
+FACTOR = 1.0  # of an operator that is new where load factors are set by hand: near the data, as far as the budget goes
 
 
 def live_announce(live: LiveQuery) -> None:
@@ -36,16 +36,15 @@ def live_start(
     *,
     query: Query,
     agents: Sequence[Agent],
-    load_factors: Mapping[str, Sequence[float]] | Sequence[float] | None = None,
+    settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> LiveQuery:
     """Run an admitted query on what these agents collect. One that ran before goes on under its name.
 
     Parameters
     ----------
-    load_factors : mapping or sequence, optional
-        For each operator that may run at a source the share of records it takes there: one list for all agents, or one
-        by each agent's name. 1 unless given.
+    settings : mapping, optional
+        How each of these agents finds its load factors (`engine.jarvis.settings`); by itself unless given.
     fields
         `retain_s`, `idle_after_s`.
 
@@ -56,7 +55,7 @@ def live_start(
     Impossible
         Its version cannot be executed; each fault names the operator.
     Malformed
-        Agents of other clusters, load factors of another length or outside 0 to 1.
+        Agents of other clusters, settings out of their safe range.
     """
     query = Query.objects.select_for_update(of=("self",)).select_related("cluster", "running_version").get(pk=query.pk)
     if query.state != QueryState.RUNNING or query.running_version is None:
@@ -70,15 +69,14 @@ def live_start(
     _assume(live, found)
     for name, value in fields.items():
         setattr(live, name, value)
-    factors = _factors_by_agent(agents, load_factors, live.source_operators)
-    check_row(live, _agent_faults(query, agents))
+    faults = _agent_faults(query, agents)
+    taken = settings_read(settings or {}, live.source_operators, faults)
+    check_row(live, faults)
     live.started_at, live.stopped_at = timezone.now(), None
     _store(live)
     live.assignments.exclude(agent__kind=AgentKind.PRODUCER).update(enabled=False)  # producers come by themselves
     for agent in agents:
-        Assignment.objects.update_or_create(
-            live=live, agent=agent, defaults={"load_factors": factors[agent.name], "enabled": True}
-        )
+        Assignment.objects.update_or_create(live=live, agent=agent, defaults={"settings": taken, "enabled": True})
     _renew(live)
     return live
 
@@ -119,32 +117,32 @@ def live_update(*, live: LiveQuery, **fields: Any) -> LiveQuery:
 
 
 @transaction.atomic
-def load_factors_set(
+def assignment_set(
     *,
     live: LiveQuery,
     agent: Agent,
-    load_factors: Sequence[float] | None = None,
+    settings: Mapping[str, Any] | None = None,
     weight: float | None = None,
     enabled: bool | None = None,
 ) -> Assignment:
     """Give an agent a part in a live query, or change it: what is not given stays as it is.
 
+    `settings` say how it finds its load factors: `{}` leaves them to the agent, `adapting.fixed` sets them by hand.
+
     Raises
     ------
     Malformed
-        An agent of another cluster; not one load factor, 0 to 1, for each operator that may run at a source.
+        An agent of another cluster; settings out of their safe range; by hand, not one load factor, 0 to 1, for each
+        operator that may run at a source.
     """
     part = Assignment.objects.select_for_update(of=("self",)).filter(live=live, agent=agent).first()
-    part = part or Assignment(live=live, agent=agent, load_factors=[FACTOR] * live.source_operators)
-    if load_factors is not None:
-        part.load_factors = load_factors
+    part = part or Assignment(live=live, agent=agent)
+    faults = _agent_faults(live.query, [agent])
+    if settings is not None:
+        part.settings = settings_read(settings, live.source_operators, faults)
     part.weight = part.weight if weight is None else weight
     part.enabled = part.enabled if enabled is None else enabled
-    faults = _agent_faults(live.query, [agent]) + _factor_faults(
-        part.load_factors, live.source_operators, "load_factors"
-    )
     check_row(part, faults)
-    part.load_factors = [float(factor) for factor in part.load_factors]
     part.save()
     _renew(live)
     return part
@@ -154,7 +152,7 @@ def load_factors_set(
 def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
     """Execute what the query's running version, its source and its tables say now; returns what prevents it.
 
-    An operator that stays keeps its load factors.
+    An operator that stays keeps its load factor where that was set by hand.
     """
     version = live.query.running_version
     if version is None:
@@ -167,9 +165,10 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
     _store(live)
     after = [row["id"] for row in live.pipeline["operators"]][: live.source_operators]
     for part in live.assignments.all():
-        known = dict(zip(before, part.load_factors, strict=False))
-        part.load_factors = [known.get(name, FACTOR) for name in after]
-        part.save(update_fields=["load_factors", "updated_at"])
+        if part.by_hand:
+            known = dict(zip(before, part.load_factors, strict=False))
+            part.settings |= fixed([known.get(name, FACTOR) for name in after])
+            part.save(update_fields=["settings", "updated_at"])
     _renew(live)
     return ()
 
@@ -217,40 +216,3 @@ def _agent_faults(query: Query, agents: Sequence[Agent]) -> list[Fault]:
             message = f"agent {agent.name!r} is a relay, which has no part of its own; allowed: agents below it"
             faults.append(Fault(f"agents[{index}]", message))
     return faults
-
-
-def _factors_by_agent(agents: Sequence[Agent], given: Any, count: int) -> dict[str, list[float]]:
-    """Load factors of each agent by its name, checked."""
-    names = [agent.name for agent in agents]
-    faults: list[Fault] = []
-    if given is None:
-        given = [FACTOR] * count
-    if not isinstance(given, Mapping):
-        faults += _factor_faults(given, count, "load_factors")
-        given = dict.fromkeys(names, given)
-    else:
-        faults += [
-            Fault(f"load_factors.{name}", f"{name!r} is not among the agents {', '.join(names)}")
-            for name in given
-            if name not in names
-        ]
-        for name in set(given) & set(names):
-            faults += _factor_faults(given[name], count, f"load_factors.{name}")
-    if faults:
-        raise Malformed(f"The load factors have {fault_count(faults)}; first: {faults[0].message}.", faults)
-    return {name: [float(factor) for factor in given.get(name, [FACTOR] * count)] for name in names}
-
-
-def _factor_faults(factors: Any, count: int, path: str) -> list[Fault]:
-    if not isinstance(factors, (list, tuple)) or len(factors) != count:
-        said = f"{len(factors)} numbers" if isinstance(factors, (list, tuple)) else "no list"
-        return [
-            Fault(path, f"load_factors is {said}; allowed: {count}, one for each operator that may run at a source")
-        ]
-    return [
-        Fault(f"{path}[{index}]", f"load factor {index} is {factor!r}; allowed: 0 to 1")
-        for index, factor in enumerate(factors)
-        if isinstance(factor, bool)
-        or not isinstance(factor, (int, float))
-        or not (math.isfinite(factor) and 0 <= factor <= 1)
-    ]

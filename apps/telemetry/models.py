@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -176,8 +177,8 @@ class Assignment(models.Model):
 
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="assignments")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="assignments")
-    load_factors = models.JSONField(
-        default=list, blank=True, help_text="For each operator the share of records that it takes."
+    settings = models.JSONField(
+        default=dict, blank=True, help_text="How its load factors are found; empty: the agent adapts them by itself."
     )
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01), MaxValueValidator(100)])
     enabled = models.BooleanField(default=True)
@@ -189,6 +190,22 @@ class Assignment(models.Model):
 
     def __str__(self) -> str:
         return f"{self.live} at {self.agent}"
+
+    @property
+    def by_hand(self) -> bool:
+        """Its load factors are those that a person set; the agent does not move them."""
+        return self.settings.get("method") == "fixed"
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What its agent said last of this part with the present plan; empty where it said nothing."""
+        rows = self.agent.heartbeat.get("queries", ())
+        return next((row for row in rows if row["query"] == self.live.key and row.get("plan") == self.live.plan), {})
+
+    @property
+    def load_factors(self) -> list[float]:
+        """For each operator the share of records that it takes: set by hand, or what its agent said last."""
+        return list(self.settings["load_factors"] if self.by_hand else self.report.get("load_factors", ()))
 
 
 class KnownPlan(models.Model):

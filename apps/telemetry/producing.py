@@ -14,7 +14,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.ingest import frames_store, schema_differs
-from apps.telemetry.live import load_factors_set
+from apps.telemetry.live import assignment_set
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.pipelines import pipeline_by_digest, records_schema
 from engine.dataflow import Pipeline
@@ -143,7 +143,7 @@ def producer_of(*, live: LiveQuery, name: str) -> Agent:
         raise Forbidden(f"The producer {name!r} is disabled.", code="agent_disabled")
     part = live.assignments.filter(agent=agent).first()
     if part is None:
-        load_factors_set(live=live, agent=agent, load_factors=[0.0] * live.source_operators)
+        assignment_set(live=live, agent=agent)
     elif not part.enabled:
         raise Conflict(f"The producer {name!r} was taken off {live.key}.", [("producer", "is not assigned")])
     return agent

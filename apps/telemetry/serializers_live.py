@@ -28,6 +28,10 @@ __all__ = [
 
 _MOST_SEQ = 2**53
 _MOST_FAULTS, _FAULT_LENGTH = 50, 400
+_SETTINGS = (
+    'How load factors are found: {} leaves them to the agent, {"method": "fixed", "load_factors": [1, 0.5]} sets them '
+    "by hand, 0 to 1 for each operator that may run at a source."
+)
 
 
 class SpoolSerializer(serializers.Serializer):
@@ -122,9 +126,7 @@ class PartSerializer(StrictSerializer):
     """An agent's part in a live query; what is left out stays as it is."""
 
     agent = serializers.CharField(help_text="Its name.")
-    load_factors = serializers.JSONField(
-        required=False, help_text="For each operator that may run at a source, the share of records it takes: 0 to 1."
-    )
+    settings = serializers.JSONField(required=False, help_text=_SETTINGS)
     weight = NumberField(required=False, help_text="Share of the agent's budget beside its other queries.")
     enabled = serializers.BooleanField(required=False)
 
@@ -156,7 +158,7 @@ class LiveSerializer(StrictSerializer):
             {
                 "agent": part.agent.name,
                 "agent_id": str(part.agent_id),
-                "load_factors": part.load_factors,
+                "settings": part.settings,
                 "weight": part.weight,
                 "enabled": part.enabled,
             }
@@ -170,11 +172,7 @@ class LiveStartSerializer(StrictSerializer):
     cluster = ClusterField()
     query = serializers.CharField()
     agents = serializers.ListField(child=serializers.CharField(), max_length=10_000, help_text="Their names.")
-    load_factors = serializers.JSONField(
-        required=False,
-        allow_null=True,
-        help_text="One list for all agents, or one by each agent's name; 1 unless given.",
-    )
+    settings = serializers.JSONField(required=False, help_text=f"At all of these agents. {_SETTINGS}")
     retain_s = NumberField(required=False)
     idle_after_s = NumberField(required=False)
 

@@ -4,7 +4,7 @@ from apps.telemetry.agents import agent_delete, agent_update
 from apps.telemetry.enrolment import agent_enrol, enrolment_create, enrolment_revoke
 from apps.telemetry.heartbeats import agent_heartbeat
 from apps.telemetry.ingest import frames_ingest
-from apps.telemetry.live import live_delete, live_refresh, live_start, live_stop, live_update, load_factors_set
+from apps.telemetry.live import assignment_set, live_delete, live_refresh, live_start, live_stop, live_update
 from apps.telemetry.producing import batch_take
 from apps.telemetry.sources import source_delete, source_upsert, table_delete, table_upsert
 
@@ -13,6 +13,7 @@ __all__ = [
     "agent_enrol",
     "agent_heartbeat",
     "agent_update",
+    "assignment_set",
     "batch_take",
     "enrolment_create",
     "enrolment_revoke",
@@ -22,7 +23,6 @@ __all__ = [
     "live_start",
     "live_stop",
     "live_update",
-    "load_factors_set",
     "source_delete",
     "source_upsert",
     "table_delete",

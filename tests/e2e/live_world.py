@@ -32,7 +32,10 @@ from django.core.management import call_command
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.services import query_create, query_start
-from apps.telemetry.services import agent_enrol, agent_update, enrolment_create, live_start, source_upsert
+from apps.telemetry.adapting import fixed
+from apps.telemetry.services import (
+    agent_enrol, agent_update, assignment_set, enrolment_create, live_start, source_upsert
+)
 
 asked = json.loads(sys.argv[1])
 call_command("migrate", verbosity=0)
@@ -61,7 +64,9 @@ for name, says in asked["queries"].items():
     version = query.versions.get()
     query_start(version=version, placement={row.name: "stream" for row in version.operators.all()})
     query.refresh_from_db()
-    live_start(query=query, agents=list(agents.values()), load_factors=says["factors"])
+    live = live_start(query=query, agents=list(agents.values()))
+    for name, factors in says["factors"].items():
+        assignment_set(live=live, agent=agents[name], settings=fixed(factors))
 """
 
 _READ = """

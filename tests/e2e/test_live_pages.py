@@ -203,7 +203,7 @@ def change_load_factors(page: Page, api: Api) -> None:
     page.get_by_role("button", name="Apply to edge-1").press("Enter")
     expect(page.locator(".toast").first).to_contain_text("new load factors")
     found = api.get(f"live-queries?cluster={SLUG}")["results"][0]["assignments"]
-    assert found[0]["load_factors"] == [1.0, 1.0, 0.9]
+    assert found[0]["settings"] == {"method": "fixed", "load_factors": [1.0, 1.0, 0.9]}
 
 
 def look_at_every_page(page: Page) -> None:

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,6 @@ from apps.telemetry.services import (
     agent_update,
     enrolment_create,
     live_start,
-    load_factors_set,
     table_upsert,
 )
 from engine.calibration import nominal_cps
@@ -59,25 +58,18 @@ OTHERWISE_CPS = 2.4e9  # where the machine does not tell its clock rate
 
 @dataclass(frozen=True)
 class Watch:
-    """A live query of the demo. `factors` are load factors below 1, by agent and operator."""
+    """A live query of the demo. Its agents find their load factors by themselves."""
 
     name: str
     template: str
     source: str
     rate_eps: float
-    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     agents: Sequence[str] = AGENTS
 
 
 WATCHES = (
-    Watch(
-        "probe-latency",
-        "s2s-probe",
-        "probes",
-        rate_eps=60.0,
-        factors={"agent-2": {"pairs": 0.6}, "agent-3": {"answered": 0.8, "pairs": 0.5}},
-    ),
-    Watch("rack-latency", "t2t-probe", "probes", rate_eps=60.0, factors={"agent-3": {"target-switch": 0.5}}),
+    Watch("probe-latency", "s2s-probe", "probes", rate_eps=60.0),
+    Watch("rack-latency", "t2t-probe", "probes", rate_eps=60.0),
     Watch("host-load", "host-metrics", "host", rate_eps=3.0),
     Watch("console-requests", "access-log", "console-log", rate_eps=8.0, agents=AGENTS[:1]),
 )
@@ -158,10 +150,7 @@ def _queries(cluster: Cluster, agents: Mapping[str, Agent], user: User) -> None:
     for watch in WATCHES:
         version = queries[watch.name].versions.get()
         running = query_start(version=version, placement={row.name: STREAM_NODE for row in version.operators.all()})
-        live = live_start(query=running, agents=[agents[name] for name in watch.agents])
-        names = [one["id"] for one in live.pipeline["operators"]][: live.source_operators]
-        for name, factors in watch.factors.items():
-            load_factors_set(live=live, agent=agents[name], load_factors=[factors.get(one, 1.0) for one in names])
+        live_start(query=running, agents=[agents[name] for name in watch.agents])
     _watch_latency(queries[WATCHES[0].name], user)
 
 

@@ -12,6 +12,7 @@ from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.results.delivering import alert_deliveries_send_due
 from apps.results.models import Alert, AlertRule
+from apps.telemetry.adapting import fixed
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StaticTable, TelemetrySource
 from apps.telemetry.pipelines import executable_of
 from apps.telemetry.receiving import frames_receive
@@ -147,7 +148,7 @@ def test_faults_of_a_template_are_at_their_fields(browser: Client, cluster: Clus
 
 
 def test_results_are_shown_as_they_come(browser: Client, live: LiveQuery, agent: Agent) -> None:
-    Assignment.objects.create(live=live, agent=agent, load_factors=[1.0, 0.5, 0.0])
+    Assignment.objects.create(live=live, agent=agent, settings=fixed([1.0, 0.5, 0.0]))
     frames_receive([result(live.query, {AB: 10.0 + w, CD: 3.0}, w, latency_s=1 + w) for w in range(3)])
     frames_receive([result(live.query, {AB: 40.0, CD: 3.0}, 3, missing=[str(agent.pk)])])
     html = body(browser.get(LIVE))
@@ -254,7 +255,7 @@ def test_a_refused_start_stays_and_its_address_leads_back(browser: Client, live:
 def test_agents_are_assigned_and_taken_off(browser: Client, live: LiveQuery, agent: Agent) -> None:
     browser.post(f"{LIVE}assign/", {"agent": "edge-1", "part": "whole"})
     part = Assignment.objects.get()
-    assert (part.enabled, part.load_factors) == (True, [1.0] * live.source_operators)
+    assert (part.enabled, part.settings) == (True, {})
     browser.post(f"{LIVE}assign/", {"agent": "edge-1", "part": "none"})
     part.refresh_from_db()
     assert not part.enabled

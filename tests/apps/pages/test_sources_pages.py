@@ -18,6 +18,7 @@ from apps.fleet.models import Cluster
 from apps.measurements.models import SUMS, StatisticsWindow
 from apps.pages import sources_stream
 from apps.pages.sources_stream import StreamCard
+from apps.telemetry.adapting import fixed
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
 from tests.apps.results.rows import live_query
 
@@ -36,7 +37,7 @@ def live(cluster: Cluster) -> LiveQuery:
     live = live_query(cluster)
     for name, factors in (("edge-1", [1.0, 1.0, 0.5]), ("edge-2", [1.0, 0.0, 0.0]), ("edge-3", [1.0, 1.0, 1.0])):
         agent = Agent.objects.create(cluster=cluster, name=name, budget_cores=0.4, secret_hash=name, config_version=3)
-        Assignment.objects.create(live=live, agent=agent, load_factors=factors)
+        Assignment.objects.create(live=live, agent=agent, settings=fixed(factors))
     report("edge-1")
     report("edge-3", last_seen=timezone.now() - timedelta(minutes=6))
     measure(live, "edge-1")
@@ -330,7 +331,7 @@ def test_pages_cost_no_more_with_more_agents(browser: Client, live: LiveQuery, p
     before = cost()
     for number in range(4, 9):
         agent = Agent.objects.create(cluster=live.query.cluster, name=f"edge-{number}", secret_hash=str(number))
-        Assignment.objects.create(live=live, agent=agent, load_factors=[1.0, 1.0, 1.0])
+        Assignment.objects.create(live=live, agent=agent, settings=fixed([1.0, 1.0, 1.0]))
         report(agent.name)
         measure(live, agent.name)
     assert cost() == before

@@ -19,6 +19,7 @@ from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed, NotAuthenticated
 from apps.telemetry import heartbeats
+from apps.telemetry.adapting import fixed
 from apps.telemetry.choices import AgentKind, AgentState
 from apps.telemetry.configs import agent_config
 from apps.telemetry.models import Agent, EnrolmentToken
@@ -27,10 +28,10 @@ from apps.telemetry.services import (
     agent_delete,
     agent_enrol,
     agent_update,
+    assignment_set,
     enrolment_create,
     enrolment_revoke,
     live_stop,
-    load_factors_set,
 )
 from tests.apps.domain import make_cluster
 from tests.apps.parallel import at_once
@@ -328,12 +329,12 @@ class TestState:
 @pytest.mark.django_db
 class TestConfig:
     def test_it_is_what_agents_read(self) -> None:
-        live, (joined,) = live_at(probing(), "a1", load_factors=[1, 0.5, 0])
+        live, (joined,) = live_at(probing(), "a1", settings=fixed([1, 0.5, 0]))
         answer = client_of(joined).get(f"/api/v1/agents/{joined.agent.pk}/config")
         read = AgentConfig.parse(answer.json())
         assert (read.agent, read.cluster) == (str(joined.agent.pk), "eu-1")
         assert read.sources["probes"].kind == "tcp_probe"
-        assert [(one.query, one.plan, one.load_factors) for one in read.queries] == [
+        assert [(one.query, one.plan, one.settings.load_factors) for one in read.queries] == [
             ("eu-1/s2s", live.plan, (1.0, 0.5, 0.0))
         ]
         again = client_of(joined).get(
@@ -350,7 +351,7 @@ class TestConfig:
             return agent.config_version
 
         versions.append(version())
-        load_factors_set(live=live, agent=agent, load_factors=[0, 0, 0])
+        assignment_set(live=live, agent=agent, settings=fixed([0, 0, 0]))
         versions.append(version())
         agent_update(agent=agent, budget_cores=0.5)
         versions.append(version())
@@ -390,7 +391,7 @@ class TestConfig:
         assert (child.agent, child.secret_hash) == (str(below.agent.pk), token_digest(below.secret))
         assert child.queries == {"eu-1/s2s": live.plan}
         with pytest.raises(Malformed, match="no part of its own"):
-            load_factors_set(live=live, agent=Agent.objects.get(name="relay"))
+            assignment_set(live=live, agent=Agent.objects.get(name="relay"))
         assert set(config.relay.pipelines) == {live.plan}
         config = AgentConfig.parse(agent_config(Agent.objects.get(name="below")))
         assert config.parent.url == "http://10.0.0.9:9100"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from agent.wire import broker
+from apps.telemetry.adapting import fixed
 from apps.telemetry.configs import agent_config, stream_plan
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import live_start, load_factors_set
+from apps.telemetry.services import assignment_set, live_start
 from apps.telemetry.streams import stream_client
 from tests.apps.parallel import at_once
 from tests.apps.telemetry.loop import client_of, enrolled, frame, heartbeat, live_at, post, probing
@@ -52,7 +53,7 @@ def _reads() -> None:
     """Versions count changes, however many look at the same moment."""
     live, (joined,) = live_at(probing(), "a1")
     before, planned = agent_config(Agent.objects.get())["version"], stream_plan()["version"]
-    load_factors_set(live=live, agent=joined.agent, load_factors=[0.5, 0.5, 0.5])
+    assignment_set(live=live, agent=joined.agent, settings=fixed([0.5, 0.5, 0.5]))
     Agent.objects.update(config_digest="", config_version=before)  # as if nobody had looked yet
     reads: list[Callable[[], Any]] = [lambda: agent_config(Agent.objects.get())] * 3
     assert at_once([*reads, stream_plan, stream_plan]) == {"done": 5}

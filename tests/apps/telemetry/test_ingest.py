@@ -17,7 +17,7 @@ from apps.fleet.services import cluster_update
 from apps.telemetry import directory
 from apps.telemetry.enrolment import Enrolled
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import agent_update, live_delete, live_start, live_stop, load_factors_set
+from apps.telemetry.services import agent_update, assignment_set, live_delete, live_start, live_stop
 from apps.telemetry.streams import stream_client
 from tests.apps.telemetry.loop import (
     client_of,
@@ -148,7 +148,7 @@ def test_a_query_the_agent_has_no_part_in_is_refused_by_name(live: Given) -> Non
         ({"entry": 3}, "frames[0].entry: entry is 3"),
         ({"entry": 1, "body": b""}, "no Arrow IPC stream"),
         ({"kind": FrameKind.PARTIALS, "entry": 1}, "no partials of 'eu-1/s2s' may enter"),
-        ({"kind": FrameKind.RESULT}, "allowed: records, partials, mark, counters"),
+        ({"kind": FrameKind.RESULT}, "allowed: records, partials, checkpoint, mark, counters"),
         ({"kind": FrameKind.MARK}, "frames[0].extra.watermarks"),
         ({"kind": FrameKind.MARK, "extra": {"watermarks": {"0": "soon"}}}, "frames[0].extra.watermarks"),
         (
@@ -230,7 +230,7 @@ def test_an_agent_that_was_disabled_or_deleted_is_refused(live: Given) -> None:
 
 def test_what_was_stopped_or_taken_away_is_still_taken_in(live: Given) -> None:
     query, agent, client = live
-    load_factors_set(live=query, agent=agent.agent, enabled=False)
+    assignment_set(live=query, agent=agent.agent, enabled=False)
     assert post(client, frame(query, agent, 1)).status_code == 200
     live_stop(live=query)
     directory.forget_facts()
@@ -335,7 +335,7 @@ def test_a_new_part_counts_at_once(live: Given) -> None:
     other = enrolled(query.query.cluster, "a2")
     its = client_of(other)
     assert post(its, frame(query, other, 1)).status_code == 422
-    load_factors_set(live=query, agent=other.agent)  # by another process: nothing is forgotten here
+    assignment_set(live=query, agent=other.agent)  # by another process: nothing is forgotten here
     directory._AGAIN_S, before = 0.0, directory._AGAIN_S
     try:
         assert post(its, frame(query, other, 1)).status_code == 200

@@ -12,14 +12,16 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.services import cluster_update
 from apps.queries.models import Query
 from apps.queries.services import query_start, query_stop, query_version_create
+from apps.telemetry import heartbeats
+from apps.telemetry.adapting import fixed
 from apps.telemetry.configs import agent_config, stream_plan
 from apps.telemetry.models import Agent, KnownPlan, LiveQuery
 from apps.telemetry.services import (
     agent_update,
+    assignment_set,
     live_delete,
     live_start,
     live_stop,
-    load_factors_set,
     source_delete,
     source_upsert,
     table_delete,
@@ -27,7 +29,17 @@ from apps.telemetry.services import (
 )
 from engine.dataflow import Pipeline
 from tests.apps.domain import make_cluster
-from tests.apps.telemetry.loop import EXPRESSIONS, SOURCE, body, enrolled, live_at, probing, running
+from tests.apps.telemetry.loop import (
+    EXPRESSIONS,
+    SOURCE,
+    body,
+    client_of,
+    enrolled,
+    heartbeat,
+    live_at,
+    probing,
+    running,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +63,7 @@ class TestStart:
         pipeline = Pipeline.parse(live.pipeline)
         assert (live.plan, live.source_operators) == (pipeline.digest, 3)
         assert [one.id for one in pipeline.operators] == ["window", "good", "rtt"]
-        assert live.assignments.get().load_factors == [1.0, 1.0, 1.0]
+        assert live.assignments.get().settings == {}
         assert KnownPlan.objects.get().digest == live.plan
 
     def test_only_a_running_query_is_live_and_only_once(self) -> None:
@@ -77,34 +89,60 @@ class TestStart:
         assert not LiveQuery.objects.exists()
         assert KnownPlan.objects.get().live is None
 
-    def test_load_factors_are_for_all_or_by_agent(self) -> None:
-        query = probing()
-        agents = [enrolled(query.cluster, name).agent for name in ("a1", "a2")]
-        live = live_start(query=query, agents=agents, load_factors={"a2": [1, 0.5, 0]})
-        factors = {part.agent.name: part.load_factors for part in live.assignments.all()}
-        assert factors == {"a1": [1.0, 1.0, 1.0], "a2": [1.0, 0.5, 0.0]}
+    def test_load_factors_are_set_by_hand_and_given_back_to_the_agent(self) -> None:
+        live, (_, two) = live_at(probing(), "a1", "a2", settings={"margin": 0.9})
+        assignment_set(live=live, agent=two.agent, settings=fixed([1, 0.5, 0]))
+        parts = {part.agent.name: part for part in live.assignments.all()}
+        assert {name: part.settings for name, part in parts.items()} == {
+            "a1": {"margin": 0.9},
+            "a2": {"method": "fixed", "load_factors": [1.0, 0.5, 0.0]},
+        }
+        assert [(part.by_hand, part.load_factors) for part in parts.values()] == [(False, []), (True, [1.0, 0.5, 0.0])]
+        assert assignment_set(live=live, agent=two.agent, weight=2.0).by_hand
+        assert assignment_set(live=live, agent=two.agent, settings={}).settings == {}
+
+    def test_load_factors_that_nobody_set_are_those_that_the_agent_reports(self) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        rows = [
+            {"query": "eu-1/other", "plan": live.plan, "load_factors": [0.1]},
+            {"query": live.key, "plan": live.plan, "load_factors": [1.0, 0.4, 0.0]},
+        ]
+        heartbeat(client_of(joined), joined, queries=rows)
+        assert live.assignments.get().load_factors == [1.0, 0.4, 0.0]
+        heartbeats._heard.clear()
+        heartbeat(client_of(joined), joined, queries=[rows[0], {**rows[1], "plan": "0" * 64}])
+        assert live.assignments.get().load_factors == [], "those of another pipeline's operators"
 
     @pytest.mark.parametrize(
-        ("factors", "path"),
+        ("says", "path"),
         [
-            ([1, 1], "load_factors"),
-            ([1, 1, 1, 1], "load_factors"),
-            ([1, 1, 1.01], "load_factors[2]"),
-            ([1, -0.1, 1], "load_factors[1]"),
-            ([1, True, 1], "load_factors[1]"),
-            ([1, "x", 1], "load_factors[1]"),
-            ([1, float("nan"), 1], "load_factors[1]"),
-            ("111", "load_factors"),
-            (7, "load_factors"),
-            ({"a9": [1, 1, 1]}, "load_factors.a9"),
-            ({"a1": [1]}, "load_factors.a1"),
+            *[
+                ({"method": "fixed", "load_factors": factors}, path)
+                for factors, path in (
+                    ([1, 1], "settings.load_factors"),
+                    ([1, 1, 1, 1], "settings.load_factors"),
+                    ([1, 1, 1.01], "settings.load_factors[2]"),
+                    ([1, -0.1, 1], "settings.load_factors[1]"),
+                    ([1, True, 1], "settings.load_factors[1]"),
+                    ([1, "x", 1], "settings.load_factors[1]"),
+                    ([1, float("nan"), 1], "settings.load_factors[1]"),
+                    ("111", "settings.load_factors"),
+                    (7, "settings.load_factors"),
+                )
+            ],
+            ({"method": "fixed"}, "settings.load_factors"),
+            ({"method": "scalar", "load_factors": [1, 1, 1]}, "settings.load_factors"),
+            ({"method": "magic"}, "settings.method"),
+            ({"margin": 0.5}, "settings.margin"),
+            ({"marign": 0.95}, "settings.marign"),
+            ([1, 1, 1], "settings"),
         ],
     )
-    def test_wrong_load_factors_are_named(self, factors: Any, path: str) -> None:
+    def test_wrong_settings_are_named(self, says: Any, path: str) -> None:
         query = probing()
         agent = enrolled(query.cluster).agent
         with pytest.raises(Malformed) as refused:
-            live_start(query=query, agents=[agent], load_factors=factors)
+            live_start(query=query, agents=[agent], settings=says)
         assert refused.value.faults[0].path == path
 
     def test_agents_are_of_the_cluster(self) -> None:
@@ -162,7 +200,8 @@ class TestStart:
 class TestChanges:
     def test_a_new_version_takes_the_place_of_the_old(self) -> None:
         query = probing()
-        live, _ = live_at(query, "a1", load_factors=[1, 0.25, 0])
+        live, _ = live_at(query, "a1", "a2", settings=fixed([1, 0.25, 0]))
+        assignment_set(live=live, agent=Agent.objects.get(name="a2"), settings={"levels": 200})
         plan = live.plan
         expressions = {
             "window": EXPRESSIONS["window"],
@@ -176,7 +215,7 @@ class TestChanges:
         live.refresh_from_db()
         assert (live.version_id, live.state, live.source_operators) == (version.pk, "starting", 4)
         assert live.plan != plan
-        assert live.assignments.get().load_factors == [1.0, 1.0, 0.25, 0.0]
+        assert [part.settings for part in live.assignments.all()] == [fixed([1.0, 1.0, 0.25, 0.0]), {"levels": 200}]
         assert set(KnownPlan.objects.values_list("digest", flat=True)) == {plan, live.plan}
 
     def test_a_version_that_cannot_be_executed_stops_it(self) -> None:
@@ -244,7 +283,7 @@ class TestStreamPlan:
         assert (query["query"], query["plan"], query["subinterval_s"]) == ("eu-1/s2s", live.plan, 1.0)
         assert Pipeline.parse(query["pipeline"]).digest == live.plan
         assert first.json()["version"] == answer.json()["version"] + 1
-        load_factors_set(live=live, agent=one.agent, load_factors=[0, 0, 0])  # no business of the stream processor
+        assignment_set(live=live, agent=one.agent, settings=fixed([0, 0, 0]))  # no business of the stream processor
         assert stream_plan()["version"] == first.json()["version"]
         agent_update(agent=one.agent, enabled=False)
         after = stream_plan()
@@ -293,18 +332,18 @@ class TestRest:
         query = probing()
         for name in ("a1", "a2"):
             enrolled(query.cluster, name)
-        wanted = {"cluster": "eu-1", "query": "s2s", "agents": ["a1"], "load_factors": [1, 1, 0.5]}
+        wanted = {"cluster": "eu-1", "query": "s2s", "agents": ["a1"], "settings": fixed([1, 1, 0.5])}
         made = api.post("/api/v1/live-queries", wanted, format="json", headers={"Idempotency-Key": "k"})
         assert made.status_code == 201, made.json()
         again = api.post("/api/v1/live-queries", wanted, format="json", headers={"Idempotency-Key": "k"})
         assert (again.status_code, again["Idempotency-Replayed"]) == (201, "true")
         path, seen = made["Location"], api.get(made["Location"])
-        change = {"retain_s": 60, "assignments": [{"agent": "a2", "load_factors": [0, 0, 0], "weight": 2}]}
+        change = {"retain_s": 60, "assignments": [{"agent": "a2", "settings": {"method": "all-sp"}, "weight": 2}]}
         changed = api.patch(path, change, format="json", headers={"If-Match": seen["ETag"]})
         assert changed.status_code == 200, changed.json()
-        assert [(one["agent"], one["load_factors"], one["weight"]) for one in changed.json()["assignments"]] == [
-            ("a1", [1.0, 1.0, 0.5], 1.0),
-            ("a2", [0.0, 0.0, 0.0], 2.0),
+        assert [(one["agent"], one["settings"], one["weight"]) for one in changed.json()["assignments"]] == [
+            ("a1", fixed([1.0, 1.0, 0.5]), 1.0),
+            ("a2", {"method": "all-sp"}, 2.0),
         ]
         assert api.patch(path, change, format="json", headers={"If-Match": seen["ETag"]}).status_code == 412
         assert api.delete(path).status_code == 409
@@ -316,9 +355,9 @@ class TestRest:
         live, _ = live_at(probing(), "a1")
         path = f"/api/v1/live-queries/{live.pk}"
         before = api.get(path).json()
-        parts = [{"agent": "a1", "load_factors": [0, 0, 0]}, {"agent": "a1", "load_factors": [2, 0, 0]}]
+        parts = [{"agent": "a1", "settings": fixed([n, 0, 0])} for n in (0, 2)]
         answer = api.patch(path, {"assignments": parts}, format="json")
-        assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, "load_factors[0]")
+        assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, "settings.load_factors[0]")
         for change, status in (
             ({"assignments": [{"agent": "nobody"}]}, 404),
             ({"assignments": [{"agent": "a1", "factors": []}]}, 400),

@@ -28,7 +28,7 @@ def test_no_odd_body_is_an_error_of_the_server(
     enrolled(cluster, "a2")
     _, token = enrolment_create(cluster=cluster, user=None, uses=1000)
     of = {"cluster": "eu-1"}
-    part = {"agent": "a1", "load_factors": [1, 1, 0.5], "weight": 1.5, "enabled": True}
+    part = {"agent": "a1", "settings": {"method": "fixed", "load_factors": [1, 1, 0.5]}, "weight": 1.5, "enabled": True}
     rows = {"columns": {"ip": "string", "n": "int64"}, "order": ["ip", "n"], "rows": [["a", 1]]}
     changes = {"budget_cores": 0.3, "node": "n1", "source_options": {"probes": {"interval_s": 2.0}}, "listen": ""}
     requests: list[tuple[str, str, dict[str, Any]]] = [
@@ -38,7 +38,11 @@ def test_no_odd_body_is_an_error_of_the_server(
         ("POST", "telemetry-sources", {**of, "source_id": "more", **SOURCE}),
         ("POST", "static-tables", {**of, "name": "t", **rows}),
         ("PATCH", f"live-queries/{live.pk}", {"retain_s": 60, "idle_after_s": 30, "assignments": [part]}),
-        ("POST", "live-queries", {**of, "query": "second", "agents": ["a2"], "load_factors": {"a2": [1, 1, 1]}}),
+        (
+            "POST",
+            "live-queries",
+            {**of, "query": "second", "agents": ["a2"], "settings": {"margin": 0.9}},
+        ),
     ]
     bad, refused = [], 0
     for method, path, right in requests:

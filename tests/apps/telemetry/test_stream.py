@@ -18,7 +18,7 @@ from apps.accounts.models import Token
 from apps.telemetry import receiving
 from apps.telemetry.configs import stream_plan
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import agent_update, live_start, live_stop, load_factors_set, source_upsert
+from apps.telemetry.services import agent_update, assignment_set, live_start, live_stop, source_upsert
 from apps.telemetry.streams import stream_client
 from tests.apps.domain import make_arrivals, make_cluster, make_query, start
 from tests.apps.telemetry.loop import body, client_of, enrolled, live_at, probing
@@ -147,9 +147,9 @@ class TestProducers:
     def test_a_producer_can_be_taken_off_or_disabled(self, live: LiveQuery, api: APIClient) -> None:
         assert produce(api, 1).status_code == 200
         producer = Agent.objects.get(name="shop")
-        load_factors_set(live=live, agent=producer, enabled=False)
+        assignment_set(live=live, agent=producer, enabled=False)
         assert produce(api, 2).status_code == 409
-        load_factors_set(live=live, agent=producer, enabled=True)
+        assignment_set(live=live, agent=producer, enabled=True)
         agent_update(agent=producer, enabled=False)
         assert produce(api, 2).json()["code"] == "agent_disabled"
 
