@@ -127,6 +127,11 @@ COMMANDS = {
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
         ),
     ),
+    "partition": Command(
+        "engine.jarvis.command",
+        "which share of its input each operator of a chain processes near the data: least bytes sent of a CPU budget",
+        (),
+    ),
 }
 
 
