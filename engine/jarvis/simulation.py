@@ -127,11 +127,11 @@ def simulate(
         best = source.least(true, records_s * EPOCH_S, budget_s)
         share = seen.used_s / budget_s if budget_s > 0 else 1.0
         rows.append((factors, records, sent, best, seen.overflow / records, share, decision))
-    given, n, sent, least, overflow, used, decisions = zip(*rows, strict=True)
+    given, n, bytes_sent, least, overflow, used, decisions = zip(*rows, strict=True)
     return Run(
         load_factors=np.asarray(given, dtype=np.float64),
         records=np.asarray(n, dtype=np.float64),
-        bytes_sent=np.asarray(sent, dtype=np.float64),
+        bytes_sent=np.asarray(bytes_sent, dtype=np.float64),
         least=np.asarray(least, dtype=np.float64),
         overflow=np.asarray(overflow, dtype=np.float64),
         used=np.asarray(used, dtype=np.float64),
