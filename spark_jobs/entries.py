@@ -90,4 +90,6 @@ def _frame(entry: Entry) -> Frame:
     return frames[0]
 
 
-_FROM_AGENTS = frozenset({FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.MARK, FrameKind.COUNTERS})
+_FROM_AGENTS = frozenset(
+    {FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.CHECKPOINT, FrameKind.MARK, FrameKind.COUNTERS}
+)

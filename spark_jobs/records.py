@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from agent.wire import WireError, table_of
+from agent.wire import FrameKind, WireError, table_of
 from engine.dataflow import spark_sql
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
@@ -33,14 +33,14 @@ class BadBody(ValueError):
 
 
 def body_of(one: Arrival, pipeline: Pipeline) -> pa.Table:
-    """The rows of a RECORDS or PARTIALS frame.
+    """The rows of a RECORDS, PARTIALS or CHECKPOINT frame.
 
     Raises
     ------
     BadBody
     """
     assert pipeline.aggregate is not None and one.body is not None
-    if one.kind == "partials":
+    if one.kind in (FrameKind.PARTIALS, FrameKind.CHECKPOINT):
         if one.entry != pipeline.aggregate:
             raise BadBody(f"partial aggregates of operator {one.entry}; allowed: {pipeline.aggregate}")
         table = conforming(one.body, aggregate_of(pipeline).partial_schema)

@@ -11,13 +11,15 @@ import pyarrow as pa
 from agent.wire import MOST_BODY_BYTES, MOST_TABLE_BYTES, Frame, FrameKind, batch_bytes
 from engine.dataflow.arrow import RowKernel
 from engine.dataflow.pipeline import Pipeline
+from spark_jobs.checkpoints import Recovered
 from spark_jobs.operators import aggregate_of, operator_of
 from spark_jobs.state import Flow
 from spark_jobs.watermarks import closing_epoch_us
-from spark_jobs.windows import Due
+from spark_jobs.windows import Due, records_of
 
 __all__ = ["SENDER", "Work", "finished", "result_frame"]
 
+_MOST_NAMED = 100  # agents in a header, which has bounds
 SENDER = "stream"  #: the stream processor as an agent among agents
 
 
@@ -48,24 +50,29 @@ def finished(pipeline: Pipeline, partial: pa.Table, work: Work) -> pa.Table:
     return rows
 
 
-def result_frame(flow: Flow, pipeline: Pipeline, one: Due, rows: pa.Table, step: int, seq: int) -> Frame:
-    """The RESULT frame of a window, issued now."""
+def result_frame(
+    flow: Flow, pipeline: Pipeline, one: Due, rows: pa.Table, recovered: Recovered, step: int, seq: int
+) -> Frame:
+    """The RESULT frame of a window, issued now; `recovered` is what silent agents had left of it, and is in `rows`."""
     assert pipeline.window is not None
     body, left_out = _body(rows)
+    found = {agent: records_of(partial) for agent, partial in recovered.items()}
     extra: dict[str, Any] = {
         "window_us": one.begin_us,
         "width_us": pipeline.window.size_us,
         "revision": one.window.revision,
         "batch": step,
         "complete": not one.missing,
-        "missing": one.missing[:100],
+        "missing": one.missing[:_MOST_NAMED],
         "late": flow.late,
         "early": flow.early,
         "rows": rows.num_rows,
-        "records": one.window.records,
+        "records": one.window.records + sum(found.values()),
         "closing_epoch_us": closing_epoch_us(flow.agents.values(), one.end_us),
         "emitted_us": time.time_ns() // 1000,
     }
+    if found:
+        extra["recovered"] = dict(sorted(found.items())[:_MOST_NAMED])
     if left_out:
         extra["left_out"] = left_out
     return Frame(

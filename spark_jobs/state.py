@@ -24,10 +24,11 @@ from spark_jobs.arrivals import Arrival, table_of_waiting
 from spark_jobs.files import write_whole
 from spark_jobs.watermarks import AgentMarks
 
-__all__ = ["Flow", "State", "StateStore", "Window"]
+__all__ = ["Checkpoint", "Flow", "State", "StateStore", "Window"]
 
 _KEPT = 3
 _FORMAT = 1
+_CHECKPOINTS = ("checkpoints", "arriving")
 _FACTS = ("step", "run", "batch", "now_ms", "summed_ms", "emitted", "counts", "read_to")
 
 
@@ -40,6 +41,16 @@ class Window:
     records: int = 0
     revision: int = -1  #: of the last result; -1 before the first
     missing: list[str] = field(default_factory=list)  #: agents that the last result lacked
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What an agent had in open windows, less what it has sent of them since."""
+
+    rows: pa.Table  #: partial aggregates
+    step: int  #: that last changed them
+    epoch: int  #: of the agent
+    parts: int = 1  #: that are here
 
 
 @dataclass
@@ -60,6 +71,8 @@ class Flow:
     whole_from: dict[str, int] = field(default_factory=dict)  #: of such agents: earlier windows lack records
     waiting_for: list[str] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)  #: by agent
+    arriving: dict[str, Checkpoint] = field(default_factory=dict)  #: of which not all parts are here
 
 
 @dataclass
@@ -153,13 +166,19 @@ class StateStore:
         )
 
     def _flow(self, facts: dict[str, Any]) -> Flow:
-        windows = {}
-        for begin, one in facts.pop("windows"):
-            part = one.pop("part")
-            with zipfile.ZipFile(self._path(one["step"])) as file:
-                windows[begin] = Window(partial=table_of(file.read(part)), **one)
+        windows = {begin: Window(partial=self._part(one), **one) for begin, one in facts.pop("windows")}
+        checkpoints = {
+            name: {agent: Checkpoint(rows=self._part(one), **one) for agent, one in facts.pop(name, ())}
+            for name in _CHECKPOINTS
+        }
         agents = {name: _marks(one) for name, one in facts.pop("agents").items()}
-        return Flow(**facts, agents=agents, windows=windows)
+        return Flow(**facts, **checkpoints, agents=agents, windows=windows)
+
+    def _part(self, facts: dict[str, Any]) -> pa.Table:
+        """The table of a part, which lies in the file of the step that last changed it."""
+        part = facts.pop("part")
+        with zipfile.ZipFile(self._path(facts["step"])) as file:
+            return table_of(file.read(part))
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self._folder.glob("*.state") if not path.name.startswith("."))
@@ -180,35 +199,44 @@ def _packed(state: State) -> bytes:
             if table is not None:
                 facts[name] = True
                 file.writestr(name, batch_bytes(table.combine_chunks()))
-        for part, window in _parts(state):
-            if window.step == state.step:
-                file.writestr(part, batch_bytes(window.partial.combine_chunks()))
+        for part, table, step in _parts(state):
+            if step == state.step:
+                file.writestr(part, batch_bytes(table.combine_chunks()))
         file.writestr("facts.json", json.dumps(facts, separators=(",", ":")))
     return sink.getvalue()
 
 
 def _flow_facts(flow: Flow) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(flow).items() if name not in {"agents", "windows"}}
+    facts = {name: value for name, value in vars(flow).items() if name not in {"agents", "windows", *_CHECKPOINTS}}
     facts["agents"] = {name: asdict(marks) for name, marks in flow.agents.items()}
     facts["windows"] = [
         [begin, {"part": _part(flow, begin)} | {key: value for key, value in vars(window).items() if key != "partial"}]
         for begin, window in flow.windows.items()
     ]
+    for name in _CHECKPOINTS:
+        facts[name] = [
+            [agent, {"part": _part(flow, name, agent), "step": one.step, "epoch": one.epoch, "parts": one.parts}]
+            for agent, one in getattr(flow, name).items()
+        ]
     return facts
 
 
-def _parts(state: State) -> Iterator[tuple[str, Window]]:
+def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
+    """Tables that are written when they change: name, rows and the step that last changed them."""
     for flow in state.flows.values():
         for begin, window in flow.windows.items():
-            yield _part(flow, begin), window
+            yield _part(flow, begin), window.partial, window.step
+        for name in _CHECKPOINTS:
+            for agent, one in getattr(flow, name).items():
+                yield _part(flow, name, agent), one.rows, one.step
 
 
-def _part(flow: Flow, begin: int) -> str:
-    return f"{flow.query}/{flow.plan}/{begin}"
+def _part(flow: Flow, *names: str | int) -> str:
+    return "/".join(map(str, (flow.query, flow.plan, *names)))
 
 
 def _references(state: State) -> set[int]:
-    return {window.step for flow in state.flows.values() for window in flow.windows.values()}
+    return {step for _, _, step in _parts(state)}
 
 
 def _marks(facts: dict[str, Any]) -> AgentMarks:
@@ -220,5 +248,7 @@ def _copied(flow: Flow) -> Flow:
     windows = {
         begin: Window(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
     }
-    rest = {name: deepcopy(value) for name, value in vars(flow).items() if name != "windows"}
-    return Flow(**rest, windows=windows)
+    checkpoints = {name: dict(getattr(flow, name)) for name in _CHECKPOINTS}
+    shared = {"windows", *_CHECKPOINTS}
+    rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
+    return Flow(**rest, **checkpoints, windows=windows)

@@ -13,6 +13,7 @@ import redis
 
 from agent.wire import COUNTERS, FrameKind, encode_frame
 from engine.dataflow.pipeline import Pipeline
+from spark_jobs import checkpoints
 from spark_jobs.arrivals import Arrival, arrivals_of, in_order
 from spark_jobs.beginnings import begin_anew, recall
 from spark_jobs.collecting import collected, fetched, frame_bytes, last_ids, listed, moment_ms
@@ -20,6 +21,7 @@ from spark_jobs.console import ConsoleAway
 from spark_jobs.cpu import family_cpu_ns
 from spark_jobs.entries import UNREADABLE
 from spark_jobs.in_tasks import Worked, by_tasks
+from spark_jobs.operators import aggregate_of
 from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
@@ -146,14 +148,19 @@ class Step:
         plan = self._parts.plans.settings(flow.query, flow.plan)
         work = self.bundles.setdefault((flow.query, flow.plan), Bundle(pipeline)).work
         advance(flow, plan, self.state.now_ms)
+        checkpoints.open_windows(flow, pipeline, self.state.step)
         for one in due(flow, pipeline, plan, self.state.step):
             one.window.revision += 1
             one.window.missing = one.missing
             again = one.window.revision > 0  # rows of a window count once, whatever comes late
-            rows = finished(pipeline, one.window.partial, Work() if again else work)
+            left = checkpoints.recovered(flow, one.begin_us, one.missing)
+            partials = [one.window.partial, *left.values()]
+            partial = aggregate_of(pipeline).merge(partials) if left else one.window.partial
+            rows = finished(pipeline, partial, Work() if again else work)
             self.state.emitted += 1
-            yield encode_frame(result_frame(flow, pipeline, one, rows, self.state.step, self.state.emitted))
+            yield encode_frame(result_frame(flow, pipeline, one, rows, left, self.state.step, self.state.emitted))
         evict(flow, pipeline, plan)
+        checkpoints.drop_passed(flow, pipeline, self.state.step)
 
     # -- frames
 
@@ -202,10 +209,15 @@ class Step:
             if one.agent in flow.lost and marks.watermark_us is not None:
                 flow.lost.remove(one.agent)
                 flow.whole_from[one.agent] = marks.watermark_us
+            if marks.final:
+                flow.checkpoints.pop(one.agent, None)
         elif one.kind == FrameKind.PARTIALS:
             table = body_of(one, pipeline)
             bundle.partials.append(table)
             bundle.work.add(one.entry, table.num_rows, 0)
+            checkpoints.supersede(flow, one.agent, table, self.state.step)
+        elif one.kind == FrameKind.CHECKPOINT:
+            checkpoints.keep(flow, one.agent, body_of(one, pipeline), one.epoch, one.says, self.state.step)
         elif one.body is not None:
             bundle.tables[one.entry].append(body_of(one, pipeline))
             bundle.records.append(one)

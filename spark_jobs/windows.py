@@ -16,7 +16,7 @@ from spark_jobs.plans import LivePlan
 from spark_jobs.state import Flow, Window
 from spark_jobs.watermarks import AgentMarks, forget_passed, progress
 
-__all__ = ["Due", "absorb", "advance", "due", "evict"]
+__all__ = ["Due", "absorb", "advance", "due", "evict", "records_of"]
 
 
 _ROWS = "_rows"  # the state of a partial aggregate that counts records
@@ -46,17 +46,17 @@ def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: i
             fresh.setdefault(begin_us, []).append(part)
     for begin_us, parts in fresh.items():
         if begin_us + pipeline.window.size_us <= flow.passed_us:
-            flow.late += sum(map(_records, parts))
+            flow.late += sum(map(records_of, parts))
             continue
         if begin_us > arrived_ms * 1000 + MOST_AHEAD_US:
-            flow.early += sum(map(_records, parts))
+            flow.early += sum(map(records_of, parts))
             continue
         known = flow.windows.get(begin_us)
         merged = aggregate.merge([known.partial, *parts] if known else parts)
         if known is None:
-            flow.windows[begin_us] = Window(merged, step, _records(merged))
+            flow.windows[begin_us] = Window(merged, step, records_of(merged))
         else:
-            known.partial, known.step, known.records = merged, step, _records(merged)
+            known.partial, known.step, known.records = merged, step, records_of(merged)
 
 
 def advance(flow: Flow, plan: LivePlan, now_ms: int) -> None:
@@ -115,7 +115,7 @@ def _lacks(marks: AgentMarks, end_us: int) -> bool:
     return not marks.final and (marks.watermark_us is None or marks.watermark_us < end_us)
 
 
-def _records(partial: pa.Table) -> int:
+def records_of(partial: pa.Table) -> int:
     """How many records stand behind partial aggregates; the groups themselves where those are not counted."""
     if _ROWS not in partial.column_names:
         return partial.num_rows

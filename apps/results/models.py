@@ -27,6 +27,7 @@ class ResultWindow(models.Model):
     revision = models.PositiveIntegerField(default=0)
     complete = models.BooleanField(help_text="Whether every agent that was expected has reported.")
     missing = models.JSONField(default=list, help_text="Agents it did not wait for.")
+    recovered = models.JSONField(default=dict, help_text="{agent: records taken from what it left behind}.")
     late = models.BigIntegerField(default=0, help_text="Records that came too late for any revision.")
     early = models.BigIntegerField(default=0, help_text="Records of times too far ahead, left out.")
     records = models.BigIntegerField(default=0, help_text="Records counted in it.")

@@ -30,11 +30,13 @@ class ResultSerializer(serializers.ModelSerializer):
 
     version = serializers.IntegerField(source="version_number", allow_null=True)
     missing = serializers.ListField(child=serializers.CharField())
+    recovered = serializers.DictField(child=serializers.IntegerField(), help_text="Records by agent that left them.")
 
     class Meta:
         model = ResultWindow
-        fields = ["window_us", "width_us", "revision", "version", "plan", "complete", "missing", "late", "early"]
-        fields += ["records", "row_count", "batch", "closing_epoch_at", "emitted_at", "latency_s", "received_at"]
+        fields = ["window_us", "width_us", "revision", "version", "plan", "complete", "missing", "recovered"]
+        fields += ["late", "early", "records", "row_count", "batch"]
+        fields += ["closing_epoch_at", "emitted_at", "latency_s", "received_at"]
 
 
 class ResultRowsSerializer(ResultSerializer):

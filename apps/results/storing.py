@@ -87,6 +87,9 @@ def _values(frame: Frame) -> dict[str, Any]:
     missing = says.get("missing", [])
     if not isinstance(missing, list) or not all(isinstance(one, str) for one in missing):
         faults.append(Fault("extra.missing", f"missing is {missing!r}; allowed: a list of agents' ids"))
+    recovered = says.get("recovered", {})
+    if not isinstance(recovered, dict) or not all(_is_whole(count, 0) for count in recovered.values()):
+        faults.append(Fault("extra.recovered", f"recovered is {recovered!r}; allowed: records by agent's id"))
     if faults:
         raise Malformed(f"{faults[0].path}: {faults[0].message}.", faults)
     emitted_us = says["emitted_us"]
@@ -94,6 +97,7 @@ def _values(frame: Frame) -> dict[str, Any]:
         **{name: says.get(name, 0) for name in _STORED},
         "complete": bool(says.get("complete", not missing)),
         "missing": missing,
+        "recovered": recovered,
         "closing_epoch_at": _moment(closing_us) if closing_us else None,
         "emitted_at": _moment(emitted_us),
         # clocks of agents and of the stream processor may differ by more than the latency

@@ -65,7 +65,7 @@ def test_results_of_a_deleted_query_are_left_out(live: LiveQuery) -> None:
 
 def test_every_fault_of_a_frame_is_named(live: LiveQuery) -> None:
     frame = result(live.query, {AB: 1.0}, window_us="soon", width_us=0, missing=["x"])
-    broken = replace(frame, extra={**frame.extra, "missing": [1], "emitted_us": None})
+    broken = replace(frame, extra={**frame.extra, "missing": [1], "emitted_us": None, "recovered": {"a": "x"}})
     with pytest.raises(Malformed) as refused:
         results_receive([broken])
     assert [fault.path.removeprefix("extra.") for fault in refused.value.faults] == [
@@ -73,6 +73,7 @@ def test_every_fault_of_a_frame_is_named(live: LiveQuery) -> None:
         "width_us",
         "emitted_us",
         "missing",
+        "recovered",
     ]
     with pytest.raises(Malformed, match="body"):
         results_receive([replace(result(live.query, {}), body=b"no arrow")])
@@ -84,6 +85,16 @@ def test_a_moment_beyond_every_calendar_is_a_fault_of_the_frame(live: LiveQuery,
     frame = result(live.query, {AB: 1.0})
     with pytest.raises(Malformed, match=name):
         results_receive([replace(frame, extra={**frame.extra, name: 2**60})])
+
+
+def test_what_silent_agents_left_behind_is_shown_until_a_revision_holds_their_own(
+    api: APIClient, live: LiveQuery
+) -> None:
+    latest = f"/api/v1/queries/{live.query_id}/results/latest"
+    results_receive([result(live.query, {AB: 1.0}, missing=["x"], recovered={"x": 12})])
+    assert api.get(latest).json()["recovered"] == {"x": 12}
+    results_receive([result(live.query, {AB: 1.0}, revision=1)])
+    assert (api.get(latest).json()["recovered"], api.get(latest).json()["complete"]) == ({}, True)
 
 
 def test_groups_are_what_the_last_aggregate_grouped_by() -> None:

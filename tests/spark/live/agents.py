@@ -67,6 +67,8 @@ class SmallAgent:
     life: str = "l1"
     seq: int = 0
     epoch: int = 0
+    holds: bool = False  #: partial aggregates until their window closes, with a checkpoint after each epoch
+    parts: int = 2  #: of a checkpoint
     records: list[pa.Table] = field(default_factory=list)  #: everything it ever saw
     sent: list[Frame] = field(default_factory=list)
 
@@ -74,6 +76,7 @@ class SmallAgent:
         self._random = random.Random(f"{self.seed}-{self.name}")
         assert self.pipeline.aggregate is not None
         self._aggregate = self.pipeline.aggregate
+        self._open = aggregate_kernel(self.pipeline).partial_schema.empty_table()
 
     def run(self, epochs: int, count: int = 40, factor: float | None = None, final: bool = False) -> list[Frame]:
         """Frames of the next epochs; load factors are drawn anew for each unless `factor` gives them all."""
@@ -124,9 +127,31 @@ class SmallAgent:
             rows = rows.filter(kept)
             if index < self._aggregate:
                 rows = row_kernel(self.pipeline, index).run(rows)
-        if rows.num_rows:
-            partial = aggregate_kernel(self.pipeline).partial(rows)
-            yield self._frame(FrameKind.PARTIALS, self._aggregate, epoch, body=batch_bytes(partial.combine_chunks()))
+        if self.holds:
+            yield from self._held(rows, epoch)
+        elif rows.num_rows:
+            yield self._partial(FrameKind.PARTIALS, aggregate_kernel(self.pipeline).partial(rows), epoch)
+
+    def _held(self, rows: pa.Table, epoch: int) -> Iterator[Frame]:
+        """What is closed by this epoch's mark, and a checkpoint of the rest."""
+        assert self.pipeline.window is not None
+        kernel = aggregate_kernel(self.pipeline)
+        merged = kernel.merge([self._open, kernel.partial(rows)])
+        ends = pa.compute.add(merged["window_start"].cast(pa.int64()), self.pipeline.window.size_us)
+        closed = pa.compute.less_equal(ends, epoch + SECOND)
+        gone, self._open = merged.filter(closed), merged.filter(pa.compute.invert(closed))
+        if gone.num_rows:
+            yield self._partial(FrameKind.PARTIALS, gone, epoch)
+        for part in range(1, self.parts + 1):
+            some = self._open.slice(*self._cut(part))
+            yield self._partial(FrameKind.CHECKPOINT, some, epoch, extra={"part": part, "parts": self.parts})
+
+    def _cut(self, part: int) -> tuple[int, int]:
+        begin, end = (self._open.num_rows * i // self.parts for i in (part - 1, part))
+        return begin, end - begin
+
+    def _partial(self, kind: FrameKind, rows: pa.Table, epoch: int, **more: Any) -> Frame:
+        return self._frame(kind, self._aggregate, epoch, body=batch_bytes(rows.combine_chunks()), **more)
 
     def _mark(self, epoch: int, final: bool = False) -> Frame:
         paths = {str(k): epoch + SECOND for k in range(self._aggregate + 2)}

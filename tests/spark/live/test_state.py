@@ -9,7 +9,7 @@ import pytest
 
 from spark_jobs.arrivals import Arrival
 from spark_jobs.main import settled
-from spark_jobs.state import Flow, State, StateStore, Window
+from spark_jobs.state import Checkpoint, Flow, State, StateStore, Window
 from spark_jobs.watermarks import AgentMarks
 
 
@@ -26,6 +26,18 @@ def state_with(windows: dict[int, int], step: int = 1, batch: int = 0) -> State:
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     made = state_with({10: 1, 20: 1})
     StateStore(tmp_path).save(made)
+    assert StateStore(tmp_path).load() == made
+
+
+def test_checkpoints_of_agents_lie_in_the_file_of_the_step_that_changed_them(tmp_path: Path) -> None:
+    store = StateStore(tmp_path)
+    for step in range(1, 7):
+        made = state_with({10: step}, step, step)
+        flow = made.flows["here/q", "p1"]
+        flow.checkpoints["a"] = Checkpoint(pa.table({"n": [1, 2]}), 1, 7, 2)
+        flow.arriving["b"] = Checkpoint(pa.table({"n": [3]}), min(step, 2), 8)
+        store.save(made)
+    assert sorted(int(path.stem) for path in tmp_path.glob("*.state")) == [1, 2, 4, 5, 6]
     assert StateStore(tmp_path).load() == made
 
 
