@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
+from engine.jarvis.partition import shares
 from engine.jarvis.settings import SETTINGS, Settings
 from engine.wording import show
 
 __all__ = ["SCHEMA", "OperatorPrior", "PlanPrior", "Refined", "checksum", "judge", "sealed"]
 
 SCHEMA = 1
+ROUNDING = 1e-6  # of load factors that passed through a document
+MOST_CHANGE = 10.0  # of a cost, against what the source sees itself, on little evidence
+ENOUGH_RECORDS = 1000  # behind a cost that may differ by more
 _DIGEST = Text(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
 _NON_NEGATIVE = Number(least=0)
 _SHARE = Number(least=0, most=1)
@@ -80,6 +87,12 @@ class OperatorPrior:
     groups: float | None = None
     standard_error: float | None = None
 
+    def cost_at(self, records: float) -> float:
+        """CPU seconds per record when so many come in an epoch: ``a + b g / n`` with ``g = K (1 - exp(-n / K))``."""
+        if self.group_cost_s is None or self.groups is None or records <= 0:
+            return self.cost_s
+        return self.cost_s + self.group_cost_s * -self.groups * math.expm1(-records / self.groups) / records
+
 
 @dataclass(frozen=True, slots=True)
 class PlanPrior:
@@ -127,8 +140,7 @@ class Refined:
         _check(document, read, faults)
         if faults:
             raise DocumentError(faults, "refined configuration")
-        plan, fitted = read.get("plan_prior"), read.get("fitted")
-        settings = read["settings"]
+        plan, fitted, settings = read.get("plan_prior"), read.get("fitted"), read["settings"]
         return cls(
             config=read["config"],
             version=read["version"],
@@ -165,14 +177,28 @@ def _check(document: Mapping[str, Any], read: Mapping[str, Any], faults: list[Fa
         )
         faults.append(Fault("record_bytes", message))
     plan = read.get("plan_prior")
-    if plan and len(plan["load_factors"]) != operators:
-        message = f"load_factors has {len(plan['load_factors'])} items; allowed: {operators}"
-        faults.append(Fault("plan_prior.load_factors", message))
-    if plan and not plan["lo"] <= plan["hi"] <= operators:
-        message = f"lo is {plan['lo']}, hi {plan['hi']}; allowed: lo <= hi <= {operators}"
-        faults.append(Fault("plan_prior", message))
+    if plan:
+        _check_plan(plan, operators, faults)
+    for name, (least, most) in (read.get("fitted") or {}).items():
+        if least > most:
+            faults.append(Fault(f"fitted.{name}", f"{name} is {least:g} to {most:g}; allowed: the lesser one first"))
     if read["checksum"] != checksum(document):
         faults.append(Fault("checksum", f"checksum is {show(read['checksum'])}; allowed: that of the document"))
+
+
+def _check_plan(plan: Mapping[str, Any], operators: int, faults: list[Fault]) -> None:
+    lo, hi, given = plan["lo"], plan["hi"], plan["load_factors"]
+    if len(given) != operators:
+        message = f"load_factors has {len(given)} items; allowed: {operators}"
+        faults.append(Fault("plan_prior.load_factors", message))
+    elif not lo <= hi <= operators:
+        faults.append(Fault("plan_prior", f"lo is {lo}, hi {hi}; allowed: lo <= hi <= {operators}"))
+    else:
+        _, effective = shares(lo, hi, plan["theta"], operators)
+        reached = accumulate(given, operator.mul)  # where nothing comes to a proxy its load factor is free
+        if any(abs(a - b) > ROUNDING for a, b in zip(reached, effective, strict=True)):
+            message = f"load_factors are not those of lo {lo}, hi {hi} and theta {plan['theta']:g}"
+            faults.append(Fault("plan_prior.load_factors", f"{message}; allowed: theta at the operator after lo"))
 
 
 def checksum(document: Mapping[str, Any]) -> str:
@@ -187,7 +213,17 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judge(
-    refined: Refined, *, current: int, query: str, plan: str, agent: str, operators: Sequence[str], now_us: int
+    refined: Refined,
+    *,
+    current: int,
+    query: str,
+    plan: str,
+    agent: str,
+    operators: Sequence[str],
+    now_us: int,
+    n_records: float = 0.0,
+    budget_s: float = 0.0,
+    known_costs: Sequence[float | None] = (),
 ) -> list[str]:
     """Why a source refuses a refined configuration, in words; empty where it takes it.
 
@@ -201,7 +237,26 @@ def judge(
         Ids of the operators that may run here, in order.
     now_us
         Microseconds since 1970.
+    n_records, budget_s
+        Records and CPU seconds of an epoch here; 0 where they are not known.
+    known_costs
+        CPU seconds per record of each operator as seen here; None of one that is not known well.
     """
+    ids = [one.id for one in refined.operators]
+    reasons = _not_for_here(refined, current, query, plan, agent)
+    if ids and ids != list(operators):
+        reasons.append(f"its operators are {', '.join(ids)}; here may run {', '.join(operators) or 'none'}")
+    else:
+        reasons += _changed_costs(refined, known_costs)
+        reasons += _coarse_steps(refined, n_records, budget_s)
+    if len(refined.settings.load_factors) > len(operators):
+        reasons.append(f"it sets {len(refined.settings.load_factors)} load factors; here may run {len(operators)}")
+    if refined.stale(now_us):
+        reasons.append(f"it was valid for {refined.ttl_s:g} s and is older")
+    return reasons
+
+
+def _not_for_here(refined: Refined, current: int, query: str, plan: str, agent: str) -> list[str]:
     reasons = []
     if refined.version <= current:
         reasons.append(f"version {refined.version} is not above {current}, which is in force")
@@ -211,9 +266,36 @@ def judge(
         reasons.append(f"it is for plan {refined.plan[:12]}; here runs {plan[:12]}")
     if refined.agent not in ("*", agent):
         reasons.append(f"it is for agent {refined.agent}; this one is {agent}")
-    ids = [one.id for one in refined.operators]
-    if ids and ids != list(operators):
-        reasons.append(f"its operators are {', '.join(ids)}; here may run {', '.join(operators) or 'none'}")
-    if refined.stale(now_us):
-        reasons.append(f"it was valid for {refined.ttl_s:g} s and is older")
+    return reasons
+
+
+def _changed_costs(refined: Refined, known_costs: Sequence[float | None]) -> list[str]:
+    """Costs more than tenfold off what is seen here whatever the number of groups, with little behind them."""
+    reasons = []
+    for one, known_s in zip(refined.operators, known_costs, strict=False):
+        if known_s is None or one.records >= ENOUGH_RECORDS:
+            continue
+        least_s, most_s = one.cost_s, one.cost_s + (one.group_cost_s or 0.0)  # no record a group, or each
+        if least_s > MOST_CHANGE * known_s or most_s * MOST_CHANGE < known_s:
+            reasons.append(
+                f"a record costs {1e6 * least_s:.3g} microseconds in {one.id} by it and {1e6 * known_s:.3g} here, more"
+                f" than tenfold apart; {one.records} records stand behind it, {ENOUGH_RECORDS} are needed"
+            )
+    return reasons
+
+
+def _coarse_steps(refined: Refined, n_records: float, budget_s: float) -> list[str]:
+    """Operators of which one step of the load factor jumps from congested to idle, so that no search would settle."""
+    settings = refined.settings
+    if settings.method not in ("stepwise-lp", "stepwise") or budget_s <= 0:
+        return []
+    reasons, records, band_s = [], n_records, (settings.drained_thres + settings.idle_thres) * budget_s
+    for one in refined.operators:
+        whole_s = records * one.cost_at(records)
+        if whole_s / settings.levels > band_s:
+            reasons.append(
+                f"one of {settings.levels} steps of {one.id} costs {1e3 * whole_s / settings.levels:.3g} ms an epoch;"
+                f" between congested and idle are {1e3 * band_s:.3g}: levels of {math.ceil(whole_s / band_s)} would do"
+            )
+        records *= one.relay
     return reasons
