@@ -46,9 +46,9 @@ class Client:
 
     def __init__(self, url: str, *, secret: str = "", ca_file: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._secret = secret
+        self.secret = secret
         self._parts = urlsplit(self.url)
-        self._context = _trusting(ca_file) if self._parts.scheme == "https" else None
+        self.context = _trusting(ca_file) if self._parts.scheme == "https" else None
         self._connection: http.client.HTTPConnection | None = None
 
     def enrol(self, document: Mapping[str, Any]) -> Answer:
@@ -74,8 +74,8 @@ class Client:
         self, method: str, path: str, body: Mapping[str, Any] | bytes | None = None, headers: Mapping[str, str] = {}
     ) -> Answer:
         sent = {"Accept": "application/json", "User-Agent": f"sluice-agent/{VERSION}", **headers}
-        if self._secret:
-            sent["Authorization"] = f"Bearer {self._secret}"
+        if self.secret:
+            sent["Authorization"] = f"Bearer {self.secret}"
         data: bytes | None = None
         if isinstance(body, bytes):
             data, sent["Content-Type"] = body, "application/vnd.sluice.frames"
@@ -116,8 +116,8 @@ class Client:
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
-        if self._context is not None:
-            return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=self._context)
+        if self.context is not None:
+            return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=self.context)
         return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
 
 

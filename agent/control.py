@@ -1,4 +1,7 @@
-"""The agent's talk with its console: heartbeats, and the configuration when a heartbeat's answer names a new one."""
+"""The agent's talk with its console: heartbeats, and the configuration when the console names a new one.
+
+It names it in the answers to heartbeats and, without waiting for one, over a WebSocket.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from agent.client import Answer, Away, Client
 from agent.config import AgentConfig
 from agent.files import write_whole
 from agent.identity import Identity
+from agent.push import Push
 from engine.errors import DocumentError, Fault
 
 __all__ = ["Control", "cached_config"]
@@ -22,6 +26,7 @@ log = logging.getLogger(__name__)
 _CACHE = "config.json"
 _REFUSED_PAUSE_S = 15.0
 _LONGEST_PAUSE_S = 10.0
+_LEAST_PAUSE_S = 0.02  # however often it is asked to
 _TOLD_FAULTS = 5
 
 
@@ -48,9 +53,12 @@ class Control:
         self._cache = state_dir / _CACHE
         self._report, self._progress, self._quiet, self._adopt = report, progress, quiet, adopt
         self._stopping = threading.Event()
+        self._wakened = threading.Event()
+        self._push = Push(client, self._hear_version)
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._etag: str | None = None
         self._version: int | None = None  # of the configuration that was fetched last
+        self._told: int | None = None  # the version that was named over the WebSocket, until it is fetched
         self._failures = 0
         self.state = "connecting"
         self.fault = ""
@@ -58,10 +66,17 @@ class Control:
 
     def start(self) -> None:
         self._thread.start()
+        self._push.start()
+
+    def wake(self) -> None:
+        """Talk now instead of at the next heartbeat. From any thread."""
+        self._wakened.set()
 
     def stop(self) -> None:
         """Say goodbye: a last heartbeat, if the console answers at once."""
         self._stopping.set()
+        self._wakened.set()
+        self._push.stop()
         self._thread.join(2.0)
         if self._thread.is_alive():
             return
@@ -71,7 +86,11 @@ class Control:
 
     def _run(self) -> None:
         wait_s = 0.0
-        while not self._stopping.wait(wait_s):
+        while True:
+            self._wakened.wait(wait_s)
+            if self._stopping.wait(_LEAST_PAUSE_S):
+                return
+            self._wakened.clear()
             try:
                 self._talk()
             except Exception as error:  # a fault of ours must be seen, and must not end the talk for good
@@ -86,11 +105,18 @@ class Control:
         return min(self._identity.heartbeat_s * (1 + self._failures // 3), longest_s)
 
     def _talk(self) -> None:
-        if self._version is None:
+        told, self._told = self._told, None
+        if self._version is None or told not in (None, self._version):
             self._fetch()
         says = self._beat()
         if says is not None and says.get("config_version") != self._version:
             self._fetch()
+
+    def _hear_version(self, version: int) -> None:
+        """Called by the thread that listens."""
+        if version != self._version:
+            self._told = version
+            self.wake()
 
     def _beat(self) -> Mapping[str, Any] | None:
         """One heartbeat; its answer when it was taken."""
@@ -139,6 +165,7 @@ class Control:
         if state != self.state:
             if state == "connected":
                 log.info("connected to %s", self._client.url)
+                self._push.retry()
             else:
                 log.warning("the console %s: %s", {"away": "is away"}.get(state, "refuses this agent"), fault)
         self.state, self.fault = state, fault

@@ -16,6 +16,9 @@ from django.urls import path
 
 from apps.core.asgi import BodyLimit
 from apps.core.consumers import ChangesConsumer
+from apps.telemetry.consumers import AgentConsumer
 
-websocket = AuthMiddlewareStack(URLRouter([path("ws/", ChangesConsumer.as_asgi())]))
-application = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": AllowedHostsOriginValidator(websocket)})
+pages = AllowedHostsOriginValidator(AuthMiddlewareStack(ChangesConsumer.as_asgi()))
+agents = AgentConsumer.as_asgi()  # no browser: it has a secret instead of a session, and no origin
+websocket = URLRouter([path("ws/", pages), path("ws/agents/", agents)])
+application = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": websocket})

@@ -13,6 +13,7 @@ from apps.telemetry.choices import AgentKind
 from apps.telemetry.configs import configs_renew
 from apps.telemetry.directory import forget_facts_on_commit
 from apps.telemetry.models import Agent, TelemetrySource
+from apps.telemetry.pushing import push
 from apps.telemetry.sources import options_faults
 
 __all__ = ["agent_delete", "agent_update"]
@@ -36,6 +37,7 @@ def agent_update(*, agent: Agent, **fields: Any) -> Agent:
     check_free(Agent.objects.filter(cluster=agent.cluster_id), agent, name=agent.name)
     agent.save(update_fields=[*fields, "updated_at"])
     configs_renew([agent.pk, *([above] if above else []), *agent.children.values_list("pk", flat=True)])
+    push([agent.pk])
     agent.refresh_from_db(fields=["config_version", "config_digest"])
     forget_facts_on_commit()
     announce(f"telemetry:{agent.cluster.slug}")

@@ -13,6 +13,7 @@ from apps.queries.choices import QueryState
 from apps.telemetry.adapting import refined_of
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan
+from apps.telemetry.pushing import push
 
 __all__ = ["agent_config", "configs_renew", "live_served", "stream_plan"]
 
@@ -36,13 +37,17 @@ def agent_config(agent: Agent) -> dict[str, Any]:
     if digest != agent.config_digest:
         # of two that see the change at once, one counts
         same = Agent.objects.filter(pk=agent.pk, config_digest=agent.config_digest)
-        same.update(config_digest=digest, config_version=F("config_version") + 1)
+        if same.update(config_digest=digest, config_version=F("config_version") + 1):
+            push([agent.pk])
         agent.refresh_from_db(fields=["config_digest", "config_version"])
     return {"version": agent.config_version, **content}
 
 
 def configs_renew(agents: Iterable[Any]) -> None:
-    """Bring the versions of these agents' configurations up to date, and those of the relays above them."""
+    """Bring the versions of these agents' configurations up to date, and those of the relays above them.
+
+    Agents whose version changed are told after the commit.
+    """
     ids = set(agents)
     above = Agent.objects.filter(children__in=ids).values("pk")  # a relay waits for what runs below it
     for agent in Agent.objects.filter(Q(pk__in=ids) | Q(pk__in=above)).select_related("cluster", "parent"):

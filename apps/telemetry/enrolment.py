@@ -23,6 +23,7 @@ from apps.telemetry.authentication import SECRET_PREFIX
 from apps.telemetry.configs import configs_renew
 from apps.telemetry.directory import forget_facts_on_commit
 from apps.telemetry.models import Agent, EnrolmentToken
+from apps.telemetry.pushing import push
 
 __all__ = ["MOST_USES", "TOKEN_PREFIX", "Enrolled", "agent_enrol", "enrolment_create", "enrolment_revoke"]
 
@@ -139,6 +140,7 @@ def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> En
     check_row(agent)
     agent.save()
     configs_renew([agent.pk])
+    push([agent.pk])  # who is connected with the secret before is sent away
     forget_facts_on_commit()
     announce(f"telemetry:{used.cluster.slug}")
     return Enrolled(agent, secret)
