@@ -5,3 +5,9 @@ class RefinementConfig(AppConfig):
     """Refined configurations of agents, and how they are rolled out."""
 
     name = "apps.refinement"
+
+    def ready(self) -> None:
+        from apps.refinement import giving, proposing  # noqa: F401 - both register themselves
+        from apps.refinement.signals import connect
+
+        connect()

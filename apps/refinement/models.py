@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -133,6 +131,9 @@ class Rollout(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True, blank=True)
     stage_at = models.DateTimeField(null=True, blank=True, help_text="When the present stage began.")
+    heard_at = models.DateTimeField(
+        null=True, blank=True, help_text="When no agent was heard of last: from then on silence counts."
+    )
     ended_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -149,10 +150,9 @@ class Rollout(models.Model):
         return self.back or self.config
 
     @property
-    def stages(self) -> int:
-        """Canaries and waves."""
-        waves: list[Any] = self.policy.get("waves", [])
-        return 1 + len(waves)
+    def last_stage(self) -> int:
+        """Number of the last wave; 0 where there are canaries alone."""
+        return int(self.policy.get("last_stage", 0))
 
 
 class RolloutMember(models.Model):
@@ -164,6 +164,7 @@ class RolloutMember(models.Model):
     state = models.CharField(max_length=10, choices=MemberState.choices, default=MemberState.PENDING)
     reasons = models.JSONField(default=list, blank=True, help_text="Why it refused.")
     at = models.DateTimeField(default=timezone.now, help_text="When it came into its state.")
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="When it said that it has it.")
 
     class Meta:
         ordering = ["stage", "agent__name"]
@@ -195,7 +196,7 @@ class Learned(models.Model):
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="learned")
     plan = models.CharField(max_length=64)
-    batch = models.BigIntegerField(help_text="An older one does not replace a newer one.")
+    measured_us = models.BigIntegerField(help_text="Newest epoch behind it; what is older does not replace it.")
     document = models.JSONField(help_text="record_bytes, operators, fitted and plan_prior of a refined document.")
     at = models.DateTimeField(default=timezone.now)
 

@@ -1,0 +1,81 @@
+"""Whether what was learned differs enough from what an agent was given to be worth a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.refinement.predicting import Chain
+from engine.jarvis.partition import Frontier, outcome
+
+__all__ = ["Difference", "difference"]
+
+LEAST_GAIN = 0.05  # of the bytes of an epoch
+LEAST_CHANGE = 0.20  # of a figure
+LEAST_RECORDS = 1000  # behind every figure
+MOST_CHANGE = 10.0  # of a cost
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is new, and how much of it: a share of the bytes, or the change of a figure."""
+
+    words: str
+    size: float
+
+
+def difference(
+    chain: Chain, before: Chain | None, *, running: Sequence[float], budget_s: float, n_records: float
+) -> Difference | None:
+    """What makes the figures of `chain` worth telling, or None.
+
+    Parameters
+    ----------
+    before
+        What the agent, or an earlier proposal, holds; None where it holds none.
+    running
+        The load factors that it runs with; they stand for what it knows where `before` is None.
+    budget_s, n_records
+        CPU seconds and records of an epoch, of late.
+    """
+    if any(one.records < LEAST_RECORDS for one in chain.operators):
+        return None
+    gain = _gain(chain, before, running, budget_s, n_records)
+    changed = _changed(chain, before)
+    if gain is not None and gain > LEAST_GAIN:
+        return Difference(f"{100 * gain:.2g} % fewer bytes predicted", gain)
+    if changed is not None and changed.size > LEAST_CHANGE:
+        return changed
+    return Difference("first figures of its operators", 0.0) if before is None else None
+
+
+def _changed(chain: Chain, before: Chain | None) -> Difference | None:
+    """The figure that changed most."""
+    if before is None:
+        return None
+    found = []
+    for new, old in zip(chain.operators, before.operators, strict=True):
+        for name, label, scale, unit in (("cost_s", "cost", 1e6, " µs"), ("relay", "relay ratio", 1, "")):
+            after, was = getattr(new, name), getattr(old, name)
+            if max(after, was) > 0:
+                words = f"{label} of {new.id} {was * scale:.3g} → {after * scale:.3g}{unit}"
+                found.append(Difference(words, abs(after - was) / (was or after)))
+    return max(found, key=lambda one: one.size, default=None)
+
+
+def _gain(
+    chain: Chain, before: Chain | None, running: Sequence[float], budget_s: float, n_records: float
+) -> float | None:
+    """Share of the bytes of an epoch that a plan by the new figures saves against one by the old."""
+    operators = len(chain.operators)
+    if n_records <= 0 or budget_s <= 0 or (before is None and len(running) != operators):
+        return None
+    costs = chain.costs(n_records)
+    factors = running
+    if before is not None:
+        factors = Frontier.of(before.relay, before.costs(n_records), before.sizes).at(budget_s, n_records).load_factors
+    now = outcome(chain.relay, costs, chain.sizes, factors, n_records)
+    fits = min(1.0, budget_s / now.cpu_s) if now.cpu_s > 0 else 1.0
+    sent = fits * now.objective + (1.0 - fits) * n_records * chain.sizes[0]
+    best = Frontier.of(chain.relay, costs, chain.sizes).at(budget_s, n_records).objective
+    return 1.0 - best / sent if sent > 0 else None

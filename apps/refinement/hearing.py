@@ -1,0 +1,64 @@
+"""What agents say of the configuration that they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.refinement.choices import GIVEN, MemberState
+from apps.refinement.choosing import is_heard
+from apps.refinement.models import Rollout, RolloutMember
+from apps.telemetry.configs import EPOCH_S
+from apps.telemetry.models import Assignment
+
+__all__ = ["members_hear"]
+
+
+def members_hear(row: Rollout, now: datetime) -> bool:
+    """Note who has applied, refused or says nothing; returns whether everybody who was given it has answered, or has
+    been waited for long enough."""
+    members = list(row.members.filter(state__in=GIVEN).select_related("agent"))
+    if not any(is_heard(agent, now) for agent in row.config.cluster.agents.filter(enabled=True)):
+        row.heard_at = now  # the console was away, or all agents are: nobody in particular is silent
+        row.save(update_fields=["heard_at", "updated_at"])
+    reports = _reports(row, [member.agent_id for member in members])
+    for member in members:
+        _hear(row, member, reports.get(member.agent_id, []), now)
+    return not any(member.state == MemberState.SENT for member in members)
+
+
+def _reports(row: Rollout, agents: Iterable[Any]) -> dict[Any, list[Mapping[str, Any]]]:
+    """What each agent last said of the queries that it was given something for."""
+    lives = row.given.parts.values("live")
+    rows = Assignment.objects.filter(live__in=lives, agent__in=list(agents), enabled=True)
+    found: dict[Any, list[Mapping[str, Any]]] = {}
+    for one in rows.select_related("agent", "live__query__cluster"):
+        if not one.by_hand:
+            found.setdefault(one.agent_id, []).append(one.report)
+    return found
+
+
+def _hear(row: Rollout, member: RolloutMember, reports: list[Mapping[str, Any]], now: datetime) -> None:
+    state, reasons = _said(row.given.number, reports)
+    since = member.agent.last_seen if state == MemberState.APPLIED else member.at
+    times = [time for time in (since, row.heard_at) if time is not None]
+    if state != MemberState.REFUSED and now - max(times) > timedelta(seconds=row.policy["silent_epochs"] * EPOCH_S):
+        state = MemberState.SILENT
+    state = state or member.state
+    if (state, reasons) == (member.state, member.reasons):
+        return
+    member.at = now if state != member.state else member.at
+    member.state, member.reasons = state, reasons
+    if state == MemberState.APPLIED and member.applied_at is None:
+        member.applied_at = now
+    member.save(update_fields=["state", "reasons", "at", "applied_at"])
+
+
+def _said(number: int, reports: list[Mapping[str, Any]]) -> tuple[MemberState | None, list[str]]:
+    """What an agent made of a configuration, with its reasons; None while it has said nothing of it."""
+    refused = [report["refused"] for report in reports if (report.get("refused") or {}).get("version") == number]
+    if refused:
+        return MemberState.REFUSED, [str(reason) for one in refused for reason in one.get("reasons", ())]
+    taken = [((report.get("refined") or {}).get("version") or 0) >= number for report in reports]
+    return (MemberState.APPLIED if taken and all(taken) else None), []

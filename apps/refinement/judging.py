@@ -1,0 +1,150 @@
+"""The verdict on the present stage of a rollout: what its members say, and what their epochs show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from apps.refinement.choices import GIVEN, MemberState
+from apps.refinement.guarding import Case, CaseVerdict, Health, judge_case
+from apps.refinement.measuring import MEASURES, Limits, Measure
+from apps.refinement.models import Rollout, RolloutMember
+from apps.refinement.recorded import EPOCH_US, Recorded, recorded_of, window_us
+from apps.telemetry.models import Assignment, LiveQuery
+
+__all__ = ["rollout_judge"]
+
+_RECORDED_S = 900.0
+_MOST_AGENTS = 100  # of either side are looked at
+_HALF = 0.5
+
+
+def rollout_judge(row: Rollout, present: Mapping[Any, list[Assignment]], now: datetime) -> dict[str, Any]:
+    """What the guard says of the present stage: {"health", "reasons", "notes", "figures", …}, as JSON.
+
+    `present` are the parts of those who take part now, by agent's id.
+    """
+    members = [one for one in row.members.select_related("agent") if one.agent_id in present]
+    stage = [one for one in members if one.stage == row.stage and one.state in GIVEN]
+    notes = [_note(one) for one in members if one.state in (MemberState.SILENT, MemberState.REFUSED)]
+    if found := _by_what_they_say(stage, row, now):
+        return _verdict(*found, notes, row)
+    watched = [one for one in stage if one.state == MemberState.APPLIED][:_MOST_AGENTS]
+    others = [one for one in members if one.state == MemberState.PENDING][:_MOST_AGENTS]
+    recorded = recorded_of([one.agent_id for one in (*watched, *others)], now, _RECORDED_S)
+    cases = list(_cases(row, present, watched, others, recorded))
+    return _judged(row, [judge_case(case) for case in cases], cases, notes, now)
+
+
+def _by_what_they_say(stage: Sequence[RolloutMember], row: Rollout, now: datetime) -> tuple[Health, list[str]] | None:
+    """A verdict that needs no epochs, where there is one."""
+    refused = [one for one in stage if one.state == MemberState.REFUSED]
+    if refused and len(refused) >= _HALF * len(stage):
+        return Health.WORSE, [f"{len(refused)} of {len(stage)} refuse it", *(_note(one) for one in refused[:3])]
+    lost = [one for one in stage if one.state == MemberState.SILENT and one.applied_at is not None]
+    taken = [one for one in stage if one.applied_at is not None]
+    if lost and len(lost) >= _HALF * len(taken):
+        names = ", ".join(one.agent.name for one in lost[:5])
+        return Health.WORSE, [f"{len(lost)} of {len(taken)} agents that applied it report no more: {names}"]
+    sent = [one for one in stage if one.state == MemberState.SENT]
+    if sent:
+        names = ", ".join(one.agent.name for one in sent[:5])
+        return Health.WAITING, [f"{len(sent)} of {len(stage)} agents have not answered yet: {names}"]
+    if not any(one.state == MemberState.APPLIED for one in stage):
+        return Health.WAITING, ["no agent of this stage reports"]
+    return None
+
+
+def _note(member: RolloutMember) -> str:
+    name = member.agent.name
+    if member.state == MemberState.REFUSED:
+        return f"{name} refuses it: {'; '.join(member.reasons) or 'no reason given'}"
+    return f"{name} has not answered since {member.at:%H:%M:%S}"
+
+
+def _cases(
+    row: Rollout,
+    present: Mapping[Any, list[Assignment]],
+    watched: Sequence[RolloutMember],
+    others: Sequence[RolloutMember],
+    recorded: Recorded,
+) -> Iterable[Case]:
+    policy = row.policy
+    limits = Limits(**{name: policy[name] for name in Limits.__slots__})
+    least = policy["wave_epochs" if row.stage else "canary_epochs"]
+    lives: dict[int, LiveQuery] = {}
+    for member in watched:
+        lives.update({part.live_id: part.live for part in present[member.agent_id]})
+    for live in lives.values():
+        window = window_us(live)
+        late = round(live.source.lateness_s * 1e6) + EPOCH_US
+        yield Case(
+            query=live.key,
+            version=row.config.number,
+            window_us=window,
+            phase_us=(late + window // 2) if window > EPOCH_US else 0,
+            watched=_epochs(live, watched, present, recorded),
+            others=_epochs(live, others, present, recorded),
+            least_epochs=least,
+            limits=limits,
+        )
+
+
+def _epochs(
+    live: LiveQuery, members: Sequence[RolloutMember], present: Mapping[Any, list[Assignment]], recorded: Recorded
+) -> dict[str, list[Any]]:
+    ids = [one.agent_id for one in members if any(part.live_id == live.pk for part in present[one.agent_id])]
+    found = {str(pk): recorded.get(str(pk), {}).get(live.key, []) for pk in ids}
+    return {agent: rows for agent, rows in found.items() if rows}
+
+
+def _judged(
+    row: Rollout, verdicts: Sequence[CaseVerdict], cases: Sequence[Case], notes: list[str], now: datetime
+) -> dict[str, Any]:
+    by_health = {health: [one for one in verdicts if one.health == health] for health in Health}
+    judged = [one for one in verdicts if one.measures]
+    health = Health.HEALTHY if judged or not verdicts else Health.WAITING
+    for worst in (Health.WORSE, Health.WAITING):
+        if by_health[worst]:
+            health = worst
+            break
+    telling = by_health[health] or verdicts
+    reasons = [reason for one in telling for reason in one.reasons]
+    others = max((len(case.others) for case in cases), default=0)
+    return {
+        **_verdict(health, reasons, notes, row),
+        "figures": _figures(judged, row),
+        "epochs": min((one.epochs for one in verdicts), default=0),
+        "needed": max((one.needed for one in verdicts), default=0),
+        "others": others,
+        "measured_us": max((rows[-1].epoch_us for case in cases for rows in case.watched.values()), default=None),
+    }
+
+
+def _verdict(health: Health, reasons: Sequence[str], notes: Sequence[str], row: Rollout) -> dict[str, Any]:
+    return {"health": health.value, "reasons": list(reasons)[:20], "notes": list(notes)[:20], "stage": row.stage}
+
+
+def _figures(verdicts: Sequence[CaseVerdict], row: Rollout) -> dict[str, dict[str, Any]]:
+    """Every measure over all queries together; of delays the one that grew most."""
+    found = {}
+    for key in MEASURES:
+        weighed = [(one.measures[key], one.records) for one in verdicts if key in one.measures]
+        if weighed:
+            found[key] = _together(key, weighed)
+    return found
+
+
+def _together(key: str, weighed: Sequence[tuple[Measure, int]]) -> dict[str, Any]:
+    worst = max((measure for measure, _ in weighed), key=lambda one: one.change)
+    if key in ("bytes", "cpu"):
+        expected = sum(measure.expected * records for measure, records in weighed)
+        change = sum(measure.after * records for measure, records in weighed) / expected - 1 if expected else 0.0
+    elif key == "overflow":
+        change = sum(one.change * records for one, records in weighed) / sum(records for _, records in weighed)
+    else:
+        change = worst.change
+    limit = None if math.isinf(worst.limit) else worst.limit
+    return {"change": change, "limit": limit, "worse": any(measure.worse for measure, _ in weighed)}

@@ -1,0 +1,117 @@
+"""Configurations get a number and their parts; the row of the policy is the lock of all of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Max
+
+from apps.core.events import announce
+from apps.fleet.models import Cluster
+from apps.refinement.choices import IN_FORCE, ConfigOrigin, ConfigState
+from apps.refinement.documents import document_make, document_stamp
+from apps.refinement.giving import assignments_refined
+from apps.refinement.models import RefinedConfig, RefinedPart, RolloutPolicy
+from apps.telemetry.models import Agent, Assignment, LiveQuery
+
+__all__ = ["PartDraft", "config_make", "config_reissue", "configs_announce", "policy_locked", "supersede"]
+
+
+@dataclass(frozen=True)
+class PartDraft:
+    """What a configuration is to hold for a query at an agent, or at all (None)."""
+
+    live: LiveQuery
+    agent: Agent | None
+    settings: Mapping[str, Any]
+    learned: Mapping[str, Any] | None = None
+
+
+def policy_locked(cluster: Cluster) -> RolloutPolicy:
+    """The policy of a cluster, locked until the transaction ends: whoever moves configurations takes it first."""
+    RolloutPolicy.objects.get_or_create(cluster=cluster)
+    return RolloutPolicy.objects.select_for_update(of=("self",)).select_related("cluster").get(cluster=cluster)
+
+
+def config_make(
+    *, cluster: Cluster, origin: ConfigOrigin, drafts: Sequence[PartDraft], now: datetime, **fields: Any
+) -> RefinedConfig:
+    """A new configuration with its parts. The caller has locked the policy."""
+    config = RefinedConfig.objects.create(
+        cluster=cluster,
+        number=_next_number(cluster),
+        parent=_newest(cluster),
+        origin=origin,
+        created_at=now,
+        **{"words": "", **fields, "author": fields.get("author")},
+    )
+    RefinedPart.objects.bulk_create(_part(config, draft, now) for draft in drafts)
+    configs_announce(cluster)
+    return config
+
+
+def _part(config: RefinedConfig, draft: PartDraft, now: datetime) -> RefinedPart:
+    document = document_make(
+        config=config, live=draft.live, agent=draft.agent, settings=draft.settings, learned=draft.learned, now=now
+    )
+    return RefinedPart(config=config, live=draft.live, agent=draft.agent, plan=draft.live.plan, document=document)
+
+
+def config_reissue(config: RefinedConfig, now: datetime) -> RefinedConfig:
+    """A configuration that begins: stamped, and under a new number where a higher one is at some agent already.
+
+    Agents take what has a higher number than what they have, so that nothing old ever comes back to them.
+    """
+    given = RefinedConfig.objects.filter(cluster=config.cluster, number__gt=config.number)
+    given = given.exclude(state__in=(ConfigState.DRAFT, ConfigState.REFUSED))
+    if given.exists():
+        config = _copied(config, now)
+    config.parent, config.state = _newest(config.cluster), ConfigState.ROLLING
+    config.save(update_fields=["parent", "state", "updated_at"])
+    for part in config.parts.all():
+        part.document = document_stamp(part.document, config, now)
+        part.save(update_fields=["document"])
+    return config
+
+
+def _copied(config: RefinedConfig, now: datetime) -> RefinedConfig:
+    """The same under a new number; its rollout goes over to it."""
+    parts, rollout, name = list(config.parts.all()), config.rollout, config.name
+    fields = ("cluster", "origin", "author", "settings", "scope", "checked")
+    same = {field: getattr(config, field) for field in fields}
+    words = f"{config.words} (was {name})".strip()[:200]
+    copy = RefinedConfig.objects.create(**same, number=_next_number(config.cluster), words=words, created_at=now)
+    for part in parts:
+        part.pk, part.config = None, copy
+    RefinedPart.objects.bulk_create(parts)
+    RefinedConfig.objects.filter(pk=config.pk).update(state=ConfigState.SUPERSEDED)
+    rollout.config = copy
+    rollout.save(update_fields=["config"])
+    return copy
+
+
+def _next_number(cluster: Cluster) -> int:
+    return 1 + (RefinedConfig.objects.filter(cluster=cluster).aggregate(most=Max("number"))["most"] or 0)
+
+
+def _newest(cluster: Cluster) -> RefinedConfig | None:
+    """The newest configuration that is in force somewhere."""
+    return RefinedConfig.objects.filter(cluster=cluster, state=ConfigState.CURRENT).order_by("-number").first()
+
+
+def supersede(cluster: Cluster) -> None:
+    """Note which configurations are in force nowhere any more, and which are again."""
+    wanted = assignments_refined(Assignment.objects.filter(live__query__cluster=cluster))
+    ids = {pk for pk in wanted.values_list("part_id", flat=True) if pk is not None}
+    used = set(RefinedPart.objects.filter(pk__in=ids).values_list("config", flat=True))
+    rows = RefinedConfig.objects.filter(cluster=cluster, state__in=IN_FORCE)
+    rows.filter(state=ConfigState.CURRENT).exclude(pk__in=used).update(state=ConfigState.SUPERSEDED)
+    rows.filter(state=ConfigState.SUPERSEDED, pk__in=used).update(state=ConfigState.CURRENT)
+
+
+def configs_announce(cluster: Cluster) -> None:
+    """Tell open pages that configurations or rollouts have changed."""
+    announce(f"rollouts:{cluster.slug}")

@@ -1,0 +1,193 @@
+"""How a measure moved at some agents against what would have been: at themselves before, and at others meanwhile.
+
+What happened to the others between the same two spans is taken off: a load that grows everywhere is no configuration's
+doing, and agents that always were dearer than others are no reason either. Everything is per record that came in, for
+agents differ in rate; spans are whole windows, for partial rows leave in bursts when windows close.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from apps.refinement.recorded import EPOCH_US
+from apps.telemetry.epochs import EpochRow
+from engine.measurement.ratios import Ratio, ratio, student
+
+__all__ = ["MEASURES", "Limits", "Measure", "Span", "measure"]
+
+_LEAST_BLOCK_EPOCHS = 5
+_LEAST_SHARE = 0.01  # of the bytes that come in: less than that sent per record is not told from nothing
+_SAVES = 0.02  # CPU time that makes bytes fall by so much is well spent
+
+Rows = Mapping[str, Sequence[EpochRow]]
+Span = tuple[int, int]  #: microseconds since 1970, from and until
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """By how much a configuration may be worse (`RolloutPolicy`)."""
+
+    overflow_pp: float
+    bytes_rel: float
+    latency_rel: float
+    latency_abs_s: float
+    cpu_rel: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure in one query. `change` is relative; of overflow in percentage points, of latency in seconds."""
+
+    key: str
+    before: float | None
+    after: float
+    others_before: float | None
+    others_after: float | None
+    expected: float
+    change: float
+    half: float  #: half of the 90 % interval of `change`
+    limit: float
+
+    @property
+    def worse(self) -> bool:
+        """Beyond its limit, and not by chance."""
+        return self.change - self.half > self.limit
+
+    @property
+    def unsure(self) -> bool:
+        """Beyond its limit, perhaps by chance."""
+        return self.change > self.limit and not self.worse
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    over: Callable[[EpochRow], float]
+    under: Callable[[EpochRow], float]
+    relative: bool
+
+
+def _records(row: EpochRow) -> float:
+    return float(row.records_in)
+
+
+_KINDS = {
+    "overflow": _Kind(lambda row: row.overflow, _records, relative=False),
+    "bytes": _Kind(lambda row: row.bytes_sent, _records, relative=True),
+    "latency": _Kind(lambda row: row.delay_s or 0.0, lambda row: float(row.delay_s is not None), relative=False),
+    "cpu": _Kind(lambda row: row.used_s, _records, relative=True),
+}
+MEASURES = tuple(_KINDS)
+
+
+def measure(
+    watched: Rows, others: Rows, *, before: Span | None, after: Span, window_us: int, limits: Limits
+) -> dict[str, Measure]:
+    """Every measure of a query that can be told, by its key; CPU time is judged only where it saves no bytes."""
+    block_us = max(window_us, _LEAST_BLOCK_EPOCHS * EPOCH_US // window_us * window_us)
+    found: dict[str, Measure] = {}
+    for key, kind in _KINDS.items():
+        ratios = [
+            _ratio(watched, before, kind, block_us),
+            _ratio(watched, after, kind, block_us),
+            _ratio(others, before, kind, block_us),
+            _ratio(others, after, kind, block_us),
+        ]
+        if ratios[1] is not None and (ratios[0] is not None or ratios[3] is not None):
+            least = _LEAST_SHARE * _bytes_in(watched, after) if key == "bytes" else 0.0
+            found[key] = _measure(key, kind, ratios, limits, least)
+    saving = "bytes" in found and found["bytes"].change < -_SAVES
+    if saving and "cpu" in found:
+        found["cpu"] = _without_limit(found["cpu"])
+    return found
+
+
+def _ratio(rows: Rows, span: Span | None, kind: _Kind, block_us: int) -> Ratio | None:
+    """The ratio over a span, all agents together, its error from block to block; None where nothing came."""
+    if span is None:
+        return None
+    over: dict[int, float] = defaultdict(float)
+    under: dict[int, float] = defaultdict(float)
+    for listed in rows.values():
+        for row in listed:
+            if span[0] <= row.epoch_us < span[1]:
+                block = (row.epoch_us - span[0]) // block_us
+                over[block] += kind.over(row)
+                under[block] += kind.under(row)
+    if sum(under.values()) <= 0:
+        return None
+    return ratio([over[block] for block in under], list(under.values()))
+
+
+def _bytes_in(rows: Rows, span: Span) -> float:
+    inside = [row for listed in rows.values() for row in listed if span[0] <= row.epoch_us < span[1]]
+    records = sum(row.records_in for row in inside)
+    return sum(row.bytes_in for row in inside) / records if records else 0.0
+
+
+def _measure(key: str, kind: _Kind, ratios: Sequence[Ratio | None], limits: Limits, least: float) -> Measure:
+    own_before, own_after, others_before, others_after = ratios
+    assert own_after is not None
+    expected = _expected(own_before, others_before, others_after, kind.relative, least)
+    used = [own_after, *([own_before, others_before, others_after] if own_before else [others_after])]
+    if others_before is None and own_before:
+        used = [own_after, own_before]
+    if kind.relative:
+        base = max(expected, least) or own_after.value or 1.0
+        change = (own_after.value - expected) / base
+        half = math.hypot(*(_half(one) / base for one in used if one))
+    else:
+        scale = 100.0 if key == "overflow" else 1.0
+        change = scale * (own_after.value - expected)
+        half = scale * math.hypot(*(_half(one) for one in used if one))
+    return Measure(
+        key,
+        own_before.value if own_before else None,
+        own_after.value,
+        others_before.value if others_before else None,
+        others_after.value if others_after else None,
+        expected,
+        change,
+        half,
+        _limit(key, limits, expected),
+    )
+
+
+def _expected(
+    own: Ratio | None, others_before: Ratio | None, others_after: Ratio | None, relative: bool, least: float
+) -> float:
+    """What would be without the configuration."""
+    if own is None:
+        assert others_after is not None
+        return others_after.value
+    if others_before is None or others_after is None:
+        return own.value
+    if relative and others_before.value > least:
+        return own.value * others_after.value / others_before.value
+    return max(0.0, own.value + others_after.value - others_before.value)
+
+
+def _limit(key: str, limits: Limits, expected: float) -> float:
+    if key == "latency":
+        return max(limits.latency_abs_s, limits.latency_rel * expected)
+    return {"overflow": limits.overflow_pp, "bytes": limits.bytes_rel, "cpu": limits.cpu_rel}[key]
+
+
+def _half(one: Ratio) -> float:
+    return 0.0 if not one.error else student(one.degrees) * one.error
+
+
+def _without_limit(one: Measure) -> Measure:
+    return Measure(
+        one.key,
+        one.before,
+        one.after,
+        one.others_before,
+        one.others_after,
+        one.expected,
+        one.change,
+        one.half,
+        math.inf,
+    )

@@ -1,0 +1,33 @@
+"""Epochs as agents reported them, by agent and query: what the guard judges and checks are made on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from apps.telemetry.configs import EPOCH_S
+from apps.telemetry.epochs import EpochRow, epochs_of
+from apps.telemetry.models import LiveQuery
+
+__all__ = ["EPOCH_US", "Recorded", "recorded_of", "window_us"]
+
+EPOCH_US = round(EPOCH_S * 1e6)
+
+#: Epochs in order of time, by agent's id and query's key.
+Recorded = Mapping[str, Mapping[str, list[EpochRow]]]
+
+
+def recorded_of(agents: Iterable[Any], now: datetime, last_s: float) -> Recorded:
+    """What these agents reported of the last seconds; nothing while Redis is away."""
+    since = now - timedelta(seconds=last_s)
+    return epochs_of([str(pk) for pk in agents], round(since.timestamp() * 1e6))
+
+
+def window_us(live: LiveQuery) -> int:
+    """From one window of a live query to the next, an epoch where it has none. Partial rows leave once in so long."""
+    for operator in live.pipeline["operators"]:
+        expression = operator["expression"]
+        if expression.get("op") == "window":
+            return max(EPOCH_US, round(1e6 * (expression.get("slide_s") or expression["size_s"])))
+    return EPOCH_US

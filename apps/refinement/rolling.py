@@ -1,0 +1,302 @@
+"""Rollouts: begun, led on from stage to stage, paused, taken back. Every step is idempotent and under one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.forms.models import model_to_dict
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import Conflict, Fault
+from apps.fleet.models import Cluster
+from apps.refinement.choices import ENDED, ON_ITS_WAY, ConfigState, MemberState, RolloutState
+from apps.refinement.choosing import members_make, members_sync
+from apps.refinement.guarding import Health
+from apps.refinement.hearing import members_hear
+from apps.refinement.judging import rollout_judge
+from apps.refinement.making import config_reissue, configs_announce, policy_locked, supersede
+from apps.refinement.models import RefinedConfig, Rollout, RolloutEvent, RolloutPolicy
+from apps.refinement.undoing import config_undo
+from apps.telemetry.configs import configs_renew
+from apps.telemetry.models import Agent
+
+__all__ = [
+    "canaries_add",
+    "rollout_advance",
+    "rollout_back",
+    "rollout_pause",
+    "rollout_resume",
+    "rollout_start",
+    "rollouts_advance",
+]
+
+_WATCHED = (RolloutState.CANARY, RolloutState.WAVE)
+
+
+@transaction.atomic
+def rollout_start(
+    *,
+    config: RefinedConfig,
+    user: User | None = None,
+    force: bool = False,
+    canaries: Iterable[Agent] = (),
+    now: datetime | None = None,
+) -> Rollout:
+    """Send a configuration on its way: at once, or when what is before it has ended.
+
+    `force` starts one that its check refused; it gets no further than the canaries' guard lets it. `canaries` come
+    first.
+
+    Raises
+    ------
+    Conflict
+        It has been started before, or its check refused it and `force` is not set.
+    """
+    now = now or timezone.now()
+    policy = policy_locked(config.cluster)
+    config.refresh_from_db(fields=["state"])
+    if config.state == ConfigState.REFUSED and not force:
+        reasons = config.checked.get("reasons", [])
+        message = f"The check of {config.name} refused it: {'; '.join(reasons)}. It can be forced."
+        raise Conflict(message, [Fault("force", reason) for reason in reasons], code="check_refused")
+    if config.state not in (ConfigState.DRAFT, ConfigState.REFUSED) or Rollout.objects.filter(config=config).exists():
+        raise Conflict(f"{config.name} has been started already; a configuration goes out once.")
+    wanted = [str(agent.pk) for agent in canaries]
+    rollout = Rollout.objects.create(config=config, by=user, created_at=now, policy={"canaries": wanted})
+    _note(rollout, now, "started by force" if force and config.state == ConfigState.REFUSED else "started", user)
+    _begin_next(policy, now)
+    rollout.refresh_from_db()
+    return rollout
+
+
+@transaction.atomic
+def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
+    """Leave everything as it is until somebody goes on. Pausing twice changes nothing."""
+    row, now = _locked(rollout), now or timezone.now()
+    if row.state == RolloutState.PAUSED:
+        return row
+    _allow(row, _WATCHED, "paused")
+    return _moved(row, RolloutState.PAUSED, now, "paused", user)
+
+
+@transaction.atomic
+def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
+    """Go on where it was paused."""
+    row, now = _locked(rollout), now or timezone.now()
+    if row.state in _WATCHED:
+        return row
+    _allow(row, (RolloutState.PAUSED,), "resumed")
+    return _moved(row, RolloutState.WAVE if row.stage else RolloutState.CANARY, now, "resumed", user)
+
+
+@transaction.atomic
+def rollout_back(
+    *, rollout: Rollout, user: User | None = None, reason: str = "", now: datetime | None = None
+) -> Rollout:
+    """Take a configuration back from every agent that was given it: they get what they had, under a higher number.
+
+    One that waits in line just stops. Taking back twice changes nothing.
+
+    Raises
+    ------
+    Conflict
+        Another rollout is under way: it would reach agents with a lower number than this one's return.
+    """
+    row, now = _locked(rollout), now or timezone.now()
+    if row.state in (RolloutState.ROLLING_BACK, RolloutState.ROLLED_BACK, RolloutState.STOPPED):
+        return row
+    reasons = [reason] if reason else []
+    if row.state == RolloutState.WAITING:
+        return _stop(row, now, reasons, user)
+    other = _under_way(row.config.cluster).exclude(pk=row.pk).first()
+    if other is not None:
+        raise Conflict(f"{other.config.name} is on its way; wait for it, or roll it back first.", code="under_way")
+    return _take_back(row, now, reasons, user)
+
+
+@transaction.atomic
+def canaries_add(*, rollout: Rollout, agents: Iterable[Agent], now: datetime | None = None) -> Rollout:
+    """Make more agents canaries of a rollout that waits or is at its canaries.
+
+    Raises
+    ------
+    Conflict
+        It is past its canaries.
+    """
+    row, now = _locked(rollout), now or timezone.now()
+    ids = [str(agent.pk) for agent in agents]
+    _allow(row, (RolloutState.WAITING, RolloutState.CANARY), "given more canaries")
+    if row.state == RolloutState.WAITING:
+        row.policy = {**row.policy, "canaries": sorted({*row.policy.get("canaries", ()), *ids})}
+        row.save(update_fields=["policy", "updated_at"])
+    else:
+        members_sync(row, now)
+        row.members.filter(agent__in=ids, state=MemberState.PENDING).update(stage=0)
+        _give(row, now)
+    configs_announce(row.config.cluster)
+    return row
+
+
+def rollouts_advance(now: datetime | None = None) -> int:
+    """Lead every cluster's rollouts on; returns how many have taken a step."""
+    steps = 0
+    for cluster in Cluster.objects.filter(refined_configs__rollout__in=_open()).distinct():
+        steps += rollout_advance(cluster=cluster, now=now)
+    return steps
+
+
+@transaction.atomic
+def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
+    """Lead a cluster's rollout on by what is known now; returns whether it has taken a step."""
+    now = now or timezone.now()
+    policy = policy_locked(cluster)
+    row = _under_way(cluster).first()
+    if row is None:
+        return _begin_next(policy, now)
+    step = _step(row, now)
+    if row.state in ENDED:
+        supersede(cluster)
+        _begin_next(policy, now)
+    return step
+
+
+def _step(row: Rollout, now: datetime) -> bool:
+    present = members_sync(row, now) if row.state != RolloutState.ROLLING_BACK else None
+    if present is not None and not present:
+        _stop(row, now, ["no agent runs any of its queries any more"], None)
+        return True
+    answered = members_hear(row, now)
+    if row.state == RolloutState.ROLLING_BACK:
+        return _finish_back(row, now) if answered else False
+    if row.state == RolloutState.WAVE:
+        _give(row, now)  # who came meanwhile
+    verdict = rollout_judge(row, present or {}, now)
+    if verdict != row.verdict:
+        row.verdict = verdict
+        row.save(update_fields=["verdict", "updated_at"])
+        configs_announce(row.config.cluster)
+    if row.state == RolloutState.PAUSED:
+        return False
+    return _follow(row, now)
+
+
+def _follow(row: Rollout, now: datetime) -> bool:
+    """What the verdict leads to."""
+    health, reasons = row.verdict.get("health"), row.verdict.get("reasons", [])
+    if health == Health.WORSE:
+        _take_back(row, now, reasons, None)
+        return True
+    if health != Health.HEALTHY:
+        return False
+    row.stage = _next_stage(row)
+    if row.stage > row.last_stage:
+        row.stage = row.last_stage
+        row.config.state = ConfigState.CURRENT
+        row.config.save(update_fields=["state", "updated_at"])
+        _moved(row, RolloutState.DONE, now, "done")
+        return True
+    row.stage_at, row.verdict = now, {}
+    _moved(row, RolloutState.WAVE, now, f"wave {row.stage} begins")
+    _give(row, now)
+    return True
+
+
+def _next_stage(row: Rollout) -> int:
+    """The next one in which there is an agent left."""
+    later = row.members.filter(state=MemberState.PENDING, stage__gt=row.stage).order_by("stage").first()
+    return later.stage if later else row.last_stage + 1
+
+
+def _begin_next(policy: RolloutPolicy, now: datetime) -> bool:
+    """Begin what waits first, where nothing is under way."""
+    if _under_way(policy.cluster).exists():
+        return False
+    waiting = Rollout.objects.filter(config__cluster=policy.cluster, state=RolloutState.WAITING)
+    row = waiting.select_related("config__cluster").order_by("created_at", "pk").first()
+    if row is None:
+        return False
+    _begin(row, policy, now)
+    return True
+
+
+def _begin(row: Rollout, policy: RolloutPolicy, now: datetime) -> None:
+    wanted: Sequence[str] = row.policy.get("canaries", ())
+    row.config = config_reissue(row.config, now)
+    row.policy = {**model_to_dict(policy, exclude=["id", "cluster"]), "canaries": list(wanted)}
+    row.started_at = row.stage_at = now
+    row.save()
+    if not members_make(row, now, wanted):
+        _stop(row, now, ["no agent that adapts runs any of its queries"], None)
+        return
+    _moved(row, RolloutState.CANARY, now, "canaries begin")
+    _give(row, now)
+
+
+def _give(row: Rollout, now: datetime) -> None:
+    """Send the configuration to whoever is in a stage that has been reached and has not been sent it."""
+    members = row.members.filter(stage__lte=row.stage, state=MemberState.PENDING)
+    agents = list(members.values_list("agent", flat=True))
+    if agents:
+        row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now)
+        configs_renew(agents)
+        configs_announce(row.config.cluster)
+
+
+def _take_back(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
+    agents = config_undo(row, now, reasons, user)
+    row.config.state, row.reasons = ConfigState.ROLLED_BACK, list(reasons)
+    row.config.save(update_fields=["state", "updated_at"])
+    words = f"taken back{' by its guard' if user is None else ''}: {'; '.join(reasons) or 'no reason given'}"
+    _moved(row, RolloutState.ROLLING_BACK, now, words, user)
+    configs_renew(agents)
+    return row
+
+
+def _finish_back(row: Rollout, now: datetime) -> bool:
+    assert row.back is not None
+    row.back.state = ConfigState.CURRENT
+    row.back.save(update_fields=["state", "updated_at"])
+    _moved(row, RolloutState.ROLLED_BACK, now, f"rolled back with {row.back.name}")
+    return True
+
+
+def _stop(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
+    row.config.state, row.reasons = ConfigState.SUPERSEDED, list(reasons)
+    row.config.save(update_fields=["state", "updated_at"])
+    return _moved(row, RolloutState.STOPPED, now, f"stopped: {'; '.join(reasons) or 'no reason given'}", user)
+
+
+def _moved(row: Rollout, state: RolloutState, now: datetime, words: str, user: User | None = None) -> Rollout:
+    row.state = state
+    row.ended_at = now if state in ENDED else None
+    row.save()
+    _note(row, now, words, user)
+    configs_announce(row.config.cluster)
+    return row
+
+
+def _note(row: Rollout, now: datetime, words: str, user: User | None = None) -> None:
+    RolloutEvent.objects.create(rollout=row, at=now, by=user, words=words[:400])
+
+
+def _locked(rollout: Rollout) -> Rollout:
+    policy_locked(rollout.config.cluster)
+    return Rollout.objects.select_related("config__cluster", "back").get(pk=rollout.pk)
+
+
+def _allow(row: Rollout, states: Collection[str], what: str) -> None:
+    if row.state not in states:
+        raise Conflict(f"The rollout of {row.config.name} is {row.get_state_display().lower()}: it cannot be {what}.")
+
+
+def _open() -> Any:
+    return Rollout.objects.filter(state__in=(*ON_ITS_WAY, RolloutState.WAITING))
+
+
+def _under_way(cluster: Cluster) -> Any:
+    rows = Rollout.objects.filter(config__cluster=cluster, state__in=ON_ITS_WAY)
+    return rows.select_related("config__cluster", "back").order_by("pk")

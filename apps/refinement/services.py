@@ -1,0 +1,30 @@
+"""Every change to refinement, in one place to import from."""
+
+from apps.refinement.configuring import config_check, config_create, policy_update
+from apps.refinement.giving import parts_renew
+from apps.refinement.proposing import learned_receive, proposal_make
+from apps.refinement.rolling import (
+    canaries_add,
+    rollout_advance,
+    rollout_back,
+    rollout_pause,
+    rollout_resume,
+    rollout_start,
+    rollouts_advance,
+)
+
+__all__ = [
+    "canaries_add",
+    "config_check",
+    "config_create",
+    "learned_receive",
+    "parts_renew",
+    "policy_update",
+    "proposal_make",
+    "rollout_advance",
+    "rollout_back",
+    "rollout_pause",
+    "rollout_resume",
+    "rollout_start",
+    "rollouts_advance",
+]

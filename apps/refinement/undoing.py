@@ -1,0 +1,54 @@
+"""What takes a configuration back: one of a higher number, with what each agent had before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.models import User
+from apps.refinement.choices import GIVEN, ConfigOrigin, ConfigState, MemberState
+from apps.refinement.documents import document_plain, document_stamp
+from apps.refinement.giving import part_of
+from apps.refinement.making import config_make
+from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
+from apps.telemetry.models import Assignment
+
+__all__ = ["config_undo"]
+
+
+def config_undo(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> list[Any]:
+    """Make the configuration that undoes a rollout's, for every agent that has it to have; returns their ids."""
+    bad = row.config
+    words = f"Takes back {bad.name}{': ' if reasons else ''}{'; '.join(reasons)}"[:200]
+    row.back = config_make(
+        cluster=bad.cluster, origin=ConfigOrigin.ROLLBACK, drafts=(), now=now, words=words, author=user
+    )
+    row.back.parent, row.back.state = bad, ConfigState.ROLLING
+    row.back.save(update_fields=["parent", "state", "updated_at"])
+    holders = [one for one in _assignments(bad) if (part := part_of(one)) is not None and part.config_id == bad.pk]
+    RefinedPart.objects.bulk_create(_returned(row.back, bad, one, now) for one in holders)
+    agents = {one.agent_id for one in holders} | set(_given(row))
+    RolloutMember.objects.bulk_create(
+        [RolloutMember(rollout=row, agent_id=agent, stage=row.stage, at=now) for agent in agents],
+        ignore_conflicts=True,  # most are members already
+    )
+    row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now, applied_at=None, reasons=[])
+    return sorted(agents)
+
+
+def _given(row: Rollout) -> list[Any]:
+    return list(row.members.filter(state__in=GIVEN).values_list("agent", flat=True))
+
+
+def _assignments(config: RefinedConfig) -> list[Assignment]:
+    """Parts in the queries of a configuration, also of agents that are disabled or set by hand now."""
+    rows = Assignment.objects.filter(live__in=config.parts.values("live"))
+    return list(rows.select_related("agent", "live__query__cluster"))
+
+
+def _returned(back: RefinedConfig, bad: RefinedConfig, assignment: Assignment, now: datetime) -> RefinedPart:
+    before = part_of(assignment, below=bad.number)
+    document = document_stamp(before.document, back, now) if before else document_plain(back, assignment, now)
+    live = assignment.live
+    return RefinedPart(config=back, live=live, agent=assignment.agent, plan=live.plan, document=document)
