@@ -132,6 +132,11 @@ COMMANDS = {
         "which share of its input each operator of a chain processes near the data: least bytes sent of a CPU budget",
         (),
     ),
+    "partition-tree": Command(
+        "engine.jarvis.tree_command",
+        "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
+        (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (200,000)"),),
+    ),
 }
 
 
