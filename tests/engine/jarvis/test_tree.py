@@ -130,10 +130,10 @@ def alike(sources: int, **root: Any) -> dict[str, Any]:
 
 
 def test_sources_run_more_where_the_root_has_more_to_do():
-    """Both operators take half a second here. The root alone would take 0.2 s for the second; for three sources 0.6."""
+    """Running both takes half a second here. Two of thirty leave everything to the root, which then takes as long."""
     one, many = (cut(Tree.parse(alike(sources))) for sources in (1, 30))
     assert [choice.cuts for choice in one.choices] == [(1,)]
-    assert sorted(choice.cuts[0] for choice in many.choices) == [1] * 3 + [2] * 27
+    assert sorted(choice.cuts[0] for choice in many.choices) == [0] * 2 + [2] * 28
 
 
 def test_a_narrow_link_keeps_work_at_sources():
