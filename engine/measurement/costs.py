@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.measurement.sums import Sums
 
-__all__ = ["GroupCost", "group_cost"]
+__all__ = ["GroupCost", "group_cost", "separated"]
 
 _LEAST_EPOCHS = 3
 _SINGULAR = 1e-9  # of the product of the diagonal: records and groups kept the same proportion in every epoch
@@ -34,10 +34,21 @@ def group_cost(sums: Sums) -> GroupCost | None:
     """
     if sums.cost_count < _LEAST_EPOCHS or sums.wn2 <= 0.0:
         return None
-    alone = GroupCost(sums.wnt / sums.wn2, None)
-    determinant = sums.wn2 * sums.wg2 - sums.wng**2
-    if determinant <= _SINGULAR * sums.wn2 * sums.wg2:
-        return alone
-    a = (sums.wnt * sums.wg2 - sums.wgt * sums.wng) / determinant
-    b = (sums.wgt * sums.wn2 - sums.wnt * sums.wng) / determinant
-    return GroupCost(a, b) if a >= 0.0 and b >= 0.0 else alone
+    both = separated(sums.wn2, sums.wng, sums.wg2, sums.wnt, sums.wgt)
+    return GroupCost(*both) if both else GroupCost(sums.wnt / sums.wn2, None)
+
+
+def separated(
+    wn2: float, wng: float, wg2: float, wnt: float, wgt: float, least: float = _SINGULAR
+) -> tuple[float, float] | None:
+    """a and b of the normal equations. None where records and groups kept their proportion, or one comes out negative.
+
+    `least` is of the determinant, as a share of the product of its diagonal: the squared coefficient of variation of
+    groups per record, about, that it takes to tell the two apart.
+    """
+    determinant = wn2 * wg2 - wng**2
+    if determinant <= least * wn2 * wg2:
+        return None
+    a = (wnt * wg2 - wgt * wng) / determinant
+    b = (wgt * wn2 - wnt * wng) / determinant
+    return (a, b) if a >= 0.0 and b >= 0.0 else None

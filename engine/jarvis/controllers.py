@@ -1,0 +1,141 @@
+"""The controller of one query at one source, whatever the method: what is learned outlives a change of method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from engine.jarvis.controlling import Controller, Decision, Phase, QueryState
+from engine.jarvis.history import History
+from engine.jarvis.machine import query_state
+from engine.jarvis.models import ChainModel
+from engine.jarvis.observation import EpochObservation, OperatorEpoch, SourceOperator
+from engine.jarvis.refined import Refined
+from engine.jarvis.scalar import Scalar
+from engine.jarvis.settings import Settings
+from engine.jarvis.static import Static, static_factors
+from engine.jarvis.stepping import Epoch, Method, Step
+
+__all__ = ["controller"]
+
+
+def controller(settings: Settings, operators: Sequence[SourceOperator], prior: Refined | None) -> Controller:
+    """What decides the load factors of a query; without a prior an adapting one begins at All-SP, always correct."""
+    return _Adapter(settings, tuple(operators), prior)
+
+
+class _Adapter:
+    """Keeps the model, the history and the method in force."""
+
+    def __init__(self, settings: Settings, operators: tuple[SourceOperator, ...], prior: Refined | None) -> None:
+        self._operators = operators
+        self._model, self._history = ChainModel(operators), History()
+        self._number = 0
+        self._factors = (0.0,) * len(operators)
+        self._phase, self._state, self._reason = Phase.STARTUP, QueryState.STABLE, "no epoch has ended yet"
+        self._method: Method = Static()
+        self._settings, self._prior = settings, prior
+        self._begin(fresh=True)
+
+    @property
+    def load_factors(self) -> tuple[float, ...]:
+        return self._factors
+
+    def decide(self, observation: EpochObservation) -> Decision:
+        """As `Controller.decide`; what is odd in an observation counts as nothing."""
+        seen = _sane(observation, len(self._operators))
+        old = self._factors
+        self._expire(seen.epoch_us)
+        self._model.observe(seen)
+        step = self._step(seen, old)
+        self._factors = tuple(min(max(p, 0.0), 1.0) for p in step.load_factors)
+        self._phase, self._state, self._reason = step.phase, step.state, step.reason
+        sent = self._model.sent_per_record(seen)
+        self._history.add(seen, step.state, step.reason, old, self._factors, sent)
+        self._number += 1
+        return Decision(self._factors, step.phase, step.state, step.reason, old != self._factors)
+
+    def adopt(self, settings: Settings, prior: Refined | None) -> None:
+        fresh = settings.method != self._settings.method
+        self._settings, self._prior = settings, prior
+        self._begin(fresh=fresh)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "phase": self._phase.value,
+            "state": self._state.value,
+            "z": self._method.z,
+            "reason": self._reason,
+            "stable_epochs": self._history.stable_epochs,
+            "moves": self._history.moves,
+            "changes": [dict(one) for one in self._history.changes],
+        }
+
+    def _begin(self, *, fresh: bool) -> None:
+        """Go on with the settings and the prior in force."""
+        first = self._number == 0
+        if self._prior is not None:
+            self._model.seed(self._prior)
+        if self._settings.method == "scalar":
+            if fresh:
+                self._method = Scalar()
+        else:
+            self._method = Static()
+            self._factors = static_factors(self._settings, self._operators)
+            return
+        plan = self._prior.plan_prior if self._prior is not None else None
+        if first and plan is not None and len(plan.load_factors) == len(self._operators):
+            self._factors = plan.load_factors
+
+    def _expire(self, now_us: int) -> None:
+        """A prior whose time is over: either go on with what is known here, or leave it to the stream processor."""
+        if self._prior is None or not self._prior.stale(now_us):
+            return
+        fallback, self._prior = self._prior.fallback, None
+        if fallback == "all-sp":
+            self.adopt(replace(self._settings, method="all-sp"), None)
+
+    def _step(self, seen: EpochObservation, old: tuple[float, ...]) -> Step:
+        state = query_state(seen, self._settings)
+        if not self._operators:
+            return Step((), Phase.PROBE, state, "no operator of this query may run here")
+        epoch = Epoch(self._number, seen, state, self._model, self._settings, old)
+        if seen.budget_s <= 0 and self._settings.method not in ("fixed", "all-sp", "all-src", "filter-src"):
+            why = "no CPU time is granted; everything runs at the stream processor"
+            return Step((0.0,) * len(old), Phase.PROBE, state, why)
+        return self._method.step(epoch)
+
+
+_COUNTS = tuple(one.name for one in fields(OperatorEpoch) if one.name not in ("load_factor", "cpu_s"))
+
+
+def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
+    """The same where it makes sense; numbers that cannot be are 0, and one of another chain has no records."""
+    seen = observation.operators
+    if len(seen) != operators:
+        seen = (OperatorEpoch(*(0.0, *(0,) * 9, 0.0)),) * operators
+    if any(not _possible(one) for one in seen):
+        seen = tuple(_mended(one) for one in seen)
+    epoch_s = observation.epoch_s if 0 < observation.epoch_s < math.inf else 1.0
+    return replace(
+        observation,
+        operators=seen,
+        epoch_s=epoch_s,
+        budget_s=_number(observation.budget_s),
+        used_s=_number(observation.used_s),
+    )
+
+
+def _number(value: float) -> float:
+    return value if 0 <= value < math.inf else 0.0
+
+
+def _possible(one: OperatorEpoch) -> bool:
+    counts = (one.records_in, one.processed, one.drained, one.overflow, one.records_out, one.groups)
+    return min(*counts, one.bytes_in, one.bytes_out, one.bytes_drained) >= 0 and 0 <= one.cpu_s < math.inf
+
+
+def _mended(one: OperatorEpoch) -> OperatorEpoch:
+    return replace(one, cpu_s=_number(one.cpu_s), **{name: max(getattr(one, name), 0) for name in _COUNTS})

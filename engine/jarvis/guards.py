@@ -1,0 +1,136 @@
+"""What keeps adapting from going astray: operators that fail, input in bursts, plans that come and go."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+from engine.jarvis.controlling import QueryState
+from engine.jarvis.models import LEAST_RECORDS
+from engine.jarvis.stepping import Epoch
+
+__all__ = ["Failing", "Restraint", "Volume"]
+
+
+@dataclass
+class _Rest:
+    until: int  #: epoch from which on it is tried again
+    pause: int
+    proven: bool = False  #: it has worked since
+
+
+class Failing:
+    """Operators that leave their records although there is CPU time: they rest, longer each time it comes to that."""
+
+    FIRST_PAUSE, LONGEST_PAUSE = 8, 512  # epochs
+    STRIKES = 4  # epochs of overflow with CPU time to spare, where some records do pass
+
+    def __init__(self) -> None:
+        self._rests: dict[int, _Rest] = {}
+        self._left: dict[int, int] = {}  # records left since it last worked on any
+        self._strikes: dict[int, int] = {}
+
+    def watch(self, epoch: Epoch) -> None:
+        """An epoch has ended."""
+        observation, settings = epoch.observation, epoch.settings
+        spare = observation.idle_s > 2 * settings.idle_thres * observation.budget_s
+        for k, one in enumerate(observation.operators):
+            if one.processed and k in self._rests:
+                self._rests[k].proven = True
+            left = 0 if one.processed or not spare else one.overflow
+            self._left[k] = self._left.get(k, 0) + left if left or not one.overflow else 0
+            much = spare and one.overflow > settings.drained_thres * one.records_in
+            self._strikes[k] = self._strikes.get(k, 0) + 1 if much else 0
+            if self._left[k] >= LEAST_RECORDS or self._strikes[k] >= self.STRIKES:
+                self._rest(k, epoch.number)
+
+    def resting(self, k: int, number: int) -> int:
+        """Epochs until operator `k` is tried again."""
+        return max(self._rests[k].until - number, 0) if k in self._rests else 0
+
+    def first(self, operators: int) -> int:
+        """The first operator that rests or has not worked again since; `operators` where there is none."""
+        return next((k for k in range(operators) if k in self._rests and not self._rests[k].proven), operators)
+
+    def _rest(self, k: int, number: int) -> None:
+        before = self._rests.get(k)
+        again = before is not None and number < before.until + 4 * before.pause
+        pause = min(2 * before.pause, self.LONGEST_PAUSE) if before and again else self.FIRST_PAUSE
+        self._rests[k] = _Rest(number + pause, pause)
+        self._left[k] = self._strikes[k] = 0
+
+
+class Volume:
+    """How many records to plan for: the last epoch's, or where they come in bursts those of a burst."""
+
+    EPOCHS, TURNS = 12, 3
+    BURST = 1.3  # times as many, or as few, as in the epoch before
+
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=self.EPOCHS)
+        self.planned = 0.0
+        self.bursts = False
+
+    def add(self, records: int) -> None:
+        """An epoch has ended."""
+        self._seen.append(records)
+        ways = [after > before for before, after in pairwise(self._seen) if self._far(before, after)]
+        self.bursts = sum(a != b for a, b in pairwise(ways)) >= self.TURNS
+        if self.bursts:
+            self.planned = float(max(self._seen))
+        elif self._far(self.planned, records):
+            self.planned = float(records)
+        else:
+            self.planned += (records - self.planned) / 2
+
+    def _far(self, before: float, after: float) -> bool:
+        return not before / self.BURST <= after <= before * self.BURST
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    load_factors: tuple[float, ...]
+    congested: bool
+    sent: float  #: bytes for each record
+
+
+class Restraint:
+    """A plan that moved too often without settling is held: the best one seen, until things really change."""
+
+    MOVES, WITHIN = 8, 20  # epochs
+    FIRST_HOLD, LONGEST_HOLD = 30, 480
+    CONGESTED_EPOCHS = 3  # in a row, which end a hold; a widened dead band for the rest
+
+    def __init__(self) -> None:
+        self._moves: deque[int] = deque(maxlen=self.MOVES)
+        self._seen: deque[_Seen] = deque(maxlen=self.WITHIN)
+        self._until = self._hold = self._congested = 0
+
+    def watch(self, epoch: Epoch) -> None:
+        """An epoch has ended."""
+        congested = epoch.state is QueryState.CONGESTED
+        self._congested = self._congested + 1 if congested else 0
+        observation = epoch.observation
+        sent = epoch.model.sent_per_record(observation)
+        self._seen.append(_Seen(epoch.load_factors, congested, sent))
+        if self._congested >= self.CONGESTED_EPOCHS:
+            self._until = min(self._until, epoch.number)
+
+    def moved(self, number: int) -> None:
+        """The plan moves after this epoch."""
+        self._moves.append(number)
+
+    def held(self, number: int) -> int:
+        """Epochs that the plan is held for yet."""
+        return max(self._until - number, 0)
+
+    def hold(self, number: int) -> tuple[float, ...] | None:
+        """The load factors to hold from now on, where they moved too often; None where they did not."""
+        if len(self._moves) < self.MOVES or number - self._moves[0] > self.WITHIN or not self._seen:
+            return None
+        again = number < self._until + 2 * self._hold
+        self._hold = min(2 * self._hold, self.LONGEST_HOLD) if again and self._hold else self.FIRST_HOLD
+        self._until = number + self._hold
+        self._moves.clear()
+        return min(self._seen, key=lambda one: (one.congested, one.sent)).load_factors

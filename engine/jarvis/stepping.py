@@ -1,0 +1,80 @@
+"""What a method of adapting is asked and answers each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.jarvis.controlling import Phase, QueryState
+from engine.jarvis.models import ChainModel
+from engine.jarvis.observation import EpochObservation
+from engine.jarvis.settings import Settings
+
+__all__ = ["Epoch", "Method", "Step", "moves_in_words", "use_in_words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch that has ended, as a method sees it: records came, and CPU time could be had."""
+
+    number: int  #: epochs before it
+    observation: EpochObservation
+    state: QueryState
+    model: ChainModel  #: which has learned from it
+    settings: Settings
+    load_factors: tuple[float, ...]  #: that it ran with
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the next epoch is to run with."""
+
+    load_factors: tuple[float, ...]
+    phase: Phase
+    state: QueryState
+    reason: str
+
+
+class Method(Protocol):
+    """A way of adapting."""
+
+    z: float | None  #: effective budget over budget, where it has one
+
+    def step(self, epoch: Epoch) -> Step:
+        """After an epoch with records and CPU time."""
+
+
+def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[float]) -> str:
+    """Which load factors change.
+
+    Examples
+    --------
+    >>> moves_in_words(["filter", "join"], [1.0, 0.6], [1.0, 0.71])
+    'load factor of join raised from 0.60 to 0.71'
+    """
+    words = [
+        f"of {name} {'raised' if after > before else 'lowered'} from {before:.3g} to {after:.3g}"
+        if min(before, after) < 0.1
+        else f"of {name} {'raised' if after > before else 'lowered'} from {before:.2f} to {after:.2f}"
+        for name, before, after in zip(names, old, new, strict=True)
+        if before != after
+    ]
+    return f"load factor {', '.join(words)}" if words else "load factors stay"
+
+
+def use_in_words(observation: EpochObservation) -> str:
+    """How much of the budget was used, and what overflowed.
+
+    Examples
+    --------
+    >>> use_in_words(EpochObservation(0, 1.0, (), budget_s=0.2, used_s=0.184))
+    'used 92 % of 0.20 cores'
+    """
+    cores = observation.budget_s / observation.epoch_s
+    used = observation.used_s / observation.budget_s if observation.budget_s > 0 else 0.0
+    words = f"used {used:.0%} of {cores:.2f} cores".replace("%", " %")
+    if observation.overflow and observation.n_records:
+        share = observation.overflow / observation.n_records
+        words += f", {share:.1%} of the records overflowed".replace("%", " %")
+    return words
