@@ -1,4 +1,4 @@
-"""A console with its real processes on free ports: Redis, pages and REST, and one worker."""
+"""A console with its real processes on free ports: Redis, pages and REST, one worker, and whatever a test adds."""
 
 from __future__ import annotations
 
@@ -49,38 +49,58 @@ class Installation:
             "E2E_PASSWORD": PASSWORD,
         }
         self.token = ""
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """Up to the worker being ready; about five seconds."""
         self.redis.start()
         self.token = self._set_up()
-        web = ["uvicorn", "console.asgi:application", "--lifespan", "off", "--host", "127.0.0.1"]
-        self._spawn("web", [*web, "--port", str(self.port)])
-        self._spawn("worker", ["celery", "-A", "console", "worker", "-l", "INFO", "-c", "1", "--without-mingle"])
-        wait_until(lambda: healthz(self.port), what=f"health of the console, see {self.var_dir / 'web.log'}")
+        self._serve()
+        self.run("worker", ["celery", "-A", "console", "worker", "-l", "INFO", "-c", "1", "--without-mingle"])
+        self._wait_served()
         wait_until(lambda: " ready." in self.log("worker"), 300, "the worker")
 
     def stop(self) -> None:
-        for process in self._processes:
-            end_family(process)
+        for name in list(self._processes):
+            self.end(name)
         self.redis.stop()
+
+    def serve_again(self) -> None:
+        """Pages and REST are back, at the address that they had."""
+        self._serve()
+        self._wait_served()
+
+    def _serve(self) -> None:
+        web = ["uvicorn", "console.asgi:application", "--lifespan", "off", "--host", "127.0.0.1"]
+        self.run("web", [*web, "--port", str(self.port)])
+
+    def _wait_served(self) -> None:
+        wait_until(lambda: healthz(self.port), what=f"health of the console, see {self.var_dir / 'web.log'}")
 
     def _set_up(self) -> str:
         """Tables, styles, an administrator and a token of theirs; its secret. One process: each start takes seconds."""
-        command = [sys.executable, "-c", _SET_UP]
-        done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.split()[-1]
+        return self.script(_SET_UP).split()[-1]
 
     def log(self, name: str) -> str:
         return (self.var_dir / f"{name}.log").read_text(errors="replace")
 
-    def _spawn(self, name: str, module: list[str]) -> None:
+    def run(self, name: str, module: list[str]) -> None:
+        """Start a process under this name; what it says goes to its log."""
         log: IO[bytes]
-        with (self.var_dir / f"{name}.log").open("wb") as log:
+        with (self.var_dir / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-P", "-m", *module]
-            self._processes.append(spawn(command, env=self.env, cwd=ROOT, output=log, tied=True))
+            self._processes[name] = spawn(command, env=self.env, cwd=ROOT, output=log, tied=True)
+
+    def end(self, name: str) -> None:
+        """End the process of this name and its children."""
+        end_family(self._processes.pop(name))
+
+    def script(self, text: str, *arguments: str) -> str:
+        """Run Python text with this installation's settings; what it printed."""
+        command = [sys.executable, "-c", text, *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 class Api:
@@ -104,6 +124,12 @@ class Api:
         ended = self.get(job_path)
         assert ended["state"] == "succeeded", ended
         return self.get(ended["result_api_url"].removeprefix("/api/v1/"))
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._send("PATCH", path, json.dumps(body).encode(), "application/json")
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._send("PUT", path, json.dumps(body).encode(), "application/json")
 
     def upload(self, path: str, file: Path, fields: Mapping[str, str]) -> Any:
         """A form with a file."""
