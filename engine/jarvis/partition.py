@@ -161,17 +161,11 @@ class Frontier:
     def _mixture(self, n_records: float, lo: int, hi: int, theta: float, price: float, unique: bool) -> Partition:
         cpu_s, sent = self.cpu_s, self.sent
         load_factors, effective = shares(lo, hi, theta, len(cpu_s) - 1)
-        return Partition(
-            load_factors,
-            effective,
-            lo,
-            hi,
-            theta,
-            n_records * (sent[lo] + theta * (sent[hi] - sent[lo])),
-            n_records * (cpu_s[lo] + theta * (cpu_s[hi] - cpu_s[lo])),
-            price,
-            unique,
-        )
+        objective = n_records * (sent[lo] + theta * (sent[hi] - sent[lo]))
+        cost_s = n_records * (cpu_s[lo] + theta * (cpu_s[hi] - cpu_s[lo]))
+        if objective == inf or cost_s == inf:
+            _raise([Fault("n_records", f"n_records is {n_records:g}, of which nothing can be summed; allowed: less")])
+        return Partition(load_factors, effective, lo, hi, theta, objective, cost_s, price, unique)
 
     def _alone(self, corner: int, *, spare: bool) -> bool:
         """No other plan sends as little at the same price, or at any price where there is budget to `spare`."""
