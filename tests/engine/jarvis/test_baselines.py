@@ -7,48 +7,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import DocumentError
-from engine.jarvis.baselines import BASELINES, compare, filter_cut
+from engine.jarvis.baselines import filter_cut
+from engine.jarvis.predicting import Chain, Epoch
+from engine.jarvis.settings import Settings
 
-KINDS = ["filter", "aggregate"]
 # figure 5: 26.2 Mbps of 86 bytes; F takes 13 % of a core and keeps 86 %, G+R would take 80 % for all it gets
 RECORDS = 26.2e6 / 8 / 86
-PROBE = {
-    "relay": [0.86, 0.5],
-    "cost": [0.13 / RECORDS, 0.80 / (0.86 * RECORDS)],
-    "sizes": [86.0, 86.0, 5.66 / 0.8375 * 1e6 / 8 / (0.43 * RECORDS)],
-    "kinds": KINDS,
-    "n_records": RECORDS,
-}
+PROBE = Chain(
+    relay=[0.86, 0.5],
+    cost=[0.13 / RECORDS, 0.80 / (0.86 * RECORDS)],
+    sizes=[86.0, 86.0, 5.66 / 0.8375 * 1e6 / 8 / (0.43 * RECORDS)],
+    kinds=["filter", "aggregate"],
+)
 
 
-def mbps(sent: float) -> float:
-    return sent * 8 / 1e6
+def told(method: str, budget_s: float, **settings: object) -> tuple[Epoch, float]:
+    """The epoch that a method comes to, and its Mbps."""
+    factors = PROBE.settled(Settings(method, margin=1.0, **settings), budget_s, RECORDS)
+    epoch = PROBE.epoch(factors, budget_s, RECORDS)
+    return epoch, epoch.bytes_sent * 8 / 1e6
 
 
 def test_figure_5():
-    found = compare(**PROBE, budget_s=0.8)
-    assert mbps(found.jarvis.bytes_sent) == pytest.approx(9.32, abs=0.01)
-    for name, sent, fits in [
-        ("all-sp", 26.2, True),
-        ("filter-src", 22.53, True),
-        ("best-op", 22.53, True),
-        ("all-src", 6.76, False),  # it takes 93 %
-    ]:
-        standing = found.baselines[name]
-        assert (mbps(standing.bytes_sent), standing.fits) == (pytest.approx(sent, abs=0.01), fits), name
-    assert found.saved("best-op") == pytest.approx(1 - 9.32 / 22.53, abs=1e-3)
+    epoch, mbps = told("scalar", 0.8)
+    assert epoch.load_factors == pytest.approx((1.0, 0.8375))
+    assert (mbps, epoch.overflow) == (pytest.approx(9.32, abs=0.01), pytest.approx(0, abs=1e-6))
+    assert told("all-sp", 0.8)[1] == pytest.approx(26.2)
+    for method in ("filter-src", "best-op"):
+        assert told(method, 0.8)[1] == pytest.approx(22.53, abs=0.01)
+
+
+def test_what_does_not_fit_overflows():
+    """All-Src takes 93 % of a core: with 80, 13 of 93 records leave as they came."""
+    epoch, mbps = told("all-src", 0.8)
+    assert (epoch.cpu_s, epoch.overflow / RECORDS) == (pytest.approx(0.8), pytest.approx(13 / 93))
+    assert mbps == pytest.approx(13 / 93 * 26.2 + 80 / 93 * 6.758, abs=0.01)
+    assert told("all-src", 0.0)[1] == pytest.approx(26.2)
 
 
 def test_with_enough_budget_the_best_cut_is_all_of_it():
-    found = compare(**PROBE, budget_s=1.0)
-    assert found.baselines["best-op"] == found.baselines["all-src"]
-    assert found.jarvis.load_factors == (1.0, 1.0)
+    assert told("best-op", 1.0) == told("all-src", 1.0)
+    assert told("scalar", 1.0)[0].load_factors == (1.0, 1.0)
 
 
-def test_plans_by_records_are_told_in_bytes():
-    found = compare(**PROBE, budget_s=0.8, objective="records")
-    assert found.plan.objective < found.jarvis.bytes_sent / 50
-    assert found.jarvis.bytes_sent == pytest.approx(compare(**PROBE, budget_s=0.8).jarvis.bytes_sent)
+def test_methods_that_adapt_keep_their_margin_and_load_factors_by_hand_are_as_many_as_operators():
+    factors = PROBE.settled(Settings(margin=0.9), 0.8, RECORDS)
+    assert PROBE.epoch(factors, 0.8, RECORDS).cpu_s == pytest.approx(0.72)
+    assert PROBE.settled(Settings("fixed", load_factors=(0.5,)), 0.8, RECORDS) == (0.5, 0.0)
+    assert PROBE.settled(Settings("fixed", load_factors=(0.5, 1.0, 1.0)), 0.8, RECORDS) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -74,17 +80,20 @@ def test_filter_src_runs_the_first_filters_and_what_they_need(kinds, cut):
 )
 def test_nothing_that_fits_the_budget_sends_less(operators, budget_s):
     relay, cost, sizes = (list(column) for column in zip(*operators, strict=True))
-    kinds = ["filter"] * len(relay)
-    found = compare(relay, cost, [100.0, *sizes], kinds, budget_s=budget_s, n_records=1000.0)
-    assert tuple(found.baselines) == BASELINES
-    assert found.jarvis.fits
-    assert found.baselines["best-op"].fits
-    for name, standing in found.baselines.items():
-        if standing.fits:
-            assert found.saved(name) >= -1e-9
-            assert found.baselines["best-op"].bytes_sent <= standing.bytes_sent * (1 + 1e-9)
+    chain = Chain(relay, cost, [100.0, *sizes], ["filter"] * len(relay))
+
+    def epoch(method: str) -> Epoch:
+        return chain.epoch(chain.settled(Settings(method, margin=1.0), budget_s, 1000.0), budget_s, 1000.0)
+
+    jarvis, best_op = epoch("scalar"), epoch("best-op")
+    assert best_op.overflow == 0
+    assert jarvis.overflow == pytest.approx(0, abs=1e-6)
+    for one in (best_op, *(epoch(method) for method in ("all-sp", "all-src", "filter-src"))):
+        if not one.overflow:
+            assert jarvis.bytes_sent <= best_op.bytes_sent * (1 + 1e-9) + 1e-6
+            assert best_op.bytes_sent <= one.bytes_sent * (1 + 1e-9) + 1e-6
 
 
 def test_faults_are_told():
     with pytest.raises(DocumentError, match="sizes"):
-        compare([0.5], [1.0], [8.0], ["filter"], budget_s=1.0, n_records=1.0)
+        Chain([0.5], [1.0], [8.0], ["filter"]).settled(Settings(), 1.0, 1.0)
