@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
+from engine.jarvis.grouping import distinct
 from engine.jarvis.partition import shares
 from engine.jarvis.settings import SETTINGS, Settings
 from engine.wording import show
@@ -88,10 +89,10 @@ class OperatorPrior:
     standard_error: float | None = None
 
     def cost_at(self, records: float) -> float:
-        """CPU seconds per record when so many come in an epoch: ``a + b g / n`` with ``g = K (1 - exp(-n / K))``."""
-        if self.group_cost_s is None or self.groups is None or records <= 0:
+        """CPU seconds per record when so many come in an epoch; each is its own group where K is not known."""
+        if self.group_cost_s is None or records <= 0:
             return self.cost_s
-        return self.cost_s + self.group_cost_s * -self.groups * math.expm1(-records / self.groups) / records
+        return self.cost_s + self.group_cost_s * distinct(records, self.groups or math.inf) / records
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,13 @@ def test_what_groups_may_make_of_a_cost_is_no_change():
     assert len(reasons(changes=little, known_costs=[None, 1.4e-4])) == 1
 
 
+@pytest.mark.parametrize(("groups", "cost_us"), [(None, 13.0), (500, 3 + 10 * 0.4323), (1e9, 13.0), (1e-3, 3.0)])
+def test_a_record_costs_less_where_it_is_seldom_a_new_group(groups, cost_us):
+    _, second = document()["operators"]
+    refined = Refined.parse(document(operators=[document()["operators"][0], second | {"groups": groups}]))
+    assert refined.operators[1].cost_at(1000) * 1e6 == pytest.approx(cost_us, abs=1e-3)
+
+
 def test_steps_that_jump_over_the_band_are_refused_where_they_are_searched():
     """A whole epoch of pairs costs 34,400 x 3.145 us = 108 ms, a step of 100 is 1.08; 15 % of 5 ms are 0.75."""
     here = {"n_records": 40_000, "budget_s": 0.005}
