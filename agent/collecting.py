@@ -95,7 +95,8 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
         QueryConfig(
             query=one.query,
             pipeline=one.pipeline,
-            load_factors=one.settings.load_factors,
+            settings=one.settings,
+            refined=one.refined,
             weight=one.weight,
         )
         for one in config.queries
@@ -108,4 +109,5 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
         sub_epochs=config.sub_epochs,
         budget_cores=config.budget_cores,
         batch_records=config.batch_records,
+        checkpoint_share=config.checkpoint_share,
     )

@@ -1,4 +1,4 @@
-"""One query at the agent: its control proxies, operators and open windows."""
+"""One query at the agent: its control proxies, operators and open windows, and how it is adapted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.runtime.adapting import Adapting
+from agent.runtime.checkpoints import Checkpoints
 from agent.runtime.clock import Clock
 from agent.runtime.cpu import OperatorCost
 from agent.runtime.interface import QueryConfig
@@ -46,9 +48,11 @@ class Chain:
     is no time for waits as early as it came.
     """
 
-    def __init__(self, config: QueryConfig, clock: Clock, most_bytes: int) -> None:
+    def __init__(self, config: QueryConfig, adapting: Adapting, clock: Clock, most_bytes: int) -> None:
         pipeline = config.pipeline
         self.config, self.query, self.plan = config, config.query, pipeline.digest
+        self.adapting = adapting
+        self.checkpoints = Checkpoints()
         self._clock = clock
         self._most_bytes = most_bytes
         self.stages = [
@@ -62,13 +66,26 @@ class Chain:
         self.finished: list[pa.Table] = []
         self.used_ns = 0
         self.fault = ""
-        self.update(config)
 
-    def update(self, config: QueryConfig) -> None:
-        """New load factors and weight of the same plan; operators without one take nothing."""
+    def update(self, config: QueryConfig, now_us: int) -> None:
+        """New settings and weight of the same plan."""
         self.config = config
-        for k, stage in enumerate(self.stages):
-            stage.proxy.load_factor = config.load_factors[k] if k < len(config.load_factors) else 0.0
+        self.adapting.take_up(config, now_us)
+
+    def steer(self) -> None:
+        """Between two epochs: the proxies let in what has been decided."""
+        for stage, load_factor in zip(self.stages, self.adapting.load_factors, strict=True):
+            stage.proxy.load_factor = load_factor
+
+    @property
+    def load_factors(self) -> list[float]:
+        """Of the epoch under way."""
+        return [stage.proxy.load_factor for stage in self.stages]
+
+    @property
+    def demand_ns(self) -> float:
+        """CPU time that it has a use for in this epoch; infinite where records wait."""
+        return float("inf") if self.waiting() else self.used_ns * self.adapting.reserve
 
     def feed(self, table: pa.Table) -> None:
         """Records of the source."""
@@ -97,6 +114,7 @@ class Chain:
         except Exception as error:  # of data that no test foresaw; the stream processor is to see it, not the host
             log.exception("operator %s of %s failed", stage.operator_id, self.query)
             self.fault = f"operator {stage.operator_id}: {error}"
+            stage.proxy.counts.records_failed += chunk.num_rows
             stage.proxy.refuse(chunk)
             return
         cpu_ns = self._clock.thread_cpu_ns() - before_ns

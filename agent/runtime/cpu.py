@@ -13,6 +13,8 @@ FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
 WORTH_NS = 2_000_000  # a run of so long is worth its call, whose price is a few hundred microseconds
 WORTH_RECORDS = 16_384  # as are so many records, however cheap they are
+PACE_FORGETTING = 0.98  # of how fast operators ran, with each sub-epoch
+TOLD_PACE_NS = 20_000_000  # on the clock; what ran for less tells nothing of how fast the host lets it
 
 
 def quota_cores(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> float:
@@ -103,8 +105,11 @@ class CpuBudget:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began_ns = clock.process_cpu_ns()
+        self._closed_ns: int | None = None  # CPU time at which the epoch's operators had run
         self._debt_ns = 0.0
         self._tail_ns = 0.0
+        self._chance_ns = 0.0  # time on the clock in which operators of this epoch might have run
+        self._ran_ns = self._took_ns = 0.0  # CPU time of operators lately, and time on the clock
         self.granted_ns = float("inf")  # whatever it took to start
         self.used_ns = 0.0
 
@@ -114,17 +119,30 @@ class CpuBudget:
         self.used_ns = float(now_ns - self._began_ns)
         owed = self._debt_ns + self.used_ns - self.granted_ns
         self._debt_ns = min(max(owed, 0.0), granted_ns)
-        self._began_ns, self.granted_ns = now_ns, granted_ns
+        if self._closed_ns is not None:
+            self._tail_ns += (now_ns - self._closed_ns - self._tail_ns) / 4
+        self._began_ns, self._closed_ns, self.granted_ns, self._chance_ns = now_ns, None, granted_ns, 0.0
 
     def left_ns(self, share: float) -> float:
         """Of the epoch's grant up to this `share` of it, after what was used and what its end will take."""
         used = self._clock.process_cpu_ns() - self._began_ns
         return (self.granted_ns - self._debt_ns - self._tail_ns) * share - used
 
-    def overhead_ns(self, operators_ns: float) -> float:
-        """What the process used in this epoch apart from operators."""
-        return max(self._clock.process_cpu_ns() - self._began_ns - operators_ns, 0.0)
+    def had_chance(self, chance_ns: float, took_ns: float, ran_ns: float) -> None:
+        """There was `chance_ns` on the clock for operators; they ran for `took_ns` and got `ran_ns` of CPU time."""
+        self._chance_ns += max(chance_ns, 0.0)
+        self._took_ns = PACE_FORGETTING * self._took_ns + took_ns
+        self._ran_ns = PACE_FORGETTING * self._ran_ns + ran_ns
 
-    def end_took(self, cpu_ns: float) -> None:
-        """Closing the epoch took so much; the next one keeps that back."""
-        self._tail_ns += (cpu_ns - self._tail_ns) / 4
+    def close(self, operators_ns: float, epoch_ns: float) -> float:
+        """The epoch's operators have run; the CPU time that they could have had.
+
+        It is what was granted less what was owed, what everything else in the process takes and what closing an epoch
+        takes. And it is at most what one thread gets in the time there was: on a host with more to do, or with a quota
+        that is used up, that is less than the clock says.
+        """
+        self._closed_ns = self._clock.process_cpu_ns()
+        overhead_ns = max(self._closed_ns - self._began_ns - operators_ns, 0.0)
+        free_ns = self.granted_ns - self._debt_ns - self._tail_ns - overhead_ns
+        pace = min(self._ran_ns / self._took_ns, 1.0) if self._took_ns > TOLD_PACE_NS else 1.0
+        return max(min(free_ns, min(self._chance_ns, epoch_ns) * pace), 0.0)

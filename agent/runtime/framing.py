@@ -23,11 +23,12 @@ class Framer:
     frames: list[Frame] = field(default_factory=list)
     lost: int = 0  #: records of which one alone is larger than a frame may be
 
-    def tables(self, kind: FrameKind, query: str, plan: str, entry: int, tables: Sequence[pa.Table]) -> None:
-        """Records or partial rows, about `batch_records` in each frame."""
+    def tables(self, kind: FrameKind, query: str, plan: str, entry: int, tables: Sequence[pa.Table]) -> int:
+        """Records or partial rows, about `batch_records` in each frame; how many bytes they are."""
         rows = sum(table.num_rows for table in tables)
         if not rows:
-            return
+            return 0
+        before = len(self.frames)
         whole = pa.concat_tables(tables).combine_chunks()
         pieces = -(-rows // self.batch_records)
         for i in range(pieces):
@@ -35,6 +36,18 @@ class Framer:
             piece = whole.slice(start, (i + 1) * rows // pieces - start)
             for body in self._bodies(piece):
                 self._add(kind, query, plan, entry=entry, body=body)
+        return sum(len(frame.body) for frame in self.frames[before:])
+
+    def checkpoint(self, query: str, plan: str, entry: int, bodies: Sequence[bytes]) -> None:
+        """A copy of all rows of open windows, in as many frames as there are bodies."""
+        for part, body in enumerate(bodies, 1):
+            extra = {"part": part, "parts": len(bodies)}
+            self._add(FrameKind.CHECKPOINT, query, plan, entry=entry, body=body, extra=extra)
+
+    def take_lost(self) -> int:
+        """Records lost since this was last asked."""
+        lost, self.lost = self.lost, 0
+        return lost
 
     def _bodies(self, table: pa.Table) -> Iterator[bytes]:
         """The table's bytes, halved until each body may travel."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from engine.dataflow import Pipeline
+from engine.jarvis.settings import Settings
 
 __all__ = ["QueryConfig", "RuntimeConfig", "Source"]
 
@@ -55,7 +56,8 @@ class QueryConfig:
 
     query: str
     pipeline: Pipeline
-    load_factors: tuple[float, ...]  #: of the source's operators, M of them
+    settings: Settings = field(default_factory=Settings)
+    refined: Any = None  #: a refined configuration, judged when the next epoch begins
     weight: float = 1.0
 
 
@@ -70,3 +72,4 @@ class RuntimeConfig:
     sub_epochs: int = 10
     budget_cores: float = 1.0
     batch_records: int = 1000  #: records of a frame, about
+    checkpoint_share: float = 0.1  #: bytes of copies of open windows, over those of all else that a query sends

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.runtime.judging import NewestTaken
 from agent.runtime.wal import Stored
 from agent.runtime.windows import still_open
 from agent.wire import batch_bytes, table_of
@@ -42,11 +43,14 @@ class PlanNote:
 
 @dataclass
 class Memory:
-    """Epoch, positions of the sources, and the partial rows of open windows by plan."""
+    """Epoch, positions of the sources, what was taken last of each query's refined configurations, and the partial
+    rows of open windows by plan.
+    """
 
     epoch: int = 0
     positions: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, NewestTaken] = field(default_factory=dict)
     plans: dict[tuple[str, str], PlanNote] = field(default_factory=dict)
     rows: dict[tuple[str, str], list[pa.Table]] = field(default_factory=dict)
 
@@ -65,6 +69,7 @@ class Memory:
             "epoch": self.epoch,
             "positions": self.positions,
             "watermarks": self.watermarks,
+            "newest": {query: asdict(taken) for query, taken in self.newest.items()},
             "plans": [asdict(note) for note in self.plans.values()],
         }
         return Stored(notes, tuple(batch_bytes(deltas[key]) for key, note in self.plans.items() if note.rows))
@@ -78,6 +83,7 @@ class Memory:
     def _replay(self, stored: Stored) -> None:
         notes = stored.notes
         self.epoch, self.positions, self.watermarks = notes["epoch"], notes["positions"], notes["watermarks"]
+        self.newest = {query: NewestTaken(**says) for query, says in notes.get("newest", {}).items()}
         self.plans = {note.key: note for note in (PlanNote(**says) for says in notes["plans"])}
         blobs = iter(stored.blobs)
         self.rows = {key: self._rows_of(note, blobs) for key, note in self.plans.items()}

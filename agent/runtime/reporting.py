@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agent.runtime.chain import Chain
 from agent.runtime.cpu import CpuBudget
-from agent.runtime.intake import Intake
 from agent.runtime.interface import RuntimeConfig
+from agent.runtime.lineup import Lineup
 from agent.runtime.proxy import Counts
 from agent.runtime.sharing import granted_ns
 from agent.runtime.spool import Spool
@@ -25,12 +25,17 @@ class QueryReport:
 
     chain: Chain
     watermark_us: int
-    granted_ns: float
+    budget_ns: float  #: that its operators could have had
     used_ns: int
     epoch_ns: int
     shed: int
     overflowing: bool
     counts: list[Counts] = field(default_factory=list)
+
+    @property
+    def granted_ns(self) -> float:
+        """The same, with what was used beyond it."""
+        return max(self.budget_ns, float(self.used_ns))
 
     @property
     def idle_ns(self) -> int:
@@ -47,25 +52,23 @@ class QueryReport:
         return "near its budget" if near else "steady"
 
 
-def query_reports(
-    chains: Sequence[Chain], intakes: Mapping[str, Intake], budget: CpuBudget, epoch_s: float
-) -> list[QueryReport]:
+def query_reports(lineup: Lineup, budget: CpuBudget, epoch_s: float) -> list[QueryReport]:
     """What each query was granted and used, before its epoch is ended."""
-    overhead_ns = budget.overhead_ns(sum(chain.used_ns for chain in chains))
-    waits = [chain.waiting() > 0 for chain in chains]
-    granted = granted_ns(max(budget.granted_ns - overhead_ns, 0.0), chains, waits)
+    chains, intakes = list(lineup.chains.values()), lineup.intakes
+    epoch_ns = int(epoch_s * 1e9)
+    free_ns = budget.close(sum(chain.used_ns for chain in chains), epoch_ns)
     shed = {name: intake.shed_since() for name, intake in intakes.items()}
     return [
         QueryReport(
             chain,
             watermark_us=intakes[chain.config.pipeline.source.id].watermark_us,
-            granted_ns=granted_ns_here,
+            budget_ns=budget_ns,
             used_ns=chain.used_ns,
-            epoch_ns=int(epoch_s * 1e9),
+            epoch_ns=epoch_ns,
             shed=shed[chain.config.pipeline.source.id],
-            overflowing=overflowing,
+            overflowing=chain.waiting() > 0,
         )
-        for chain, granted_ns_here, overflowing in zip(chains, granted, waits, strict=True)
+        for chain, budget_ns in zip(chains, granted_ns(free_ns, chains), strict=True)
     ]
 
 
@@ -94,9 +97,8 @@ def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> lis
 def runtime_state(
     *,
     config: RuntimeConfig,
+    lineup: Lineup,
     reports: Sequence[QueryReport],
-    refused: Mapping[str, str],
-    intakes: Mapping[str, Intake],
     spool: Spool,
     clock_fault: str,
     epoch_us: int,
@@ -111,7 +113,7 @@ def runtime_state(
         "budget_cores": config.budget_cores,
         "granted_cores": min(granted_cores, config.budget_cores),
         "cpu_cores": used_cores,
-        "queries": _query_states(config, reports, refused, spool),
+        "queries": _query_states(config, lineup, reports, spool),
         "sources": {
             name: {
                 "records": intake.records,
@@ -119,7 +121,7 @@ def runtime_state(
                 "watermark_us": intake.watermark_us,
                 "faults": [intake.fault] if intake.fault else [],
             }
-            for name, intake in intakes.items()
+            for name, intake in lineup.intakes.items()
         },
         "spool": {
             "frames": spool.unsent_frames,
@@ -132,18 +134,20 @@ def runtime_state(
 
 
 def _query_states(
-    config: RuntimeConfig, reports: Sequence[QueryReport], refused: Mapping[str, str], spool: Spool
+    config: RuntimeConfig, lineup: Lineup, reports: Sequence[QueryReport], spool: Spool
 ) -> list[dict[str, Any]]:
-    by_query = {report.chain.query: report for report in reports}
+    running, refused = {chain.query: chain for chain in lineup.chains.values()}, lineup.refused
+    last = {report.chain.query: report for report in reports if running.get(report.chain.query) is report.chain}
     blocked = spool.state in ("full", "disk-full")
     return [
         {
             "query": query.query,
             "plan": query.pipeline.digest,
-            "state": _state_of(by_query.get(query.query), query.query in refused, blocked),
-            "watermark_us": by_query[query.query].watermark_us if query.query in by_query else 0,
-            "load_factors": list(query.load_factors),
-            "faults": _faults_of(by_query.get(query.query), refused.get(query.query)),
+            "state": _state_of(last.get(query.query), query.query in refused, blocked),
+            "watermark_us": last[query.query].watermark_us if query.query in last else 0,
+            "load_factors": [],
+            "faults": _faults_of(running.get(query.query), refused.get(query.query)),
+            **(running[query.query].adapting.report() if query.query in running else {}),
         }
         for query in config.queries
     ]
@@ -157,8 +161,8 @@ def _state_of(report: QueryReport | None, refused: bool, blocked: bool) -> str:
     return report.state if report is not None else "starting"
 
 
-def _faults_of(report: QueryReport | None, refused: str | None) -> list[str]:
+def _faults_of(chain: Chain | None, refused: str | None) -> list[str]:
     faults = [refused] if refused else []
-    if report is not None and report.chain.fault:
-        faults.append(report.chain.fault)
+    if chain is not None:
+        faults += [fault for fault in (chain.fault, *chain.adapting.faults) if fault]
     return faults

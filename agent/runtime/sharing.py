@@ -35,14 +35,12 @@ def _chunk(stage: Stage, left_ns: float) -> int:
     return min(stage.waiting, stage.cost.records_within(left_ns), most)
 
 
-def granted_ns(total_ns: float, chains: Sequence[Chain], backlogged: Sequence[bool]) -> list[float]:
-    """For each query the CPU time it could have had in this epoch, given what the others used.
+def granted_ns(total_ns: float, chains: Sequence[Chain]) -> list[float]:
+    """For each query the CPU time it could have had in this epoch, given what the others have a use for.
 
-    Its max-min share had it asked for everything; so what it used, and what nobody did.
+    Its max-min share had it asked for everything; so what it used, and what nobody did. Others keep the margin that
+    they plan with, or many queries together would leave none.
     """
-    used = [float("inf") if waits else float(chain.used_ns) for chain, waits in zip(chains, backlogged, strict=True)]
+    demands = [chain.demand_ns for chain in chains]
     weights = [chain.config.weight for chain in chains]
-    return [
-        max(max_min(total_ns, [*used[:i], float("inf"), *used[i + 1 :]], weights)[i], float(chain.used_ns))
-        for i, chain in enumerate(chains)
-    ]
+    return [max_min(total_ns, [*demands[:i], float("inf"), *demands[i + 1 :]], weights)[i] for i in range(len(chains))]

@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from agent.wire import Frame, decode_frames, encode_frame
 
 __all__ = ["Record", "Spool", "Stored"]
 
+MOST_AWAITED = 1000  # records whose acknowledgement is told to their writers
 FILLING_SHARE, FULL_SHARE = 1 / 2, 7 / 8
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -51,6 +53,7 @@ class Spool:
         self._life, self._base, self._life_from = "", 0, 1  # numbers below `_life_from` were written in another life
         self._acked = self._committed = 0  # as on disk: `_base` above those of the life
         self._snapshots: dict[str, Callable[[], Stored]] = {}
+        self._awaited: deque[tuple[int, Callable[[], None]]] = deque(maxlen=MOST_AWAITED)
         self._next = 1
         self._descriptor = -1
         self._torn = False
@@ -145,6 +148,8 @@ class Spool:
         segment.size += len(data)
         self._next += len(frames)
         self._stored.pop(record.writer, None)
+        if record.acknowledged is not None:
+            self._awaited.append((self._next - 1, record.acknowledged))
         self._snapshots[record.writer] = record.snapshot or (lambda: stored)
 
     def _numbered(self, frame: Frame, number: int) -> bytes:
@@ -217,12 +222,14 @@ class Spool:
         """The console has accepted every frame up to `seq`."""
         with self._lock:
             self._acked = max(self._acked, min(seq + self._base, self._next - 1))
+            self._tell()
 
     def committed(self, seq: int) -> None:
         """The stream processor will never ask for a frame up to `seq` again."""
         with self._lock:
             self._committed = max(self._committed, min(seq + self._base, self._next - 1))
             self._acked = max(self._acked, self._committed)
+            self._tell()
             self._release()
 
     def rewind(self, seq: int) -> None:
@@ -244,6 +251,10 @@ class Spool:
         with self._lock:
             self._begin_life(base=self._acked)
             self._committed = self._acked
+
+    def _tell(self) -> None:
+        while self._awaited and self._awaited[0][0] <= self._acked:
+            self._awaited.popleft()[1]()
 
     def _release(self) -> None:
         while len(self._segments) > 1 and all(entry.last <= self._committed for entry in self._segments[0].entries):

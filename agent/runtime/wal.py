@@ -53,6 +53,7 @@ class Record:
 
     Frames come unnumbered (any `life` and `seq`). `snapshot` gives what the writer needs after a restart once this
     record is on disk; it is asked when a segment ends, in any thread. Without one the record itself is that.
+    `acknowledged` is called in any thread, once, when all of the record's frames are; a restart forgets it.
     """
 
     writer: str
@@ -60,6 +61,7 @@ class Record:
     blobs: tuple[bytes, ...] = ()
     frames: Sequence[Frame] = ()
     snapshot: Callable[[], Stored] | None = None
+    acknowledged: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)

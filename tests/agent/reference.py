@@ -33,9 +33,14 @@ class ReferenceProcessor:
         self.late: int = 0  #: rows behind a watermark that was marked before
         self.epochs: list[int] = []
         self._partials: dict[Key, list[pa.Table]] = defaultdict(list)
+        self.checkpoints: dict[
+            tuple[str, str, str], tuple[int, list[pa.Table]]
+        ] = {}  #: by agent and flow, with its epoch
+        self._coming: list[pa.Table] = []  # parts of a checkpoint
         self._takers = {
             FrameKind.RECORDS: self._take_records,
             FrameKind.PARTIALS: self._take_partials,
+            FrameKind.CHECKPOINT: self._take_checkpoint,
             FrameKind.MARK: self._take_mark,
             FrameKind.COUNTERS: self._take_counters,
         }
@@ -68,6 +73,19 @@ class ReferenceProcessor:
         assert table.schema.equals(partial_schema(pipeline)), table.schema
         self._count_late(frame, table, "window_start", pipeline.window.size_us)
         self._partials[frame.query, frame.plan].append(table)
+        _, copies = self.checkpoints.get((frame.agent, frame.query, frame.plan), (0, []))
+        copies[:] = [copy.filter(pc.invert(pc.is_in(copy["window_start"], table["window_start"]))) for copy in copies]
+
+    def _take_checkpoint(self, frame: Frame) -> None:
+        pipeline = self.pipelines[frame.plan]
+        assert frame.entry == pipeline.aggregate
+        table = table_of(frame.body)
+        assert table.schema.equals(partial_schema(pipeline)), table.schema
+        assert frame.extra["part"] == len(self._coming) + 1, "parts come one after the other"
+        self._coming.append(table)
+        if frame.extra["part"] == frame.extra["parts"]:
+            self.checkpoints[frame.agent, frame.query, frame.plan] = frame.epoch, self._coming
+            self._coming = []
 
     def _count_late(self, frame: Frame, table: pa.Table, column: str, width_us: int) -> None:
         marked = self.marks.get((frame.agent, frame.query, frame.plan), {}).get(str(frame.entry), 0)
@@ -84,6 +102,7 @@ class ReferenceProcessor:
         self.marks[key] = watermarks
         if frame.extra["final"]:
             self.finals.append((frame.query, frame.plan))
+            self.checkpoints.pop(key, None)
 
     def _take_counters(self, frame: Frame) -> None:
         table = table_of(frame.body)
@@ -95,9 +114,11 @@ class ReferenceProcessor:
         self.counters += rows
         self.epochs.append(frame.epoch)
 
-    def result(self, query: str, pipeline: Pipeline) -> pa.Table:
-        """The query's rows, of every window."""
-        parts = self._partials.get((query, pipeline.digest))
+    def result(self, query: str, pipeline: Pipeline, *, dead: bool = False) -> pa.Table:
+        """The query's rows, of every window; with what agents last said of their open ones, had they all died."""
+        parts = list(self._partials.get((query, pipeline.digest), ()))
+        for key, (_, copies) in self.checkpoints.items():
+            parts += copies if dead and key[1:] == (query, pipeline.digest) else []
         if not parts:
             return whole(pipeline, pipeline.source.schema.empty_table())
         one = kernel(pipeline, pipeline.aggregate)

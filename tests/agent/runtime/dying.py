@@ -14,6 +14,7 @@ from pathlib import Path
 from agent import without_pandas
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from tests.agent.runtime.doubles import TableSource
+from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
 
 
@@ -21,7 +22,7 @@ def main(directory: Path, sent: Path, rows: int, *, endless: bool) -> None:
     pipeline = probes_pipeline()
     source = TableSource(probe_records(pipeline, rows), [rows // 200])
     spool = Spool(directory, 2**20)
-    query = QueryConfig("here/probes", pipeline, (1.0, 0.8, 0.9, 0.7))
+    query = QueryConfig("here/probes", pipeline, by_hand(1.0, 0.8, 0.9, 0.7))
     config = RuntimeConfig(1, AGENT, (query,), epoch_s=0.05, sub_epochs=5)
     runtime = Runtime(config, {"probes": source}, spool)
     over = threading.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from agent.wire import decode_frames
 from engine.dataflow.arrow import whole
+from engine.jarvis.settings import Settings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock
 from tests.agent.runtime.pipelines import AGENT, probes_pipeline
@@ -14,8 +15,15 @@ PIPELINE = probes_pipeline()
 LIMIT = 64 * 2**20
 
 
+def by_hand(*load_factors: float) -> Settings:
+    return Settings(method="fixed", load_factors=load_factors)
+
+
+ALL = by_hand(1.0, 1.0, 1.0, 1.0)
+
+
 def config(*load_factors: float, version: int = 1, budget_cores: float = 8.0, **more) -> RuntimeConfig:
-    queries = more.pop("queries", (QueryConfig(QUERY, PIPELINE, load_factors or (1.0,) * 4),))
+    queries = more.pop("queries", (QueryConfig(QUERY, PIPELINE, by_hand(*load_factors) if load_factors else ALL),))
     return RuntimeConfig(version, AGENT, queries, budget_cores=budget_cores, **more)
 
 

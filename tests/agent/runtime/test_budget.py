@@ -8,6 +8,7 @@ from agent.runtime import QueryConfig, Runtime, Spool
 from tests.agent.reference import rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import (
+    ALL,
     LIMIT,
     PIPELINE,
     QUERY,
@@ -35,7 +36,7 @@ def test_no_budget_means_everything_overflows_to_the_stream_processor(tmp_path):
 def test_the_budget_is_kept_and_shared_fairly_by_weight(tmp_path):
     others = [probes_pipeline(where=f"rtt_us > {i}") for i in range(3)]
     queries = tuple(
-        QueryConfig(f"here/q{i}", pipeline, (1.0,) * 4, weight=weight)
+        QueryConfig(f"here/q{i}", pipeline, ALL, weight=weight)
         for i, (pipeline, weight) in enumerate(zip(others, (1.0, 1.0, 2.0), strict=True))
     )
     records = probe_records(PIPELINE, 600_000)
@@ -66,7 +67,7 @@ def test_cheap_records_of_small_polls_wait_for_one_run_in_an_epoch(tmp_path):
 
 def test_what_one_query_leaves_goes_to_the_other(tmp_path):
     idle = probes_pipeline(source="idle")
-    queries = (QueryConfig(QUERY, PIPELINE, (1.0,) * 4), QueryConfig("here/idle", idle, (1.0,) * 4))
+    queries = (QueryConfig(QUERY, PIPELINE, ALL), QueryConfig("here/idle", idle, ALL))
     records = probe_records(PIPELINE, 5000)
     source, quiet = TableSource(records, [500]), TableSource(records.slice(0, 0), [1])
     spool = Spool(tmp_path / "spool", LIMIT, sync=False)

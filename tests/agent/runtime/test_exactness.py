@@ -14,6 +14,7 @@ from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from engine.dataflow.arrow import whole
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
+from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
 
 QUERY = "here/probes"
@@ -50,7 +51,7 @@ class Story:
         self.start()
 
     def settings(self) -> RuntimeConfig:
-        query = QueryConfig(QUERY, PLANS[self.plan], self.factors)
+        query = QueryConfig(QUERY, PLANS[self.plan], by_hand(*self.factors))
         return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, sub_epochs=3, batch_records=20)
 
     def start(self) -> None:

@@ -10,6 +10,7 @@ from agent.wire import FrameKind, table_of
 from tests.agent.reference import rows_of
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import (
+    ALL,
     PIPELINE,
     QUERY,
     config,
@@ -118,7 +119,7 @@ def test_a_changed_plan_is_flushed_with_a_final_mark(tmp_path):
     runtime, spool = runtime_of(tmp_path, source)
     runtime.run_epoch()
     at = source.position()["at"]
-    runtime.apply(config(version=2, queries=(QueryConfig(QUERY, other, (1.0,) * 4),)))
+    runtime.apply(config(version=2, queries=(QueryConfig(QUERY, other, ALL),)))
     run_to_the_end(runtime, source)
     reference = processed_by(spool, PIPELINE, other)
     assert reference.finals == [(QUERY, PIPELINE.digest)]
@@ -138,6 +139,26 @@ def test_a_removed_query_takes_its_leave_even_after_a_restart(tmp_path):
     reference = processed_by(spool)
     assert reference.finals == [(QUERY, PIPELINE.digest)]
     assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(records.slice(0, at))
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_configurations_that_come_between_two_epochs_take_leave_once(tmp_path, back):
+    """A plan leaves with a restart, and the next configuration comes before an epoch has begun; it may take it back."""
+    records = probe_records(PIPELINE, 1000)
+    source = TableSource(records, [10])
+    runtime, spool = runtime_of(tmp_path, source)
+    runtime.run_epoch()
+    at = records.num_rows if back else source.position_at
+    other = probes_pipeline(where="err = 1")
+    queries = (QueryConfig(QUERY, other, ALL),)
+    source = TableSource(records, [10])
+    runtime, spool = runtime_of(tmp_path, source, config(queries=queries))
+    runtime.apply(config(version=2) if back else config(version=2, queries=queries))
+    run_to_the_end(runtime, source)
+    reference = processed_by(spool, PIPELINE, other)
+    assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(records.slice(0, at))
+    assert rows_of(reference.result(QUERY, other)) == expected_of(records.slice(at), other)
+    assert len(reference.finals) == (0 if back else 1)
 
 
 def test_close_ends_the_epoch_under_way(tmp_path):

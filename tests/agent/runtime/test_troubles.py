@@ -15,6 +15,7 @@ from tests.agent.runtime.epochs import (
     LIMIT,
     PIPELINE,
     QUERY,
+    by_hand,
     config,
     expected_of,
     processed_by,
@@ -29,7 +30,7 @@ def test_a_full_spool_holds_replayable_sources_and_sheds_live_ones(tmp_path):
     records = probe_records(PIPELINE, 40_000, span_s=400)
     source, live = TableSource(records, [500]), TableSource(records, [100], replayable=False)
     quick = probes_pipeline(source="live")
-    queries = (QueryConfig(QUERY, PIPELINE, (0.0,)), QueryConfig("here/live", quick, (0.0,)))
+    queries = (QueryConfig(QUERY, PIPELINE, by_hand(0.0)), QueryConfig("here/live", quick, by_hand(0.0)))
     spool = Spool(tmp_path / "spool", 2**20, sync=False)
     settings = config(queries=queries)
     runtime = Runtime(settings, {"probes": source, "live": live}, spool, ManualClock(), quota=unlimited)
@@ -90,7 +91,7 @@ def test_an_operator_that_fails_leaves_the_records_to_the_stream_processor(tmp_p
     def fails(rows):
         raise pa.ArrowInvalid("no such luck")
 
-    (chain,) = runtime._chains.values()
+    (chain,) = runtime._lineup.chains.values()
     monkeypatch.setattr(chain.stages[1].kernel, "run", fails)
     run_to_the_end(runtime, source)
     assert "operator ok: no such luck" in runtime.state()["queries"][0]["faults"]
@@ -102,9 +103,9 @@ def test_a_source_that_fails_is_shown_and_the_others_go_on(tmp_path, monkeypatch
     source, broken = TableSource(records, [50]), TableSource(records, [50])
     other = probes_pipeline(source="broken")
     queries = (
-        QueryConfig(QUERY, PIPELINE, ()),
-        QueryConfig("here/broken", other, ()),
-        QueryConfig("here/none", probes_pipeline(source="none"), ()),
+        QueryConfig(QUERY, PIPELINE, by_hand()),
+        QueryConfig("here/broken", other, by_hand()),
+        QueryConfig("here/none", probes_pipeline(source="none"), by_hand()),
     )
 
     def fails(now_us, most):

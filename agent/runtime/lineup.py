@@ -1,0 +1,82 @@
+"""What runs at this agent: chains of the queries, the sources they read, and going over to another configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from agent.runtime.adapting import Adapting
+from agent.runtime.chain import Chain
+from agent.runtime.clock import Clock
+from agent.runtime.intake import Intake
+from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
+from agent.runtime.judging import NewestTaken
+from agent.runtime.memory import Memory, PlanNote
+
+__all__ = ["Lineup"]
+
+Key = tuple[str, str]  # query and plan
+
+
+class Lineup:
+    """Chains by query and plan, sources by name; changed between two epochs only."""
+
+    def __init__(self, clock: Clock, most_bytes: int) -> None:
+        self._clock, self._most_bytes = clock, most_bytes
+        self.chains: dict[Key, Chain] = {}
+        self.intakes: dict[str, Intake] = {}
+        self.refused: dict[str, str] = {}  #: by query, why it does not run
+        self.leaving: list[tuple[PlanNote, list[pa.Table]]] = []  #: plans, and what they have open
+
+    def adopt(self, config: RuntimeConfig, sources: Mapping[str, Source] | None, memory: Memory, now_us: int) -> None:
+        """Run this from now on; `sources`, where given, are all there are."""
+        if sources is not None:
+            self.intakes = {name: self._intake(name, source, memory) for name, source in sources.items()}
+        old, self.chains, self.refused = self.chains, {}, {}
+        for query in config.queries:
+            self._take_up(query, config.agent, old, memory, now_us)
+        gone = (key for key in memory.plans if key not in self.chains)
+        self.leaving = [(memory.plans[key], memory.rows.get(key, [])) for key in gone]
+
+    def _intake(self, name: str, source: Source, memory: Memory) -> Intake:
+        known = self.intakes.get(name)
+        if known is not None and known.source is source:
+            return known
+        intake = Intake(name, source, memory.watermarks.get(name, 0))
+        intake.seek(memory.positions)
+        return intake
+
+    def _take_up(self, query: QueryConfig, agent: str, old: Mapping[Key, Chain], memory: Memory, now_us: int) -> None:
+        key = (query.query, query.pipeline.digest)
+        source = query.pipeline.source.id
+        if source not in self.intakes:
+            self.refused[query.query] = f"source {source!r} is not configured here; there are: {sorted(self.intakes)}"
+        elif key in old:
+            old[key].update(query, now_us)
+            self.chains[key] = old[key]
+        else:
+            adapting = Adapting(query, agent, memory.newest.get(query.query), now_us)
+            chain = Chain(query, adapting, self._clock, self._most_bytes)
+            if chain.windows is not None:
+                chain.windows.restore(memory.rows.get(key, []))
+            self.chains[key] = chain
+
+    def memory(self, epoch_us: int, newest: Mapping[str, NewestTaken]) -> Memory:
+        """What is to be remembered of an epoch, without its plans; sources are settled."""
+        memory = Memory(epoch_us)
+        for name, intake in self.intakes.items():
+            memory.watermarks[name], memory.positions[name] = intake.settle()
+        running = {chain.query: chain.adapting.prior.newest for chain in self.chains.values()}
+        stopped = {query: newest[query] for query in self.refused if query in newest}
+        memory.newest = {query: taken for query, taken in (running | stopped).items() if taken.version}
+        return memory
+
+    def begin_epoch(self, now_us: int) -> bool:
+        """Load factors of the epoch that begins; whether the console has something to hear at once."""
+        told = False
+        for chain in self.chains.values():
+            chain.adapting.begin_epoch(now_us)
+            chain.steer()
+            told, chain.adapting.prior.news = told or chain.adapting.prior.news, False
+        return told
