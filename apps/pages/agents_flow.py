@@ -13,7 +13,7 @@ from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.telemetry.models import LiveQuery
 
-__all__ = ["AgentFlow", "OperatorFlow", "QueryFlow", "flows_of", "saved_share"]
+__all__ = ["AgentFlow", "OperatorFlow", "QueryFlow", "flows_of", "processed_share", "saved_share"]
 
 #: Event time over which rates are taken.
 RECENT = timedelta(seconds=60)
@@ -50,6 +50,15 @@ class QueryFlow:
     @property
     def in_eps(self) -> float:
         return self.operators[0].in_eps if self.operators else 0.0
+
+    @property
+    def processed(self) -> float:
+        """Share of the records that are processed here, as a mean over the operators that may be."""
+        through, total = 1.0, 0.0
+        for one in self.operators:
+            through *= one.share or 0.0
+            total += through
+        return total / len(self.operators) if self.operators else 0.0
 
     @property
     def in_bytes_s(self) -> float:
@@ -95,6 +104,13 @@ def saved_share(flows: Iterable[AgentFlow]) -> float | None:
     listed = list(flows)
     whole = sum(one.in_bytes_s for one in listed)
     return 1 - sum(one.sent_bytes_s for one in listed) / whole if whole else None
+
+
+def processed_share(flows: Iterable[AgentFlow]) -> float | None:
+    """The share of records that are processed before they leave the source."""
+    queries = [one for flow in flows for one in flow.queries.values()]
+    came = sum(one.in_eps for one in queries)
+    return sum(one.in_eps * one.processed for one in queries) / came if came else None
 
 
 _SUMMED = ("records_in", "events", "drained", "overflow", "outputs", "bytes_in", "bytes_out", "bytes_drained", "cpu_s")

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
+
+from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.pages.agents_flow import AgentFlow, flows_of
 from apps.refinement.selectors import config_of_agents
-from apps.refinement.views import AgentConfigState
+from apps.refinement.showing import AgentConfigState
 from apps.telemetry.choices import AgentState, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import agents_listed
 from apps.telemetry.states import AgentView, agent_state
+from apps.ui.numbers import seconds
 from apps.ui.times import ago
 
-__all__ = ["ADAPTING", "NO_CONFIG", "STATE_MARKS", "AgentLine", "agent_lines", "factors_of", "is_adapting"]
+__all__ = ["NO_CONFIG", "STATE_MARKS", "AgentLine", "agent_lines", "factors_of", "since"]
 
-#: An agent that is well and moves its load factors; the other states are telemetry's.
-ADAPTING = "adapting"
 #: Drawing, tone.
 STATE_MARKS: dict[str, tuple[str, str]] = {
     AgentState.STEADY: ("ok", "ok"),
-    ADAPTING: ("jobs", "queue"),
+    AgentState.ADAPTING: ("jobs", "queue"),
     AgentState.NEAR: ("watch", "watch"),
     AgentState.OVERFLOW: ("watch", "watch"),
     AgentState.SPOOL: ("bad", "bad"),
@@ -33,14 +35,7 @@ STATE_MARKS: dict[str, tuple[str, str]] = {
     AgentState.DISABLED: ("pause", ""),
 }
 NO_CONFIG = AgentConfigState("", 0)
-_REPORTS = {AgentState.STEADY, AgentState.NEAR, AgentState.OVERFLOW, AgentState.SPOOL}
-_WELL = {AgentState.STEADY, AgentState.NEAR}
-
-
-def is_adapting(report: Mapping[str, Any]) -> bool:
-    """Whether a query's load factors are on the move, by what its agent said last."""
-    changes = report.get("changes") or ()
-    return report.get("phase") in ("startup", "profile", "adapt") or bool(changes and changes[-1].get("epochs") is None)
+_REPORTS = {AgentState.STEADY, AgentState.ADAPTING, AgentState.NEAR, AgentState.OVERFLOW, AgentState.SPOOL}
 
 
 @dataclass(frozen=True)
@@ -57,16 +52,10 @@ class AgentLine:
     def state(self) -> AgentState:
         return self.view.state
 
-    @cached_property
-    def shown_state(self) -> str:
-        """Its state, or that it adapts where nothing worse is true."""
-        moving = self.state in _WELL and any(is_adapting(one.report) for one in self.assignments if not one.by_hand)
-        return ADAPTING if moving else self.state
-
     @property
     def reason(self) -> str:
         """Why it is not steady, where its state does not say it."""
-        return "; ".join(self.view.reasons) if self.reports and self.shown_state != ADAPTING else ""
+        return "; ".join(self.view.reasons) if self.reports and self.state != AgentState.ADAPTING else ""
 
     @property
     def reports(self) -> bool:
@@ -98,12 +87,18 @@ class AgentLine:
     @cached_property
     def state_words(self) -> str:
         """The state, with since when where it says nothing."""
-        if self.shown_state == ADAPTING:
-            return "Adapting"
         if self.state == AgentState.SILENT and self.agent.last_seen is not None:
-            when = ago(self.agent.last_seen)
-            return f"No report for {when.removesuffix(' ago')}" if when.endswith("ago") else f"No report since {when}"
+            return f"No report {since(self.agent.last_seen)}"
         return str(AgentState(self.state).label)
+
+
+def since(moment: datetime) -> str:
+    """`for 20 s`, `for 6 min`, `since 14:02`: how long there was nothing."""
+    elapsed_s = (timezone.now() - moment).total_seconds()
+    if elapsed_s < 60:
+        return f"for {seconds(max(round(elapsed_s), 1))}"
+    when = ago(moment)
+    return f"for {when.removesuffix(' ago')}" if when.endswith("ago") else f"since {when}"
 
 
 def factors_of(assignment: Assignment) -> list[tuple[str, float]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,69 +11,25 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.pages.agents_flow import AgentFlow, QueryFlow, flows_of
-from apps.pages.agents_picture import Stage, pipeline_picture
-from apps.pages.agents_rows import STATE_MARKS, AgentLine
+from apps.pages.agents_flow import AgentFlow, flows_of
+from apps.pages.agents_part import PipelineAt
+from apps.pages.agents_predict import Forecast
+from apps.pages.agents_rows import NO_CONFIG, STATE_MARKS, AgentLine
+from apps.pages.agents_saved import Comparison
 from apps.pages.findings import Stat
+from apps.refinement.models import Learned
+from apps.refinement.selectors import config_of_agents, saved_bytes
 from apps.telemetry.choices import AgentState
+from apps.telemetry.epochs import epochs_of
 from apps.telemetry.models import Agent, Assignment
-from apps.telemetry.pipelines import pipeline_by_digest
 from apps.telemetry.states import agent_state
 from apps.ui.icons import icon
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, rate, ratio, seconds
-from engine.dataflow import Pipeline
 
-__all__ = ["AgentView", "PipelineAt"]
+__all__ = ["AgentView"]
 
-
-@dataclass(frozen=True)
-class PipelineAt:
-    """One query's part at the agent."""
-
-    agent: Agent
-    assignment: Assignment
-    flow: QueryFlow | None
-    said: Mapping[str, Any]
-
-    @property
-    def query(self) -> str:
-        return self.assignment.live.query.name
-
-    @cached_property
-    def pipeline(self) -> Pipeline | None:
-        return pipeline_by_digest(self.assignment.live.plan)
-
-    @cached_property
-    def stages(self) -> list[Stage]:
-        live = self.assignment.live
-        flows = {one.operator: one for one in self.flow.operators} if self.flow else {}
-        given = [*self.assignment.load_factors, *([0.0] * live.source_operators)]
-        return [
-            Stage(one["id"], given[k] if k < live.source_operators else None, flows.get(one["id"]))
-            for k, one in enumerate(live.pipeline["operators"])
-        ]
-
-    @property
-    def picture(self) -> SafeString:
-        cluster = self.assignment.live.query.cluster
-        return pipeline_picture(self.agent.name, cluster.name, self.stages, self.flow)
-
-    @property
-    def rows(self) -> list[tuple[Stage, Any]]:
-        """The numbers behind the picture."""
-        return [(stage, stage.flow) for stage in self.stages if stage.factor is not None]
-
-    @property
-    def rules(self) -> list[tuple[str, bool, str]]:
-        """(operator, may it run at the source, why not)."""
-        if self.pipeline is None:
-            return []
-        rules = zip(self.pipeline.operators, self.pipeline.rules, strict=True)
-        return [(operator.id, rule.allowed, rule.reason) for operator, rule in rules]
-
-    @property
-    def watermark_us(self) -> Any:
-        return self.said.get("watermark_us")
+#: Epochs that the pictures of settling show.
+_EPOCHS_S = 180.0
 
 
 class AgentView:
@@ -96,7 +52,8 @@ class AgentView:
 
     @cached_property
     def line(self) -> AgentLine:
-        return AgentLine(self.agent, agent_state(self.agent), self.assignments, self.flow)
+        config = config_of_agents(self.cluster).get(str(self.agent.pk), NO_CONFIG)
+        return AgentLine(self.agent, agent_state(self.agent), self.assignments, self.flow, config)
 
     @property
     def badge(self) -> SafeString:
@@ -105,18 +62,31 @@ class AgentView:
 
     @cached_property
     def pipelines(self) -> list[PipelineAt]:
-        said = {row.get("query"): row for row in self.said.get("queries") or []}
         flows = self.flow.queries if self.flow is not None else {}
+        pk, since_us = str(self.agent.pk), round((time.time() - _EPOCHS_S) * 1e6)
+        epochs = epochs_of([pk], since_us).get(pk, {})
         return [
-            PipelineAt(self.agent, one, flows.get(one.live.query_id), said.get(one.live.key, {}))
+            PipelineAt(self.agent, one, flows.get(one.live.query_id), one.report, epochs.get(one.live.key, ()))
             for one in self.assignments
         ]
+
+    def forecast(self, budget_cores: float, settings: Mapping[int, Mapping[str, Any]] | None = None) -> Forecast:
+        """What would follow from another budget, or from other settings by the assignment's id."""
+        learned = {row.live_id: row.document for row in Learned.objects.filter(agent=self.agent)}
+        flows = self.flow.queries if self.flow is not None else {}
+        parts = [(one, flows.get(one.live.query_id), learned.get(one.live_id)) for one in self.assignments]
+        return Forecast(budget_cores, parts, used_cores=self.used_cores, settings=settings)
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        found = saved_bytes(self.cluster, [self.agent.pk]).get(str(self.agent.pk))
+        return Comparison(found) if found is not None and found.records else None
 
     @cached_property
     def faults(self) -> list[str]:
         """What is wrong and what is worth knowing, each in a sentence."""
         view = self.line.view
-        reasons = view.reasons if view.state not in {AgentState.STEADY} else ()
+        reasons = view.reasons if view.state not in {AgentState.STEADY, AgentState.ADAPTING} else ()
         told = [*reasons, *self._sending, *view.notes] if self.line.reports else list(reasons)
         return [text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".") for text in told]
 
@@ -220,7 +190,7 @@ class AgentView:
             ("Memory", bytes_size(said.get("rss_bytes")).html),
             ("Waiting to be sent", waiting),
             ("Sent, acknowledged", f"{count(sent)}, {count(acked)}" if sent is not None else MISSING),
-            ("Configuration", self._config),
+            ("Told", self._config),
         ]
         if self.agent.parent_id:
             known.append(("Sends to", self.agent.parent.name if self.agent.parent else MISSING))
@@ -228,6 +198,7 @@ class AgentView:
 
     @property
     def _config(self) -> str:
-        known = self.said.get("config_version")
-        current = f"c-{self.agent.config_version}"
-        return f"c-{known}, {current} is current" if self.line.is_behind else current
+        known, current = self.said.get("config_version"), self.agent.config_version
+        return (
+            f"version {known}, {current} is current" if known is not None and known < current else f"version {current}"
+        )

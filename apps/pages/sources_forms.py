@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.utils import timezone
 
 from apps.telemetry.choices import COLUMN_TYPES
-from apps.telemetry.models import StaticTable, TelemetrySource
+from apps.telemetry.models import Agent, StaticTable, TelemetrySource
 
 __all__ = ["COLLECTORS", "AgentForm", "EnrolForm", "JsonField", "SourceForm", "TableForm", "csv_text"]
 
@@ -26,6 +28,7 @@ COLLECTORS = [
     ("generator", "A load generator"),
     ("producer", "A program that posts records"),
 ]
+LEAST_CORES = 0.01
 _TYPES = ", ".join(COLUMN_TYPES)
 _MONO = {"spellcheck": "false"}
 
@@ -49,14 +52,34 @@ class EnrolForm(forms.Form):
 
 
 class AgentForm(forms.Form):
-    """What an agent may use."""
+    """What an agent may use: from a hundredth of a core to all that its machine has."""
 
-    budget_cores = forms.FloatField(
-        label="CPU budget",
-        min_value=0.01,
-        max_value=1024,
-        help_text="Of one core is 1; what it needs beyond is drained.",
-    )
+    budget_cores = forms.FloatField(label="CPU budget", help_text="Of one core is 1; what it needs beyond is drained.")
+
+    def __init__(self, *args: Any, agent: Agent | None = None, **kwargs: Any) -> None:
+        if agent is not None:
+            kwargs.setdefault("initial", {"budget_cores": agent.budget_cores})
+        super().__init__(*args, **kwargs)
+        self.most = max(float(agent.cores), agent.budget_cores) if agent is not None else 1024.0
+        field = self.fields["budget_cores"]
+        said = f"It has to be {LEAST_CORES:g} to {self.most:g} cores."
+        field.error_messages.update(required=said, invalid=said)
+        field.validators = [MinValueValidator(LEAST_CORES, said), MaxValueValidator(self.most, said)]
+
+    @property
+    def value(self) -> str:
+        """As its number field shows it."""
+        value = self["budget_cores"].value()
+        return f"{value:g}" if isinstance(value, float) else str(value or "")
+
+    @property
+    def step(self) -> int:
+        """Where the slider stands, 0 to 200: its steps are equal ratios, so that a hundredth of a core counts."""
+        try:
+            value = min(max(float(self.value), LEAST_CORES), self.most)
+        except ValueError:
+            return 0
+        return round(200 * math.log(value / LEAST_CORES) / math.log(self.most / LEAST_CORES))
 
 
 class _Lines(forms.CharField):

@@ -1,0 +1,118 @@
+"""How load factors are found, as people choose it: the method and its parameters, each within its safe range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.core.validators import MaxValueValidator, MinValueValidator
+
+from engine.jarvis.settings import SETTINGS, Settings
+
+__all__ = ["METHOD_WORDS", "AdaptingForm", "settings_changes", "settings_words"]
+
+#: What each method does; load factors by hand have a page of their own.
+METHOD_WORDS = {
+    "scalar": "By itself, along the best plans for its CPU",
+    "stepwise-lp": "By itself, step by step from a solved start (StepWise-Adapt)",
+    "stepwise": "By itself, step by step alone (StepWise-Adapt without its program)",
+    "lp": "Solved once after each change, not tuned",
+    "best-op": "Whole operators alone, as many as fit (Best-OP)",
+    "filter-src": "Filters alone (Filter-Src)",
+    "all-src": "Everything at the source (All-Src)",
+    "all-sp": "Nothing at the source (All-SP)",
+    "fixed": "By hand",
+}
+_OBJECTIVES = {"bytes": "Bytes", "records": "Records"}
+_DEFAULTS = Settings()
+#: Shares that people read and type in percent.
+_PERCENT = ("margin", "floor", "drained_thres", "idle_thres")
+_LABELS = {
+    "margin": ("Share of its CPU that plans use", "The rest is room for what comes in bursts."),
+    "floor": ("Records that always run the whole chain", "So that costs of idle operators stay known; 0 for none."),
+    "drained_thres": ("Congested from an overflow of", "Of the records; it then takes back load at once."),
+    "idle_thres": ("Idle from unused CPU of", "Of the CPU it may use; it then takes on more."),
+    "levels": ("Steps of a load factor", "Finer steps settle closer to the best, coarser ones sooner."),
+    "z_least": ("Least effective budget", "As a multiple of the budget."),
+    "z_most": ("Largest effective budget", "As a multiple of the budget."),
+}
+_RANGES = {field.name: field.kind for field in SETTINGS.fields}
+
+
+def _scale(name: str) -> float:
+    return 100.0 if name in _PERCENT else 1.0
+
+
+def _number(name: str) -> forms.Field:
+    kind, scale, (label, why) = _RANGES[name], _scale(name), _LABELS[name]
+    low, high = kind.least * scale, kind.most * scale
+    said = f"It has to be {low:g} to {high:g}{'%' if scale > 1 else ''}."
+    field: type[forms.Field] = forms.IntegerField if kind.whole else forms.FloatField
+    return field(
+        label=label,
+        help_text=f"{why} {low:g} to {high:g}.",
+        validators=[MinValueValidator(low, said), MaxValueValidator(high, said)],
+        error_messages={"required": said, "invalid": said},
+    )
+
+
+class AdaptingForm(forms.Form):
+    """Settings of adapting. `settings` gives what differs from the defaults."""
+
+    method = forms.ChoiceField(
+        label="How its load factors are found", choices=[(k, v) for k, v in METHOD_WORDS.items() if k != "fixed"]
+    )
+    objective = forms.ChoiceField(
+        label="What is sent as little of as possible",
+        choices=list(_OBJECTIVES.items()),
+        help_text="Bytes, unless what counts each record is what is dear.",
+    )
+
+    def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        known = {**_DEFAULTS.to_dict(), **(current or {})}
+        if known["method"] == "fixed":
+            known["method"] = _DEFAULTS.method
+        shown = {name: round(known[name] * _scale(name), 6) for name in _LABELS}
+        kwargs["initial"] = {**known, **shown, **(kwargs.get("initial") or {})}
+        super().__init__(*args, **kwargs)
+        for name in _LABELS:
+            self.fields[name] = _number(name)
+
+    @property
+    def parameters(self) -> list[tuple[Any, str]]:
+        """(field, unit) of the numbers."""
+        return [(self[name], "%" if name in _PERCENT else "") for name in _LABELS]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What differs from the defaults, as the services take it."""
+        found = {name: self.cleaned_data[name] for name in ("method", "objective")}
+        for name in _LABELS:
+            value = self.cleaned_data[name]
+            found[name] = value if isinstance(value, int) else round(value / _scale(name), 9)
+        defaults = _DEFAULTS.to_dict()
+        return {name: value for name, value in found.items() if value != defaults[name]}
+
+
+def settings_words(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, value) of every setting, in the order of the form."""
+    known = {**_DEFAULTS.to_dict(), **settings}
+    rows = [("Method", METHOD_WORDS.get(known["method"], known["method"])), ("Sent little of", known["objective"])]
+    if known["method"] == "fixed":
+        return [rows[0], ("Load factors", ", ".join(f"{one:g}" for one in known["load_factors"]))]
+    return rows + [(label, _told(name, known[name])) for name, (label, _) in _LABELS.items()]
+
+
+def settings_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(what, before, after) of the settings that differ."""
+    old, new = dict(settings_words(before)), dict(settings_words(after))
+    return [
+        (name, old.get(name, "–"), new.get(name, "–"))
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _told(name: str, value: float) -> str:
+    return f"{round(value * _scale(name), 6):g}{'%' if name in _PERCENT else ''}"

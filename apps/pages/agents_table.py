@@ -1,0 +1,223 @@
+"""The table of agents: columns, chips, and what stands in its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster
+from apps.pages.agents_picture import factor_bars, factor_text
+from apps.pages.agents_rows import STATE_MARKS, AgentLine, factors_of
+from apps.telemetry.choices import AgentKind, AgentState
+from apps.ui.icons import icon
+from apps.ui.numbers import MISSING, bytes_size, percent, rate
+from apps.ui.tables import Choice, Column, Filter, Table
+
+__all__ = ["agents_table", "config_cell", "config_words", "state_tag"]
+
+#: What the chips of the column Config choose by.
+_CONFIG_CHIPS: dict[str, tuple[str, str, str, Callable[[AgentLine], bool]]] = {
+    "canary": ("Canary", "", "", lambda line: line.config.canary),
+    "behind": ("Behind", "queue", "watch", lambda line: line.is_behind),
+    "refused": ("Refused", "bad", "bad", lambda line: bool(line.config.refused)),
+    "by-hand": ("By hand", "", "", lambda line: line.config.by_hand),
+}
+
+
+def agents_table(request: HttpRequest, cluster: Cluster, lines: list[AgentLine], *, can_change: bool) -> Table:
+    """The busiest first; chips by state, configuration, kind and query."""
+    return Table(
+        request,
+        _columns(cluster.slug, lines),
+        lines,
+        caption="Agents",
+        default_sort="-rate",
+        filters=[_states(lines), *_configs(lines), *_kinds(lines), *_queries(lines)],
+        search=lambda line: f"{line.agent.name} {line.agent.host} {line.agent.version}",
+        search_label="Name, host or version",
+        file_name=f"agents-{cluster.slug}",
+        select=can_change and bool(lines),
+        identify=lambda line: line.agent.name,
+        empty={
+            "icon": "sources",
+            "title": "No agent has joined yet",
+            "text": "Enrol the first one: the console shows the command to run on the machine it shall watch."
+            if can_change
+            else "An operator can enrol one; it will be listed here.",
+        },
+    )
+
+
+def _states(lines: list[AgentLine]) -> Filter:
+    choices = []
+    for state, (drawing, tone) in STATE_MARKS.items():
+        count = sum(line.state == state for line in lines)
+        if count:
+            choices.append(Choice(str(state), str(AgentState(state).label), count, drawing, tone or "muted"))
+    keep = lambda rows, value: [row for row in rows if row.state == value]  # noqa: E731
+    return Filter("state", choices, keep, "All", len(lines))
+
+
+def _configs(lines: list[AgentLine]) -> list[Filter]:
+    choices = []
+    for key, (label, drawing, tone, is_so) in _CONFIG_CHIPS.items():
+        count = sum(map(is_so, lines))
+        if count:
+            choices.append(Choice(key, label, count, drawing, tone))
+
+    def keep(rows: list[AgentLine], value: str) -> list[AgentLine]:
+        return [row for row in rows if _CONFIG_CHIPS[value][3](row)]
+
+    return [Filter("config", choices, keep, "Any config")] if choices else []
+
+
+def _kinds(lines: list[AgentLine]) -> list[Filter]:
+    found = {line.agent.kind for line in lines}
+    if len(found) < 2:
+        return []
+    choices = [Choice(kind.value, f"{kind.label}s") for kind in AgentKind if kind in found]
+    return [Filter("kind", choices, lambda rows, value: [row for row in rows if row.agent.kind == value], "Any kind")]
+
+
+def _queries(lines: list[AgentLine]) -> list[Filter]:
+    names = sorted({one.live.query.name for line in lines for one in line.assignments})
+    if not 1 < len(names) <= 8:
+        return []
+
+    def keep(rows: list[AgentLine], value: str) -> list[AgentLine]:
+        return [row for row in rows if any(one.live.query.name == value for one in row.assignments)]
+
+    return [Filter("query", [Choice(name, name) for name in names], keep, "Any query")]
+
+
+def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
+    def by_name(line: AgentLine) -> str:
+        return line.agent.name
+
+    return [
+        Column("agent", "Agent", lambda line: _named(slug, line), sort=by_name, csv=by_name),
+        Column("factors", _heading(lines), _bars, csv=_bars_text, full=True),
+        _number("rate", "Rate", lambda line: line.in_eps, rate),
+        _number("sent", "Sent", lambda line: line.sent_bytes_s, lambda value: bytes_size(value, "/s")),
+        _number("saved", "Bytes saved", lambda line: line.saved, percent),
+        Column(
+            "state",
+            "State",
+            state_tag,
+            sort=lambda line: list(STATE_MARKS).index(line.state),
+            csv=lambda line: f"{line.state_words}: {line.reason}" if line.reason else line.state_words,
+            full=True,
+        ),
+        Column(
+            "config",
+            "Config",
+            config_cell,
+            sort=lambda line: line.config.version,
+            csv=config_words,
+        ),
+    ]
+
+
+def _number(key: str, label: str, value: Callable[[AgentLine], Any], told: Callable[[Any], Any]) -> Column:
+    return Column(key, label, lambda line: told(value(line)).html, sort=value, csv=value, num=True, high_first=True)
+
+
+def _heading(lines: list[AgentLine]) -> str:
+    """With the operators' names where all agents run the same query."""
+    found = {
+        (one.live.query.name, tuple(name for name, _ in factors_of(one))) for line in lines for one in line.assignments
+    }
+    if len(found) != 1:
+        return "Load factors"
+    names = ", ".join(next(iter(found))[1])
+    return f"Load factors: {names}" if len(names) <= 40 else "Load factors"
+
+
+def _named(slug: str, line: AgentLine) -> SafeString:
+    url = reverse("pages:agent", args=[slug, line.agent.name])
+    more = line.agent.host if line.agent.kind == AgentKind.AGENT else line.agent.get_kind_display().lower()
+    return format_html(
+        '<span class="nm"><a class="name" href="{}">{}</a> <small class="muted">{}</small></span>',
+        url,
+        line.agent.name,
+        more,
+    )
+
+
+def _bars(line: AgentLine) -> Any:
+    """One row of bars a query; its name only where there are several."""
+    if not line.assignments:
+        return format_html('<span class="muted sm">{}</span>', "no query assigned")
+    many = len(line.assignments) > 1
+    rows = (
+        (
+            format_html('<small class="muted">{}</small>', name) if many else "",
+            factor_bars(f"{line.agent.name}, {name}:", factors, reported=line.reports),
+        )
+        for name, factors in line.factors
+    )
+    return format_html('<span class="src-bars">{}</span>', format_html_join("", "<span>{}{}</span>", rows))
+
+
+def _bars_text(line: AgentLine) -> str:
+    return "; ".join(
+        f"{name}: " + ", ".join(f"{operator} {factor_text(factor)}" for operator, factor in factors)
+        for name, factors in line.factors
+    )
+
+
+def state_tag(line: AgentLine) -> SafeString:
+    """Mark, word and, where something is wrong, why."""
+    drawing, tone = STATE_MARKS[line.state]
+    quiet = line.state == AgentState.ADAPTING  # nothing to worry about: its mark alone is coloured
+    mark = format_html(
+        '<span class="st {}">{}{}</span>', "" if quiet else tone, icon(drawing, tone if quiet else ""), line.state_words
+    )
+    return format_html('{}<span class="src-why">{}</span>', mark, line.reason) if line.reason else mark
+
+
+def config_cell(line: AgentLine) -> SafeString:
+    """The configuration in force, and how it stands to what is meant for the agent."""
+    config = line.config
+    parts = [format_html("<code>{}</code>", config.config or MISSING)]
+    if config.same_as:
+        parts.append(format_html('<small class="muted">as {}</small>', config.same_as))
+    if config.canary:
+        parts.append(_badge("acc", "canary"))
+    if config.by_hand:
+        parts.append(_badge("", "by hand"))
+    if config.refused:
+        reasons = "; ".join(config.refused)
+        badge = format_html('<span class="badge bad" title="{}">refused</span>', reasons)
+        parts.append(
+            format_html(
+                '<details class="src-refused"><summary>{}<span class="vh"> by {}</span></summary>{}</details>',
+                badge,
+                line.agent.name,
+                reasons,
+            )
+        )
+    elif line.is_behind:
+        parts.append(_badge("watch", "behind"))
+    return format_html('<span class="src-config">{}</span>', format_html_join(" ", "{}", ((part,) for part in parts)))
+
+
+def _badge(tone: str, text: str) -> SafeString:
+    return format_html('<span class="badge {}">{}</span>', tone, text)
+
+
+def config_words(line: AgentLine) -> str:
+    """`c-118, canary`, for files."""
+    config = line.config
+    said = [
+        config.config or "none",
+        f"as {config.same_as}" if config.same_as else "",
+        "canary" if config.canary else "",
+    ]
+    said += ["by hand" if config.by_hand else "", f"refused: {'; '.join(config.refused)}" if config.refused else ""]
+    return ", ".join(one for one in [*said, "behind" if line.is_behind else ""] if one)
