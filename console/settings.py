@@ -146,6 +146,8 @@ CELERY_BEAT_SCHEDULE = {
     "send-deliveries": {"task": "workers.send_deliveries", "schedule": 20.0, "options": {"expires": 20.0}},
     "renew-forecasts": {"task": "workers.renew_forecasts", "schedule": 60.0, "options": {"expires": 60.0}},
     "refine-measurements": {"task": "workers.refine_measurements", "schedule": 10.0, "options": {"expires": 10.0}},
+    "advance-rollouts": {"task": "workers.advance_rollouts", "schedule": 5.0, "options": {"expires": 5.0}},
+    "renew-refined": {"task": "workers.renew_refined", "schedule": 60.0, "options": {"expires": 60.0}},
     "observe-accuracy": {"task": "workers.observe_accuracy", "schedule": 15.0, "options": {"expires": 15.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
@@ -203,6 +205,9 @@ SPECTACULAR_SETTINGS = {
         "PlanComparisonState": "apps.plans.choices.ComparisonState",
         "QueryState": "apps.queries.choices.QueryState",
         "DeliveryState": "apps.core.delivering.DeliveryState",
+        "RefinedConfigState": "apps.refinement.choices.ConfigState",
+        "RolloutMemberState": "apps.refinement.choices.MemberState",
+        "RolloutState": "apps.refinement.choices.RolloutState",
         "ReportState": "apps.reports.choices.ReportState",
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",

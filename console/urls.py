@@ -21,6 +21,7 @@ urlpatterns = [
     path("api/v1/", include("apps.telemetry.api_urls")),
     path("api/v1/", include("apps.results.api_urls")),
     path("api/v1/", include("apps.measurements.api_urls")),
+    path("api/v1/", include("apps.refinement.api_urls")),
     path("api/v1/", include("apps.backtests.api_urls")),
     path("api/v1/", include("apps.plans.api_urls")),
     path("api/v1/", include("apps.forecasts.api_urls")),

@@ -11,9 +11,11 @@ from workers.measurements import observe_accuracy, refine_measurements
 from workers.placements import apply_moves, search_placement
 from workers.planning import answer_what_if
 from workers.plans import compare_plans, review_plans
+from workers.refinement import advance_rollouts, renew_refined
 from workers.reports import run_due_reports, run_report, send_deliveries
 
 __all__ = [
+    "advance_rollouts",
     "answer_what_if",
     "apply_moves",
     "compare_plans",
@@ -28,6 +30,7 @@ __all__ = [
     "refine_measurements",
     "refresh_estimates",
     "renew_forecasts",
+    "renew_refined",
     "review_plans",
     "review_queue",
     "run_backtest",

@@ -33,7 +33,8 @@ class Case:
 
     query: str
     version: int
-    window_us: int
+    window_us: int  #: from one window to the next
+    size_us: int  #: of a window: what leaves when it closes was gathered over so long
     phase_us: int  #: after a window's end, when nothing of it is on its way any more
     watched: Mapping[str, Sequence[EpochRow]]
     others: Mapping[str, Sequence[EpochRow]]
@@ -60,19 +61,24 @@ def judge_case(case: Case) -> CaseVerdict:
         return CaseVerdict(Health.WAITING, (f"{case.query}: no epoch with c-{case.version} yet",))
     watched = {agent: case.watched[agent] for agent in applied}
     after, needed = _after(case, watched, max(applied.values()))
-    epochs = (after[1] - after[0]) // EPOCH_US if after else 0
-    if after is None or epochs < needed:
-        return CaseVerdict(Health.WAITING, (_more(case, needed - epochs),), epochs=epochs, needed=needed)
+    if after is None:
+        return CaseVerdict(Health.WAITING, (_more(case, needed),), needed=needed)
+    epochs = (after[1] - after[0]) // EPOCH_US
     records = sum(row.records_in for rows in watched.values() for row in rows if after[0] <= row.epoch_us < after[1])
-    if records < LEAST_RECORDS:
-        reason = f"{case.query}: {records} records came; {LEAST_RECORDS} are the least that is judged"
-        return CaseVerdict(Health.WAITING, (reason,), epochs=epochs, needed=needed)
     before = _before(case, watched, min(applied.values()), after)
-    measures = measure(
-        watched, case.others, before=before, after=after, window_us=case.window_us, limits=case.limits
-    )  # fmt: skip
+    measures = measure(watched, case.others, before=before, after=after, window_us=case.window_us, limits=case.limits)
+    if epochs < needed:
+        return CaseVerdict(Health.WAITING, (_more(case, needed - epochs),), measures, records, epochs, needed)
+    if records < LEAST_RECORDS:
+        return CaseVerdict(*_quiet(case, records, epochs, needed), records=records, epochs=epochs, needed=needed)
     health, reasons = _verdict(case, measures, epochs, needed, len(applied))
     return CaseVerdict(health, reasons, measures, records, epochs, needed)
+
+
+def _quiet(case: Case, records: int, epochs: int, needed: int) -> tuple[Health, tuple[str, ...]]:
+    """A query in which hardly anything happens is not waited for without end, where there are others to judge by."""
+    reason = f"{case.query}: {records} records came; {LEAST_RECORDS} are the least that is judged"
+    return (Health.WAITING if epochs < PATIENCE * needed else Health.HEALTHY), (reason,)
 
 
 def _applied(case: Case) -> dict[str, int]:
@@ -90,7 +96,7 @@ def _after(case: Case, watched: Mapping[str, Sequence[EpochRow]], applied_us: in
     window, least = case.window_us, case.least_epochs * EPOCH_US
     windows = max(LEAST_WINDOWS if window > EPOCH_US else 1, -(-least // window))
     needed = windows * window // EPOCH_US
-    begin = _aligned(applied_us + SETTLE_EPOCHS * EPOCH_US, case) + (window if window > EPOCH_US else 0)
+    begin = _aligned(applied_us + SETTLE_EPOCHS * EPOCH_US, case) + (case.size_us if window > EPOCH_US else 0)
     end = min(rows[-1].epoch_us for rows in watched.values()) + EPOCH_US
     whole = (end - begin) // window * window
     return ((begin, begin + whole) if whole > 0 else None), needed

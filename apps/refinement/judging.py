@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.refinement.choices import GIVEN, MemberState
-from apps.refinement.guarding import Case, CaseVerdict, Health, judge_case
+from apps.refinement.guarding import LEAST_RECORDS, Case, CaseVerdict, Health, judge_case
 from apps.refinement.measuring import MEASURES, Limits, Measure
 from apps.refinement.models import Rollout, RolloutMember
 from apps.refinement.recorded import EPOCH_US, Recorded, recorded_of, window_us
@@ -78,12 +78,13 @@ def _cases(
     for member in watched:
         lives.update({part.live_id: part.live for part in present[member.agent_id]})
     for live in lives.values():
-        window = window_us(live)
+        window, size = window_us(live)
         late = round(live.source.lateness_s * 1e6) + EPOCH_US
         yield Case(
             query=live.key,
             version=row.config.number,
             window_us=window,
+            size_us=size,
             phase_us=(late + window // 2) if window > EPOCH_US else 0,
             watched=_epochs(live, watched, present, recorded),
             others=_epochs(live, others, present, recorded),
@@ -105,7 +106,7 @@ def _judged(
 ) -> dict[str, Any]:
     by_health = {health: [one for one in verdicts if one.health == health] for health in Health}
     judged = [one for one in verdicts if one.measures]
-    health = Health.HEALTHY if judged or not verdicts else Health.WAITING
+    health = Health.HEALTHY if any(one.records >= LEAST_RECORDS for one in verdicts) else Health.WAITING
     for worst in (Health.WORSE, Health.WAITING):
         if by_health[worst]:
             health = worst
@@ -115,10 +116,11 @@ def _judged(
     others = max((len(case.others) for case in cases), default=0)
     return {
         **_verdict(health, reasons, notes, row),
-        "figures": _figures(judged, row),
+        "figures": _figures(judged),
         "epochs": min((one.epochs for one in verdicts), default=0),
         "needed": max((one.needed for one in verdicts), default=0),
         "others": others,
+        "doubtful": any(measure.worse or measure.unsure for one in judged for measure in one.measures.values()),
         "measured_us": max((rows[-1].epoch_us for case in cases for rows in case.watched.values()), default=None),
     }
 
@@ -127,7 +129,7 @@ def _verdict(health: Health, reasons: Sequence[str], notes: Sequence[str], row: 
     return {"health": health.value, "reasons": list(reasons)[:20], "notes": list(notes)[:20], "stage": row.stage}
 
 
-def _figures(verdicts: Sequence[CaseVerdict], row: Rollout) -> dict[str, dict[str, Any]]:
+def _figures(verdicts: Sequence[CaseVerdict]) -> dict[str, dict[str, Any]]:
     """Every measure over all queries together; of delays the one that grew most."""
     found = {}
     for key in MEASURES:

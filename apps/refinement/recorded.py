@@ -24,10 +24,15 @@ def recorded_of(agents: Iterable[Any], now: datetime, last_s: float) -> Recorded
     return epochs_of([str(pk) for pk in agents], round(since.timestamp() * 1e6))
 
 
-def window_us(live: LiveQuery) -> int:
-    """From one window of a live query to the next, an epoch where it has none. Partial rows leave once in so long."""
+def window_us(live: LiveQuery) -> tuple[int, int]:
+    """From one window of a live query to the next, and how long each is; an epoch where it has none.
+
+    Partial rows leave once in so long, and are of so long.
+    """
     for operator in live.pipeline["operators"]:
         expression = operator["expression"]
         if expression.get("op") == "window":
-            return max(EPOCH_US, round(1e6 * (expression.get("slide_s") or expression["size_s"])))
-    return EPOCH_US
+            size = round(1e6 * expression["size_s"])
+            slide = round(1e6 * (expression.get("slide_s") or expression["size_s"]))
+            return max(EPOCH_US, slide), max(EPOCH_US, size)
+    return EPOCH_US, EPOCH_US

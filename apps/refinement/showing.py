@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -122,11 +122,10 @@ class SavedBytes:
     records: int
     sent: float
     all_sp: float
-    all_src: float | None = None  #: None where costs are not known yet, or where it does not fit into the budget
+    all_src: float | None = None  #: None, as those below, where costs are not known yet
     filter_src: float | None = None
     best_op: float | None = None
     span_s: float = 0.0
-    agents: tuple[str, ...] = field(default=())
 
     def saved(self, other: float | None) -> float | None:
         """Share of the other's bytes that were not sent."""

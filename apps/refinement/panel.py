@@ -1,0 +1,145 @@
+"""A rollout as the panel shows it: steps, figures, what was compared, what may be done."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import Any
+
+from django.utils import timezone
+
+from apps.fleet.models import Cluster
+from apps.refinement.checking import GOOD, WORSE
+from apps.refinement.choices import ENDED, GIVEN, ON_ITS_WAY, RolloutState
+from apps.refinement.guarding import Health
+from apps.refinement.listed import rollouts_listed
+from apps.refinement.models import Rollout
+from apps.refinement.showing import Button, Figure, RolloutStep, RolloutView, StepState
+
+__all__ = ["rollout_now", "rollout_view"]
+
+_SHOWN = dt.timedelta(hours=1)  # after it has ended
+_LABELS = {"cpu": "Agent CPU", "bytes": "Bytes sent", "overflow": "Overflow", "latency": "Delay"}
+_BUTTONS = {
+    RolloutState.WAITING: {Button.STOP},
+    RolloutState.CANARY: {Button.PAUSE, Button.ROLL_BACK},
+    RolloutState.WAVE: {Button.PAUSE, Button.ROLL_BACK},
+    RolloutState.PAUSED: {Button.RESUME, Button.ROLL_BACK},
+    RolloutState.DONE: {Button.ROLL_BACK},
+}
+_TONES = {
+    RolloutState.WAITING: "neutral",
+    RolloutState.PAUSED: "warning",
+    RolloutState.ROLLING_BACK: "danger",
+    RolloutState.DONE: "ok",
+    RolloutState.ROLLED_BACK: "danger",
+    RolloutState.STOPPED: "neutral",
+}
+
+
+def rollout_now(cluster: Cluster, now: dt.datetime | None = None) -> RolloutView | None:
+    """The rollout that is under way, else one that waits, else the newest that ended within the hour."""
+    rows = rollouts_listed(cluster)
+    found = rows.filter(state__in=ON_ITS_WAY).first() or rows.filter(state=RolloutState.WAITING).last()
+    since = (now or timezone.now()) - _SHOWN
+    found = found or rows.filter(state__in=ENDED, ended_at__gte=since).order_by("-ended_at").first()
+    return rollout_view(found) if found else None
+
+
+def rollout_view(rollout: Rollout) -> RolloutView:
+    """Any rollout as the panel shows it."""
+    verdict: dict[str, Any] = rollout.verdict
+    counts = Counter(rollout.members.values_list("stage", flat=True))
+    given = rollout.members.filter(state__in=GIVEN).count()
+    measured = verdict.get("measured_us")
+    badge, tone = _badge(rollout)
+    waiting = rollouts_listed(rollout.config.cluster).filter(state=RolloutState.WAITING).exclude(pk=rollout.pk)
+    return RolloutView(
+        rollout=rollout,
+        config=rollout.config.name,
+        words=rollout.config.words,
+        state=rollout.state,
+        badge=badge,
+        tone=tone,
+        steps=tuple(_steps(rollout, counts)),
+        figures=tuple(_figure(key, row) for key, row in verdict.get("figures", {}).items()),
+        compared=_compared(rollout),
+        measured_at=dt.datetime.fromtimestamp(measured / 1e6, dt.UTC) if measured else None,
+        reasons=tuple(rollout.reasons or verdict.get("reasons", ())),
+        notes=tuple(verdict.get("notes", ())),
+        buttons=frozenset(_BUTTONS.get(RolloutState(rollout.state), set())),
+        given=given,
+        waiting=tuple(row.config.name for row in waiting.order_by("created_at", "pk")),
+    )
+
+
+def _badge(rollout: Rollout) -> tuple[str, str]:
+    """`Canary healthy`, with its tone."""
+    if rollout.state not in (RolloutState.CANARY, RolloutState.WAVE):
+        return str(rollout.get_state_display()), _TONES[RolloutState(rollout.state)]
+    stage = f"Wave {rollout.stage}" if rollout.stage else "Canary"
+    verdict: dict[str, Any] = rollout.verdict
+    if verdict.get("health") == Health.WORSE:
+        return f"{stage} worse", "danger"
+    if not verdict.get("figures"):
+        return f"{stage}: no figures yet", "info"
+    return (f"{stage} doubtful", "warning") if verdict.get("doubtful") else (f"{stage} healthy", "ok")
+
+
+def _steps(rollout: Rollout, counts: Counter[int]) -> list[RolloutStep]:
+    steps = [_checked(rollout)]
+    if rollout.state == RolloutState.WAITING:
+        return [*steps, RolloutStep("Waiting", "Another rollout is under way", 0.0, StepState.NOW)]
+    for stage in sorted(counts):
+        agents = f"{counts[stage]} agent{'s' if counts[stage] != 1 else ''}"
+        title = f"Wave {stage}, {agents}" if stage else f"Canary, {agents}"
+        steps.append(_stage(rollout, stage, title))
+    return steps
+
+
+def _checked(rollout: Rollout) -> RolloutStep:
+    checked = rollout.config.checked
+    at = dt.datetime.fromisoformat(checked["at"]) if checked.get("at") else None
+    words = {GOOD: "On recorded epochs", WORSE: "Started against its check"}.get(
+        checked.get("health", ""), "Nothing recorded to predict from"
+    )
+    clock = f", {timezone.localtime(at):%H:%M}" if at else ""
+    return RolloutStep("Checked", f"{words}{clock}", 1.0, StepState.DONE)
+
+
+def _stage(rollout: Rollout, stage: int, title: str) -> RolloutStep:
+    verdict, over = rollout.verdict, rollout.state == RolloutState.DONE or stage < rollout.stage
+    if over:
+        return RolloutStep(title, "No measure beyond its limit", 1.0, StepState.DONE)
+    if stage > rollout.stage:
+        words = "Not reached" if rollout.state in ENDED or rollout.back_id else "Starts when the one before it holds"
+        return RolloutStep(title, words, 0.0, StepState.NEXT)
+    epochs, needed = verdict.get("epochs", 0), verdict.get("needed", 0)
+    share = min(1.0, epochs / needed) if needed else 0.0
+    if rollout.back_id or rollout.state in ENDED:
+        return RolloutStep(title, str(rollout.get_state_display()), share, StepState.NOW)
+    words = f"{min(epochs, needed)} of {needed} epochs" if needed else "; ".join(verdict.get("reasons", ())[:1])
+    return RolloutStep(title, words or "Sent", share, StepState.NOW)
+
+
+def _figure(key: str, row: dict[str, Any]) -> Figure:
+    change, limit = row["change"], row["limit"]
+    scale, unit = {"overflow": (1, " pp"), "latency": (1, " s")}.get(key, (100, " %"))
+    limit_text = f"limit {_signed(limit * scale)}{unit}" if limit is not None else "saves bytes"
+    return Figure(key, _LABELS[key], f"{_signed(change * scale)}{unit}", limit_text, change, row["worse"])
+
+
+def _signed(number: float) -> str:
+    """`+2.1`, `−18`, `0`."""
+    text = f"{number:+.2g}" if abs(number) < 10 else f"{number:+.0f}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
+
+
+def _compared(rollout: Rollout) -> str:
+    verdict = rollout.verdict
+    if not verdict.get("figures"):
+        return ""
+    parent = rollout.config.parent
+    on = f" on {parent.name}" if parent else " without it"
+    others = verdict.get("others", 0)
+    return f"Compared with {others} agent{'s' if others != 1 else ''}{on}" if others else "Compared with before"
