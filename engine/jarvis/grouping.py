@@ -7,8 +7,9 @@ import math
 __all__ = ["GroupLaw", "distinct", "keys"]
 
 _JUMP = 1.25  # of groups, against what was thought
-_COMPARABLE = 0.2  # of the evidence that there is, for an epoch that may contradict all of it
+_COMPARABLE = 0.1  # of the evidence that there is, for an epoch that may contradict all of it
 _FORGETTING = 0.7
+_FEW = 5.0  # collisions, below which an epoch waits for others
 _STEPS = 30
 
 
@@ -59,6 +60,7 @@ class GroupLaw:
     def __init__(self) -> None:
         self.groups: float | None = None
         self._evidence = 0.0
+        self._squares = self._few = 0.0  # records^2 and collisions of epochs with few
 
     def seed(self, groups: float) -> None:
         """What others learned, until there is something to learn from."""
@@ -69,13 +71,27 @@ class GroupLaw:
         """An epoch, or a window, of so many records made so many groups."""
         if records < 1 or groups <= 0:
             return
-        collisions = max(records - groups, 0.5)
-        seen = keys(records, records - collisions)
+        collisions = max(records - groups, 0.0)
+        if collisions < _FEW and not self._pool(records, collisions):
+            return
+        if collisions < _FEW:
+            collisions = max(self._few, 0.5)
+            seen = self._squares / (2 * collisions)
+            self._squares = self._few = 0.0
+        else:
+            seen = keys(records, groups)
         known, self._evidence = self._evidence, _FORGETTING * self._evidence + collisions
         if self.groups is None or known <= 0 or self._contradicts(records, groups, collisions, known):
             self.groups, self._evidence = seen, collisions
         else:
             self.groups *= (seen / self.groups) ** (collisions / self._evidence)
+
+    def _pool(self, records: float, collisions: float) -> bool:
+        """Epochs with few collisions together: n^2 / 2K is what to expect. Are they enough to learn from?"""
+        self._squares += records * records
+        self._few += collisions
+        thought = self._squares / (2 * self.groups) if self.groups else math.inf
+        return self._few >= _FEW or thought >= 2 * _FEW
 
     def distinct(self, records: float) -> float:
         """Groups among so many records; every record is one while nothing is known."""

@@ -10,7 +10,7 @@ from engine.jarvis.controlling import QueryState
 from engine.jarvis.models import LEAST_RECORDS
 from engine.jarvis.stepping import Epoch
 
-__all__ = ["Failing", "Restraint", "Volume"]
+__all__ = ["Failing", "Polish", "Restraint", "Volume"]
 
 
 @dataclass
@@ -134,3 +134,28 @@ class Restraint:
         self._until = number + self._hold
         self._moves.clear()
         return min(self._seen, key=lambda one: (one.congested, one.sent)).load_factors
+
+
+class Polish:
+    """Which gain is worth a move while all is well: more of it after one that did not come true."""
+
+    LEAST, MOST = 0.02, 0.32  # of the bytes
+    EPOCHS = 3  # after which a gain must be there
+
+    def __init__(self) -> None:
+        self.bar = self.LEAST
+        self._begun: int | None = None
+        self._before = 0.0
+        self._sent = 0.0
+
+    def begin(self, epoch: Epoch) -> None:
+        """The plan moves for a gain."""
+        self._begun, self._before = epoch.number, self._sent
+
+    def watch(self, epoch: Epoch) -> None:
+        """An epoch has ended."""
+        self._sent = epoch.model.sent_per_record(epoch.observation)
+        if self._begun is not None and epoch.number - self._begun >= self.EPOCHS:
+            came_true = self._sent <= (1 - self.LEAST / 2) * self._before and not epoch.observation.overflow
+            self.bar = self.LEAST if came_true else min(2 * self.bar, self.MOST)
+            self._begun = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from engine.jarvis.grouping import GroupLaw, distinct
 from engine.jarvis.observation import EpochObservation, OperatorEpoch, SourceOperator
 from engine.jarvis.refined import OperatorPrior, Refined
-from engine.measurement.costs import separated
+from engine.measurement.costs import GROUP_OVER_RECORD, SPREAD, separated
 
 __all__ = ["LEAST_RECORDS", "ChainModel", "Forecast", "OperatorModel"]
 
@@ -19,9 +19,7 @@ LEAST_RECORDS = 30  # that an operator must have worked on, for them to teach so
 _FORGETTING = 0.7  # of ratios, with each epoch: three of them weigh most
 _SLOW = 0.97  # of how the cost is made up of records and groups, which is seen when the load moves
 _JUMP = 1.25  # of a ratio against what was thought: it has changed, older epochs say nothing of it
-_COMPARABLE = 0.2  # of the records behind a ratio, for an epoch that may contradict all of them
-_SPREAD = 0.01  # squared coefficient of variation of groups per record from which on the two costs can be told apart
-_GROUP_OVER_RECORD = 2.7  # CPU time of a new group over that of a record while they cannot: pyarrow's, measured
+_COMPARABLE = 0.1  # of the records behind a ratio, for an epoch that may contradict all of them
 _PRIOR_DOUBT = 10.0  # times the own figure, from which on a prior needs evidence
 _PRIOR_RECORDS = 1000
 
@@ -56,7 +54,7 @@ class _Cost:
     """
 
     def __init__(self) -> None:
-        self._a, self._b = 1.0, _GROUP_OVER_RECORD
+        self._a, self._b = 1.0, GROUP_OVER_RECORD
         self._apart = False
         self._n = self._g = self._t = 0.0
         self._equations = (0.0, 0.0, 0.0, 0.0, 0.0)  # wn2, wng, wg2, wnt, wgt
@@ -87,7 +85,7 @@ class _Cost:
         share, cost = groups / records, cpu_s / records
         new = (1.0, share, share * share, cost, share * cost)
         self._equations = tuple(_SLOW * old + one for old, one in zip(self._equations, new, strict=True))  # type: ignore[assignment]
-        both = separated(*self._equations, _SPREAD)
+        both = separated(*self._equations)
         if both and sum(both) > 0:
             (self._a, self._b), self._apart = both, True
 
@@ -98,7 +96,7 @@ class _Cost:
         if 1 / _JUMP < jump < _JUMP or records < _COMPARABLE * self._n:
             return
         usual = self._g / self._n
-        if abs(groups / records - usual) <= _SPREAD**0.5 * usual:
+        if abs(groups / records - usual) <= SPREAD**0.5 * usual:
             wn2, wng, wg2, wnt, wgt = self._equations
             self._equations = (wn2, wng, wg2, wnt * jump, wgt * jump)
         self._n = self._g = self._t = 0.0

@@ -13,6 +13,7 @@ _FLOOR_SHARE = 0.05  # of the budget that the floor may cost
 _ROUNDS = 2  # groups law: costs depend on the load, and the load on the costs
 _HALVINGS = 12
 _NEAR = 1e-3  # of the budget
+_OVER = 0.01  # of the budget, that a plan may cost more and still be kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Plan:
     load_factors: tuple[float, ...]
     cpu_s: float
     sent: float  #: bytes, or records drained
+    cuts: tuple[int, int]  #: the operator-level plans that it mixes (lo, hi)
 
 
 def with_floor(lo: int, hi: int, theta: float, floor: float, operators: int) -> tuple[float, ...]:
@@ -57,7 +59,15 @@ def _whole(model: ChainModel, factors: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def best_plan(
-    model: ChainModel, n_records: float, budget_s: float, *, floor: float, objective: str, usable: int
+    model: ChainModel,
+    n_records: float,
+    budget_s: float,
+    *,
+    floor: float,
+    objective: str,
+    usable: int,
+    keep: tuple[int, int] | None = None,
+    bar: float = 0.0,
 ) -> Plan:
     """The plan that sends least within a budget, by the model.
 
@@ -71,6 +81,8 @@ def best_plan(
         Share of the input that runs all usable operators.
     objective
         ``bytes`` or ``records``.
+    keep, bar
+        Cuts that are kept unless others send less by more than this share.
     """
     best: Plan | None = None
     effective: tuple[float, ...] | None = None
@@ -90,7 +102,10 @@ def best_plan(
         effective = tuple(max(theirs[k] if k < partition.hi else 1.0, 1e-6) for k in range(usable))
         effective += (1.0,) * (len(model.operators) - usable)
     assert best is not None
-    return best
+    if keep is None or keep == best.cuts or keep[1] > usable:
+        return best
+    kept = _filled(model, n_records, budget_s, floor, objective, usable, keep, 0.5)
+    return best if kept.cpu_s > (1 + _OVER) * budget_s or best.sent < (1 - bar) * kept.sent else kept
 
 
 def _filled(
@@ -109,7 +124,7 @@ def _filled(
     def plan(share: float) -> Plan:
         factors = _whole(model, with_floor(lo, hi, share, floor, usable))
         forecast = model.forecast(n_records, factors, objective)
-        return Plan(factors, forecast.cpu_s, forecast.sent)
+        return Plan(factors, forecast.cpu_s, forecast.sent, pair)
 
     low, high, found = 0.0, 1.0, plan(theta)
     if lo == hi:

@@ -1,30 +1,46 @@
 """Adapting one number: the effective budget along the envelope of operator-level plans.
 
-Costs are learned from ordinary epochs. Where an epoch took more or less than planned, the next plan is made for z times
-the budget, z being what was expected over what it took (docs/models/adaptation.md).
+Costs are learned from ordinary epochs. Where epochs took more or less than planned, the next plan is made for z times
+the budget, z being what was expected over what they took (docs/models/adaptation.md).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from engine.jarvis.controlling import Phase, QueryState
-from engine.jarvis.guards import Failing, Restraint, Volume
-from engine.jarvis.observation import EpochObservation
+from engine.jarvis.guards import Failing, Polish, Restraint, Volume
 from engine.jarvis.planning import Plan, best_plan, floor_within
-from engine.jarvis.stepping import Epoch, Step, moves_in_words, use_in_words
+from engine.jarvis.stepping import Epoch, Step, moves_in_words, stay, use_in_words
 
 __all__ = ["Scalar"]
 
 _LARGE = 2.0  # times IdleThres: a deviation that is acted on at once
-_SMALL_EPOCHS = 2  # that a small deviation lasts before it is acted on
+_LOW = 0.4  # of IdleThres below the margin: a small deviation
+_ODD_EPOCHS = 2  # that a small deviation lasts before it is acted on
 _POLISH_EPOCHS = 4
-_GAIN = 0.02  # of the bytes, that a plan must save to be worth a move
-_FAR = 0.10  # of z, from which on it is believed at once
+_ALIKE = 0.10  # relative, between two conditions
+_REVERSAL_EPOCHS = 3
 _TRIED_RECORDS = 500  # of an operator that is not known, in its first epoch
 _TRIED_LEAST, _TRIED_MOST = 0.01, 0.5  # shares of what comes to it
 _TRIED_BUDGET = 0.8  # of the budget for what is known, while something is tried
-_REVERSAL_EPOCHS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """Under which something was found out."""
+
+    number: int  #: of the epoch
+    budget_s: float
+    volume: float
+
+    def like(self, other: _Conditions) -> bool:
+        budgets, volumes = (self.budget_s, other.budget_s), (self.volume, other.volume)
+        return all(max(pair) - min(pair) <= _ALIKE * max(pair) for pair in (budgets, volumes))
+
+
+_NEVER = _Conditions(-_POLISH_EPOCHS, -1.0, -1.0)
 
 
 class Scalar:
@@ -32,12 +48,14 @@ class Scalar:
 
     def __init__(self) -> None:
         self.z: float | None = 1.0
-        self._volume, self._failing, self._restraint = Volume(), Failing(), Restraint()
+        self._volume, self._failing = Volume(), Failing()
+        self._restraint, self._polish = Restraint(), Polish()
+        self._cuts: tuple[int, int] | None = None  # that the plan in force mixes
+        self._uses: list[float] = []  # shares of the budget that epochs took, by which the next look judges
         self._odd = 0  # epochs in a row with a small deviation
-        self._settled: list[float] = []  # CPU seconds of the stable epochs since the last move
         self._tries = 1.0
-        self._last = (0, 0, 0.0, 0.0)  # epoch and direction of the last move, budget and volume of it
-        self._vain = (-_POLISH_EPOCHS, 0.0, 0.0)  # epoch, budget and volume when more CPU time was of no use
+        self._vain = self._moved = _NEVER  # when more CPU time was of no use, and when the plan moved last
+        self._way = 0  # of that move: 1 to more CPU time, -1 to less
 
     def step(self, epoch: Epoch) -> Step:
         """After an epoch with CPU time to be had."""
@@ -46,15 +64,14 @@ class Scalar:
             return Step(epoch.load_factors, Phase.PROBE, QueryState.STABLE, "no records came; what is known is kept")
         self._failing.watch(epoch)
         self._restraint.watch(epoch)
+        self._polish.watch(epoch)
         operators, usable = len(epoch.load_factors), self._usable(epoch)
         if usable == operators:
             self._tries = 1.0
-        resting = self._failing.resting(usable, epoch.number) if usable < operators else 0
-        if usable < operators and not resting:
+            return self._adapt(epoch, usable)
+        if not (resting := self._failing.resting(usable, epoch.number)):
             return self._try_out(epoch, usable)
         step = self._adapt(epoch, usable)
-        if not resting:
-            return step
         name = epoch.model.operators[usable].operator.id
         why = f"{name} left its records though there was CPU time, it rests for {resting} epochs; {step.reason}"
         return Step(step.load_factors, step.phase, step.state, why)
@@ -65,15 +82,32 @@ class Scalar:
         unknown = next((k for k, one in enumerate(epoch.model.operators) if not one.known), operators)
         return min(unknown, self._failing.first(operators))
 
+    def _conditions(self, epoch: Epoch) -> _Conditions:
+        return _Conditions(epoch.number, epoch.observation.budget_s, self._volume.planned)
+
+    def _plan(self, epoch: Epoch, usable: int, budget_s: float) -> Plan:
+        volume, settings = self._volume.planned, epoch.settings
+        floor = floor_within(epoch.model, settings.floor, epoch.observation.budget_s, volume, usable)
+        return best_plan(
+            epoch.model,
+            volume,
+            budget_s,
+            floor=floor,
+            objective=settings.objective,
+            usable=usable,
+            keep=self._cuts,
+            bar=self._polish.bar,
+        )
+
     # What is not known yet
 
     def _try_out(self, epoch: Epoch, k: int) -> Step:
         """Operator `k` gets a small share of what comes to it, the ones before it what they are known to be worth."""
-        model, volume = epoch.model, self._volume.planned
+        model = epoch.model
         if epoch.load_factors[k] > 0:
             self._tries *= 0.5 if epoch.state is QueryState.CONGESTED else 2.0
         plan = self._plan(epoch, k, _TRIED_BUDGET * epoch.settings.margin * epoch.observation.budget_s)
-        comes = volume
+        comes = self._volume.planned
         for p, one in zip(plan.load_factors[:k], model.operators, strict=False):
             comes = one.rows(comes * p, model.epoch_s)
         share = min(max(self._tries * _TRIED_RECORDS / max(comes, 1.0), _TRIED_LEAST), _TRIED_MOST)
@@ -82,115 +116,87 @@ class Scalar:
             if self._failing.resting(k + 1 + j, epoch.number):
                 after[j:] = [0.0] * (len(after) - j)
                 break
-        factors = (*plan.load_factors[:k], share, *after)
         name = model.operators[k].operator.id
         why = f"what {name} costs is not known yet; it is tried with {share:.1%} of its records".replace("%", " %")
-        return Step(factors, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
-
-    def _plan(self, epoch: Epoch, usable: int, budget_s: float) -> Plan:
-        volume, settings = self._volume.planned, epoch.settings
-        floor = floor_within(epoch.model, settings.floor, epoch.observation.budget_s, volume, usable)
-        return best_plan(epoch.model, volume, budget_s, floor=floor, objective=settings.objective, usable=usable)
+        factors = (*plan.load_factors[:k], share, *after)
+        return Step(factors, Phase.PROFILE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
 
     # What is
 
     def _adapt(self, epoch: Epoch, usable: int) -> Step:
-        observation = epoch.observation
-        demand_s = _demand(observation)
-        self._correct(epoch, demand_s)
         due = self._due(epoch)
         if held := self._restraint.held(epoch.number):
-            return _stay(epoch, epoch.state, f"its plan moved too often and is held for {held} epochs yet")
+            return stay(epoch, epoch.state, f"its plan moved too often and is held for {held} epochs yet")
         if not due:
-            return _stay(epoch, QueryState.STABLE if self._in_vain(epoch) else epoch.state)
-        if epoch.state is QueryState.STABLE and self._settled:
-            demand_s = sum(self._settled) / len(self._settled)
-            self._correct(epoch, demand_s)
-        plan = self._candidate(epoch, usable)
+            return stay(epoch, QueryState.STABLE if self._in_vain(epoch) else epoch.state)
+        use = sum(self._uses) / len(self._uses)
+        self._odd, self._uses = 0, []
+        self._correct(epoch, use)
+        plan = self._plan(epoch, usable, (self.z or 1.0) * epoch.settings.margin * epoch.observation.budget_s)
         now = epoch.model.forecast(self._volume.planned, epoch.load_factors, epoch.settings.objective)
         gain = 1 - plan.sent / now.sent if now.sent > 0 else 0.0
-        if epoch.state is QueryState.CONGESTED or observation.overflow or gain >= _GAIN:
-            return self._move(epoch, plan, now.cpu_s)
-        self._odd = 0
+        if epoch.state is QueryState.CONGESTED or use > (1 + epoch.settings.margin) / 2 or gain >= Polish.LEAST:
+            return self._move(epoch, usable, plan, now.cpu_s)
         if epoch.state is QueryState.IDLE:
-            self._vain = (epoch.number, observation.budget_s, self._volume.planned)
-            return _stay(epoch, QueryState.STABLE, "more CPU time would save hardly any bytes")
-        return _stay(epoch, QueryState.STABLE)
-
-    def _correct(self, epoch: Epoch, demand_s: float) -> None:
-        """z: what was expected of this epoch over what it took; a small difference is believed by half."""
-        observation, settings = epoch.observation, epoch.settings
-        expected_s = epoch.model.forecast(observation.n_records, epoch.load_factors).cpu_s
-        if expected_s <= 0 or demand_s <= 0:
-            return
-        z, ratio = self.z or 1.0, expected_s / demand_s
-        if abs(ratio / z - 1) <= _FAR:
-            ratio = math.sqrt(ratio * z)
-        self.z = min(max(ratio, settings.z_least), settings.z_most)
+            self._vain = self._conditions(epoch)
+            return stay(epoch, QueryState.STABLE, "more CPU time would save hardly any bytes")
+        return stay(epoch, QueryState.STABLE)
 
     def _due(self, epoch: Epoch) -> bool:
-        """Is it time to look for a better plan: at once, after two epochs, or after four stable ones?"""
-        observation, idle_thres = epoch.observation, epoch.settings.idle_thres
+        """Is it time to look for a better plan: at once, after two odd epochs, or after four quiet ones?"""
+        observation, settings = epoch.observation, epoch.settings
+        use, idle = observation.used_s / observation.budget_s, epoch.state is QueryState.IDLE
         if epoch.state is QueryState.CONGESTED:
+            self._uses = [use]
             return True
-        idle = epoch.state is QueryState.IDLE and observation.n_records >= self._volume.planned / Volume.BURST
-        if idle and self._in_vain(epoch):
+        between_bursts = observation.n_records * Volume.BURST < self._volume.planned
+        if between_bursts or (idle and self._in_vain(epoch)):
             return False
-        if idle or observation.overflow:
-            self._odd += 1
-            return self._odd >= _SMALL_EPOCHS or observation.idle_s > _LARGE * idle_thres * observation.budget_s
-        self._odd = 0
-        self._settled.append(observation.used_s)
-        return len(self._settled) % _POLISH_EPOCHS == 0
+        if idle and use < 1 - _LARGE * settings.idle_thres:
+            self._uses = [use]
+            return True
+        low = use < settings.margin - _LOW * settings.idle_thres and min(epoch.load_factors) < 1
+        odd = idle or low or observation.overflow > 0
+        if odd != bool(self._odd):
+            self._uses = []
+        self._odd = self._odd + 1 if odd else 0
+        self._uses.append(use)
+        return self._odd >= _ODD_EPOCHS or len(self._uses) >= _POLISH_EPOCHS
 
     def _in_vain(self, epoch: Epoch) -> bool:
         """More CPU time was found to be of no use lately, and nothing has changed since."""
-        number, budget_s, volume = self._vain
-        alike = _alike(budget_s, epoch.observation.budget_s) and _alike(volume, self._volume.planned)
-        return alike and epoch.number - number < _POLISH_EPOCHS
+        return epoch.number - self._vain.number < _POLISH_EPOCHS and self._vain.like(self._conditions(epoch))
 
-    def _candidate(self, epoch: Epoch, usable: int) -> Plan:
-        budget_s = (self.z or 1.0) * epoch.settings.margin * epoch.observation.budget_s
-        return self._plan(epoch, usable, budget_s)
+    def _correct(self, epoch: Epoch, use: float) -> None:
+        """z: what the records that were worked on should have taken, by what is known now, over what they took."""
+        seen, settings = epoch.observation.operators, epoch.settings
+        expected_s = sum(model.cpu_s(one.processed) for model, one in zip(epoch.model.operators, seen, strict=True))
+        if expected_s > 0 and use > 0:
+            z = expected_s / (use * epoch.observation.budget_s)
+            self.z = min(max(z, settings.z_least), settings.z_most)
 
-    def _move(self, epoch: Epoch, plan: Plan, now_s: float) -> Step:
+    def _move(self, epoch: Epoch, usable: int, plan: Plan, now_s: float) -> Step:
         """To a better plan; half the way where the last move went the other way under the same conditions."""
-        observation = epoch.observation
-        number, way, budget_s, volume = self._last
-        up = 1 if plan.cpu_s > now_s else -1
-        same = _alike(budget_s, observation.budget_s) and _alike(volume, self._volume.planned)
-        if way == -up and same and epoch.number - number <= _REVERSAL_EPOCHS and plan.cpu_s > 0 and now_s > 0:
-            plan = self._plan(epoch, self._usable(epoch), math.sqrt(plan.cpu_s * now_s))
-        self._last = (epoch.number, up, observation.budget_s, self._volume.planned)
-        self._odd, self._settled = 0, []
+        here, way = self._conditions(epoch), 1 if plan.cpu_s > now_s else -1
+        back = way == -self._way and here.like(self._moved) and here.number - self._moved.number <= _REVERSAL_EPOCHS
+        if back and plan.cpu_s > 0 and now_s > 0:
+            plan = self._plan(epoch, usable, math.sqrt(plan.cpu_s * now_s))
+        self._moved, self._way = here, way
+        if plan.cuts != self._cuts and epoch.state is QueryState.STABLE:
+            self._polish.begin(epoch)
+        self._cuts = plan.cuts
         if plan.load_factors == epoch.load_factors:
-            return _stay(epoch, epoch.state)
+            return stay(epoch, epoch.state)
         self._restraint.moved(epoch.number)
         if (best := self._restraint.hold(epoch.number)) is not None:
-            held = self._restraint.held(epoch.number)
-            why = (
-                f"its plan moved {Restraint.MOVES} times in {Restraint.WITHIN} epochs; the best one is held for {held}"
-            )
-            return Step(best, Phase.PROBE, epoch.state, f"{use_in_words(observation)}; {why}")
+            often = f"its plan moved {Restraint.MOVES} times in {Restraint.WITHIN} epochs"
+            why = f"{often}; the best one is held for {self._restraint.held(epoch.number)}"
+            return Step(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
+        return Step(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
+
+    def _words(self, epoch: Epoch, plan: Plan) -> str:
         names = [one.operator.id for one in epoch.model.operators]
-        words = moves_in_words(names, epoch.load_factors, plan.load_factors)
-        bursts = f"; records come in bursts, planned for {self._volume.planned:,.0f}" if self._volume.bursts else ""
-        return Step(plan.load_factors, Phase.ADAPT, epoch.state, f"{use_in_words(observation)}; {words}{bursts}")
-
-
-def _demand(observation: EpochObservation) -> float:
-    """CPU seconds that the epoch would have taken with nothing left over."""
-    passed = 1.0
-    for one in observation.operators:
-        if one.overflow:
-            passed *= one.processed / (one.processed + one.overflow)
-    return observation.used_s / passed if passed > 0 else observation.used_s
-
-
-def _alike(before: float, now: float) -> bool:
-    return abs(now - before) <= _FAR * max(before, now)
-
-
-def _stay(epoch: Epoch, state: QueryState, why: str = "") -> Step:
-    words = use_in_words(epoch.observation)
-    return Step(epoch.load_factors, Phase.PROBE, state, f"{words}; {why}" if why else words)
+        words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, epoch.load_factors, plan.load_factors)}"
+        if not self._volume.bursts:
+            return words
+        return f"{words}; records come in bursts, planned for {self._volume.planned:,.0f} in an epoch"

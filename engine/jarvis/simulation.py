@@ -157,9 +157,9 @@ class _Source:
         self, epoch: int, query: Query, factors: Sequence[float], records: float, budget_s: float
     ) -> tuple[EpochObservation, float]:
         """What is seen of an epoch, and the bytes that it sent, output counted over whole windows."""
-        noisy = 1 + self._cost_noise * self.random.standard_normal(len(query.operators))
+        noisy = (1 + self._cost_noise * self.random.standard_normal(len(query.operators))).tolist()
         relay_noise = _RELAY_NOISE if self._law == "mismatched" else 0.0
-        relays = 1 + relay_noise * self.random.standard_normal(len(query.operators))
+        relays = (1 + relay_noise * self.random.standard_normal(len(query.operators))).tolist()
         share = self._share(query, factors, records, budget_s, noisy, relays)
         rows, sent, comes, size = [], 0.0, float(round(records)), query.record_bytes
         for k, (one, p) in enumerate(zip(query.operators, factors, strict=True)):
@@ -177,7 +177,7 @@ class _Source:
                     drained=round(comes) - let_in,
                     overflow=let_in - works,
                     records_out=round(seen_out),
-                    groups=round(one.distinct(works, self._law)),
+                    groups=int(one.distinct(works, self._law) + self.random.random()),
                     bytes_in=round(comes * size),
                     bytes_out=round(seen_out * one.bytes_out),
                     bytes_drained=round(left),
@@ -203,8 +203,8 @@ class _Source:
         factors: Sequence[float],
         records: float,
         budget_s: float,
-        noisy: NDArray[np.float64],
-        relays: NDArray[np.float64],
+        noisy: Sequence[float],
+        relays: Sequence[float],
     ) -> float:
         """Of what the first proxy lets in, how much the budget is enough for: records pass the whole chain in turn."""
 

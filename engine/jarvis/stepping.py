@@ -11,7 +11,7 @@ from engine.jarvis.models import ChainModel
 from engine.jarvis.observation import EpochObservation
 from engine.jarvis.settings import Settings
 
-__all__ = ["Epoch", "Method", "Step", "moves_in_words", "use_in_words"]
+__all__ = ["Epoch", "Method", "Step", "moves_in_words", "stay", "use_in_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +78,9 @@ def use_in_words(observation: EpochObservation) -> str:
         share = observation.overflow / observation.n_records
         words += f", {share:.1%} of the records overflowed".replace("%", " %")
     return words
+
+
+def stay(epoch: Epoch, state: QueryState, why: str = "") -> Step:
+    """The same load factors once more."""
+    words = use_in_words(epoch.observation)
+    return Step(epoch.load_factors, Phase.PROBE, state, f"{words}; {why}" if why else words)

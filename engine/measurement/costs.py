@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from engine.measurement.sums import Sums
 
-__all__ = ["GroupCost", "group_cost", "separated"]
+__all__ = ["GROUP_OVER_RECORD", "SPREAD", "GroupCost", "group_cost", "separated"]
 
+SPREAD = 0.01  #: squared coefficient of variation of groups per record from which on the two costs can be told apart
+GROUP_OVER_RECORD = 2.7  #: CPU time of a new group over that of a record while they cannot: pyarrow's, measured
 _LEAST_EPOCHS = 3
-_SINGULAR = 1e-9  # of the product of the diagonal: records and groups kept the same proportion in every epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def group_cost(sums: Sums) -> GroupCost | None:
 
 
 def separated(
-    wn2: float, wng: float, wg2: float, wnt: float, wgt: float, least: float = _SINGULAR
+    wn2: float, wng: float, wg2: float, wnt: float, wgt: float, least: float = SPREAD
 ) -> tuple[float, float] | None:
     """a and b of the normal equations. None where records and groups kept their proportion, or one comes out negative.
 
