@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
+from engine.jarvis.best_op import BestOp
 from engine.jarvis.controlling import Controller, Decision, Phase, QueryState
 from engine.jarvis.history import History
 from engine.jarvis.machine import query_state
@@ -17,8 +19,17 @@ from engine.jarvis.scalar import Scalar
 from engine.jarvis.settings import Settings
 from engine.jarvis.static import Static, static_factors
 from engine.jarvis.stepping import Epoch, Method, Step
+from engine.jarvis.stepwise import StepWise
 
 __all__ = ["controller"]
+
+_ADAPTING: dict[str, Callable[[], Method]] = {
+    "scalar": Scalar,
+    "best-op": BestOp,
+    "stepwise-lp": partial(StepWise, program=True, tune=True),
+    "stepwise": partial(StepWise, program=False, tune=True),
+    "lp": partial(StepWise, program=True, tune=False),
+}
 
 
 def controller(settings: Settings, operators: Sequence[SourceOperator], prior: Refined | None) -> Controller:
@@ -78,13 +89,12 @@ class _Adapter:
         first = self._number == 0
         if self._prior is not None:
             self._model.seed(self._prior)
-        if self._settings.method == "scalar":
-            if fresh:
-                self._method = Scalar()
-        else:
-            self._method = Static()
-            self._factors = static_factors(self._settings, self._operators)
+        adapting = _ADAPTING.get(self._settings.method)
+        if adapting is None:
+            self._method, self._factors = Static(), static_factors(self._settings, self._operators)
             return
+        if fresh:
+            self._method = adapting()
         plan = self._prior.plan_prior if self._prior is not None else None
         if first and plan is not None and len(plan.load_factors) == len(self._operators):
             self._factors = plan.load_factors
@@ -102,7 +112,7 @@ class _Adapter:
         if not self._operators:
             return Step((), Phase.PROBE, state, "no operator of this query may run here")
         epoch = Epoch(self._number, seen, state, self._model, self._settings, old)
-        if seen.budget_s <= 0 and self._settings.method not in ("fixed", "all-sp", "all-src", "filter-src"):
+        if seen.budget_s <= 0 and self._settings.method in _ADAPTING:
             why = "no CPU time is granted; everything runs at the stream processor"
             return Step((0.0,) * len(old), Phase.PROBE, state, why)
         return self._method.step(epoch)
