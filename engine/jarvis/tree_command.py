@@ -49,7 +49,7 @@ def _reason(tree: Tree, load: Load, stream: Stream, choice: Choice) -> str:
     better = [one for one in options_of(tree, stream) if one.sent_bytes < choice.sent_bytes]
     if not better:
         return "nothing that may run on its way and fits an epoch sends less"
-    nearest = min(better, key=lambda one: (sum(one.cuts), one.sent_bytes))
+    nearest = min(better, key=lambda one: (_less_near(one, choice), sum(one.cuts), one.sent_bytes))
     load.add(stream, choice, -1.0)
     load.add(stream, nearest)
     node, local_s, allowed_s = next(load.late(), (None, 0.0, 0.0))
@@ -63,3 +63,8 @@ def _reason(tree: Tree, load: Load, stream: Stream, choice: Choice) -> str:
         return saved
     whose = "of an epoch" if allowed_s >= tree.epoch_s else "to send that on and run it further up"
     return f"{saved}, but {tree.nodes[node].id} would take {local_s:.3g} s, longer than the {allowed_s:.3g} s {whose}"
+
+
+def _less_near(other: Choice, choice: Choice) -> bool:
+    """It runs less than the choice somewhere on the way."""
+    return any(cut < chosen for cut, chosen in zip(other.cuts, choice.cuts, strict=True))

@@ -1,0 +1,58 @@
+"""The tables of docs/models/jarvis.md and the documents they describe agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from engine.fields import Listed, Table
+from engine.jarvis.partition import PROBLEM
+from engine.jarvis.refined import DOCUMENT
+from engine.jarvis.settings import SETTINGS, Settings
+from engine.jarvis.tree import TREE
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models" / "jarvis.md").read_text()
+
+
+def rows(section: str) -> list[list[str]]:
+    """Cells of a section's table, without its head."""
+    text = PAGE.split(f"## {section}\n", 1)[1].split("\n## ", 1)[0]
+    return [line.strip("| ").split(" | ") for line in re.findall(r"^\| `.*$", text, re.MULTILINE)]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def fields(table: Table, within: str = "") -> list[str]:
+    """Paths of a table's fields; settings have a table of their own."""
+    found = []
+    for field in table.fields:
+        listed = isinstance(field.kind, Listed)
+        kind = field.kind.item if isinstance(field.kind, Listed) else field.kind
+        path = f"{within}{field.name}{'[]' * (listed and isinstance(kind, Table))}"
+        found += fields(kind, f"{path}.") if isinstance(kind, Table) and kind is not SETTINGS else [path]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("section", "table"),
+    [
+        ("The closed form", PROBLEM),
+        ("Settings", SETTINGS),
+        ("Refined configurations", DOCUMENT),
+        ("A tree of nodes", TREE),
+    ],
+)
+def test_every_field_is_described_and_nothing_else(section, table):
+    assert sorted(name for first, *_ in rows(section) for name in names(first)) == sorted(fields(table))
+
+
+def test_defaults_of_settings_are_those_of_the_guide():
+    told: dict[str, str] = {}
+    for first, defaults, *_ in rows("Settings"):
+        told |= dict(zip(names(first), defaults.replace("`", "").split(", "), strict=True))
+    known = {name: f"{one:g}" if isinstance(one, float | int) else one for name, one in Settings().to_dict().items()}
+    assert told == known | {"load_factors": "none"}
