@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent.collect import Collector, make
@@ -18,17 +19,22 @@ log = logging.getLogger(__name__)
 
 
 class Collecting:
-    """Runs the epochs of one agent. `run` belongs to one thread; the others may be called from any."""
+    """Runs the epochs of one agent. `run` belongs to one thread; the others may be called from any.
+
+    `news` is called, by that thread, when the console has something to hear at once.
+    """
 
     kind = "agent"
 
-    def __init__(self, config: AgentConfig, spool: Spool, readable: Readable) -> None:
+    def __init__(
+        self, config: AgentConfig, spool: Spool, readable: Readable, news: Callable[[], None] = lambda: None
+    ) -> None:
         self._readable = readable
         self._collectors = {name: (source, make(source, readable)) for name, source in config.sources.items()}
         self._leaving: list[tuple[float, Collector]] = []
         self._lock = threading.Lock()
         self._epoch_s = config.epoch_s
-        self._runtime = Runtime(runtime_config(config), self._sources(), spool)
+        self._runtime = Runtime(runtime_config(config), self._sources(), spool, news=news)
 
     def apply(self, config: AgentConfig) -> None:
         """Go over to another configuration at the next epoch. Collectors that stay the same go on as they are."""
@@ -66,6 +72,14 @@ class Collecting:
             "faults": state["faults"],
             "epoch_us": state["epoch_us"],
         }
+
+    def unsaid(self) -> dict[str, list[dict[str, Any]]]:
+        """By query what the console has not heard of its epochs."""
+        return self._runtime.unsaid()
+
+    def said(self, queries: Mapping[str, int]) -> None:
+        """The console has heard of these queries' epochs up to these."""
+        self._runtime.said(queries)
 
     def _collector_report(self, collector: Collector, state: dict[str, Any]) -> dict[str, Any]:
         says = collector.report()

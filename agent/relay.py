@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -136,7 +136,7 @@ class Relay:
                 marks.append([*key, extra["watermarks"], closing_us, bool(extra.get("final"))])
             elif frame.kind == FrameKind.PARTIALS and frame.plan in self._relay.pipelines:
                 merging.append((frame, table))
-            else:
+            elif frame.kind != FrameKind.CHECKPOINT:  # what supersedes it is merged here, and would be missed above
                 passing.append(replace(frame, agent=self._config.agent, extra={**frame.extra, "origin": child}))
         partials = [[frame.query, frame.plan, self._size_us(frame.plan), frame.entry] for frame, _ in merging]
         taken = {"child": child, "life": post.life, "seq": post.seq, "partials": partials, "marks": marks}
@@ -245,6 +245,13 @@ class Relay:
             queries = [self._query_report(key) for key in self._state.marks]
             faults = [self._fault] if self._fault else []
             return {"queries": queries, "collectors": [], "faults": faults, "relay": {"children": children}}
+
+    def unsaid(self) -> dict[str, list[dict[str, Any]]]:
+        """No epochs of its own."""
+        return {}
+
+    def said(self, queries: Mapping[str, int]) -> None:
+        """Nothing was told."""
 
     def _child_report(self, child: str) -> dict[str, Any]:
         heard_s = self._heard_s.get(child)

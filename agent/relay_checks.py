@@ -16,6 +16,8 @@ from engine.dataflow.arrow import aggregate_kernel, partial_schema
 __all__ = ["Taken", "read_post"]
 
 _MOST_FAULTS = 20
+_PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
+_TABLES = (FrameKind.RECORDS, *_PARTIAL, FrameKind.COUNTERS)
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
         if fault := mark_fault(frame.extra):
             raise ValueError(f"extra.{fault}")
         return None
-    if frame.kind not in (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.COUNTERS):
-        raise ValueError(f"kind is {frame.kind.value!r}; allowed: records, partials, mark, counters")
+    if frame.kind not in _TABLES:
+        raise ValueError(f"kind is {frame.kind.value!r}; allowed: records, partials, checkpoint, mark, counters")
     table = table_of(frame.body)
     table.validate(full=True)
     wanted = COUNTERS if frame.kind == FrameKind.COUNTERS else _wanted(frame, pipelines.get(frame.plan))
@@ -90,7 +92,7 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
         raise ValueError(
             f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(wanted.names)}, by type"
         )
-    if frame.kind == FrameKind.PARTIALS and frame.plan in pipelines:
+    if frame.kind in _PARTIAL and frame.plan in pipelines:
         fault = aggregate_kernel(pipelines[frame.plan]).partial_fault(table)
         if fault:
             raise ValueError(fault)
@@ -105,9 +107,10 @@ def _wanted(frame: Frame, pipeline: Pipeline | None) -> pa.Schema | None:
     """
     if pipeline is None:
         return None
-    if frame.kind == FrameKind.PARTIALS:
+    if frame.kind in _PARTIAL:
         if frame.entry != pipeline.aggregate:
-            raise ValueError(f"entry is {frame.entry}; allowed for partials: {pipeline.aggregate}, the aggregate")
+            allowed = f"{pipeline.aggregate}, the aggregate"
+            raise ValueError(f"entry is {frame.entry}; allowed for {frame.kind.value}: {allowed}")
         return partial_schema(pipeline)
     if frame.entry >= len(pipeline.operators):
         raise ValueError(f"entry is {frame.entry}; allowed: 0 to {len(pipeline.operators) - 1}")

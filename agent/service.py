@@ -20,6 +20,7 @@ from agent.files import hold, write_whole
 from agent.identity import Identity, enrolled
 from agent.local import LocalFrames
 from agent.runtime import Spool
+from agent.runtime.reporting import spool_report
 from agent.sender import CONSOLE, Sender
 from agent.settings import Settings
 from agent.version import VERSION
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 STATUS_FILE = "status.json"
 STATUS_S = 2.0
+_NO_SPOOL = {"frames": 0, "bytes": 0, "limit_bytes": 0, "state": "ok"}
 FLUSH_S = 2.0  # frames that are under way when the agent is asked to stop; the rest is in the spool
 
 
@@ -40,6 +42,8 @@ class _Work(Protocol):
     def apply(self, config: AgentConfig) -> None: ...
     def run(self, stopping: threading.Event) -> None: ...
     def report(self) -> dict[str, Any]: ...
+    def unsaid(self) -> dict[str, list[dict[str, Any]]]: ...
+    def said(self, queries: Mapping[str, int]) -> None: ...
 
 
 class Service:
@@ -115,7 +119,7 @@ class Service:
             self._client_of(CONSOLE),
             self._identity,
             self._settings.state_dir,
-            report=self._report,
+            report=self._heartbeat,
             progress=self._hear,
             quiet=self._quiet,
             adopt=self._adopt,
@@ -160,7 +164,7 @@ class Service:
             from agent.relay import Relay
 
             return Relay(config, self._spool)
-        return Collecting(config, self._spool, self._settings.readable)
+        return Collecting(config, self._spool, self._settings.readable, news=self._tell)
 
     def _start_sender(self, config: AgentConfig) -> None:
         assert self._spool is not None
@@ -188,6 +192,11 @@ class Service:
             self._write_status()
             self._spool.close()
 
+    def _tell(self) -> None:
+        """Something that the console is to hear before the next heartbeat; from any thread."""
+        if self._control is not None:
+            self._control.wake()
+
     # Called by the control thread
 
     def _adopt(self, config: AgentConfig) -> None:
@@ -208,7 +217,9 @@ class Service:
         return self._sender.quiet() if isinstance(self._sender, Sender) else None
 
     def _hear(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
-        """Progress of the frames, as a heartbeat's answer tells it."""
+        """A heartbeat was answered: what it told need not be told again, and how far the frames have come."""
+        if self._work is not None:
+            self._work.said({one["query"]: one["epochs"][-1]["e"] for one in document["queries"] if one["epochs"]})
         spool = self._spool
         if not isinstance(self._sender, Sender) or spool is None or document["life"] != spool.life:
             return
@@ -217,8 +228,14 @@ class Service:
 
     # Reporting
 
+    def _heartbeat(self) -> dict[str, Any]:
+        """What the agent says of itself, with the epochs that the console has not heard of."""
+        says, work = self._report(), self._work
+        epochs = work.unsaid() if work is not None else {}
+        return says | {"queries": [one | {"epochs": epochs.get(one["query"], [])} for one in says["queries"]]}
+
     def _report(self) -> dict[str, Any]:
-        """The heartbeat."""
+        """How the agent is."""
         spool, sender, control = self._spool, self._sender, self._control
         config, work = self._config, self._work
         says: dict[str, Any] = work.report() if work is not None else {"queries": [], "collectors": [], "faults": []}
@@ -238,7 +255,7 @@ class Service:
             "rss_bytes": self._process.memory_info().rss,
             "cpu_cores": self._used_cores(),
             "budget_cores": config.budget_cores if config is not None else 0.0,
-            "spool": _spool_report(spool),
+            "spool": spool_report(spool) if spool is not None else _NO_SPOOL,
             "sent_seq": sender.sent_seq if sender is not None else 0,
             "acked_seq": spool.acked_seq if spool is not None else 0,
             "committed_seq": spool.committed_seq if spool is not None else 0,
@@ -267,17 +284,6 @@ class Service:
             write_whole(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
         except OSError as error:
             log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)
-
-
-def _spool_report(spool: Spool | None) -> dict[str, Any]:
-    if spool is None:
-        return {"frames": 0, "bytes": 0, "limit_bytes": 0, "state": "ok"}
-    return {
-        "frames": spool.unsent_frames,
-        "bytes": spool.used_bytes,
-        "limit_bytes": spool.limit_bytes,
-        "state": spool.state,
-    }
 
 
 def _words(config: AgentConfig) -> str:

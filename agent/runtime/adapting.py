@@ -44,18 +44,14 @@ def observation(
     budget_s: float,
     used_s: float,
 ) -> EpochObservation:
-    """What the epoch was to a controller.
-
-    Records on which an operator failed count as drained: less of them would not help, as with those that there was no
-    time for.
-    """
+    """What the epoch was to a controller."""
     operators = tuple(
         OperatorEpoch(
             load_factor=load_factor,
             records_in=one.records_in,
             processed=one.records_processed,
-            drained=one.records_drained + one.records_failed,
-            overflow=one.records_overflow - one.records_failed,
+            drained=one.records_drained,
+            overflow=one.records_overflow,
             records_out=one.records_out,
             groups=one.groups_out,
             bytes_in=one.bytes_in,

@@ -114,7 +114,6 @@ class Chain:
         except Exception as error:  # of data that no test foresaw; the stream processor is to see it, not the host
             log.exception("operator %s of %s failed", stage.operator_id, self.query)
             self.fault = f"operator {stage.operator_id}: {error}"
-            stage.proxy.counts.records_failed += chunk.num_rows
             stage.proxy.refuse(chunk)
             return
         cpu_ns = self._clock.thread_cpu_ns() - before_ns

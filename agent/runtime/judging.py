@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent.wire import MOST_NUMBER
 from engine.errors import DocumentError
 from engine.jarvis.refined import Refined, checksum, judge
 
 __all__ = ["NewestTaken", "Prior", "Refusal", "SeenHere"]
 
+CONFIG_ID = re.compile(r"c-\d{1,18}")
 MOST_REASONS = 5  # told; a torn document may have a fault in each of its fields
 
 
@@ -129,7 +132,7 @@ def _torn(document: Any, faults: list[str]) -> Refusal:
     version, config = says.get("version"), says.get("config")
     more = [f"and {len(faults) - MOST_REASONS} more"] if len(faults) > MOST_REASONS else []
     return Refusal(
-        version if isinstance(version, int) and not isinstance(version, bool) else None,
-        config[:64] if isinstance(config, str) else None,
+        version if type(version) is int and 0 < version <= MOST_NUMBER else None,
+        config if isinstance(config, str) and CONFIG_ID.fullmatch(config) else None,
         (*faults[:MOST_REASONS], *more),
     )

@@ -15,13 +15,12 @@ ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
 
 @dataclass
 class Counts:
-    """What one operator did in one epoch; names are those of `agent.wire.COUNTERS`, but for `records_failed`."""
+    """What one operator did in one epoch; names are those of `agent.wire.COUNTERS`."""
 
     records_in: int = 0
     records_processed: int = 0
     records_drained: int = 0
     records_overflow: int = 0
-    records_failed: int = 0  #: of those overflowing, that the operator broke down on
     records_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0

@@ -14,7 +14,7 @@ from agent.runtime.proxy import Counts
 from agent.runtime.sharing import granted_ns
 from agent.runtime.spool import Spool
 
-__all__ = ["QueryReport", "counter_rows", "query_reports", "runtime_state"]
+__all__ = ["QueryReport", "counter_rows", "query_reports", "runtime_state", "spool_report"]
 
 NEAR_BUDGET_SHARE = 0.9
 
@@ -123,13 +123,18 @@ def runtime_state(
             }
             for name, intake in lineup.intakes.items()
         },
-        "spool": {
-            "frames": spool.unsent_frames,
-            "bytes": spool.used_bytes,
-            "limit_bytes": spool.limit_bytes,
-            "state": spool.state,
-        },
+        "spool": spool_report(spool),
         "faults": [*spool.faults, *filter(None, (spool_fault, clock_fault))],
+    }
+
+
+def spool_report(spool: Spool) -> dict[str, Any]:
+    """How full it is."""
+    return {
+        "frames": spool.unsent_frames,
+        "bytes": spool.used_bytes,
+        "limit_bytes": spool.limit_bytes,
+        "state": spool.state,
     }
 
 

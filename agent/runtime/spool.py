@@ -109,8 +109,10 @@ class Spool:
             return self._next - 1 - self._acked
 
     def recovered(self, writer: str) -> list[Stored]:
-        """What a writer appended before the restart, from its last snapshot on."""
-        return list(self._stored.get(writer, ()))
+        """What a writer appended, from its last snapshot on; as one snapshot, if it has written since the restart."""
+        with self._lock:
+            written = self._snapshots.get(writer)
+            return [written()] if written is not None else list(self._stored.get(writer, ()))
 
     # The writers' side
 

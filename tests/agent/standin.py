@@ -134,6 +134,8 @@ class Console:
         return 0 if self.commits is None else max(self.accepted.get(sender, 0) - self.commits, 0)
 
     def _get(self, path: str, headers: dict[str, str], body: bytes) -> Reply:
+        if not path.endswith("/config"):
+            return 404, {"code": "not_found", "message": "There is no such place."}, {}
         etag = '"' + hashlib.sha256(json.dumps(self.config).encode()).hexdigest() + '"'
         if headers.get("If-None-Match") == etag:
             return 304, {}, {"ETag": etag}
