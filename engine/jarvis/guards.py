@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 from engine.jarvis.controlling import QueryState
 from engine.jarvis.models import LEAST_RECORDS
 from engine.jarvis.stepping import Epoch
 
-__all__ = ["Failing", "Polish", "Restraint", "Volume"]
+__all__ = ["Conditions", "Failing", "Polish", "Restraint", "Volume"]
 
 
 @dataclass
@@ -136,26 +137,60 @@ class Restraint:
         return min(self._seen, key=lambda one: (one.congested, one.sent)).load_factors
 
 
-class Polish:
-    """Which gain is worth a move while all is well: more of it after one that did not come true."""
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under which something was found out."""
 
-    LEAST, MOST = 0.02, 0.32  # of the bytes
-    EPOCHS = 3  # after which a gain must be there
+    number: int  #: of the epoch
+    budget_s: float
+    volume: float
+
+    ALIKE: ClassVar[float] = 0.10  # relative
+
+    def like(self, other: Conditions) -> bool:
+        """Budget and volume are about the same."""
+        pairs = ((self.budget_s, other.budget_s), (self.volume, other.volume))
+        return all(max(pair) - min(pair) <= self.ALIKE * max(pair) for pair in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    since: Conditions
+    sent: float  #: bytes for each record before
+    load_factors: tuple[float, ...]
+    cuts: tuple[int, int] | None
+
+
+class Polish:
+    """Other cuts, tried while all is well for a gain that the model promises: undone where it does not come true."""
+
+    LEAST, MOST = 0.02, 0.32  # of the bytes: what a gain must be, twice as much after each that did not come true
+    EPOCHS = 4  # after which it must be there
 
     def __init__(self) -> None:
         self.bar = self.LEAST
-        self._begun: int | None = None
-        self._before = 0.0
-        self._sent = 0.0
+        self._sent: deque[float] = deque(maxlen=2)
+        self._tried: _Tried | None = None
+        self._failed: Conditions | None = None
 
-    def begin(self, epoch: Epoch) -> None:
-        """The plan moves for a gain."""
-        self._begun, self._before = epoch.number, self._sent
+    def begin(self, here: Conditions, load_factors: tuple[float, ...], cuts: tuple[int, int] | None) -> None:
+        """The plan moves from these to other cuts."""
+        self._tried = _Tried(here, self._mean(), load_factors, cuts)
 
-    def watch(self, epoch: Epoch) -> None:
-        """An epoch has ended."""
-        self._sent = epoch.model.sent_per_record(epoch.observation)
-        if self._begun is not None and epoch.number - self._begun >= self.EPOCHS:
-            came_true = self._sent <= (1 - self.LEAST / 2) * self._before and not epoch.observation.overflow
-            self.bar = self.LEAST if came_true else min(2 * self.bar, self.MOST)
-            self._begun = None
+    def watch(self, epoch: Epoch, here: Conditions) -> tuple[tuple[float, ...], tuple[int, int] | None] | None:
+        """An epoch has ended; returns the load factors and cuts to go back to, where a gain did not come true."""
+        self._sent.append(epoch.model.sent_per_record(epoch.observation))
+        if self._failed is not None and not here.like(self._failed):
+            self.bar, self._failed = self.LEAST, None
+        tried = self._tried
+        if tried is not None and not here.like(tried.since):
+            self._tried = None
+        elif tried is not None and here.number - tried.since.number >= self.EPOCHS:
+            self._tried = None
+            if self._mean() > tried.sent:
+                self.bar, self._failed = min(2 * self.bar, self.MOST), here
+                return tried.load_factors, tried.cuts
+        return None
+
+    def _mean(self) -> float:
+        return sum(self._sent) / len(self._sent) if self._sent else 0.0

@@ -7,10 +7,9 @@ the budget, z being what was expected over what they took (docs/models/adaptatio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from engine.jarvis.controlling import Phase, QueryState
-from engine.jarvis.guards import Failing, Polish, Restraint, Volume
+from engine.jarvis.guards import Conditions, Failing, Polish, Restraint, Volume
 from engine.jarvis.planning import Plan, best_plan, floor_within
 from engine.jarvis.stepping import Epoch, Step, moves_in_words, stay, use_in_words
 
@@ -20,27 +19,13 @@ _LARGE = 2.0  # times IdleThres: a deviation that is acted on at once
 _LOW = 0.4  # of IdleThres below the margin: a small deviation
 _ODD_EPOCHS = 2  # that a small deviation lasts before it is acted on
 _POLISH_EPOCHS = 4
-_ALIKE = 0.10  # relative, between two conditions
 _REVERSAL_EPOCHS = 3
 _TRIED_RECORDS = 500  # of an operator that is not known, in its first epoch
 _TRIED_LEAST, _TRIED_MOST = 0.01, 0.5  # shares of what comes to it
 _TRIED_BUDGET = 0.8  # of the budget for what is known, while something is tried
 
 
-@dataclass(frozen=True, slots=True)
-class _Conditions:
-    """Under which something was found out."""
-
-    number: int  #: of the epoch
-    budget_s: float
-    volume: float
-
-    def like(self, other: _Conditions) -> bool:
-        budgets, volumes = (self.budget_s, other.budget_s), (self.volume, other.volume)
-        return all(max(pair) - min(pair) <= _ALIKE * max(pair) for pair in (budgets, volumes))
-
-
-_NEVER = _Conditions(-_POLISH_EPOCHS, -1.0, -1.0)
+_NEVER = Conditions(-_POLISH_EPOCHS, -1.0, -1.0)
 
 
 class Scalar:
@@ -64,10 +49,12 @@ class Scalar:
             return Step(epoch.load_factors, Phase.PROBE, QueryState.STABLE, "no records came; what is known is kept")
         self._failing.watch(epoch)
         self._restraint.watch(epoch)
-        self._polish.watch(epoch)
+        undo = self._polish.watch(epoch, self._conditions(epoch))
         operators, usable = len(epoch.load_factors), self._usable(epoch)
         if usable == operators:
             self._tries = 1.0
+            if undo is not None and epoch.state is not QueryState.CONGESTED:
+                return self._undo(epoch, *undo)
             return self._adapt(epoch, usable)
         if not (resting := self._failing.resting(usable, epoch.number)):
             return self._try_out(epoch, usable)
@@ -82,8 +69,8 @@ class Scalar:
         unknown = next((k for k, one in enumerate(epoch.model.operators) if not one.known), operators)
         return min(unknown, self._failing.first(operators))
 
-    def _conditions(self, epoch: Epoch) -> _Conditions:
-        return _Conditions(epoch.number, epoch.observation.budget_s, self._volume.planned)
+    def _conditions(self, epoch: Epoch) -> Conditions:
+        return Conditions(epoch.number, epoch.observation.budget_s, self._volume.planned)
 
     def _plan(self, epoch: Epoch, usable: int, budget_s: float) -> Plan:
         volume, settings = self._volume.planned, epoch.settings
@@ -183,7 +170,7 @@ class Scalar:
             plan = self._plan(epoch, usable, math.sqrt(plan.cpu_s * now_s))
         self._moved, self._way = here, way
         if plan.cuts != self._cuts and epoch.state is QueryState.STABLE:
-            self._polish.begin(epoch)
+            self._polish.begin(here, epoch.load_factors, self._cuts)
         self._cuts = plan.cuts
         if plan.load_factors == epoch.load_factors:
             return stay(epoch, epoch.state)
@@ -193,6 +180,13 @@ class Scalar:
             why = f"{often}; the best one is held for {self._restraint.held(epoch.number)}"
             return Step(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
         return Step(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
+
+    def _undo(self, epoch: Epoch, factors: tuple[float, ...], cuts: tuple[int, int] | None) -> Step:
+        """Back to what sent less."""
+        self._cuts, self._odd, self._uses, self._way = cuts, 0, [], 0
+        self._restraint.moved(epoch.number)
+        words = f"{use_in_words(epoch.observation)}; more was sent than with the plan before, back to it"
+        return Step(factors, Phase.ADAPT, epoch.state, words)
 
     def _words(self, epoch: Epoch, plan: Plan) -> str:
         names = [one.operator.id for one in epoch.model.operators]
