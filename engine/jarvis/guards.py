@@ -168,10 +168,15 @@ class Polish:
     EPOCHS = 4  # after which it must be there
 
     def __init__(self) -> None:
-        self.bar = self.LEAST
+        self._bar = self.LEAST
         self._sent: deque[float] = deque(maxlen=2)
         self._tried: _Tried | None = None
         self._failed: Conditions | None = None
+
+    @property
+    def bar(self) -> float:
+        """Share of the bytes that other cuts must save; hardly any do while some are being tried."""
+        return self.MOST if self._tried is not None else self._bar
 
     def begin(self, here: Conditions, load_factors: tuple[float, ...], cuts: tuple[int, int] | None) -> None:
         """The plan moves from these to other cuts."""
@@ -181,14 +186,14 @@ class Polish:
         """An epoch has ended; returns the load factors and cuts to go back to, where a gain did not come true."""
         self._sent.append(epoch.model.sent_per_record(epoch.observation))
         if self._failed is not None and not here.like(self._failed):
-            self.bar, self._failed = self.LEAST, None
+            self._bar, self._failed = self.LEAST, None
         tried = self._tried
         if tried is not None and not here.like(tried.since):
             self._tried = None
         elif tried is not None and here.number - tried.since.number >= self.EPOCHS:
             self._tried = None
             if self._mean() > tried.sent:
-                self.bar, self._failed = min(2 * self.bar, self.MOST), here
+                self._bar, self._failed = min(2 * self._bar, self.MOST), here
                 return tried.load_factors, tried.cuts
         return None
 
