@@ -135,7 +135,7 @@ COMMANDS = {
     "partition-tree": Command(
         "engine.jarvis.tree_command",
         "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
-        (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (200,000)"),),
+        (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (1,000,000)"),),
     ),
 }
 

@@ -14,7 +14,7 @@ from engine.jarvis.tree import TIE, Choice, Load, Stream, Tree
 
 __all__ = ["EXACT_MOST", "TreePlan", "combinations", "cut", "cut_exactly", "cut_greedily", "options_of"]
 
-EXACT_MOST = 200_000  # combinations, a few seconds
+EXACT_MOST = 1_000_000  # combinations: most are cut off, so that it takes less than a second as a rule
 CAPS = 12  # limits of a source's time that the greedy search tries
 PASSES = 4  # over all choices; most find nothing more in the second
 
