@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from engine.measurement.sums import Sums
+if TYPE_CHECKING:  # agents need the algebra alone
+    from engine.measurement.sums import Sums
 
 __all__ = ["GROUP_OVER_RECORD", "SPREAD", "GroupCost", "group_cost", "separated"]
 
