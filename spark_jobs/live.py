@@ -9,6 +9,7 @@ import redis
 
 from agent.wire import lives
 from agent.wire.broker import publish_committed
+from spark_jobs.refining import Refining
 from spark_jobs.state import State
 from spark_jobs.step import Parts, Step
 from spark_jobs.stream_statistics import StreamStatistics
@@ -32,7 +33,8 @@ class LiveLoop:
     def __init__(self, state: State, parts: Parts) -> None:
         self.state, self._parts = state, parts
         self._few = parts.at_hand_bytes > 0
-        self._statistics = StreamStatistics(parts.statistics_ms, parts.family_cpu_ns)
+        refining = Refining(parts.refine_ms, parts.plans.windowed_entry)
+        self._statistics = StreamStatistics(parts.statistics_ms, parts.family_cpu_ns, refining)
         self._failed: dict[int, int] = {}
         self._published: dict[tuple[str, str], int] = {}
         self.last_s = 0.0
@@ -56,7 +58,7 @@ class LiveLoop:
         step = Step(self.state.successor(batch), self._parts, spans, give_up=self._failed[batch] > _ATTEMPTS)
         self._few = step.take_in(few=self._few)
         out = step.results()
-        out += self._statistics.rows(spans.sparkSession, step.state, step.works, self._parts.plans.widths_us())
+        out += self._statistics.frames(spans.sparkSession, step.state, step.works, self._parts.plans)
         self._commit(step.state, out)
         self._failed.clear()
 

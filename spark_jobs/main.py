@@ -78,6 +78,7 @@ class Driver:
             redis=self._redis,
             read=Reading(options.redis_url).frames,
             at_hand_bytes=options.at_hand_bytes,
+            refine_ms=round(options.refine_s * 1000),
             by_sql=options.by_sql,
         )
         self._report = Report(self._redis, options, self._now_and_then)

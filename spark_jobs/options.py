@@ -30,6 +30,7 @@ class Options:
     trigger_s: float = 2.0
     at_hand_bytes: int = 2 * 2**20
     by_sql: bool = False
+    refine_s: float = 10.0
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Options:
@@ -50,6 +51,7 @@ class Options:
             read.number("SLUICE_STREAM_TRIGGER_S", cls.trigger_s, 0.1, 600),
             int(read.number("SLUICE_STREAM_DRIVER_BYTES", cls.at_hand_bytes, 0, 64 * 2**20)),
             read.number("SLUICE_STREAM_SQL", 0, 0, 1) == 1,
+            read.number("SLUICE_STREAM_REFINE_S", cls.refine_s, 1, 3600),
         )
         if faults:
             raise WrongOptions("\n".join(faults))

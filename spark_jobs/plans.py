@@ -94,6 +94,11 @@ class Plans:
             return LivePlan(query, plan)
         return LivePlan(query, plan, (), other.subinterval_us, other.retain_us, other.idle_after_ms)
 
+    def windowed_entry(self, digest: str) -> int | None:
+        """Which operator of a plan aggregates over windows; None where none does, or the plan is not here."""
+        found = self._parsed.get(digest)
+        return found.aggregate if found is not None and found.window is not None else None
+
     def pipeline(self, digest: str) -> Pipeline | None:
         """The pipeline of a digest.
 

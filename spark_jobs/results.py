@@ -17,7 +17,7 @@ from spark_jobs.state import Flow
 from spark_jobs.watermarks import closing_epoch_us
 from spark_jobs.windows import Due, records_of
 
-__all__ = ["SENDER", "Work", "finished", "result_frame"]
+__all__ = ["SENDER", "Work", "compressed", "finished", "result_frame"]
 
 _MOST_NAMED = 100  # agents in a header, which has bounds
 SENDER = "stream"  #: the stream processor as an agent among agents
@@ -102,12 +102,13 @@ def _body(rows: pa.Table) -> tuple[bytes, int]:
     kept = rows
     while kept.nbytes > MOST_TABLE_BYTES:
         kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_TABLE_BYTES / kept.nbytes))
-    while len(body := _compressed(kept)) > MOST_BODY_BYTES:
+    while len(body := compressed(kept)) > MOST_BODY_BYTES:
         kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_BODY_BYTES / len(body)))
     return body, rows.num_rows - kept.num_rows
 
 
-def _compressed(rows: pa.Table) -> bytes:
+def compressed(rows: pa.Table) -> bytes:
+    """The rows as an Arrow IPC stream, compressed."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(rows)

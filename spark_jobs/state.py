@@ -22,12 +22,14 @@ import pyarrow as pa
 from agent.wire import WireError, batch_bytes, table_of
 from spark_jobs.arrivals import Arrival, table_of_waiting
 from spark_jobs.files import write_whole
+from spark_jobs.learning import Learned
 from spark_jobs.watermarks import AgentMarks
 
 __all__ = ["Checkpoint", "Flow", "State", "StateStore", "Window"]
 
 _KEPT = 3
 _FORMAT = 1
+_LEARNED = ("operators", "cycles", "sent")
 _CHECKPOINTS = ("checkpoints", "arriving")
 _FACTS = ("step", "run", "batch", "now_ms", "summed_ms", "emitted", "counts", "read_to")
 
@@ -92,6 +94,7 @@ class State:
     emitted: int = 0  #: frames sent to the console, their numbers
     counts: dict[str, int] = field(default_factory=dict)  #: quarantined, duplicates, gaps, unknown
     read_to: dict[str, str] = field(default_factory=dict)  #: id of the last entry by partition
+    learned: Learned = field(default_factory=Learned)  #: of operators at agents
 
     def successor(self, batch: int) -> State:
         """A copy for the next step to change; tables are shared, they do not change."""
@@ -110,6 +113,7 @@ class State:
             self.emitted,
             dict(self.counts),
             dict(self.read_to),
+            self.learned,
         )
 
     def count(self, name: str, more: int = 1) -> None:
@@ -163,7 +167,16 @@ class StateStore:
             waiting=[Arrival(**row) for row in tables["waiting"].to_pylist()] if "waiting" in tables else [],
             counters=tables.get("counters"),
             sums=tables.get("sums"),
+            learned=self._learned(facts.get("learned")),
         )
+
+    def _learned(self, facts: dict[str, Any] | None) -> Learned:
+        """Of a state of before there was any: nothing."""
+        if facts is None:
+            return Learned()
+        tables = {name: self._part(facts | {"part": f"learned/{name}"}) for name in _LEARNED}
+        newest = {place: (at_us, at_ms) for place, (at_us, at_ms) in facts["newest"].items()}
+        return Learned(facts["step"], newest, facts["told_ms"], **tables)
 
     def _flow(self, facts: dict[str, Any]) -> Flow:
         windows = {begin: Window(partial=self._part(one), **one) for begin, one in facts.pop("windows")}
@@ -191,6 +204,8 @@ def _packed(state: State) -> bytes:
     facts: dict[str, Any] = {"format": _FORMAT} | {name: getattr(state, name) for name in _FACTS}
     facts["positions"] = [[*stretch, seq] for stretch, seq in state.positions.items()]
     facts["flows"] = [_flow_facts(flow) for flow in state.flows.values()]
+    if state.learned.step:
+        facts["learned"] = {name: getattr(state.learned, name) for name in ("step", "newest", "told_ms")}
     waiting = table_of_waiting(state.waiting) if state.waiting else None
     tables = {"waiting": waiting, "counters": state.counters, "sums": state.sums}
     sink = io.BytesIO()
@@ -223,6 +238,9 @@ def _flow_facts(flow: Flow) -> dict[str, Any]:
 
 def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
     """Tables that are written when they change: name, rows and the step that last changed them."""
+    if state.learned.step:
+        for name in _LEARNED:
+            yield f"learned/{name}", getattr(state.learned, name), state.learned.step
     for flow in state.flows.values():
         for begin, window in flow.windows.items():
             yield _part(flow, begin), window.partial, window.step

@@ -44,22 +44,22 @@ EPOCHS = pa.schema(
 )
 
 _GROUP = ["query", "plan", "operator", "fingerprint", "place", "window_us", "width_us", "measured"]
-_VERSION = ["config_version", "load_factor"]  # never mixed within the sums of a fit
+_VERSION = "config_version"  # never mixed within the sums of a fit
 _COUNTS = [field.name for field in COUNTERS if field.name.startswith(("records_", "bytes_"))] + ["cpu_ns", "groups_out"]
 _FITS = [
     "sampled", "sum_wn2", "sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_count", "cost_sum", "cost_sum2",
 ]  # fmt: skip
 _WHOLE = {*_COUNTS, "epochs", "sampled", "cost_count"}
 
-#: Sums by configuration version and load factor, as a state keeps them.
+#: Sums by configuration version, as a state keeps them. Load factors are no key, for they move every few epochs: counts
+#: and normal equations of an operator are of the records that it worked on, whatever share of its input they were.
 SUMS = pa.schema(
     [
         *((name, pa.string()) for name in _GROUP[:5]),
         ("window_us", pa.int64()),
         ("width_us", pa.int64()),
         ("measured", pa.bool_()),
-        ("config_version", pa.int64()),
-        ("load_factor", pa.float64()),
+        (_VERSION, pa.int64()),
         *((name, pa.int64() if name in _WHOLE else pa.float64()) for name in ["epochs", *_COUNTS, *_FITS]),
         ("step", pa.int64()),  # of the last counters in them
     ]
@@ -115,7 +115,7 @@ def epoch_sums(epochs: DataFrame) -> DataFrame:
     ready = epochs.withColumn("window_us", sql.expr("epoch_us - pmod(epoch_us, width_us)"))
     sums = [sql.sum(sql.when(usable, term).otherwise(0)).alias(name) for name, term in terms.items()]
     counts = [sql.sum(name).alias(name) for name in _COUNTS]
-    found = ready.groupBy(*_GROUP, *_VERSION).agg(
+    found = ready.groupBy(*_GROUP, _VERSION).agg(
         sql.count("*").alias("epochs"), *counts, *sums, sql.max("step").alias("step")
     )
     return found.select(*SUMS.names)
@@ -126,7 +126,7 @@ def merged(sums: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql
 
     added = [sql.sum(name).alias(name) for name in ["epochs", *_COUNTS, *_FITS]]
-    return sums.groupBy(*_GROUP, *_VERSION).agg(*added, sql.max("step").alias("step")).select(*SUMS.names)
+    return sums.groupBy(*_GROUP, _VERSION).agg(*added, sql.max("step").alias("step")).select(*SUMS.names)
 
 
 def kept(sums: pa.Table) -> pa.Table:
@@ -140,10 +140,9 @@ def kept(sums: pa.Table) -> pa.Table:
 def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     """Rows of STATISTICS for the subintervals that counters reached after `since_step`.
 
-    Counts are of everything; the sums of a fit are of that version and load factor with the most records.
+    Counts are of everything; the sums of a fit are of that version with the most records.
     """
-    order = [("sampled", "descending"), ("config_version", "descending"), ("load_factor", "descending")]
-    ranked = sums.sort_by(order)
+    ranked = sums.sort_by([("sampled", "descending"), (_VERSION, "descending")])
     adds = [(name, "sum") for name in ["epochs", *_COUNTS]]
     firsts = [(name, "first") for name in _FITS]
     found = ranked.group_by(_GROUP, use_threads=False).aggregate([*adds, *firsts, ("step", "max")])

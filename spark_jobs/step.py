@@ -57,6 +57,7 @@ class Parts:
     read: Read  #: from the spans of a batch to its frames, in the driver or where tasks run
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
+    refine_ms: int = 10_000  #: how often what was learned is told, likewise
     family_cpu_ns: Callable[[], int] = family_cpu_ns
     by_sql: bool = False  #: more by Spark's SQL and not by pyarrow in its tasks
 

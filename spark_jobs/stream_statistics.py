@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from agent.wire import Frame, FrameKind, batch_bytes, encode_frame
 from engine.dataflow.pipeline import Pipeline
+from spark_jobs.plans import Plans
+from spark_jobs.refining import Refining
 from spark_jobs.results import SENDER, Work
 from spark_jobs.state import State
 from spark_jobs.statistics import EPOCHS, SUBINTERVAL_US, SUMS, epoch_sums, kept, merged, statistics_rows
@@ -27,12 +29,13 @@ _Works = Mapping[tuple[str, str], tuple[Pipeline, Work]]
 class StreamStatistics:
     """Gathers counters in the state and, every `every_ms` of arrival time, lets Spark sum them up."""
 
-    def __init__(self, every_ms: int, cpu_ns: Callable[[], int]) -> None:
-        self._every_ms, self._cpu_ns = every_ms, cpu_ns
+    def __init__(self, every_ms: int, cpu_ns: Callable[[], int], refining: Refining) -> None:
+        self._every_ms, self._cpu_ns, self._refining = every_ms, cpu_ns, refining
         self._last_cpu_ns = cpu_ns()
 
-    def rows(self, spark: SparkSession, state: State, works: _Works, widths_us: Mapping[str, int]) -> list[bytes]:
-        """Take in what the step's operators did; STATISTICS frames when it is time."""
+    def frames(self, spark: SparkSession, state: State, works: _Works, plans: Plans) -> list[bytes]:
+        """Take in what the step's operators did; STATISTICS and REFINED frames when it is time."""
+        widths_us = plans.widths_us()
         now_ns = self._cpu_ns()
         spent_ns, self._last_cpu_ns = max(now_ns - self._last_cpu_ns, 0), now_ns
         own = work_epochs(works, widths_us, cpu_ns=spent_ns, now_us=state.now_ms * 1000, step=state.step)
@@ -40,13 +43,15 @@ class StreamStatistics:
         state.counters = pa.concat_tables(waiting) if waiting else None
         if state.counters is None or not self._is_time(state):
             return []
+        refined = self._refining.frames(state, state.counters, plans.live())
         since = min(state.counters["step"].to_pylist()) - 1
         fresh = epoch_sums(spark.createDataFrame(state.counters).coalesce(1))
         if state.sums is not None:
-            fresh = fresh.unionByName(spark.createDataFrame(state.sums)).coalesce(1)
+            before = state.sums.select(SUMS.names)  # those of an earlier release had one more key
+            fresh = fresh.unionByName(spark.createDataFrame(before)).coalesce(1)
         sums = merged(fresh).toArrow().select(SUMS.names).cast(SUMS)
         state.sums, state.counters, state.summed_ms = kept(sums), None, state.now_ms
-        return [encode_frame(frame) for frame in _frames(statistics_rows(sums, since), state)]
+        return refined + [encode_frame(frame) for frame in _frames(statistics_rows(sums, since), state)]
 
     def _is_time(self, state: State) -> bool:
         assert state.counters is not None

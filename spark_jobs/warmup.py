@@ -19,6 +19,7 @@ from spark_jobs.outbox import Outbox
 from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
 from spark_jobs.reading import SPANS, Read
+from spark_jobs.refining import Refining
 from spark_jobs.state import State, StateStore
 from spark_jobs.step import Parts, Step
 from spark_jobs.stream_statistics import StreamStatistics
@@ -52,12 +53,13 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
     item = {"query": _QUERY, "plan": pipeline.digest, "pipeline": _DOCUMENT, "agents": [_AGENT]}
     parts.plans.adopt({"queries": [item]})
     spans = spark.createDataFrame([(0, "0-0", "1-4")], SPANS).coalesce(1)
-    state, statistics = State(), StreamStatistics(0, parts.family_cpu_ns)
+    state = State()
+    statistics = StreamStatistics(0, parts.family_cpu_ns, Refining(0, parts.plans.windowed_entry))
     for few in (True, False):
         step = Step(state.successor(0), parts, spans, give_up=False)
         step.take_in(few=few)
         step.results()
-        statistics.rows(spark, step.state, step.works, {})
+        statistics.frames(spark, step.state, step.works, parts.plans)
         parts.store.save(step.state)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agent.wire import STATISTICS, Frame, FrameKind, decode_frames, table_of
+from agent.wire import REFINEMENTS, STATISTICS, Frame, FrameKind, decode_frames, table_of
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.rows import in_order
+
+_SCHEMAS = {FrameKind.STATISTICS: STATISTICS, FrameKind.REFINED: REFINEMENTS}
 
 
 @dataclass
@@ -23,6 +25,7 @@ class SmallConsole:
     pipelines: dict[str, Any] = field(default_factory=dict)
     results: list[Frame] = field(default_factory=list)
     statistics: list[Frame] = field(default_factory=list)
+    refined: list[Frame] = field(default_factory=list)
     status: int = 200  #: what it answers everything with, other than 200
     well: bool = True  #: whether it says so, whatever it answers
     fails_at: set[int] = field(default_factory=set)  #: numbers of frames at which it answers 500
@@ -54,9 +57,10 @@ class SmallConsole:
     def take(self, body: bytes) -> None:
         self.posts += 1
         for frame, _ in decode_frames(body):
-            if frame.kind == FrameKind.STATISTICS:
-                assert table_of(frame.body).schema.equals(STATISTICS)
-            (self.results if frame.kind == FrameKind.RESULT else self.statistics).append(frame)
+            if (schema := _SCHEMAS.get(frame.kind)) is not None:
+                assert table_of(frame.body).schema.equals(schema)
+            kept = {FrameKind.RESULT: self.results, FrameKind.REFINED: self.refined}
+            kept.get(frame.kind, self.statistics).append(frame)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def test_sums_and_fits_of_one_subinterval(spark: Any) -> None:
     assert found["cost_sum2"] == pytest.approx(4e-10 + 16e-10)
 
 
-def test_versions_and_load_factors_are_never_mixed_in_a_fit(spark: Any) -> None:
+def test_versions_are_never_mixed_in_a_fit_and_load_factors_add_up(spark: Any) -> None:
     table = epochs(
         row(1, 100, cpu_ns=1_000_000, config_version=1),
         row(2, 300, cpu_ns=6_000_000, config_version=2),
@@ -59,8 +59,13 @@ def test_versions_and_load_factors_are_never_mixed_in_a_fit(spark: Any) -> None:
     )
     (found,) = statistics_rows(summed(spark, table), 0).to_pylist()
     assert (found["records_in"], found["epochs"]) == (500, 3)
-    assert (found["sampled"], found["cost_count"]) == (300, 1)
-    assert found["cost_sum"] == pytest.approx(2e-5)
+    assert (found["sampled"], found["cost_count"]) == (400, 2)
+    assert found["cost_sum"] == pytest.approx(2e-5 + 5e-5)
+
+
+def test_load_factors_that_move_every_epoch_make_no_more_rows(spark: Any) -> None:
+    table = epochs(*(row(second, 100, load_factor=second / 60, config_version=3) for second in range(60)))
+    assert summed(spark, table).num_rows == 1
 
 
 def test_order_and_cut_of_batches_do_not_matter(spark: Any) -> None:

@@ -38,6 +38,7 @@ class World:
     at_hand_bytes: int = 0
     by_sql: bool = False
     statistics_ms: int = 0
+    refine_ms: int = 0
     loop: LiveLoop | None = None
 
     def send(self, *agents_frames: Sequence[Frame]) -> None:
@@ -95,6 +96,7 @@ class World:
             at_hand_bytes=self.at_hand_bytes,
             by_sql=self.by_sql,
             statistics_ms=self.statistics_ms,
+            refine_ms=self.refine_ms,
         )
 
     def quarantined(self) -> list[str]:

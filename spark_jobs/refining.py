@@ -1,0 +1,203 @@
+"""What was learned of each plan at each agent, told to the console: every ten seconds where something has changed."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from agent.wire import REFINEMENTS, Frame, FrameKind, encode_frame
+from engine.jarvis.settings import Settings
+from engine.measurement.fitting import Level, OperatorFit, OperatorSums, Windows, fit, plan
+from engine.measurement.sums import Sums
+from spark_jobs.learning import REST, SENT, Learned, learn
+from spark_jobs.results import SENDER, compressed
+from spark_jobs.state import State
+
+__all__ = ["Refining", "differs", "of_agent", "refined"]
+
+RESEND_MS = 300_000
+MOVED = 0.05  # of a figure, or of a load factor: less is not worth telling
+_LEAST_EPOCHS = 1.0  # of a level, for it to belong to the range in which figures were seen
+_FIGURES = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out", "input_records", "budget_s")
+_Flow = tuple[str, str]
+_Rows = list[dict[str, Any]]
+
+
+class Refining:
+    """Learns from counters, and every `every_ms` of arrival time makes REFINED frames of what it knows."""
+
+    def __init__(self, every_ms: int, aggregate_of: Callable[[str], int | None]) -> None:
+        self._every_ms, self._aggregate_of = every_ms, aggregate_of
+
+    def frames(self, state: State, counters: pa.Table, live: Collection[_Flow]) -> list[bytes]:
+        """Take in rows of `EPOCHS`; a frame for each live query and plan of which there is something new to tell."""
+        known = learn(state.learned, counters, self._aggregate_of, state.now_ms, state.step)
+        state.learned = known
+        if state.now_ms - known.told_ms < self._every_ms:
+            return []
+        told = _told(known.sent)
+        found = {flow: rows for flow, rows in refined(known).items() if flow in live}
+        news = {flow: rows for flow, rows in found.items() if _is_news(rows, told.get(flow), state.now_ms)}
+        told = {flow: rows for flow, rows in told.items() if flow in found} | {
+            flow: [row | {"sent_ms": state.now_ms} for row in rows] for flow, rows in news.items()
+        }
+        sent = pa.Table.from_pylist([row for rows in told.values() for row in rows], schema=SENT)
+        state.learned = replace(known, sent=sent, told_ms=state.now_ms)
+        return [_frame(state, flow, rows) for flow, rows in sorted(news.items())]
+
+
+def refined(known: Learned) -> dict[_Flow, _Rows]:
+    """Rows of REFINEMENTS, with query and plan, by both."""
+    cycles = _grouped(known.cycles)
+    found: dict[_Flow, _Rows] = defaultdict(list)
+    for key, rows in sorted(_grouped(known.operators).items()):
+        found[key[:2]] += [dict(zip(("query", "plan"), key, strict=False)) | row for row in of_agent(rows, cycles[key])]
+    return found
+
+
+def _grouped(table: pa.Table) -> dict[tuple[str, str, str], _Rows]:
+    found: dict[tuple[str, str, str], _Rows] = defaultdict(list)
+    for row in table.to_pylist():
+        found[row["query"], row["plan"], row["place"]].append(row)
+    return found
+
+
+def of_agent(rows: _Rows, cycles: _Rows) -> _Rows:
+    """Rows of REFINEMENTS of one plan at one agent.
+
+    Figures are of the configuration version with the most epochs behind them; input and budget of the newest.
+    """
+    version = max({row["config_version"] for row in rows}, key=lambda one: (_epochs_of(rows, one), one))
+    newest = max(row["config_version"] for row in rows)
+    chosen: dict[int, _Rows] = defaultdict(list)
+    for row in rows:
+        if row["config_version"] == version:
+            chosen[row["entry"]].append(row)
+    windows = {row["entry"]: row for row in cycles if row["config_version"] == version}
+    entries = sorted(chosen)
+    fits = [fit(_sums_of(chosen[entry], windows.get(entry))) for entry in entries]
+    first = [row for row in rows if row["config_version"] == newest and row["entry"] == 0]
+    epochs = _total(first, "epochs")
+    if not epochs:
+        return []
+    shared = {
+        "agent": rows[0]["place"],
+        "config_version": version,
+        "input_records": _total(first, "records_in") / epochs,
+        "budget_s": _total(first, "granted_s") / epochs,
+        "measured_us": max(row["newest_us"] for row in rows),
+    } | _range(chosen[0], "granted_s", "budget", "_s")
+    found = [shared | _operator(chosen[entry], one) for entry, one in zip(entries, fits, strict=True)]
+    return _with_plan(found, fits)
+
+
+def _epochs_of(rows: _Rows, version: int) -> float:
+    return math.fsum(row["epochs"] for row in rows if row["config_version"] == version and row["level"] != REST)
+
+
+def _sums_of(rows: _Rows, cycle: Mapping[str, Any] | None) -> OperatorSums:
+    """The sums of one operator over its levels."""
+    usable = [row for row in rows if row["level"] != REST]
+    total = {name: _total(usable, name) for name in ("epochs", "records", "records_out", "bytes_out", "groups")}
+    sums = Sums(
+        events=total["records"],
+        outputs=total["records_out"],
+        bytes_out=total["bytes_out"],
+        groups=total["groups"],
+        wn2=total["epochs"],
+        wng=_total(usable, "wng"),
+        wg2=_total(usable, "wg2"),
+        wnt=_total(usable, "wnt"),
+        wgt=_total(usable, "wgt"),
+        cost_count=total["epochs"],
+        cost_sum=_total(usable, "wnt"),
+        cost_sum2=_total(usable, "wt2"),
+    )
+    levels = tuple(Level(row["epochs"], row["records"], row["groups"]) for row in usable)
+    if cycle is None:
+        return OperatorSums(sums, levels)
+    names = ("closings", "epochs", "records", "records_out", "bytes_out")
+    windows = Windows(*(cycle[name] for name in names)) if cycle["closings"] else None
+    return OperatorSums(sums, levels, True, windows)
+
+
+def _operator(rows: _Rows, found: OperatorFit | None) -> dict[str, Any]:
+    usable = [row for row in rows if row["level"] != REST]
+    put_in = _total(rows, "records_in")
+    told = {
+        **{name: rows[0][name] for name in ("operator", "fingerprint", "entry")},
+        "epochs": _total(usable, "epochs"),
+        "records": round(_total(usable, "records")),
+        "bytes_in": _total(rows, "bytes_in") / put_in if put_in else None,
+        **_range(rows, "records", "records"),
+    }
+    if found is not None:
+        names = ("cost_s", "group_cost_s", "groups", "relay", "standard_error", "bytes_out")
+        told |= {name: getattr(found, name) for name in names}
+    return told
+
+
+def _range(rows: _Rows, name: str, called: str, unit: str = "") -> dict[str, float | None]:
+    """The least and the most of an epoch, by levels."""
+    means = [row[name] / row["epochs"] for row in rows if row["level"] != REST and row["epochs"] >= _LEAST_EPOCHS]
+    return {f"{called}_least{unit}": min(means, default=None), f"{called}_most{unit}": max(means, default=None)}
+
+
+def _with_plan(rows: _Rows, fits: Sequence[OperatorFit | None]) -> _Rows:
+    """The same with the plan that is best within the usual margin of the budget."""
+    first = rows[0]
+    if first["bytes_in"] is None:
+        return rows
+    budget_s = Settings().margin * first["budget_s"]
+    best = plan(fits, bytes_in=first["bytes_in"], input_records=first["input_records"], budget_s=budget_s)
+    if best is None:
+        return rows
+    told = {"lo": best.lo, "hi": best.hi, "theta": best.theta, "bytes_sent": best.objective}
+    return [row | told | {"load_factor": factor} for row, factor in zip(rows, best.load_factors, strict=True)]
+
+
+def _total(rows: Iterable[Mapping[str, Any]], name: str) -> float:
+    return math.fsum(row[name] for row in rows)
+
+
+def _told(sent: pa.Table) -> dict[_Flow, _Rows]:
+    found: dict[_Flow, _Rows] = defaultdict(list)
+    for row in sent.to_pylist():
+        found[row["query"], row["plan"]].append(row)
+    return found
+
+
+def _is_news(rows: _Rows, told: _Rows | None, now_ms: int) -> bool:
+    return not told or now_ms - told[0]["sent_ms"] >= RESEND_MS or differs(rows, told)
+
+
+def differs(rows: _Rows, told: _Rows) -> bool:
+    """Whether agents or operators are others, or a figure moved by 5 %, or a load factor by 5 points."""
+    before = {(row["agent"], row["operator"]): row for row in told}
+    now = {(row["agent"], row["operator"]): row for row in rows}
+    return before.keys() != now.keys() or any(_moved(row, before[key]) for key, row in now.items())
+
+
+def _moved(row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    pairs = [(row.get(name), before[name]) for name in _FIGURES]
+    if any((new is None) != (old is None) for new, old in pairs):
+        return True
+    if any(new is not None and abs(new - old) > MOVED * abs(old) for new, old in pairs):
+        return True
+    new, old = row.get("load_factor"), before["load_factor"]
+    return (new is None) != (old is None) or (new is not None and abs(new - old) > MOVED)
+
+
+def _frame(state: State, flow: _Flow, rows: _Rows) -> bytes:
+    state.emitted += 1
+    body = compressed(pa.Table.from_pylist(rows, schema=REFINEMENTS))
+    query, digest = flow
+    extra = {"batch": state.step}
+    return encode_frame(
+        Frame(FrameKind.REFINED, SENDER, SENDER, state.emitted, query=query, plan=digest, extra=extra, body=body)
+    )
