@@ -20,7 +20,8 @@ class ConfigState(models.TextChoices):
     REFUSED = "refused", "Refused"  #: its check found it worse than the policy allows; it starts by force alone
     ROLLING = "rolling", "Rolling out"  #: some agents have it
     CURRENT = "current", "Current"  #: in force at some agents, and not rolled back
-    SUPERSEDED = "superseded", "Superseded"  #: everywhere replaced by a newer one, or replaced before it began
+    SUPERSEDED = "superseded", "Superseded"  #: it was current, and is replaced everywhere by newer ones
+    STOPPED = "stopped", "Stopped"  #: it ended before it was current
     ROLLED_BACK = "rolled-back", "Rolled back"
 
 

@@ -16,7 +16,7 @@ from apps.telemetry.choices import AgentKind
 from apps.telemetry.configs import configs_renew, live_served
 from apps.telemetry.models import Assignment
 
-__all__ = ["assignments_adapting", "assignments_refined", "part_of", "parts_renew", "refined_of"]
+__all__ = ["assignments_adapting", "assignments_refined", "part_of", "parts_renew", "parts_stamp", "refined_of"]
 
 _RENEWED = timedelta(seconds=TTL_S / 2)
 
@@ -54,15 +54,22 @@ def parts_renew(now: datetime) -> int:
     """Stamp what is in force anew before its time to live is over; returns how many parts were."""
     wanted = assignments_refined(Assignment.objects.filter(enabled=True, live__in=live_served()))
     ids = {part_id for part_id in wanted.values_list("part_id", flat=True) if part_id is not None}
-    stale = round((now - _RENEWED).timestamp() * 1e6)
-    rows = RefinedPart.objects.filter(pk__in=ids, document__valid_from_us__lt=stale).select_related("config__parent")
+    stamped = parts_stamp(RefinedPart.objects.filter(pk__in=ids), now)
     agents: set[Any] = set()
+    for part in stamped:
+        agents |= {part.agent_id} if part.agent_id else set(part.live.assignments.values_list("agent", flat=True))
+    configs_renew(agents)
+    return len(stamped)
+
+
+def parts_stamp(parts: QuerySet[RefinedPart], now: datetime) -> list[RefinedPart]:
+    """Make those of these parts valid from now on of which half of the time is over; returns them."""
+    stale = round((now - _RENEWED).timestamp() * 1e6)
+    rows = list(parts.filter(document__valid_from_us__lt=stale).select_related("config__parent", "live"))
     for part in rows:
         part.document = document_stamp(part.document, part.config, now)
         part.save(update_fields=["document"])
-        agents |= {part.agent_id} if part.agent_id else set(part.live.assignments.values_list("agent", flat=True))
-    configs_renew(agents)
-    return len(rows)
+    return rows
 
 
 def _parts(agent: Any) -> QuerySet[RefinedPart]:

@@ -87,7 +87,7 @@ def _copied(config: RefinedConfig, now: datetime) -> RefinedConfig:
     for part in parts:
         part.pk, part.config = None, copy
     RefinedPart.objects.bulk_create(parts)
-    RefinedConfig.objects.filter(pk=config.pk).update(state=ConfigState.SUPERSEDED)
+    RefinedConfig.objects.filter(pk=config.pk).update(state=ConfigState.STOPPED)
     rollout.config = copy
     rollout.save(update_fields=["config"])
     return copy

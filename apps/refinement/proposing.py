@@ -213,4 +213,4 @@ def _replace_older(config: RefinedConfig, now: datetime) -> None:
     )  # fmt: skip
     for rollout in Rollout.objects.filter(config__in=older, state=RolloutState.WAITING).select_related("config"):
         rollout_back(rollout=rollout, reason=f"{config.name} replaces it", now=now)
-    older.update(state=ConfigState.SUPERSEDED)
+    older.update(state=ConfigState.STOPPED)

@@ -15,6 +15,7 @@ from apps.core.errors import Conflict, Fault
 from apps.fleet.models import Cluster
 from apps.refinement.choices import ENDED, ON_ITS_WAY, ConfigState, MemberState, RolloutState
 from apps.refinement.choosing import members_make, members_sync
+from apps.refinement.giving import parts_stamp
 from apps.refinement.guarding import Health
 from apps.refinement.hearing import members_hear
 from apps.refinement.judging import rollout_judge
@@ -242,6 +243,7 @@ def _give(row: Rollout, now: datetime) -> None:
     agents = list(members.values_list("agent", flat=True))
     if agents:
         row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now)
+        parts_stamp(row.config.parts.all(), now)  # what was stamped when it began may be old by now
         configs_renew(agents)
         configs_announce(row.config.cluster)
 
@@ -265,7 +267,7 @@ def _finish_back(row: Rollout, now: datetime) -> bool:
 
 
 def _stop(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
-    row.config.state, row.reasons = ConfigState.SUPERSEDED, list(reasons)
+    row.config.state, row.reasons = ConfigState.STOPPED, list(reasons)
     row.config.save(update_fields=["state", "updated_at"])
     return _moved(row, RolloutState.STOPPED, now, f"stopped: {'; '.join(reasons) or 'no reason given'}", user)
 

@@ -1,0 +1,183 @@
+"""A simulated fleet: agents that take or refuse what they are told, and report epochs as configurations make them.
+
+Time is passed in; one step is five seconds. Documents come from the agents' configurations and are judged as agents do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from apps.fleet.models import Cluster
+from apps.refinement.models import RefinedConfig, Rollout
+from apps.refinement.services import rollouts_advance
+from apps.telemetry import heartbeats
+from apps.telemetry.configs import agent_config
+from apps.telemetry.epochs import EpochRow, epochs_add
+from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.services import agent_heartbeat
+from engine.jarvis.refined import Refined, judge
+from tests.apps.telemetry.loop import EXPRESSIONS, enrolled, live_at, probing
+
+__all__ = ["GOOD", "OLD", "Behaviour", "Fleet", "fleet_of"]
+
+STEP_S = 5
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What an epoch of a hundred records is like; of windowed queries half of the bytes leave once in ten seconds."""
+
+    bytes_per_record: float = 40.0
+    overflow: float = 0.0  #: share of the records
+    cpu_us: float = 20.0  #: per record
+    delay_s: float = 0.2
+
+
+OLD, GOOD = Behaviour(), Behaviour(bytes_per_record=30.0, cpu_us=24.0)
+
+
+@dataclass
+class Fleet:
+    """Agents a1, a2, … of one live query. `behaviours` are by version; those not named behave as `OLD`."""
+
+    live: LiveQuery
+    agents: list[Agent]
+    behaviours: dict[int, Behaviour] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    refuses: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)  #: version of the configuration that was reported last
+    records: Callable[[Agent], int] = lambda agent: 100
+    load: float = 1.0  #: by which bytes per record of everybody are multiplied
+    now: datetime = field(default_factory=timezone.now)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.live.query.cluster
+
+    def step(self, steps: int = 1, *, advance: bool = True) -> None:
+        """Five seconds pass: agents work, report, and rollouts are led on."""
+        for _ in range(steps):
+            self.now += timedelta(seconds=STEP_S)
+            for agent in self.agents:
+                if agent.name not in self.silent:
+                    self._work(agent)
+                    self._report(agent)
+            if advance:
+                rollouts_advance(self.now)
+
+    def until(self, met: Callable[[], bool], most: int = 60) -> int:
+        """Step until it is so; returns how many steps it took."""
+        for taken in range(most):
+            if met():
+                return taken
+            self.step()
+        raise AssertionError(f"not within {most} steps: {Rollout.objects.values('state', 'stage', 'verdict')}")
+
+    def start(self, warm: int = 12) -> Fleet:
+        """A minute goes by before anything is rolled out."""
+        self.step(warm)
+        return self
+
+    def state(self, config: RefinedConfig) -> tuple[str, int]:
+        rollout = Rollout.objects.get(config=config)
+        return rollout.state, rollout.stage
+
+    def holders(self, version: int) -> set[str]:
+        return {name for name, held in self.versions.items() if held == version}
+
+    def _work(self, agent: Agent) -> None:
+        version = self.versions.get(agent.name)
+        does = self.behaviours.get(version or 0, OLD)
+        begin = round((self.now.timestamp() - STEP_S) * 1e6)
+        rows = [self._row(agent, does, begin + i * 1_000_000, version) for i in range(STEP_S)]
+        epochs_add(str(agent.pk), {self.live.key: rows})
+
+    def _row(self, agent: Agent, does: Behaviour, at_us: int, version: int | None) -> EpochRow:
+        n = self.records(agent)
+        each = n * does.bytes_per_record * self.load
+        burst = 10.0 if at_us // 1_000_000 % 10 == 2 else 0.0  # windows close at tens, and leave two epochs later
+        sent = round(0.5 * each + 0.5 * each * burst) + at_us // 1_000_000 % 3
+        used = n * does.cpu_us / 1e6
+        return EpochRow(
+            epoch_us=at_us,
+            load_factors=(1.0, 1.0, 0.5),
+            records_in=n,
+            bytes_in=86 * n,
+            bytes_sent=sent,
+            overflow=round(does.overflow * n),
+            used_s=used,
+            budget_s=0.2,
+            idle_s=max(0.0, 0.2 - used),
+            delay_s=does.delay_s,
+            version=version,
+        )
+
+    def _report(self, agent: Agent) -> None:
+        agent.refresh_from_db()
+        Agent.objects.filter(pk=agent.pk).update(last_seen=self.now)
+        if self.reported.get(agent.name) == agent.config_version:
+            return
+        queries = agent_config(agent)["queries"]
+        self.reported[agent.name] = agent.config_version
+        if not queries:
+            return
+        self._take(agent, queries[0])
+        version = self.versions.get(agent.name)
+        says = {
+            "query": self.live.key,
+            "plan": queries[0]["plan"],
+            "load_factors": [1.0, 1.0, 0.5],
+            "refined": {"version": version, "config": f"c-{version}"} if version else None,
+            "refused": self.refused.get(agent.name),
+        }
+        heartbeats._heard.pop(str(agent.pk), None)  # each report is written
+        common = {"life": "l1", "version": "0.1.0", "time": self.now.timestamp()}
+        agent_heartbeat(agent_id=str(agent.pk), says={**common, "queries": [says]})
+        Agent.objects.filter(pk=agent.pk).update(last_seen=self.now)
+
+    def _take(self, agent: Agent, query: Mapping[str, Any]) -> None:
+        """As agents do: at an epoch's boundary, or not, with reasons."""
+        document = query["refined"]
+        current = self.versions.get(agent.name, 0)
+        if document is None or document["version"] == current:
+            return
+        refined = Refined.parse(document)
+        operators = [row["id"] for row in self.live.pipeline["operators"][: self.live.source_operators]]
+        reasons = judge(
+            refined,
+            current=current,
+            query=self.live.key,
+            plan=query["plan"],
+            agent=str(agent.pk),
+            operators=operators,
+            now_us=round(self.now.timestamp() * 1e6),
+        )
+        reasons += [self.refuses[agent.name]] if agent.name in self.refuses else []
+        if reasons:
+            said = {"version": refined.version, "config": refined.config, "reasons": reasons}
+            self.refused[agent.name] = said
+        else:
+            self.versions[agent.name] = refined.version
+
+
+def fleet_of(*names: str, slug: str = "eu-1", expressions: Mapping[str, Any] = EXPRESSIONS) -> Fleet:
+    """Agents that watch round trips in windows of ten seconds."""
+    live, joined = live_at(probing(slug, dict(expressions)), *(names or ("a1", "a2", "a3")))
+    return Fleet(live, [one.agent for one in joined])
+
+
+def join(fleet: Fleet, name: str) -> Agent:
+    """One more agent takes part."""
+    from apps.telemetry.services import assignment_set
+
+    agent = enrolled(fleet.cluster, name).agent
+    assignment_set(live=fleet.live, agent=agent)
+    fleet.agents.append(agent)
+    return agent

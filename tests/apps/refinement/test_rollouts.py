@@ -1,0 +1,335 @@
+"""Rollouts of a simulated fleet, told as stories: by canaries and waves, or back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from apps.core.errors import Conflict
+from apps.refinement.configuring import Wish
+from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
+from apps.refinement.services import (
+    canaries_add,
+    config_create,
+    parts_renew,
+    policy_update,
+    rollout_back,
+    rollout_pause,
+    rollout_resume,
+    rollout_start,
+    rollouts_advance,
+)
+from apps.telemetry.adapting import fixed
+from apps.telemetry.configs import agent_config
+from apps.telemetry.services import agent_delete, agent_update, assignment_set
+from tests.apps.refinement.fleet import GOOD, Behaviour, Fleet, fleet_of, join
+
+pytestmark = pytest.mark.django_db
+
+BAD = Behaviour(bytes_per_record=80.0)
+WISH = Wish({"margin": 0.96})
+
+
+def made(fleet: Fleet, wish: Wish = WISH) -> RefinedConfig:
+    return config_create(cluster=fleet.cluster, wish=wish, now=fleet.now)
+
+
+def started(fleet: Fleet, wish: Wish = WISH) -> Rollout:
+    return rollout_start(config=made(fleet, wish), now=fleet.now)
+
+
+def words(rollout: Rollout) -> list[str]:
+    return [event.words for event in rollout.events.all()]
+
+
+class TestByStages:
+    def test_a_good_one_gets_to_all(self) -> None:
+        fleet = fleet_of("a1", "a2", "a3", "a4", "a5").start()
+        fleet.behaviours[1] = GOOD
+        rollout = started(fleet)
+        fleet.step()
+        assert len(fleet.holders(1)) == 1
+        fleet.until(lambda: fleet.state(rollout.config) == ("wave", 1))
+        fleet.step()
+        assert len(fleet.holders(1)) == 2
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert fleet.holders(1) == {"a1", "a2", "a3", "a4", "a5"}
+        rollout.refresh_from_db()
+        assert rollout.config.state == "current"
+        assert words(rollout) == ["started", "canaries begin", "wave 1 begins", "wave 2 begins", "done"]
+
+    def test_a_bad_one_is_stopped_at_the_canary_and_taken_back(self) -> None:
+        fleet = fleet_of().start()
+        fleet.behaviours[1] = BAD
+        rollout = started(fleet)
+        reached: set[str] = set()
+        while fleet.state(rollout.config)[0] != "rolled-back":
+            fleet.step()
+            reached |= fleet.holders(1)
+        assert len(reached) == 1
+        rollout.refresh_from_db()
+        assert rollout.reasons[0].startswith("eu-1/s2s: bytes sent per record 40")
+        assert "+100 % (limit +5 %)" in rollout.reasons[0]
+        assert "2 without it 40" in rollout.reasons[0]
+        back = RefinedConfig.objects.get(number=2)
+        assert (back.origin, back.state, back.parent) == ("rollback", "current", rollout.config)
+        assert fleet.holders(2) == reached
+        assert RefinedConfig.objects.get(number=1).state == "rolled-back"
+        document = RefinedPart.objects.get(config=back).document
+        assert (document["settings"], document["operators"]) == ({}, [])  # what it had: its own settings
+
+    @pytest.mark.parametrize(
+        ("behaviour", "reason"),
+        [
+            (Behaviour(overflow=0.04), "records overflowing 0 → 4 % at 1 agent, +4 points (limit +1 points)"),
+            (Behaviour(delay_s=1.4), "delay 0.2 → 1.4 s at 1 agent, +1.2 s (limit +0.5 s)"),
+            (Behaviour(cpu_us=40.0), "CPU time per record 20 → 40 µs at 1 agent, +100 % (limit +10 %)"),
+        ],
+    )
+    def test_each_measure_stops_it(self, behaviour: Behaviour, reason: str) -> None:
+        fleet = fleet_of().start()
+        fleet.behaviours[1] = behaviour
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
+        assert reason in Rollout.objects.get().reasons[0]
+
+    def test_a_single_agent_is_compared_with_itself(self) -> None:
+        fleet = fleet_of("a1").start()
+        fleet.behaviours[1] = BAD
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
+        assert "without it" not in Rollout.objects.get().reasons[0]
+        fleet.behaviours[3] = GOOD
+        again = started(fleet)
+        assert again.config.number == 3
+        fleet.until(lambda: fleet.state(again.config)[0] == "done")
+
+    def test_a_load_that_grows_everywhere_is_not_its_doing(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.load = 1.6
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+
+    def test_agents_of_other_rates_are_compared_per_record(self) -> None:
+        fleet = fleet_of().start(0)
+        fleet.records = lambda agent: 1000 if agent.name == "a1" else 40
+        fleet.start()
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+
+    def test_without_records_nothing_is_judged(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.records = lambda agent: 0
+        fleet.step(60)
+        assert fleet.state(rollout.config) == ("canary", 0)
+        assert "0 records came" in Rollout.objects.get().verdict["reasons"][0]
+
+
+class TestAgents:
+    def test_one_that_is_silent_holds_nothing_up_and_gets_it_later(self) -> None:
+        fleet = fleet_of("a1", "a2", "a3", "a4").start()
+        fleet.silent = {"a2"}
+        fleet.step(4)
+        rollout = started(fleet)
+        assert RolloutMember.objects.get(agent__name="a2").stage == 2  # agents that report come first
+        fleet.until(lambda: fleet.state(rollout.config) == ("wave", 2))
+        fleet.step(8)
+        verdict = Rollout.objects.get().verdict
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert any(note.startswith("a2 has not answered since") for note in verdict["notes"])
+        fleet.silent = set()
+        fleet.step()
+        assert fleet.holders(1) == {"a1", "a2", "a3", "a4"}
+
+    def test_canaries_that_report_no_more_are_a_reason_to_go_back(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.step(2)
+        fleet.silent = fleet.holders(1)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolling-back")
+        assert "report no more" in Rollout.objects.get().reasons[0]
+        fleet.silent = set()
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
+        assert not fleet.holders(1)
+
+    def test_a_console_that_was_away_takes_nobody_for_silent(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.step(2)
+        fleet.now += timedelta(hours=1)
+        rollouts_advance(fleet.now)  # the agents have not come back yet
+        assert fleet.state(rollout.config) == ("canary", 0)
+        slow = next(agent.name for agent in fleet.agents if agent.name in fleet.holders(1))
+        fleet.silent = {slow}
+        fleet.step(2)
+        fleet.silent = set()
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+
+    def test_a_refusal_at_the_canary_is_a_reason_to_go_back(self) -> None:
+        fleet = fleet_of().start()
+        fleet.refuses = dict.fromkeys(("a1", "a2", "a3"), "cost of rtt is more than tenfold apart")
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolling-back")
+        reasons = Rollout.objects.get().reasons
+        assert reasons[0] == "1 of 1 refuse it"
+        assert "refuses it: cost of rtt is more than tenfold apart" in reasons[1]
+
+    def test_one_refusal_of_many_is_named(self) -> None:
+        fleet = fleet_of("a1", "a2", "a3", "a4").start()
+        rollout = started(fleet)
+        last = RolloutMember.objects.filter(stage=2).first()
+        assert last is not None
+        fleet.refuses = {last.agent.name: "it is for another plan"}
+        policy_update(cluster=fleet.cluster, waves=[1.0])
+        fleet.until(lambda: fleet.state(rollout.config) == ("wave", 2))
+        fleet.until(lambda: fleet.state(rollout.config)[0] in ("done", "rolling-back"))
+        assert f"{last.agent.name} refuses it: it is for another plan" in Rollout.objects.get().verdict["notes"]
+
+    def test_one_that_joins_meanwhile_is_in_the_last_wave(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        join(fleet, "a4")
+        fleet.step()
+        assert RolloutMember.objects.get(agent__name="a4").stage == 1
+        assert "a4" not in fleet.holders(1)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert "a4" in fleet.holders(1)
+
+    def test_one_that_joins_afterwards_has_what_all_have(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        join(fleet, "a4")
+        fleet.step()
+        assert "a4" in fleet.holders(1)
+
+    def test_those_that_leave_drop_out(self) -> None:
+        fleet = fleet_of("a1", "a2", "a3", "a4").start()
+        rollout = started(fleet)
+        fleet.step()
+        canary = next(agent for agent in fleet.agents if agent.name in fleet.holders(1))
+        other, gone, hand = (agent for agent in fleet.agents if agent != canary)
+        agent_update(agent=other, enabled=False)
+        agent_delete(agent=gone)
+        fleet.agents = [canary, hand]
+        assignment_set(live=fleet.live, agent=hand, settings=fixed([1.0, 1.0, 0.0]))
+        assert agent_config(hand)["queries"][0]["refined"] is None
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert [member.agent for member in rollout.members.all()] == [canary]
+
+    def test_nobody_to_get_it_stops_it(self) -> None:
+        fleet = fleet_of("a1").start()
+        rollout = started(fleet)
+        agent_update(agent=fleet.agents[0], enabled=False)
+        fleet.step()
+        assert fleet.state(rollout.config)[0] == "stopped"
+
+
+class TestByHand:
+    def test_pausing_freezes_until_somebody_goes_on(self) -> None:
+        fleet = fleet_of().start()
+        fleet.behaviours[1] = BAD
+        rollout = rollout_pause(rollout=started(fleet), now=fleet.now)
+        assert rollout_pause(rollout=rollout).state == "paused"
+        fleet.step(20)
+        assert fleet.state(rollout.config) == ("paused", 0)
+        assert Rollout.objects.get().verdict["health"] == "worse"
+        rollout_resume(rollout=rollout, now=fleet.now)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back", most=5)
+
+    def test_back_by_hand_after_it_is_done(self) -> None:
+        fleet = fleet_of().start()
+        first, second = started(fleet), made(fleet, Wish({"margin": 0.97}))
+        fleet.until(lambda: fleet.state(first.config)[0] == "done")
+        rollout = rollout_start(config=second, now=fleet.now)
+        fleet.until(lambda: fleet.state(second)[0] == "done")
+        join(fleet, "a4")
+        fleet.step()
+        assert fleet.holders(2) == {"a1", "a2", "a3", "a4"}
+        rollout_back(rollout=rollout, reason="it was the wrong one", now=fleet.now)
+        assert rollout_back(rollout=rollout).state == "rolling-back"
+        fleet.until(lambda: fleet.state(second)[0] == "rolled-back", most=3)
+        assert fleet.holders(3) == {"a1", "a2", "a3", "a4"}
+        settings = {part.document["settings"]["margin"] for part in RefinedPart.objects.filter(config__number=3)}
+        assert settings == {0.96}
+        states = dict(RefinedConfig.objects.values_list("number", "state"))
+        assert states == {1: "superseded", 2: "rolled-back", 3: "current"}
+
+    def test_not_while_another_one_is_under_way(self) -> None:
+        fleet = fleet_of().start()
+        first = started(fleet)
+        fleet.until(lambda: fleet.state(first.config)[0] == "done")
+        started(fleet)
+        with pytest.raises(Conflict, match="c-2 is on its way"):
+            rollout_back(rollout=first, now=fleet.now)
+
+    def test_what_has_no_next_step_is_refused(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        for call in (rollout_pause, rollout_resume):
+            with pytest.raises(Conflict, match="rollout of c-1 is done"):
+                call(rollout=rollout)
+        with pytest.raises(Conflict, match="goes out once"):
+            rollout_start(config=rollout.config)
+
+    def test_more_canaries(self) -> None:
+        fleet = fleet_of("a1", "a2", "a3", "a4").start()
+        rollout = started(fleet)
+        others = [agent for agent in fleet.agents if not rollout.members.filter(agent=agent, stage=0).exists()]
+        canaries_add(rollout=rollout, agents=others[:1], now=fleet.now)
+        fleet.step()
+        assert len(fleet.holders(1)) == 2
+        assert others[0].name in fleet.holders(1)
+        wished = made(fleet)
+        waiting = rollout_start(config=wished, canaries=others[1:2], now=fleet.now)
+        canaries_add(rollout=waiting, agents=others[2:], now=fleet.now)
+        fleet.until(lambda: fleet.state(wished)[0] == "canary")
+        chosen = {member.agent for member in RolloutMember.objects.filter(rollout__config=wished, stage=0)}
+        assert chosen == set(others[1:])
+        with pytest.raises(Conflict, match="cannot be given more canaries"):
+            canaries_add(rollout=rollout, agents=others)
+
+
+class TestTwo:
+    def test_the_second_waits_in_line(self) -> None:
+        fleet = fleet_of().start()
+        first, second, third = started(fleet), started(fleet), started(fleet)
+        assert [fleet.state(one.config)[0] for one in (first, second, third)] == ["canary", "waiting", "waiting"]
+        fleet.until(lambda: fleet.state(second.config)[0] == "canary")
+        assert (fleet.state(first.config)[0], fleet.state(third.config)[0]) == ("done", "waiting")
+        rollout_back(rollout=third, reason="not needed", now=fleet.now)
+        assert fleet.state(third.config)[0] == "stopped"
+        fleet.until(lambda: fleet.state(second.config)[0] == "done")
+        assert fleet.holders(2) == {"a1", "a2", "a3"}
+
+    def test_what_waited_behind_one_that_was_taken_back_gets_a_higher_number(self) -> None:
+        fleet = fleet_of().start()
+        fleet.behaviours[1] = BAD
+        first, second = started(fleet), started(fleet)
+        fleet.until(lambda: fleet.state(first.config)[0] == "rolled-back")
+        second.refresh_from_db()
+        assert second.config.number == 4
+        assert second.config.words.endswith("(was c-2)")
+        assert RefinedConfig.objects.get(number=2).state == "stopped"
+        fleet.until(lambda: fleet.state(second.config)[0] == "done")
+        assert fleet.holders(4) == {"a1", "a2", "a3"}
+
+
+class TestValidity:
+    def test_what_is_in_force_is_stamped_anew_in_time(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert parts_renew(fleet.now) == 0
+        before = agent_config(fleet.agents[0])
+        later = fleet.now + timedelta(minutes=31)
+        assert parts_renew(later) == 1
+        fleet.agents[0].refresh_from_db()
+        after = agent_config(fleet.agents[0])
+        assert after["version"] > before["version"]
+        document = after["queries"][0]["refined"]
+        assert document["valid_from_us"] == round(later.timestamp() * 1e6)
+        assert document["version"] == 1
