@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
-from django.core.validators import MaxValueValidator, MinValueValidator
 
+from apps.pages.ranged import ranged
 from engine.jarvis.settings import SETTINGS, Settings
 
 __all__ = ["METHOD_WORDS", "AdaptingForm", "settings_changes", "settings_words"]
@@ -47,14 +47,7 @@ def _scale(name: str) -> float:
 def _number(name: str) -> forms.Field:
     kind, scale, (label, why) = _RANGES[name], _scale(name), _LABELS[name]
     low, high = kind.least * scale, kind.most * scale
-    said = f"It has to be {low:g} to {high:g}{'%' if scale > 1 else ''}."
-    field: type[forms.Field] = forms.IntegerField if kind.whole else forms.FloatField
-    return field(
-        label=label,
-        help_text=f"{why} {low:g} to {high:g}.",
-        validators=[MinValueValidator(low, said), MaxValueValidator(high, said)],
-        error_messages={"required": said, "invalid": said},
-    )
+    return ranged(label, f"{why} {low:g} to {high:,g}.", low, high, "%" if scale > 1 else "", whole=bool(kind.whole))
 
 
 class AdaptingForm(forms.Form):

@@ -179,12 +179,13 @@ class Forecast:
     def parts(self) -> list[PartForecast]:
         known = [(part, Chain.of(_own(part), flow, document)) for part, flow, document in self._parts]
         chains = [(part, chain) for part, chain in known if chain is not None]
-        shares = max_min(
-            max(self.budget_cores - self.overhead_cores, 0.0),
-            [chain.whole_cores for _, chain in chains],
-            [part.weight for part, _ in chains],
-        )
-        return [self._part(part, chain, share) for (part, chain), share in zip(chains, shares, strict=True)]
+        left = max(self.budget_cores - self.overhead_cores, 0.0)
+        return [self._part(part, chain, self._share(left, chains, k)) for k, (part, chain) in enumerate(chains)]
+
+    def _share(self, left: float, chains: Sequence[tuple[Assignment, Chain]], own: int) -> float:
+        """What a query could have: all that the others leave it, in fairness."""
+        demands = [math.inf if k == own else chain.whole_cores for k, (_, chain) in enumerate(chains)]
+        return max_min(left, demands, [part.weight for part, _ in chains])[own]
 
     def _part(self, part: Assignment, chain: Chain, share: float) -> PartForecast:
         settings = Settings.parse(self._settings.get(part.pk, part.settings))

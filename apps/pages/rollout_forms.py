@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.core.validators import MaxValueValidator, MinValueValidator
 
+from apps.pages.ranged import ranged
 from apps.refinement.models import RolloutPolicy
 
 __all__ = ["PolicyForm"]
@@ -23,7 +23,7 @@ _NUMBERS: dict[str, tuple[str, str, float, float, str, float]] = {
         "More than before, and than on the old one.",
         0,
         100,
-        "% points",
+        "points",
         1,
     ),
     "bytes_rel": ("Bytes sent for a record", "More by.", 0, 1000, "%", 100),
@@ -39,14 +39,7 @@ _LIMITS = ("overflow_pp", "bytes_rel", "latency_rel", "latency_abs_s", "cpu_rel"
 
 def _field(name: str) -> forms.Field:
     label, why, low, high, unit, _ = _NUMBERS[name]
-    said = f"It has to be {low:g} to {high:,g} {unit}.".replace(" %.", "%.")
-    kind: type[forms.Field] = forms.IntegerField if name in _WHOLE else forms.FloatField
-    return kind(
-        label=label,
-        help_text=why,
-        validators=[MinValueValidator(low, said), MaxValueValidator(high, said)],
-        error_messages={"required": said, "invalid": said},
-    )
+    return ranged(label, why, low, high, unit, whole=name in _WHOLE)
 
 
 class PolicyForm(forms.Form):

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.utils import timezone
 
+from apps.pages.ranged import range_set
 from apps.telemetry.choices import COLUMN_TYPES
 from apps.telemetry.models import Agent, StaticTable, TelemetrySource
 
@@ -61,10 +61,7 @@ class AgentForm(forms.Form):
             kwargs.setdefault("initial", {"budget_cores": agent.budget_cores})
         super().__init__(*args, **kwargs)
         self.most = max(float(agent.cores), agent.budget_cores) if agent is not None else 1024.0
-        field = self.fields["budget_cores"]
-        said = f"It has to be {LEAST_CORES:g} to {self.most:g} cores."
-        field.error_messages.update(required=said, invalid=said)
-        field.validators = [MinValueValidator(LEAST_CORES, said), MaxValueValidator(self.most, said)]
+        range_set(self.fields["budget_cores"], LEAST_CORES, self.most, "cores")
 
     @property
     def value(self) -> str:
