@@ -144,6 +144,7 @@ class Control:
             return
         self.config_faults = []
         self._etag, self._version = answer.etag, config.version
+        self._push.retry()  # it may have been refused until now
         write_whole(self._cache, json.dumps(document).encode())
         self._adopt(config)
 

@@ -73,12 +73,12 @@ class Push:
         pause_s = _SHORTEST_S
         while not self._stopping.is_set():
             began = time.monotonic()
+            self._again.clear()
             self._attempt()
-            if self.state == "unavailable":
+            if self.state == "unavailable" or self._stopping.is_set():
                 return
             lasted = time.monotonic() - began >= _LASTED_S
             pause_s = _LONGEST_S if self.state == "refused" else _SHORTEST_S if lasted else pause_s
-            self._again.clear()
             if self._again.wait(pause_s * random.uniform(0.5, 1.5)):  # many agents do not come back at once
                 self._stopping.wait(random.uniform(0.0, _SHORTEST_S))
             pause_s = min(2 * pause_s, _LONGEST_S)

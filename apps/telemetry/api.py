@@ -38,7 +38,7 @@ from apps.telemetry.serializers_live import HeartbeatAnswerSerializer, Heartbeat
 
 __all__ = ["AgentViewSet", "EnrolmentViewSet", "SourceViewSet", "TableViewSet"]
 
-_MOST_HEARTBEAT_BYTES = 256 * 2**10
+_MOST_HEARTBEAT_BYTES = 2**20
 _SECRET = {"Cache-Control": "no-store"}
 
 

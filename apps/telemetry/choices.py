@@ -23,7 +23,8 @@ class AgentState(models.TextChoices):
     SILENT = "silent", "No report"  #: its last heartbeat is too old
     SPOOL = "spool", "Spool filling"  #: it keeps more than it gets rid of, or its disk is full
     OVERFLOW = "overflow", "Overflowing"  #: records are sent on unprocessed, or shed, for lack of CPU
-    NEAR = "near", "Near its budget"  #: it uses nearly all the CPU it may
+    NEAR = "near", "Near its CPU cap"  #: it uses nearly all the CPU it may
+    ADAPTING = "adapting", "Adapting"  #: load factors of a query are on the move
     STEADY = "steady", "Steady"  #: all is well
 
 

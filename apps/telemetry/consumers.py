@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from channels.db import database_sync_to_async
@@ -41,9 +42,9 @@ class AgentConsumer(ListeningConsumer):
         if found is None:
             await self.close(code=UNKNOWN)
             return
-        self.group = group_of(found.pk)
+        self.group, self.since = group_of(found.pk), time.time()
         await self.channel_layer.group_add(self.group, self.channel_name)
-        await self.channel_layer.group_send(self.group, {"type": "connected", "channel": self.channel_name})
+        await self.channel_layer.group_send(self.group, {"type": "connected", "since": self.since})
         await self.look({})
 
     async def disconnect(self, code: int) -> None:
@@ -59,9 +60,9 @@ class AgentConsumer(ListeningConsumer):
             self.version = found.config_version
             await self.send_json({"config_version": self.version})
 
-    async def connected(self, event: dict[str, str]) -> None:
+    async def connected(self, event: dict[str, Any]) -> None:
         """An agent has one connection: the newest."""
-        if event["channel"] != self.channel_name:
+        if event["since"] > self.since:
             await self.close(code=REPLACED)
 
     @database_sync_to_async

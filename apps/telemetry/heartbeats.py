@@ -3,10 +3,11 @@ to the millisecond."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,9 @@ from django.utils import timezone
 from agent.wire import broker
 from apps.core.errors import Missing
 from apps.core.events import announce
+from apps.telemetry.adapting import heard
+from apps.telemetry.directory import plans_of
+from apps.telemetry.epochs import EpochRow, epochs_add
 from apps.telemetry.models import Agent
 from apps.telemetry.states import agent_state
 from apps.telemetry.streams import stream_client
@@ -35,9 +39,11 @@ class _Heard:
 
     written: float = 0.0
     state: str = ""
+    refined: Mapping[str, tuple[Any, Any]] | None = None
     offsets: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
 
+_log = logging.getLogger(__name__)
 _heard: dict[str, _Heard] = {}
 _announced: dict[str, float] = {}
 _lock = threading.Lock()
@@ -50,21 +56,29 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
     be behind the stream processor's checkpoint, so that an agent drops nothing that a lost Redis would ask for again.
     """
     now = time.time()
+    rows = {row["query"]: row["epochs"] for row in says.get("queries", ()) if row.get("epochs")}
+    says = {**says, "queries": [_without_epochs(row) for row in says.get("queries", ())]}
     agent = Agent.objects.select_related("cluster").filter(pk=agent_id).first()
     if agent is None:
         raise Missing("The agent was deleted. Enrol it again with a token.")
     memory = _heard.setdefault(agent_id, _Heard())
     accepted, committed = _progress(agent, says)
+    if accepted is not None:  # else Redis is away
+        _keep(agent_id, rows)
     agent.heartbeat, agent.life, agent.last_seen = dict(says), says["life"], timezone.now()
     agent.clock_offset_s = _offset(memory, says["time"] - now)
     agent.version = says["version"]
     lives = {**agent.committed, agent.life: committed}
     state = agent_state(agent).state
-    changed = state != memory.state
+    known = _refined(says)
+    acknowledged = known != memory.refined
+    changed = state != memory.state or acknowledged
     if changed or time.monotonic() - memory.written >= WRITE_S:
-        memory.written, memory.state = time.monotonic(), state
+        memory.written, memory.state, memory.refined = time.monotonic(), state, known
         agent.committed = {life: lives[life] for life in list(lives)[-_LIVES:]}
         agent.save(update_fields=["heartbeat", "life", "last_seen", "clock_offset_s", "version", "committed"])
+        if acknowledged:
+            heard.send_robust(Agent, agent=agent)
         _announce(agent.cluster.slug, changed)
     return {
         "time": now,
@@ -72,6 +86,26 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
         "accepted_seq": accepted,
         "committed_seq": agent.committed.get(agent.life, 0),
     }
+
+
+def _without_epochs(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "epochs"}
+
+
+def _keep(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
+    """Rows of queries that the agent has, or had, a part in."""
+    if not rows:
+        return
+    mine = plans_of(agent)
+    try:
+        epochs_add(agent, {query: own for query, own in rows.items() if query in mine})
+    except redis.RedisError as error:
+        _log.warning("epochs of agent %s are not kept: %s", agent, error)
+
+
+def _refined(says: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """By query which refined document is in force, and which was refused last and why."""
+    return {row["query"]: (row.get("refined"), row.get("refused")) for row in says["queries"]}
 
 
 def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:

@@ -11,6 +11,7 @@ from apps.fleet.serializers import ClusterField, NumberField
 from apps.queries.selectors import query_by_name
 from apps.telemetry.choices import LiveState
 from apps.telemetry.models import LiveQuery
+from apps.telemetry.reported import ChangesField, EpochsField
 from apps.telemetry.selectors import agent_named
 
 __all__ = [
@@ -53,12 +54,47 @@ class _Faults(serializers.ListField):
         return [text[:_FAULT_LENGTH] for text in super().to_internal_value(data)[:_MOST_FAULTS]]
 
 
+class _Text(serializers.CharField):
+    """A text for people, cut where it is too long."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"default": "", "allow_blank": True, **options})
+
+    def to_internal_value(self, data: Any) -> str:
+        return super().to_internal_value(data)[:_FAULT_LENGTH]
+
+
+class RefinedReportSerializer(serializers.Serializer):
+    """The refined document that is in force."""
+
+    version = serializers.IntegerField(min_value=1)
+    config = serializers.CharField(max_length=20)
+
+
+class RefusedReportSerializer(serializers.Serializer):
+    """The refined document that was refused last, and why. One that cannot be read has neither number nor name."""
+
+    version = serializers.IntegerField(min_value=0, allow_null=True, default=None)
+    config = serializers.CharField(max_length=20, allow_null=True, default=None)
+    reasons = _Faults()
+
+
 class QueryReportSerializer(serializers.Serializer):
     query = serializers.CharField(max_length=140)
     plan = serializers.CharField(max_length=64, default="", allow_blank=True)
     state = serializers.CharField(max_length=40, default="", allow_blank=True)
     watermark_us = serializers.IntegerField(allow_null=True, default=None)
     load_factors = serializers.ListField(child=serializers.FloatField(), default=list, max_length=64)
+    phase = serializers.CharField(max_length=20, default="", allow_blank=True)
+    adapting = serializers.CharField(max_length=40, default="", allow_blank=True, help_text="What the last epoch was.")
+    reason = _Text(help_text="Why the load factors are what they are.")
+    z = serializers.FloatField(allow_null=True, default=None, help_text="Effective budget over budget.")
+    refined = RefinedReportSerializer(allow_null=True, default=None)
+    refused = RefusedReportSerializer(allow_null=True, default=None)
+    moves = serializers.IntegerField(min_value=0, default=0, help_text="How often load factors were changed.")
+    stable_epochs = serializers.IntegerField(min_value=0, default=0)
+    changes = ChangesField()
+    epochs = EpochsField()
     faults = _Faults()
 
 

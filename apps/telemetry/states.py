@@ -17,6 +17,8 @@ __all__ = ["SILENT_S", "AgentView", "agent_state"]
 SILENT_S = 15.0  # after the last written heartbeat; one is written every five seconds
 _IDLE = ("failed", "cannot listen", "no file yet", "not allowed")  # what a collector says when nothing comes of it
 _NEAR = 0.9  # of the budget
+_SEARCHING = ("probe", "profile")
+_SETTLING_S = 30.0  # a change that has not settled by then does not
 _SKEW_S = 1.0  # event times of clocks further apart blur the windows
 
 
@@ -47,6 +49,7 @@ def agent_state(agent: Agent, now: datetime | None = None) -> AgentView:
         (AgentState.SPOOL, _spool(says.get("spool", {}))),
         (AgentState.OVERFLOW, _overflow(says)),
         (AgentState.NEAR, _budget(agent, says)),
+        (AgentState.ADAPTING, _adapting(says)),
     ):
         if reasons:
             return AgentView(state, tuple(reasons), notes)
@@ -66,11 +69,31 @@ def _spool(spool: Mapping[str, Any]) -> list[str]:
 
 
 def _overflow(says: Mapping[str, Any]) -> list[str]:
-    queries = [row["query"] for row in says.get("queries", ()) if row.get("state") in ("overflowing", "congested")]
+    queries = [
+        row["query"]
+        for row in says.get("queries", ())
+        if row.get("state") in ("overflowing", "congested") and not _on_the_move(row, says)
+    ]
     shed = [f"{row['source']} sheds records" for row in says.get("collectors", ()) if row.get("state") == "shedding"]
     return [
         f"{query} sends records on unprocessed: its load factors are too high for the budget" for query in queries
     ] + shed
+
+
+def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
+    """Whether load factors have changed a moment ago and not settled yet; after that it is more than adapting."""
+    if row.get("phase") in _SEARCHING:
+        return True
+    last = row["changes"][-1] if row.get("changes") else None
+    return last is not None and last["epochs"] is None and says.get("time", 0.0) - last["epoch_us"] / 1e6 < _SETTLING_S
+
+
+def _adapting(says: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{row['query']}: {row.get('reason') or 'its load factors are being found'}"
+        for row in says.get("queries", ())
+        if _on_the_move(row, says)
+    ]
 
 
 def _budget(agent: Agent, says: Mapping[str, Any]) -> list[str]:
@@ -90,6 +113,8 @@ def _notes(agent: Agent) -> Iterator[str]:
     yield from (str(fault) for fault in says.get("faults", ()))
     for row in says.get("queries", ()):
         yield from (f"{row['query']}: {fault}" for fault in row.get("faults", ()))
+        if refused := row.get("refused"):
+            yield f"{row['query']}: refuses {refused['config'] or 'a configuration'}: {'; '.join(refused['reasons'])}"
     for row in says.get("collectors", ()):
         if row.get("state") in _IDLE:
             yield f"{row['source']}: {row['state']}"

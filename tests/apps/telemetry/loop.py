@@ -138,6 +138,12 @@ def post(client: APIClient, *frames: Frame | bytes) -> Any:
     return client.post("/api/v1/telemetry/batches", data, content_type="application/vnd.sluice.frames")
 
 
+def epoch(number: int, **fields: Any) -> dict[str, Any]:
+    """An epoch as a heartbeat tells of it."""
+    row: dict[str, Any] = {"e": 1_700_000_000_000_000 + number * 1_000_000, "p": [1.0, 0.5, 0.0], "n": 100, "bi": 8600}
+    return row | {"bs": 4300, "o": 2, "u": 0.015, "b": 0.02, "i": 0.005, "d": 0.4, "v": None} | fields
+
+
 def heartbeat(client: APIClient, joined: Enrolled, **says: Any) -> Any:
     import time
 

@@ -19,9 +19,10 @@ from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed, NotAuthenticated
 from apps.telemetry import heartbeats
-from apps.telemetry.adapting import fixed
+from apps.telemetry.adapting import fixed, heard
 from apps.telemetry.choices import AgentKind, AgentState
 from apps.telemetry.configs import agent_config
+from apps.telemetry.epochs import epochs_of
 from apps.telemetry.models import Agent, EnrolmentToken
 from apps.telemetry.selectors import agent_state
 from apps.telemetry.services import (
@@ -35,7 +36,8 @@ from apps.telemetry.services import (
 )
 from tests.apps.domain import make_cluster
 from tests.apps.parallel import at_once
-from tests.apps.telemetry.loop import client_of, enrolled, heartbeat, live_at, probing
+from tests.apps.telemetry.loop import client_of, enrolled, epoch, heartbeat, live_at, probing
+from tests.servers import RedisServer
 
 FACTS = {"host": "web-7", "version": "0.1.0", "cores": 8, "capacity_cps": 3e9}
 
@@ -182,6 +184,32 @@ def _enrol_or_conflict(token: str) -> None:
         raise as_sluice_error(error) or error from None
 
 
+CHANGE = {
+    "epoch_us": 1_700_000_000_000_000,
+    "why": "budget",
+    "epochs": 2,
+    "from": [1.0, 0.0],
+    "to": [1.0, 0.5],
+    "bytes_before": 40.5,
+    "bytes_after": None,
+}
+ODD_EPOCHS: list[dict[str, Any]] = [
+    {"e": -1},
+    {"e": 1.5},
+    {"e": True},
+    {"p": [1.1]},
+    {"p": ["1"]},
+    {"p": [1] * 65},
+    {"p": None},
+    {"n": None},
+    {"o": 2**60},
+    {"u": -0.1},
+    {"u": 1e300},
+    {"d": "1"},
+    {"v": 1.5},
+]
+
+
 @pytest.mark.django_db
 class TestHeartbeat:
     def test_the_answer_says_time_config_and_progress(self) -> None:
@@ -263,6 +291,13 @@ class TestHeartbeat:
             {"queries": {}},
             {"collectors": [1]},
             {"faults": [{}]},
+            {"queries": [{"query": "c/q", "refined": {"config": "c-1"}}]},
+            {"queries": [{"query": "c/q", "moves": -1}]},
+            {"queries": [{"query": "c/q", "epochs": {}}]},
+            {"queries": [{"query": "c/q", "epochs": [7]}]},
+            *[{"queries": [{"query": "c/q", "epochs": [epoch(1) | odd]}]} for odd in ODD_EPOCHS],
+            {"queries": [{"query": "c/q", "changes": [CHANGE | {"to": [2]}]}]},
+            {"queries": [{"query": "c/q", "changes": [CHANGE | {"epochs": -1}]}]},
         ],
     )
     def test_odd_ones_are_refused(self, says: dict[str, Any]) -> None:
@@ -279,7 +314,74 @@ class TestHeartbeat:
 
     def test_too_long_a_one_is_413(self) -> None:
         joined = enrolled(make_cluster())
-        assert heartbeat(client_of(joined), joined, more="x" * 300_000).status_code == 413
+        assert heartbeat(client_of(joined), joined, more="x" * 1_100_000).status_code == 413
+
+    def test_what_it_says_of_adapting_is_kept_and_epochs_go_elsewhere(self) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        row = {
+            "query": live.key,
+            "plan": live.plan,
+            "load_factors": [1.0, 0.4, 0.0],
+            "phase": "adapt",
+            "adapting": "stable",
+            "reason": "y" * 500,
+            "z": 0.97,
+            "refined": {"version": 7, "config": "c-7", "newer": 1},
+            "refused": {"version": None, "config": None, "reasons": ["it is torn"]},
+            "moves": 3,
+            "stable_epochs": 12,
+            "changes": [CHANGE] * 12,
+            "epochs": [epoch(number) for number in range(1, 4)],
+        }
+        answer = heartbeat(client_of(joined), joined, queries=[row, {"query": "eu-1/other", "epochs": [epoch(1)]}])
+        assert answer.status_code == 200, answer.json()
+        joined.agent.refresh_from_db()
+        kept = joined.agent.heartbeat["queries"][0]
+        assert "epochs" not in kept
+        assert (kept["phase"], kept["z"], kept["moves"], kept["changes"]) == ("adapt", 0.97, 3, [CHANGE] * 10)
+        assert kept["refined"] == {"version": 7, "config": "c-7"}
+        assert kept["refused"] == {"version": None, "config": None, "reasons": ["it is torn"]}
+        assert kept["reason"] == "y" * 400
+        found = epochs_of([joined.agent.pk])[str(joined.agent.pk)]
+        assert set(found) == {live.key}, "none of a query that it has no part in"
+        assert [one.epoch_us for one in found[live.key]] == [epoch(number)["e"] for number in range(1, 4)]
+
+    def test_without_redis_it_is_answered_all_the_same(self, redis_server: RedisServer, settings: Any) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        client = client_of(joined)
+        settings.REDIS_URL = redis_server.url
+        redis_server.stop()
+        answer = heartbeat(client, joined, queries=[{"query": live.key, "epochs": [epoch(1)]}])
+        assert (answer.status_code, answer.json()["accepted_seq"]) == (200, None)
+        assert epochs_of([joined.agent.pk]) == {}
+
+    def test_higher_apps_hear_what_became_of_refined_documents_at_once_and_only_then(self) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        told: list[dict[str, Any]] = []
+
+        def hear(agent: Agent, **_: Any) -> None:
+            told.append(Agent.objects.get(pk=agent.pk).heartbeat["queries"][0])
+
+        def fail(**_: Any) -> None:
+            raise RuntimeError("of a receiver")
+
+        heard.connect(fail)
+        heard.connect(hear)
+        try:
+            for refined, refused in ((None, None), (None, None), (7, None), (7, None), (7, 8), (7, 8), (None, None)):
+                row: dict[str, Any] = {"query": live.key}
+                row["refined"] = {"version": refined, "config": f"c-{refined}"} if refined else None
+                row["refused"] = {"version": refused, "config": "c-8", "reasons": ["older"]} if refused else None
+                assert heartbeat(client_of(joined), joined, queries=[row]).status_code == 200
+        finally:
+            heard.disconnect(fail)
+            heard.disconnect(hear)
+        assert [(one["refined"] and 7, one["refused"] and 8) for one in told] == [
+            (None, None),
+            (7, None),
+            (7, 8),
+            (None, None),
+        ]
 
 
 @pytest.mark.django_db
@@ -297,6 +399,12 @@ class TestState:
 
         assert look() == AgentState.NEVER
         assert look({"cpu_cores": 0.05}) == AgentState.STEADY
+        moving = {"query": "c/q", "state": "overflowing", "changes": [CHANGE | {"epochs": None}], "reason": "less CPU"}
+        assert look({"time": 1_700_000_010.0, "queries": [moving]}) == AgentState.ADAPTING
+        assert seen[AgentState.ADAPTING] == ("c/q: less CPU",)
+        assert look({"time": 1_700_000_060.0, "queries": [moving]}) == AgentState.OVERFLOW, "it does not settle"
+        assert look({"queries": [{"query": "c/q", "phase": "probe"}]}) == AgentState.ADAPTING
+        assert look({"queries": [{"query": "c/q", "phase": "adapt", "changes": [CHANGE]}]}) == AgentState.STEADY
         assert look({"cpu_cores": 0.185}) == AgentState.NEAR
         assert look({"cpu_cores": 0.2, "queries": [{"query": "c/q", "state": "overflowing"}]}) == AgentState.OVERFLOW
         spool = {"state": "filling", "bytes": 2**21, "limit_bytes": 2**28}
@@ -315,13 +423,17 @@ class TestState:
         agent.heartbeat = {
             "config_version": 3,
             "faults": ["disk is slow"],
-            "queries": [{"query": "c/q", "faults": ["x"]}],
+            "queries": [
+                {"query": "c/q", "faults": ["x"]},
+                {"query": "c/r", "refused": {"version": 4, "config": "c-4", "reasons": ["older", "not whole"]}},
+            ],
             "collectors": [{"source": "probes", "faults": ["no route"]}],
         }
         assert agent_state(agent).notes == (
             "it runs configuration 3, the current one is 4",
             "disk is slow",
             "c/q: x",
+            "c/r: refuses c-4: older; not whole",
             "probes: no route",
         )
 

@@ -1,0 +1,133 @@
+"""The last epochs of each query at each agent, kept in Redis: what load factors it ran with and what came of it.
+
+They are too many for the database and of use for minutes: for charts, and to judge a change by.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import redis
+
+from apps.telemetry.streams import stream_client
+
+__all__ = ["MOST_ROWS", "EpochRow", "epochs_add", "epochs_of"]
+
+MOST_ROWS = 900  # of a query at an agent: a quarter of an hour of epochs of a second
+_KEPT_S = 3600  # after the last row
+_LEAST_EPOCH_US = 1_000_000  # agents are told so (configs.EPOCH_S)
+
+# KEYS: the newest epoch by query, then the rows of each query. ARGV: how long and how many are kept; for each query
+# its name, how many rows, and of each its epoch and its text. What is not newer than the newest was there before.
+_ADD = """
+local at = 3
+for k = 2, #KEYS do
+  local query, count, last, added = ARGV[at], tonumber(ARGV[at + 1]), 0, false
+  local newest = redis.call('LINDEX', KEYS[k], -1)
+  if newest then last = cjson.decode(newest)[1] end
+  for i = at + 2, at + 2 * count, 2 do
+    local epoch = tonumber(ARGV[i])
+    if epoch > last then
+      redis.call('RPUSH', KEYS[k], ARGV[i + 1])
+      last, added = epoch, true
+    end
+  end
+  if added then
+    redis.call('LTRIM', KEYS[k], -ARGV[2], -1)
+    redis.call('EXPIRE', KEYS[k], ARGV[1])
+    redis.call('HSET', KEYS[1], query, string.format('%.0f', last))
+    redis.call('EXPIRE', KEYS[1], ARGV[1])
+  end
+  at = at + 2 + 2 * count
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One epoch of one query at one agent."""
+
+    epoch_us: int  #: when it began, microseconds since 1970
+    load_factors: tuple[float, ...]
+    records_in: int
+    bytes_in: int
+    bytes_sent: int  #: drained, overflowing, and put out by the last operator
+    overflow: int  #: records let in and sent on unprocessed
+    used_s: float  #: CPU seconds of its operators
+    budget_s: float  #: that they could have had
+    idle_s: float
+    delay_s: float | None  #: from the newest acknowledged epoch's end to the console's acknowledgement of its frames
+    version: int | None  #: of the refined document in force
+
+
+def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
+    """Keep rows by query, oldest first. Rows that are kept already, or older than these, are left out.
+
+    Raises
+    ------
+    redis.RedisError
+        Redis is away or takes nothing.
+    """
+    given = {query: own for query, own in rows.items() if own}
+    if not given:
+        return
+    arguments: list[Any] = [_KEPT_S, MOST_ROWS]
+    for query, own in given.items():
+        arguments += [query, len(own)]
+        for row in own:
+            arguments += [row.epoch_us, json.dumps(astuple(row), separators=(",", ":"))]
+    client = stream_client()
+    client.register_script(_ADD)([_newest(agent), *(_rows(agent, query) for query in given)], arguments)
+
+
+def epochs_of(agents: Iterable[Any], since_us: int | None = None) -> dict[str, dict[str, list[EpochRow]]]:
+    """Rows by agent's id and query, oldest first, of epochs that began at `since_us` or later.
+
+    Agents of which nothing is known are left out; all are while Redis does not answer.
+    """
+    ids = [str(agent) for agent in agents]
+    try:
+        with stream_client().pipeline(transaction=False) as asked:
+            for agent in ids:
+                asked.hgetall(_newest(agent))
+            newest = dict(zip(ids, asked.execute(), strict=True))
+            wanted = [
+                (agent, query.decode(), _count(int(last), since_us))
+                for agent in ids
+                for query, last in newest[agent].items()
+            ]
+            for agent, query, count in wanted:
+                asked.lrange(_rows(agent, query), -count, -1)
+            found = asked.execute() if wanted else []
+    except redis.RedisError:
+        return {}
+    rows: dict[str, dict[str, list[EpochRow]]] = {}
+    for (agent, query, _), texts in zip(wanted, found, strict=True):
+        own = [row for row in map(_row, texts) if since_us is None or row.epoch_us >= since_us]
+        if own:
+            rows.setdefault(agent, {})[query] = own
+    return rows
+
+
+def _count(newest_us: int, since_us: int | None) -> int:
+    """How many rows there can be since; at least one is asked for."""
+    if since_us is None:
+        return MOST_ROWS
+    return min(max(math.ceil((newest_us - since_us) / _LEAST_EPOCH_US) + 1, 1), MOST_ROWS)
+
+
+def _row(text: bytes) -> EpochRow:
+    epoch_us, load_factors, *rest = json.loads(text)
+    return EpochRow(epoch_us, tuple(load_factors), *rest)
+
+
+def _newest(agent: str) -> str:
+    return f"sluice:epochs:{agent}"
+
+
+def _rows(agent: str, query: str) -> str:
+    return f"sluice:epochs:{agent}:{query}"

@@ -1,0 +1,124 @@
+"""What agents report of each epoch and each change of load factors, read by hand: there are hundreds in a heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.telemetry.epochs import EpochRow
+
+__all__ = ["ChangesField", "EpochsField"]
+
+MOST_EPOCHS = 120
+MOST_CHANGES = 10
+MOST_FACTORS = 64
+_MOST_TEXT = 400
+_MOST_WHOLE = 2**53
+_MOST_NUMBER = 1e12
+
+
+class _Wrong(ValueError):
+    """What a value is and what was allowed."""
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST_WHOLE:
+        raise _Wrong("a whole number, 0 or more")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= _MOST_NUMBER:
+        raise _Wrong("a number, 0 or more")
+    return float(value)
+
+
+def _factors(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) > MOST_FACTORS:
+        raise _Wrong(f"a list of at most {MOST_FACTORS} numbers")
+    for one in value:
+        if type(one) not in (int, float) or not 0 <= one <= 1:
+            raise _Wrong("numbers from 0 to 1")
+    return tuple(map(float, value))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Wrong("a text")
+    return value[:_MOST_TEXT]
+
+
+def _or_none(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else kind(value)
+
+
+# fields of a row in the order of `EpochRow`
+_EPOCH: Mapping[str, Callable[[Any], Any]] = {
+    "e": _whole,
+    "p": _factors,
+    "n": _whole,
+    "bi": _whole,
+    "bs": _whole,
+    "o": _whole,
+    "u": _number,
+    "b": _number,
+    "i": _number,
+    "d": _or_none(_number),
+    "v": _or_none(_whole),
+}
+_CHANGE: Mapping[str, Callable[[Any], Any]] = {
+    "epoch_us": _whole,
+    "why": _text,
+    "epochs": _or_none(_whole),
+    "from": _factors,
+    "to": _factors,
+    "bytes_before": _or_none(_number),
+    "bytes_after": _or_none(_number),
+}
+
+
+class _RowsField(serializers.Field):
+    """A list of objects, the newest last: the last `most` of them are read. What is not known of them is left out."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"default": list, **options})
+
+    def read(self, data: Any, kinds: Mapping[str, Callable[[Any], Any]], most: int) -> list[dict[str, Any]]:
+        if not isinstance(data, list):
+            raise serializers.ValidationError("allowed: a list")
+        return [_object(row, kinds, place) for place, row in enumerate(data[-most:])]
+
+
+@extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MOST_EPOCHS})
+class EpochsField(_RowsField):
+    """Rows of epochs: `e` when it began (microseconds), `p` load factors, `n` records in, `bi` bytes in, `bs` bytes
+    sent, `o` records overflowing, `u` CPU seconds used, `b` to be had and `i` idle, `d` delay in seconds or null, `v`
+    refined version or null."""
+
+    def to_internal_value(self, data: Any) -> list[EpochRow]:
+        return [EpochRow(*row.values()) for row in self.read(data, _EPOCH, MOST_EPOCHS)]
+
+
+@extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MOST_CHANGES})
+class ChangesField(_RowsField):
+    """The last changes of load factors and how long each took to settle."""
+
+    def to_internal_value(self, data: Any) -> list[dict[str, Any]]:
+        return [
+            {**row, "from": list(row["from"]), "to": list(row["to"])} for row in self.read(data, _CHANGE, MOST_CHANGES)
+        ]
+
+
+def _object(row: Any, kinds: Mapping[str, Callable[[Any], Any]], place: int) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise serializers.ValidationError(f"row {place} is no object")
+    read = {}
+    for name, kind in kinds.items():
+        try:
+            read[name] = kind(row.get(name))
+        except _Wrong as wrong:
+            raise serializers.ValidationError(f"{name} of row {place}: allowed: {wrong}") from None
+    return read
