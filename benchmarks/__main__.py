@@ -13,6 +13,7 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
     "forecast": ("benchmarks.forecast",),
+    "jarvis": ("benchmarks.jarvis",),
     "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),
