@@ -17,7 +17,6 @@ __all__ = ["SILENT_S", "AgentView", "agent_state"]
 SILENT_S = 15.0  # after the last written heartbeat; one is written every five seconds
 _IDLE = ("failed", "cannot listen", "no file yet", "not allowed")  # what a collector says when nothing comes of it
 _NEAR = 0.9  # of the budget
-_SEARCHING = ("probe", "profile")
 _SETTLING_S = 30.0  # a change that has not settled by then does not
 _SKEW_S = 1.0  # event times of clocks further apart blur the windows
 
@@ -82,8 +81,6 @@ def _overflow(says: Mapping[str, Any]) -> list[str]:
 
 def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
     """Whether load factors have changed a moment ago and not settled yet; after that it is more than adapting."""
-    if row.get("phase") in _SEARCHING:
-        return True
     last = row["changes"][-1] if row.get("changes") else None
     return last is not None and last["epochs"] is None and says.get("time", 0.0) - last["epoch_us"] / 1e6 < _SETTLING_S
 

@@ -403,8 +403,7 @@ class TestState:
         assert look({"time": 1_700_000_010.0, "queries": [moving]}) == AgentState.ADAPTING
         assert seen[AgentState.ADAPTING] == ("c/q: less CPU",)
         assert look({"time": 1_700_000_060.0, "queries": [moving]}) == AgentState.OVERFLOW, "it does not settle"
-        assert look({"queries": [{"query": "c/q", "phase": "probe"}]}) == AgentState.ADAPTING
-        assert look({"queries": [{"query": "c/q", "phase": "adapt", "changes": [CHANGE]}]}) == AgentState.STEADY
+        assert look({"queries": [{"query": "c/q", "changes": [CHANGE]}]}) == AgentState.STEADY
         assert look({"cpu_cores": 0.185}) == AgentState.NEAR
         assert look({"cpu_cores": 0.2, "queries": [{"query": "c/q", "state": "overflowing"}]}) == AgentState.OVERFLOW
         spool = {"state": "filling", "bytes": 2**21, "limit_bytes": 2**28}
