@@ -43,7 +43,8 @@ class Failing:
             self._left[k] = self._left.get(k, 0) + left if left or not one.overflow else 0
             much = spare and one.overflow > settings.drained_thres * one.records_in
             self._strikes[k] = self._strikes.get(k, 0) + 1 if much else 0
-            if self._left[k] >= LEAST_RECORDS or self._strikes[k] >= self.STRIKES:
+            fails = self._left[k] >= LEAST_RECORDS or self._strikes[k] >= self.STRIKES
+            if fails and not self.resting(k, epoch.number):
                 self._rest(k, epoch.number)
 
     def resting(self, k: int, number: int) -> int:
@@ -66,18 +67,26 @@ class Volume:
     """How many records to plan for: the last epoch's, or where they come in bursts those of a burst."""
 
     EPOCHS, TURNS = 12, 3
+    KEPT = 24  # epochs that a burst is remembered
     BURST = 1.3  # times as many, or as few, as in the epoch before
 
     def __init__(self) -> None:
-        self._seen: deque[int] = deque(maxlen=self.EPOCHS)
+        self._seen: deque[int] = deque(maxlen=self.KEPT)
+        self._calm = self.KEPT
         self.planned = 0.0
-        self.bursts = False
+
+    @property
+    def bursts(self) -> bool:
+        """Records come in bursts, or did until lately."""
+        return self._calm < self.KEPT
 
     def add(self, records: int) -> None:
         """An epoch has ended."""
         self._seen.append(records)
-        ways = [after > before for before, after in pairwise(self._seen) if self._far(before, after)]
-        self.bursts = sum(a != b for a, b in pairwise(ways)) >= self.TURNS
+        latest = list(self._seen)[-self.EPOCHS :]
+        ways = [after > before for before, after in pairwise(latest) if self._far(before, after)]
+        turns = sum(a != b for a, b in pairwise(ways))
+        self._calm = 0 if turns >= self.TURNS else self._calm + 1
         if self.bursts:
             self.planned = float(max(self._seen))
         elif self._far(self.planned, records):
@@ -89,13 +98,6 @@ class Volume:
         return not before / self.BURST <= after <= before * self.BURST
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    load_factors: tuple[float, ...]
-    congested: bool
-    sent: float  #: bytes for each record
-
-
 class Restraint:
     """A plan that moved too often without settling is held: the best one seen, until things really change."""
 
@@ -105,16 +107,15 @@ class Restraint:
 
     def __init__(self) -> None:
         self._moves: deque[int] = deque(maxlen=self.MOVES)
-        self._seen: deque[_Seen] = deque(maxlen=self.WITHIN)
+        self._seen: deque[tuple[tuple[float, ...], bool, float]] = deque(maxlen=self.WITHIN)
         self._until = self._hold = self._congested = 0
 
     def watch(self, epoch: Epoch) -> None:
         """An epoch has ended."""
         congested = epoch.state is QueryState.CONGESTED
         self._congested = self._congested + 1 if congested else 0
-        observation = epoch.observation
-        sent = epoch.model.sent_per_record(observation)
-        self._seen.append(_Seen(epoch.load_factors, congested, sent))
+        sent = epoch.model.sent_per_record(epoch.observation)
+        self._seen.append((epoch.load_factors, congested, sent))
         if self._congested >= self.CONGESTED_EPOCHS:
             self._until = min(self._until, epoch.number)
 
@@ -134,7 +135,14 @@ class Restraint:
         self._hold = min(2 * self._hold, self.LONGEST_HOLD) if again and self._hold else self.FIRST_HOLD
         self._until = number + self._hold
         self._moves.clear()
-        return min(self._seen, key=lambda one: (one.congested, one.sent)).load_factors
+        return self._best()
+
+    def _best(self) -> tuple[float, ...]:
+        """Of the plans seen that which was congested in the fewest of its epochs; of equal ones, what sent least."""
+        runs: dict[tuple[float, ...], list[tuple[bool, float]]] = {}
+        for factors, congested, sent in self._seen:
+            runs.setdefault(factors, []).append((congested, sent))
+        return min(runs, key=lambda one: tuple(sum(column) / len(runs[one]) for column in zip(*runs[one], strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

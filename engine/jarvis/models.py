@@ -93,7 +93,8 @@ class _Cost:
         """Forget a level that this epoch contradicts; at an unchanged load it is the operator that has changed."""
         thought = self.seconds(records, groups)
         jump = cpu_s / thought if thought > 0 else 1.0
-        if 1 / _JUMP < jump < _JUMP or records < _COMPARABLE * self._n:
+        telling = records >= _COMPARABLE * self._n or cpu_s >= _COMPARABLE * self._t
+        if 1 / _JUMP < jump < _JUMP or not telling:
             return
         usual = self._g / self._n
         if abs(groups / records - usual) <= SPREAD**0.5 * usual:
@@ -238,7 +239,7 @@ class ChainModel:
         factors = tuple(one.load_factor for one in observation.operators)
         steady, self._factors = factors == self._factors, factors
         first = observation.operators[0] if observation.operators else None
-        if first and first.records_in >= LEAST_RECORDS:
+        if first and first.records_in:
             self.record_bytes.add(first.bytes_in, first.records_in)
         for model, seen in zip(self.operators, observation.operators, strict=True):
             model.observe(seen, observation.epoch_s, steady=steady)

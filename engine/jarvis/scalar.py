@@ -10,8 +10,9 @@ import math
 
 from engine.jarvis.controlling import Phase, QueryState
 from engine.jarvis.guards import Conditions, Failing, Polish, Restraint, Volume
+from engine.jarvis.models import LEAST_RECORDS
 from engine.jarvis.planning import Plan, best_plan, floor_within
-from engine.jarvis.stepping import Epoch, Step, moves_in_words, stay, use_in_words
+from engine.jarvis.stepping import Epoch, Step, in_epochs, moves_in_words, stay, use_in_words
 
 __all__ = ["Scalar"]
 
@@ -58,10 +59,16 @@ class Scalar:
             return self._adapt(epoch, usable)
         if not (resting := self._failing.resting(usable, epoch.number)):
             return self._try_out(epoch, usable)
-        step = self._adapt(epoch, usable)
+        step = self._without(epoch, usable) if epoch.load_factors[usable] > 0 else self._adapt(epoch, usable)
         name = epoch.model.operators[usable].operator.id
-        why = f"{name} left its records though there was CPU time, it rests for {resting} epochs; {step.reason}"
+        why = f"{name} left its records though there was CPU time; tried again in {in_epochs(resting)}; {step.reason}"
         return Step(step.load_factors, step.phase, step.state, why)
+
+    def _without(self, epoch: Epoch, usable: int) -> Step:
+        """At once without the operators from `usable` on."""
+        plan = self._plan(epoch, usable, epoch.settings.margin * epoch.observation.budget_s)
+        self._cuts, self._odd, self._uses = plan.cuts, 0, []
+        return Step(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 
     def _usable(self, epoch: Epoch) -> int:
         """How many operators, from the first on, are known and do not fail."""
@@ -97,15 +104,19 @@ class Scalar:
         comes = self._volume.planned
         for p, one in zip(plan.load_factors[:k], model.operators, strict=False):
             comes = one.rows(comes * p, model.epoch_s)
+        before, few = plan.load_factors[:k], comes < 2 * LEAST_RECORDS
+        if few:  # the operators before it are worth little by themselves: all are tried
+            before, comes = (1.0,) * k, self._volume.planned
         share = min(max(self._tries * _TRIED_RECORDS / max(comes, 1.0), _TRIED_LEAST), _TRIED_MOST)
         after = [1.0] * (len(plan.load_factors) - k - 1)
         for j in range(len(after)):
             if self._failing.resting(k + 1 + j, epoch.number):
                 after[j:] = [0.0] * (len(after) - j)
                 break
-        name = model.operators[k].operator.id
-        why = f"what {name} costs is not known yet; it is tried with {share:.1%} of its records".replace("%", " %")
-        factors = (*plan.load_factors[:k], share, *after)
+        one = model.operators[k]
+        before_now = f"{one.operator.id} failed" if one.known else f"what {one.operator.id} costs is not known yet"
+        why = f"{before_now}; it is tried with {share:.1%} of its records".replace("%", " %")
+        factors = (share, *before, *after) if few else (*before, share, *after)
         return Step(factors, Phase.PROFILE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
 
     # What is
@@ -113,7 +124,9 @@ class Scalar:
     def _adapt(self, epoch: Epoch, usable: int) -> Step:
         due = self._due(epoch)
         if held := self._restraint.held(epoch.number):
-            return stay(epoch, epoch.state, f"its plan moved too often and is held for {held} epochs yet")
+            return stay(epoch, epoch.state, f"its plan moved too often and is held for {in_epochs(held)} yet")
+        if epoch.state is QueryState.IDLE and self._between_bursts(epoch):
+            return stay(epoch, QueryState.STABLE, f"planned for bursts of {self._volume.planned:,.0f} records")
         if not due:
             return stay(epoch, QueryState.STABLE if self._in_vain(epoch) else epoch.state)
         use = sum(self._uses) / len(self._uses)
@@ -136,8 +149,7 @@ class Scalar:
         if epoch.state is QueryState.CONGESTED:
             self._uses = [use]
             return True
-        between_bursts = observation.n_records * Volume.BURST < self._volume.planned
-        if between_bursts or (idle and self._in_vain(epoch)):
+        if self._between_bursts(epoch) or (idle and self._in_vain(epoch)):
             return False
         if idle and use < 1 - _LARGE * settings.idle_thres:
             self._uses = [use]
@@ -149,6 +161,9 @@ class Scalar:
         self._odd = self._odd + 1 if odd else 0
         self._uses.append(use)
         return self._odd >= _ODD_EPOCHS or len(self._uses) >= _POLISH_EPOCHS
+
+    def _between_bursts(self, epoch: Epoch) -> bool:
+        return epoch.observation.n_records * Volume.BURST < self._volume.planned
 
     def _in_vain(self, epoch: Epoch) -> bool:
         """More CPU time was found to be of no use lately, and nothing has changed since."""
@@ -177,7 +192,7 @@ class Scalar:
         self._restraint.moved(epoch.number)
         if (best := self._restraint.hold(epoch.number)) is not None:
             often = f"its plan moved {Restraint.MOVES} times in {Restraint.WITHIN} epochs"
-            why = f"{often}; the best one is held for {self._restraint.held(epoch.number)}"
+            why = f"{often}; the best one is held for {in_epochs(self._restraint.held(epoch.number))}"
             return Step(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
         return Step(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 

@@ -11,7 +11,7 @@ from engine.jarvis.models import ChainModel
 from engine.jarvis.observation import EpochObservation
 from engine.jarvis.settings import Settings
 
-__all__ = ["Epoch", "Method", "Step", "moves_in_words", "stay", "use_in_words"]
+__all__ = ["Epoch", "Method", "Step", "in_epochs", "moves_in_words", "stay", "use_in_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,17 @@ def use_in_words(observation: EpochObservation) -> str:
         share = observation.overflow / observation.n_records
         words += f", {share:.1%} of the records overflowed".replace("%", " %")
     return words
+
+
+def in_epochs(count: int) -> str:
+    """Some epochs.
+
+    Examples
+    --------
+    >>> in_epochs(1), in_epochs(30)
+    ('1 epoch', '30 epochs')
+    """
+    return f"{count} epoch" if count == 1 else f"{count} epochs"
 
 
 def stay(epoch: Epoch, state: QueryState, why: str = "") -> Step:
