@@ -61,7 +61,7 @@ def _predicted(one: Assignment, draft: PartDraft, epochs: Sequence[EpochRow]) ->
     """By what was learned last of this agent's operators; both are replayed on the same epochs."""
     learned = Learned.objects.filter(live=one.live, agent=one.agent, plan=one.live.plan).first()
     document = draft.learned or (document_of_learned(learned) if learned else None)
-    kinds = [row["kind"] for row in source_operators(one.live)]
+    kinds = [row["expression"]["op"] for row in source_operators(one.live)]
     chain = chain_of(document, kinds) if document else None
     if chain is None or not any(epoch.records_in for epoch in epochs):
         return None

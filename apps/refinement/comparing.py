@@ -45,7 +45,7 @@ def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: f
 def _chain(one: Assignment, known: Learned | None) -> Chain | None:
     if known is None or known.plan != one.live.plan:
         return None
-    return chain_of(known.document, [row["kind"] for row in source_operators(one.live)])
+    return chain_of(known.document, [row["expression"]["op"] for row in source_operators(one.live)])
 
 
 def _of_query(rows: Sequence[EpochRow], chain: Chain | None) -> SavedBytes:

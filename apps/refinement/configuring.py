@@ -23,6 +23,7 @@ from apps.refinement.models import Learned, RefinedConfig, RolloutPolicy
 from apps.telemetry.adapting import settings_read
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from engine.jarvis.refined import ENOUGH_RECORDS
+from engine.jarvis.settings import Settings
 
 __all__ = ["Wish", "config_check", "config_create", "policy_update"]
 
@@ -91,11 +92,7 @@ def _drafts(cluster: Cluster, wish: Wish, faults: list[Fault]) -> list[PartDraft
     faults += _unknown("queries", wish.queries, lives, "no live query that an agent adapts")
     faults += _unknown("agents", wish.agents, agents, "no agent that adapts a live query")
     chosen = [live for name, live in lives.items() if not wish.queries or name in wish.queries]
-    settings: Mapping[str, Any] = {}
-    for live in chosen:
-        found: list[Fault] = []
-        settings = settings_read(wish.settings, live.source_operators, found)
-        faults += [Fault(one.path, f"{one.message} (query {live.query.name})") for one in found if one not in faults]
+    settings = _settings(wish, chosen, faults)
     if not assignments and not faults:
         faults.append(Fault("queries", f"no agent of {cluster.slug} adapts a live query"))
     drafts = [] if faults else _parts(chosen, assignments, wish, settings)
@@ -105,6 +102,20 @@ def _drafts(cluster: Cluster, wish: Wish, faults: list[Fault]) -> list[PartDraft
         first = f"{faults[0].path}: {faults[0].message}"
         raise Malformed(f"The configuration has {fault_count(faults)}; first: {first}.", faults)
     return drafts
+
+
+def _settings(wish: Wish, chosen: Sequence[LiveQuery], faults: list[Fault]) -> dict[str, Any]:
+    """The settings as they are stored; load factors by hand have to fit every query that they are for."""
+    before = len(faults)
+    Settings.read(wish.settings, "", "settings", faults)
+    if len(faults) > before:
+        return {}
+    settings: dict[str, Any] = {}
+    for live in chosen:
+        found: list[Fault] = []
+        settings = settings_read(wish.settings, live.source_operators, found)
+        faults += [Fault(one.path, f"{one.message} (query {live.query.name})") for one in found]
+    return settings
 
 
 def _parts(

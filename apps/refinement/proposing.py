@@ -171,7 +171,7 @@ def _differences(cluster: Cluster) -> Iterable[tuple[Assignment, Learned, Differ
     rows = {(one.live_id, one.agent_id): one for one in Learned.objects.filter(live__query__cluster=cluster)}
     for one in assignments_adapting(cluster):
         learned = rows.get((one.live_id, one.agent_id))
-        kinds = [row["kind"] for row in source_operators(one.live)]
+        kinds = [row["expression"]["op"] for row in source_operators(one.live)]
         chain = chain_of(learned.document, kinds) if learned and learned.plan == one.live.plan else None
         if learned is None or chain is None:
             continue

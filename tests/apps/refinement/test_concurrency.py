@@ -1,0 +1,87 @@
+"""The same rollout from several sides at the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from apps.refinement.configuring import Wish
+from apps.refinement.models import RefinedConfig, Rollout, RolloutEvent
+from apps.refinement.services import (
+    config_create,
+    policy_update,
+    rollout_advance,
+    rollout_back,
+    rollout_start,
+    rollouts_advance,
+)
+from tests.apps.parallel import at_once
+from tests.apps.refinement.fleet import Behaviour, Fleet, fleet_of
+
+WISH = Wish({"margin": 0.96}, learned=False)
+
+
+def _looked_at(fleet: Fleet) -> None:
+    """One step forward is one step, however many look, and so is one back."""
+    policy_update(cluster=fleet.cluster, waves=[0.5, 1.0])
+    config = config_create(cluster=fleet.cluster, wish=WISH, now=fleet.now)
+    rollout = rollout_start(config=config, now=fleet.now)
+    for _ in range(60):
+        fleet.step(advance=False)
+        looks: list[Callable[[], Any]] = [partial(rollouts_advance, fleet.now)] * 3
+        assert at_once(looks) == {"done": 3}
+        if fleet.state(config)[0] == "done":
+            break
+    words = list(RolloutEvent.objects.values_list("words", flat=True))
+    assert words == ["started", "canaries begin", "wave 1 begins", "wave 2 begins", "done"]
+    back: list[Callable[[], Any]] = [partial(rollout_back, rollout=rollout, now=fleet.now)] * 3
+    assert at_once([*back, partial(rollout_advance, cluster=fleet.cluster, now=fleet.now)]) == {"done": 4}
+    assert RefinedConfig.objects.count() == 2
+
+
+def _started(fleet: Fleet) -> None:
+    """Of several that start at once one goes first, and each has a number of its own."""
+
+    def start() -> None:
+        config = config_create(cluster=fleet.cluster, wish=WISH, now=fleet.now)
+        rollout_start(config=config, now=fleet.now)
+
+    assert at_once([start] * 4) == {"done": 4}
+    assert sorted(RefinedConfig.objects.values_list("number", flat=True)) == [1, 2, 3, 4]
+    assert sorted(Rollout.objects.values_list("state", flat=True)) == ["canary", "waiting", "waiting", "waiting"]
+    config = RefinedConfig.objects.get(number=1)
+    outcomes = at_once([partial(rollout_start, config=config, now=fleet.now)] * 3)
+    assert outcomes == {"conflict": 3}
+
+
+def _worse(fleet: Fleet) -> None:
+    """The guard and a person take it back at the same moment, once."""
+    fleet.behaviours[1] = Behaviour(bytes_per_record=80.0)
+    config = config_create(cluster=fleet.cluster, wish=WISH, now=fleet.now)
+    rollout = rollout_start(config=config, now=fleet.now)
+    fleet.step(9)
+    while fleet.state(config)[0] == "canary":
+        fleet.step(advance=False)
+        guard = partial(rollout_advance, cluster=fleet.cluster, now=fleet.now)
+        person = partial(rollout_back, rollout=rollout, reason="by hand", now=fleet.now)
+        assert at_once([guard, person, guard]) == {"done": 3}
+    assert RefinedConfig.objects.count() == 2
+    assert RolloutEvent.objects.filter(words__startswith="taken back").count() == 1
+
+
+STORIES = [_looked_at, _started, _worse]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("story", STORIES)
+def test_on_sqlite(story: Callable[[Fleet], None]) -> None:
+    story(fleet_of().start())
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("story", STORIES)
+def test_on_postgres(postgres_db: str, story: Callable[[Fleet], None]) -> None:
+    story(fleet_of().start())
