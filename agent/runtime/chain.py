@@ -104,6 +104,10 @@ class Chain:
         """Records in the queues."""
         return sum(stage.waiting for stage in self.stages)
 
+    def waiting_ns(self) -> float:
+        """CPU time that operators would take for what waits for them now."""
+        return sum(stage.cost.run_ns(stage.waiting) for stage in self.stages)
+
     def work(self, stage: Stage, records: int) -> None:
         """Run one operator on some of its records; what it cannot process goes on unprocessed."""
         chunk = stage.proxy.queue.take(records)

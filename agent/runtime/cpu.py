@@ -77,9 +77,18 @@ class OperatorCost:
             return 0
         return int((cpu_ns - self._doubt * fixed) / max(self._doubt * per_record, 1e-3))
 
+    def run_ns(self, records: int) -> float:
+        """CPU time of a run over so many records, by what is known."""
+        fixed, per_record = self._line() if self._w else (0.0, 0.0)
+        return fixed + per_record * records if records else 0.0
+
     def worth_a_run(self) -> int:
-        """How many records are not to wait for more, from 1 on; many where it is the call that is dear."""
-        if self._w and self._line()[0] >= WORTH_NS:
+        """How many records are not to wait for more, from 1 on: it is still to be learned what they cost. Many where it
+        is the call that is dear.
+        """
+        if not self._w:
+            return 1
+        if self._line()[0] >= WORTH_NS:
             return WORTH_RECORDS
         return min(max(self.records_within(WORTH_NS), 1), WORTH_RECORDS)
 

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 WRITER = "runtime"
 MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, for all queries; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
+WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
 QUOTA_NS = 10**9  # between two looks at the control groups
 
 
@@ -126,22 +127,29 @@ class Runtime:
         self._began_ns = (
             planned_ns if 0 <= now_ns - planned_ns < epoch_ns else now_ns
         )  # missed ones are not made up for
-        self._budget.begin(min(self._config.budget_cores, self._quota_cores) * epoch_ns)
         self._epoch_us = self._labels.now_us()
         if self._waiting is not None:
             self._write(*self._waiting)
-        if self._waiting is not None or self._spool.state == "full":
+        room = self._waiting is None and self._spool.state != "full"
+        if room:
+            self._take_up()
+        self._budget.begin(min(self._config.budget_cores, self._quota_cores) * self._config.epoch_s * 1e9)
+        self._polled_bytes = 0
+        if not room:
             self._hold()
-            return False
+        return room
+
+    def _take_up(self) -> None:
+        """Go over to a configuration that came meanwhile, and to load factors that were decided."""
         with self._lock:
             coming, self._coming = self._coming, None
         if coming is not None:
             self._adopt(*coming)
-        if self._lineup.begin_epoch(self._clock.wall_us()):
+        news = self._lineup.begin_epoch(self._clock.wall_us())
+        if news or coming is not None:
             self._state = self._report()
+        if news:
             self._news()
-        self._polled_bytes = 0
-        return True
 
     def _hold(self) -> None:
         """No room: replayable sources keep what they have; what live ones give is shed and counted."""
@@ -172,7 +180,8 @@ class Runtime:
             return self._budget.left_ns(share) if self._clock.monotonic_ns() < due_ns else 0.0
 
         before_ns, ran_ns = self._clock.monotonic_ns(), sum(chain.used_ns for chain in chains)
-        run_operators(chains, left_ns, last=last)
+        much = WAITING_SHARE * self._config.epoch_s * 1e9 / self._config.sub_epochs
+        run_operators(chains, left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
         took_ns = self._clock.monotonic_ns() - before_ns
         self._budget.had_chance(due_ns - before_ns, took_ns, sum(chain.used_ns for chain in chains) - ran_ns)
 

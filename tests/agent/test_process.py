@@ -144,13 +144,13 @@ def test_a_heartbeat_says_it_all_and_a_new_configuration_is_taken(host: Host) ->
     host.console.config = config(2, records=ENDLESS, load_factors=(1, 0, 0))
     wait_until(lambda: host.console.said[-1]["config_version"] == 2, what="the new configuration")
     wait_until(lambda: host.above.total("records_in", config_version=2) > 0, what="an epoch under it")
+    wait_until(lambda: host.console.said[-1]["queries"][0]["load_factors"] == [1, 0, 0], what="its load factors")
     wait_until(lambda: host.console.said[-1]["queries"][0]["state"] == "steady", what="a steady state")
     says = host.console.said[-1]
     assert {
         "life", "version", "time", "uptime_s", "rss_bytes", "cpu_cores", "budget_cores", "spool", "sent_seq",
         "acked_seq", "config_version", "queries", "collectors", "faults",
     } <= set(says)  # fmt: skip
-    assert says["queries"][0]["load_factors"] == [1, 0, 0]
     assert says["collectors"][0]["kind"] == "generator"
     assert says["spool"]["state"] == "ok"
     before = len(host.console.said)
