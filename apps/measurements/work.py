@@ -8,6 +8,7 @@ from apps.measurements.models import StatisticsWindow
 from apps.measurements.places import places_of
 from apps.queries.models import Query
 from engine.measurement.places import PlaceWindow, samples_of
+from engine.measurement.ratios import statistic
 from engine.measurement.sums import Sums
 
 __all__ = ["work_by_operator"]
@@ -28,7 +29,8 @@ def work_by_operator(query: Query, since: datetime, until: datetime) -> dict[str
     capacity = places_of(query.cluster).capacity_cps
     found = {}
     for operator, listed in windows.items():
-        samples = samples_of(listed, capacity)
-        if samples:
-            found[operator] = sum(one.cycles for one in samples) / (width_s * len({one.at_s for one in listed}))
+        if samples := samples_of(listed, capacity):
+            whole = statistic(samples, reference_s=0.0)
+            cycles = whole.cycles_per_event.value * whole.events
+            found[operator] = cycles / (width_s * len({one.at_s for one in listed}))
     return found

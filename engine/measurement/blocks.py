@@ -70,5 +70,5 @@ def _overlaps(begin: float, end: float, stretches: Sequence[tuple[float, float]]
 
 
 def _sum(at_s: float, parts: Sequence[Sample]) -> Sample:
-    sums = [math.fsum(getattr(one, name) for one in parts) for name in ("events", "outputs", "cycles")]
-    return Sample(at_s, *sums)
+    names = ("events", "outputs", "cycles", "under_cycles")
+    return Sample(at_s, *(math.fsum(getattr(one, name) for one in parts) for name in names))

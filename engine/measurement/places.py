@@ -44,49 +44,46 @@ def samples_of(
     Notes
     -----
     Time that was apportioned holds the engine's fixed expense of a batch, which does not grow with the events. So where
-    a place took the operator's own time, its cost per event stands for the events of all places; a subinterval without
-    such a place is extrapolated from the mean of the others. Only where no place took it, apportioned time counts.
+    a place took the operator's own time, cycles are of its events alone (`costed`), and the ratio of the two stands for
+    the events of all places; a subinterval without such a place has none. Only where no place took it, apportioned time
+    counts. Load factors move: a subinterval in which agents worked on little says little of costs, and counts little.
+
+    Partial aggregates may leave an agent in one subinterval and be merged in the next: events of the first are too few
+    then and those of the second too many, and only over whole windows right.
     """
     known = [one for one in windows if one.place in capacity_cps]
     own = [one for one in known if one.measured]
     taken = own if math.fsum(one.sums.events for one in own) > 0.0 else known
-    events = math.fsum(one.sums.events for one in taken)
-    usual = math.fsum(_cycles(one, capacity_cps) for one in taken) / events if events > 0.0 else 0.0
+    chosen = {id(one) for one in taken}
     found: dict[float, list[PlaceWindow]] = {}
     for one in known:
         found.setdefault(one.at_s, []).append(one)
-    chosen = {id(one) for one in taken}
-    samples = []
-    for at_s, parts in sorted(found.items()):
-        costed = [one for one in parts if id(one) in chosen]
-        samples.append(_sample(at_s, parts, costed, capacity_cps, usual, stateful))
-    return samples
-
-
-def _cycles(one: PlaceWindow, capacity_cps: Mapping[str, float]) -> float:
-    return one.sums.cpu_s * capacity_cps[one.place]
+    return [
+        _sample(at_s, parts, [one for one in parts if id(one) in chosen], capacity_cps, stateful)
+        for at_s, parts in sorted(found.items())
+    ]
 
 
 def _events(parts: list[PlaceWindow], stateful: bool) -> float:
-    near = math.fsum(one.sums.events for one in parts if one.place != STREAM)
-    far = math.fsum(one.sums.events for one in parts if one.place == STREAM)
+    events = math.fsum(one.sums.events for one in parts)
     partials = math.fsum(one.sums.outputs for one in parts if one.place != STREAM) if stateful else 0.0
-    return near + max(0.0, far - partials)
+    return events - partials
 
 
 def _sample(
     at_s: float,
     parts: list[PlaceWindow],
-    costed: list[PlaceWindow],
+    taken: list[PlaceWindow],
     capacity_cps: Mapping[str, float],
-    usual: float,
     stateful: bool,
 ) -> Sample:
-    events = _events(parts, stateful)
-    known = math.fsum(one.sums.events for one in costed)
-    cost = math.fsum(_cycles(one, capacity_cps) for one in costed) / known if known > 0.0 else usual
-    outputs = math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful)
-    return Sample(at_s=at_s, events=events, outputs=outputs, cycles=cost * events)
+    return Sample(
+        at_s=at_s,
+        events=_events(parts, stateful),
+        outputs=math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful),
+        cycles=math.fsum(one.sums.cpu_s * capacity_cps[one.place] for one in taken),
+        costed=math.fsum(one.sums.events for one in taken),
+    )
 
 
 def shares_of(windows: Iterable[PlaceWindow]) -> dict[str, float]:

@@ -24,12 +24,21 @@ _T = (6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One subinterval of one operator, all places together: events worked on, put out, cycles spent."""
+    """One subinterval of one operator, all places together: events worked on, put out, cycles spent.
+
+    `cycles` are of `costed` events: those of places that took the operator's own time; None where that is all of them.
+    """
 
     at_s: float
     events: float
     outputs: float
     cycles: float
+    costed: float | None = None
+
+    @property
+    def under_cycles(self) -> float:
+        """Events that the cycles are of."""
+        return self.events if self.costed is None else self.costed
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,7 @@ def statistic(samples: Sequence[Sample], *, reference_s: float, half_life_s: flo
     events = [one.events for one in ordered]
     return Statistic(
         selectivity=ratio([one.outputs for one in ordered], events, weights),
-        cycles_per_event=ratio([one.cycles for one in ordered], events, weights),
+        cycles_per_event=ratio([one.cycles for one in ordered], [one.under_cycles for one in ordered], weights),
         events=math.fsum(events),
         subintervals=sum(count > 0.0 for count in events),
         batches=batches_of(ordered, weights),
@@ -130,6 +139,12 @@ def batches_of(samples: Sequence[Sample], weights: Sequence[float] | None = None
     """Stretches of neighbouring subintervals with events, at most `BATCHES`, for the jackknife of `engine.intervals`.
 
     Neighbours stay together: leaving out a stretch shows what a change over time does to the estimate.
+
+    Notes
+    -----
+    Where cycles are of some events only, the batches have the cycles that all of their events would have taken, so that
+    their sum has the ratio of sums: C events + (cycles - C costed) E / N, of which the last part is what the batch adds
+    to the error of C, with E and N the sums of events and costed events.
     """
     weighted = weights or [1.0] * len(samples)
     busy = [(w, one) for w, one in zip(weighted, samples, strict=True) if one.events > 0.0]
@@ -137,9 +152,17 @@ def batches_of(samples: Sequence[Sample], weights: Sequence[float] | None = None
     found: list[list[tuple[float, Sample]]] = [[] for _ in range(count)]
     for i, pair in enumerate(busy):
         found[i * count // len(busy)].append(pair)
-    return tuple(_batch(part) for part in found)
+    events, _, cycles, costed = _sums(busy)
+    cost, more = (cycles / costed, events / costed) if costed else (0.0, 0.0)
+    return tuple(_extended(_sums(part), cost, more) for part in found)
 
 
-def _batch(part: Sequence[tuple[float, Sample]]) -> Batch:
-    sums = [math.fsum(w * getattr(one, name) for w, one in part) for name in ("events", "outputs", "cycles")]
-    return Batch(*sums)
+def _sums(part: Sequence[tuple[float, Sample]]) -> list[float]:
+    """Of events, outputs, cycles and the events that these are of."""
+    names = ("events", "outputs", "cycles", "under_cycles")
+    return [math.fsum(w * getattr(one, name) for w, one in part) for name in names]
+
+
+def _extended(sums: Sequence[float], cost: float, more: float) -> Batch:
+    events, outputs, cycles, costed = sums
+    return Batch(events, outputs, max(0.0, cost * events + more * (cycles - cost * costed)))

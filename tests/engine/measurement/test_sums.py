@@ -126,8 +126,8 @@ def test_apportioned_time_counts_only_where_none_was_taken() -> None:
     apportioned = [PlaceWindow("stream", at, Sums(events=50.0, cpu_s=0.5), measured=False) for at in (0.0, 10.0)]
     speed = {"a": 1e6, "stream": 1e6}
     found = samples_of([taken, *apportioned], speed)
-    assert [one.cycles / one.events for one in found] == pytest.approx([1000.0, 1000.0])
-    assert [one.events for one in found] == [150.0, 50.0]
+    assert [(one.events, one.costed) for one in found] == [(150.0, 100.0), (50.0, 0.0)]
+    assert statistic(found, reference_s=0.0).cycles_per_event.value == pytest.approx(1000.0)
     alone = samples_of(apportioned, speed)
     assert [one.cycles / one.events for one in alone] == pytest.approx([1e4, 1e4])
 
