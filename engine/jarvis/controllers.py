@@ -91,7 +91,8 @@ class _Adapter:
             self._model.seed(self._prior)
         adapting = _ADAPTING.get(self._settings.method)
         if adapting is None:
-            self._method, self._factors = Static(), static_factors(self._settings, self._operators)
+            self._factors = static_factors(self._settings, self._operators)
+            self._method = Static(self._factors)
             return
         if fresh:
             self._method = adapting()
@@ -118,6 +119,7 @@ class _Adapter:
         return self._method.step(epoch)
 
 
+_LEAST_EPOCH_S = 1e-3
 _COUNTS = tuple(one.name for one in fields(OperatorEpoch) if one.name not in ("load_factor", "cpu_s"))
 
 
@@ -128,7 +130,7 @@ def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
         seen = (OperatorEpoch(*(0.0, *(0,) * 9, 0.0)),) * operators
     if any(not _possible(one) for one in seen):
         seen = tuple(_mended(one) for one in seen)
-    epoch_s = observation.epoch_s if 0 < observation.epoch_s < math.inf else 1.0
+    epoch_s = observation.epoch_s if _LEAST_EPOCH_S <= observation.epoch_s < math.inf else 1.0
     return replace(
         observation,
         operators=seen,

@@ -44,7 +44,7 @@ class History:
         if self._open is not None:
             self._open["to"] = list(new)
             if self.stable_epochs >= _SETTLED:
-                self._open.update(epochs=self._epochs - _SETTLED + 1, bytes_after=sent)
+                self._open.update(epochs=self._epochs - _SETTLED, bytes_after=sent)
                 self._open = None
         if stable:
             self._sent = sent

@@ -126,9 +126,11 @@ def _filled(
         forecast = model.forecast(n_records, factors, objective)
         return Plan(factors, forecast.cpu_s, forecast.sent, pair)
 
-    low, high, found = 0.0, 1.0, plan(theta)
     if lo == hi:
-        return found
+        return plan(theta)
+    if (whole := plan(1.0)).cpu_s <= (1 + _NEAR) * budget_s:
+        return whole
+    low, high, found = 0.0, 1.0, plan(theta)
     for _ in range(_HALVINGS):
         if abs(found.cpu_s - budget_s) <= _NEAR * budget_s:
             break

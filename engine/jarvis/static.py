@@ -37,7 +37,10 @@ class Static:
 
     z: float | None = None
 
+    def __init__(self, load_factors: tuple[float, ...] = ()) -> None:
+        self._load_factors = load_factors
+
     def step(self, epoch: Epoch) -> Step:
         """Says how they do."""
         words = f"{use_in_words(epoch.observation)}; {_WORDS[epoch.settings.method]}"
-        return Step(epoch.load_factors, Phase.PROBE, epoch.state, words)
+        return Step(self._load_factors, Phase.PROBE, epoch.state, words)
