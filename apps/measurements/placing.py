@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from apps.measurements.models import OperatorStatistic
 from apps.measurements.places import Places
 from apps.measurements.plans import PlanOperator
-from apps.queries.models import Placement
+from apps.queries.models import Placement, Query
 from apps.queries.services import placement_move
 from apps.telemetry.models import LiveQuery
-from engine.measurement.changes import rounded_shares, shares_differ
+from engine.measurement.changes import rounded_shares, shares_differ, shares_moved
+from engine.measurement.pace import News
 from engine.measurement.places import STREAM
 from engine.measurement.placing import expected_shares
 
-__all__ = ["placement_follow"]
+__all__ = ["PlacementNews", "placement_news", "placement_store"]
 
 
-def placement_follow(*, live: LiveQuery, operators: list[PlanOperator], places: Places) -> bool:
-    """Move operators to where they run; False where nothing differs, or where a place is no node of the cluster.
+@dataclass(frozen=True)
+class PlacementNews:
+    """Operators of a query that run elsewhere than their placement says."""
+
+    query: Query
+    placement: Mapping[str, Any]
+    news: News
+
+
+def placement_news(*, live: LiveQuery, operators: list[PlanOperator], places: Places) -> PlacementNews | None:
+    """Where operators run; None where nothing differs, or where a place is no node of the cluster.
 
     Shares are those that were measured last, or else what the load factors say. The stream processor's share is
     spread evenly over the cores of its node, whose tasks run side by side; an operator that neither is stateless nor
     merges stays on one.
     """
     if STREAM not in places.nodes:
-        return False
+        return None
     stored = _stored(live)
     wanted: dict[str, Any] = {}
+    moved = 0.0
     for one, shares in zip(operators, _shares(live, operators), strict=True):
-        by_node = _by_node(shares, places)
-        if one.name in stored and by_node and shares_differ(by_node, _summed(stored[one.name])):
+        by_node, before = _by_node(shares, places), _summed(stored.get(one.name, []))
+        if one.name in stored and by_node and shares_differ(by_node, before):
             wanted[one.name] = _replicas(by_node, places, spread=one.merges or one.at_sources)
-    if wanted:
-        placement_move(query=live.query, placement=wanted)
-    return bool(wanted)
+            moved = max(moved, shares_moved(by_node, before))
+    return PlacementNews(live.query, wanted, News(moved=moved)) if wanted else None
+
+
+def placement_store(found: PlacementNews) -> None:
+    """Move the operators."""
+    placement_move(query=found.query, placement=dict(found.placement))
 
 
 def _shares(live: LiveQuery, operators: list[PlanOperator]) -> list[dict[str, float]]:

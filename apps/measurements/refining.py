@@ -18,8 +18,8 @@ from apps.fleet.models import Cluster
 from apps.measurements.inheriting import statistic_record
 from apps.measurements.learning import statistics_learn
 from apps.measurements.models import OperatorStatistic
-from apps.measurements.places import Places, places_of
-from apps.measurements.placing import placement_follow
+from apps.measurements.places import places_of
+from apps.measurements.placing import PlacementNews, placement_news, placement_store
 from apps.measurements.plans import PlanOperator, plan_operators
 from apps.measurements.sources import arrivals_news, arrivals_store
 from apps.queries.models import OperatorInput, QueryVersion
@@ -76,16 +76,18 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _
     places = places_of(cluster)
     found = Refined()
     inputs: list[_InputsNews] = []
+    moves: list[PlacementNews] = []
     lives = list(_live().filter(query__cluster=cluster))
     plans = {live.pk: plan_operators(live) for live in lives}
     for live in lives:
         operators = plans[live.pk]
         learned = statistics_learn(query=live.query, places=places, operators=operators, now=present)
         inputs.append(_inputs_news(live, operators, learned, present))
-        found.placements += _refine_placement(live, operators, places)
+        moved = placement_news(live=live, operators=operators, places=places)
+        moves += [moved] if moved else []
     arrivals = arrivals_news(cluster=cluster, firsts=_firsts(lives, plans), now=present)
-    moved = News(first=found.placements > 0)
-    if pace.is_due(together([moved, *(one.news for one in inputs), *(one.news for one in arrivals)])):
+    if pace.is_due(together(one.news for one in (*moves, *inputs, *arrivals))):
+        found.placements = sum(_move(one) for one in moves)
         found.inputs = sum(_store(one, present) for one in inputs)
         for one in arrivals:
             arrivals_store(cluster=cluster, found=one)
@@ -164,10 +166,12 @@ def _says_more(found: Statistic, stored: OperatorInput, now: datetime) -> bool:
     )
 
 
-def _refine_placement(live: LiveQuery, operators: list[PlanOperator], places: Places) -> int:
+def _move(found: PlacementNews) -> int:
     try:
         with transaction.atomic():
-            return int(placement_follow(live=live, operators=operators, places=places))
+            placement_store(found)
     except SluiceError as error:  # such as a node that takes nothing new: the placement stays as it is
-        _log.warning("the placement of %s does not follow its load factors: %s", live.key, error)
+        name = f"{found.query.cluster.slug}/{found.query.name}"
+        _log.warning("the placement of %s does not follow its load factors: %s", name, error)
         return 0
+    return 1

@@ -21,6 +21,7 @@ __all__ = [
     "is_usable",
     "rounded_shares",
     "shares_differ",
+    "shares_moved",
     "statistic_differs",
 ]
 
@@ -88,4 +89,17 @@ def rounded_shares(shares: Mapping[str, float]) -> dict[str, float]:
 
 def shares_differ(found: Mapping[str, float], stored: Mapping[str, float]) -> bool:
     """Whether a placement has other places, or one of them a share that moved by 5 points."""
-    return found.keys() != stored.keys() or any(abs(found[name] - stored[name]) > _SHARE_MOVE for name in found)
+    return found.keys() != stored.keys() or shares_moved(found, stored) > _SHARE_MOVE
+
+
+def shares_moved(found: Mapping[str, float], stored: Mapping[str, float]) -> float:
+    """The largest move of a place's share.
+
+    Examples
+    --------
+    >>> shares_moved({"a": 0.5, "b": 0.5}, {"b": 1.0})
+    0.5
+    """
+    return max(
+        (abs(found.get(name, 0.0) - stored.get(name, 0.0)) for name in found.keys() | stored.keys()), default=0.0
+    )

@@ -20,8 +20,8 @@ _SWING = 2.0  # queueing answers a move of load with a larger one of its own
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What would be passed on. `first`: a measurement takes the place of an assumption, or operators run elsewhere;
-    `moved`: the largest move, as a share of the value that is stored.
+    """What would be passed on. `first`: a measurement takes the place of an assumption; `moved`: the largest move, as a
+    share of the value that is stored, or of the events that an operator works on elsewhere.
     """
 
     first: bool = False

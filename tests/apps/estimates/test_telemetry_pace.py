@@ -76,6 +76,32 @@ def test_what_is_held_back_is_passed_on_together(live: LiveQuery) -> None:
     assert OperatorInput.objects.get(operator__name="good").selectivity == pytest.approx(0.525, abs=0.001)
 
 
+def drained(share: float) -> None:
+    """Load factors have moved: `good` gets so much of its records at the stream processor."""
+    StatisticsWindow.objects.filter(operator="good").exclude(place="stream").update(events=1000 * (1 - share))
+    StatisticsWindow.objects.filter(operator="good", place="stream").update(events=2000 * share)
+
+
+@pytest.mark.django_db
+def test_load_factors_that_move_all_the_time_move_the_placement_once_a_minute(live: LiveQuery) -> None:
+    tell(live)
+    cluster = live.query.cluster
+    assert refine_cluster(cluster, NOW).placements == 1
+    estimate_request(cluster=cluster)
+    run_jobs()
+    placed = []
+    for share in (0.35, 0.15, 0.39, 0.11):
+        drained(share)
+        placed.append(refine_cluster(cluster, NOW, telemetry_pace(cluster)).placements)
+    assert placed == [0, 0, 0, 0]
+    aged(61)
+    assert refine_cluster(cluster, NOW, telemetry_pace(cluster)).placements == 1
+    estimate_request(cluster=cluster)
+    run_jobs()
+    drained(0.5)
+    assert refine_cluster(cluster, NOW, telemetry_pace(cluster)).placements == 1, "by a fifth of the events: at once"
+
+
 @pytest.mark.django_db
 def test_pages_do_not_tell_of_them(live: LiveQuery, admin_client: Client) -> None:
     cluster = live.query.cluster
