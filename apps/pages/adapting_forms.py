@@ -10,7 +10,7 @@ from django import forms
 from apps.pages.ranged import ranged
 from engine.jarvis.settings import SETTINGS, Settings
 
-__all__ = ["METHOD_WORDS", "AdaptingForm", "settings_changes", "settings_words"]
+__all__ = ["METHOD_WORDS", "AdaptingForm", "setting_told"]
 
 #: What each method does; load factors by hand have a page of their own.
 METHOD_WORDS = {
@@ -78,6 +78,13 @@ class AdaptingForm(forms.Form):
         return [(self[name], "%" if name in _PERCENT else "") for name in _LABELS]
 
     @property
+    def has_own_parameters(self) -> bool:
+        """Whether one of the numbers is no default, or wrong: they are shown then."""
+        own = {name: round(getattr(_DEFAULTS, name) * _scale(name), 6) for name in _LABELS}
+        shown = ((self[name], default) for name, default in own.items())
+        return any(bound.errors or _differs(bound.value(), default) for bound, default in shown)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What differs from the defaults, as the services take it."""
         found = {name: self.cleaned_data[name] for name in ("method", "objective")}
@@ -88,23 +95,22 @@ class AdaptingForm(forms.Form):
         return {name: value for name, value in found.items() if value != defaults[name]}
 
 
-def settings_words(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what, value) of every setting, in the order of the form."""
-    known = {**_DEFAULTS.to_dict(), **settings}
-    rows = [("Method", METHOD_WORDS.get(known["method"], known["method"])), ("Sent little of", known["objective"])]
-    if known["method"] == "fixed":
-        return [rows[0], ("Load factors", ", ".join(f"{one:g}" for one in known["load_factors"]))]
-    return rows + [(label, _told(name, known[name])) for name, (label, _) in _LABELS.items()]
+def _differs(value: Any, default: float) -> bool:
+    try:
+        return abs(float(value) - default) > 1e-9
+    except (TypeError, ValueError):
+        return True
 
 
-def settings_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(what, before, after) of the settings that differ."""
-    old, new = dict(settings_words(before)), dict(settings_words(after))
-    return [
-        (name, old.get(name, "–"), new.get(name, "–"))
-        for name in dict.fromkeys([*old, *new])
-        if old.get(name) != new.get(name)
-    ]
+def setting_told(name: str, value: str) -> tuple[str, str]:
+    """A setting by its name, and its value as a text, both as people read them."""
+    if name in _LABELS:
+        try:
+            return _LABELS[name][0], _told(name, float(value))
+        except ValueError:
+            return _LABELS[name][0], value
+    words = {"method": "Method", "objective": "Sent little of", "load_factors": "Load factors"}
+    return words.get(name, name), METHOD_WORDS.get(value, value) if name == "method" else value
 
 
 def _told(name: str, value: float) -> str:

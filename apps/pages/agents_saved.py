@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apps.refinement.showing import SavedBytes
-from apps.ui.numbers import bytes_size, count, percent, seconds
+from apps.ui.numbers import bytes_size, count, percent, seconds, significant
 
 __all__ = ["Comparison", "Way"]
 
@@ -18,7 +18,7 @@ class Way:
     words: str
     sent: float | None
     share: float  #: of the most that any sends, for its bar
-    saved: str  #: what now is sent less than so, in percent
+    saved: str  #: `65% less`: what is sent now, against it
     evidence: str
     is_now: bool = False
 
@@ -52,7 +52,7 @@ class Comparison:
         self, name: str, words: str, sent: float | None, most: float, evidence: str, *, is_now: bool = False
     ) -> Way:
         span_s = self.found.span_s or 1.0
-        saved = "" if is_now or sent is None else str(percent(self.found.saved(sent)))
+        saved = "" if is_now or sent is None else _against(self.found.saved(sent) or 0.0).removesuffix(" as")
         rate = sent / span_s if sent is not None else None
         return Way(name, words, rate, (sent or 0.0) / most, saved, evidence, is_now)
 
@@ -61,7 +61,7 @@ class Comparison:
         """`71% less than All-SP, 12% less than Best-OP`."""
         ways = {"All-SP": self.found.all_sp, "Filter-Src": self.found.filter_src, "Best-OP": self.found.best_op}
         shares = [(name, self.found.saved(sent)) for name, sent in ways.items()]
-        said = [_less(name, share) for name, share in shares if share is not None]
+        said = [_than(name, share) for name, share in shares if share is not None]
         return f"It sent {', '.join(said)}." if said else ""
 
     @property
@@ -69,7 +69,15 @@ class Comparison:
         return f"Of {count(self.found.records)} records over the last {seconds(self.found.span_s)}."
 
 
-def _less(name: str, share: float) -> str:
+def _than(name: str, share: float) -> str:
+    words = _against(share)
+    return f"{words} {name}" if words.endswith("as") else f"{words} than {name}"
+
+
+def _against(share: float) -> str:
+    """`65% less`, `12% more`, `7.8 times as much as`."""
     if abs(share) < 0.005:
-        return f"as much as {name}"
-    return f"{percent(abs(share))} {'less' if share > 0 else 'more'} than {name}"
+        return "as much as"
+    if share < -1:
+        return f"{significant(1 - share)} times as much as"
+    return f"{percent(abs(share))} {'less' if share > 0 else 'more'}"

@@ -116,7 +116,7 @@ def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
         Column(
             "config",
             "Config",
-            config_cell,
+            lambda line: config_cell(slug, line),
             sort=lambda line: line.config.version,
             csv=config_words,
         ),
@@ -181,10 +181,10 @@ def state_tag(line: AgentLine) -> SafeString:
     return format_html('{}<span class="src-why">{}</span>', mark, line.reason) if line.reason else mark
 
 
-def config_cell(line: AgentLine) -> SafeString:
+def config_cell(slug: str, line: AgentLine) -> SafeString:
     """The configuration in force, and how it stands to what is meant for the agent."""
     config = line.config
-    parts = [format_html("<code>{}</code>", config.config or MISSING)]
+    parts = [_config_link(slug, config.config, config.version) if config.config else format_html("{}", MISSING)]
     if config.same_as:
         parts.append(format_html('<small class="muted">as {}</small>', config.same_as))
     if config.canary:
@@ -205,6 +205,10 @@ def config_cell(line: AgentLine) -> SafeString:
     elif line.is_behind:
         parts.append(_badge("watch", "behind"))
     return format_html('<span class="src-config">{}</span>', format_html_join(" ", "{}", ((part,) for part in parts)))
+
+
+def _config_link(slug: str, name: str, number: int) -> SafeString:
+    return format_html('<a href="{}"><code>{}</code></a>', reverse("pages:config", args=[slug, number]), name)
 
 
 def _badge(tone: str, text: str) -> SafeString:

@@ -29,6 +29,7 @@ CONFIG_MARKS: dict[str, tuple[str, str]] = {
     ConfigState.CURRENT: ("ok", "ok"),
     ConfigState.SUPERSEDED: ("undo", ""),
     ConfigState.ROLLED_BACK: ("undo", "bad"),
+    ConfigState.STOPPED: ("pause", ""),
 }
 
 

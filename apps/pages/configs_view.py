@@ -9,16 +9,18 @@ from typing import Any
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.pages.adapting_forms import METHOD_WORDS
+from apps.pages.adapting_forms import setting_told
 from apps.pages.configs_table import config_badge, made_by
 from apps.refinement.choices import ConfigState
 from apps.refinement.showing import ConfigView, PartView
 from apps.ui.numbers import MISSING, bytes_size, count, counted, percent, ratio, seconds, significant
 from apps.ui.times import time_tag
+from engine.jarvis.settings import SETTINGS
 
 __all__ = ["CheckPanel", "ConfigPanel", "Part", "configs_sentence"]
 
 _MOST_PARTS = 60
+_SETTINGS = {field.name for field in SETTINGS.fields}
 
 
 def configs_sentence(held: Mapping[int, int]) -> str:
@@ -103,6 +105,11 @@ class Part:
         return f"{self.view.query} at {self.view.agent}"
 
     @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """Of what it holds of the operators; settings are the configuration's."""
+        return [row for row in self.view.changes if row[0] not in _SETTINGS]
+
+    @property
     def operators(self) -> list[dict[str, str]]:
         """A line for each, with the evidence behind it."""
         document = self.view.document
@@ -170,7 +177,11 @@ class ConfigPanel:
     @property
     def settings(self) -> list[tuple[str, str, str]]:
         """(what, before, now) of what it sets."""
-        return [(name, _word(before), _word(after)) for name, before, after in self.view.settings]
+        rows = []
+        for name, before, after in self.view.settings:
+            label, now = setting_told(name, after)
+            rows.append((label, setting_told(name, before)[1], now))
+        return rows
 
     @property
     def parts(self) -> list[Part]:
@@ -187,7 +198,3 @@ class ConfigPanel:
     @property
     def needs_force(self) -> bool:
         return self.config.state == ConfigState.REFUSED
-
-
-def _word(value: str) -> str:
-    return METHOD_WORDS.get(value, value)

@@ -86,6 +86,12 @@ class RolloutPanel:
         return self.row.state in (RolloutState.ROLLED_BACK, RolloutState.ROLLING_BACK)
 
     @property
+    def reasons(self) -> list[str]:
+        """What the guard says of it now, where no step says it already."""
+        said = " ".join(step.words for step in self.view.steps)
+        return [] if self.is_back else [one for one in self.view.reasons if one not in said]
+
+    @property
     def waiting(self) -> str:
         """`c-119 waits until this one is over.`"""
         names = self.view.waiting
