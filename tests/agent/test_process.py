@@ -23,6 +23,7 @@ from agent.wire import FrameKind, decode_frames
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow import whole
 from engine.dataflow.templates import TEMPLATES
+from engine.jarvis.refined import sealed
 from launcher.children import spawn
 from launcher.places import ROOT
 from tests.agent.reference import ReferenceProcessor, rows_of
@@ -169,6 +170,37 @@ def test_a_configuration_with_faults_is_not_taken_and_said(host: Host) -> None:
     assert says["faults"][0].startswith("configuration 2 is not taken: ")
     before = host.counted()
     wait_until(lambda: host.counted() > before, what="records all the same")
+
+
+def test_a_refined_configuration_is_acknowledged_and_every_epoch_told_once(host: Host) -> None:
+    host.console.config = config(records=ENDLESS)
+    host.start()
+    wait_until(lambda: host.counted() > 0, what="records")
+    host.console.config = config(2, records=ENDLESS)
+    host.console.config["queries"][0]["refined"] = {"schema": 1, "config": "c-7", "version": 7}
+    wait_until(lambda: host.console.said[-1]["queries"][0].get("refused"), what="the refusal")
+    assert host.console.said[-1]["queries"][0]["refused"]["version"] == 7
+    settings = {"method": "fixed", "load_factors": [0.25]}
+    document = {
+        "schema": 1, "config": "c-8", "version": 8, "parent": 7, "query": QUERY, "plan": PIPELINE.digest, "agent": "*",
+        "settings": settings, "record_bytes": [86], "operators": [], "fitted": None, "plan_prior": None,
+        "valid_from_us": time.time_ns() // 1000, "ttl_s": 3600, "fallback": "local",
+    }  # fmt: skip
+    host.console.config = config(3, records=ENDLESS)
+    host.console.config["queries"][0]["refined"] = sealed(document)
+    wait_until(lambda: host.console.said[-1]["queries"][0].get("refined"), what="the acknowledgement")
+    says = host.console.said[-1]["queries"][0]
+    assert (says["refined"], says["refused"]) == ({"version": 8, "config": "c-8"}, None)
+    assert says["load_factors"] == [0.25, 0.0, 0.0]
+
+    def rows() -> list[dict[str, Any]]:
+        return [row for beat in list(host.console.said) for query in beat["queries"] for row in query["epochs"]]
+
+    wait_until(lambda: any(row["v"] == 8 and row["d"] is not None for row in rows()), what="an epoch under it")
+    epochs = [row["e"] for row in rows()]
+    assert epochs == sorted(set(epochs)), "told once, in order"
+    assert set(epochs[:-2]) <= set(host.above.epochs)
+    assert {tuple(row["p"]) for row in rows() if row["v"] == 8} == {(0.25, 0.0, 0.0)}
 
 
 def test_it_starts_without_its_console_once_it_knows_what_to_do(host: Host) -> None:

@@ -217,7 +217,7 @@ def mark(child: str, seq: int, us: int, life: str = "life", **more: Any) -> byte
     return encode_frame(Frame(FrameKind.MARK, child, life, seq, QUERY, PIPELINE.digest, epoch=us, extra=says))
 
 
-def partial(child: str, seq: int, ts_us: int) -> bytes:
+def partial(child: str, seq: int, ts_us: int, kind: FrameKind = FrameKind.PARTIALS, entry: int = 2) -> bytes:
     row = {
         "ts": ts_us,
         "src_ip": "a",
@@ -234,7 +234,7 @@ def partial(child: str, seq: int, ts_us: int) -> bytes:
     for k in range(2):
         table = kernel(PIPELINE, k).run(table)
     body = batch_bytes(kernel(PIPELINE, 2).partial(table))
-    return encode_frame(Frame(FrameKind.PARTIALS, child, "life", seq, QUERY, PIPELINE.digest, entry=2, body=body))
+    return encode_frame(Frame(kind, child, "life", seq, QUERY, PIPELINE.digest, entry=entry, body=body))
 
 
 def sent_marks(site: Site) -> list[dict[str, Any]]:
@@ -335,6 +335,17 @@ def test_a_child_that_left_no_longer_holds_the_others_back(site: Site) -> None:
     post(site, "child-a", mark("child-a", 2, 9_000_000))
     assert sent_marks(site)[-1]["watermarks"]["3"] == 9_000_000
     assert post(site, "child-b", mark("child-b", 2, 9_000_000)).status == 401
+
+
+def test_copies_of_open_windows_are_taken_and_end_here(site: Site) -> None:
+    copy = partial("child-a", 1, 500_000, FrameKind.CHECKPOINT)
+    assert post(site, "child-a", copy, mark("child-a", 2, 5_000_000)).document["accepted_seq"] == 2
+    post(site, "child-b", partial("child-b", 1, 500_000), mark("child-b", 2, 5_000_000))
+    sent_marks(site)
+    assert [kind for kind, _ in site.kinds] == [FrameKind.PARTIALS, FrameKind.MARK]
+    assert [row["probes"] for row in site.above.result(QUERY, PIPELINE).to_pylist()] == [1]
+    wrong = post(site, "child-a", partial("child-a", 3, 500_000, FrameKind.CHECKPOINT, entry=1))
+    assert "entry is 1; allowed for checkpoint: 2, the aggregate" in wrong.message
 
 
 def test_what_is_refused_and_how(site: Site) -> None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from engine.dataflow.arrow import whole
+from engine.jarvis.settings import Settings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
+from tests.agent.runtime.test_judging import document
 
 QUERY = "here/probes"
 PLANS = (probes_pipeline(), probes_pipeline(where="rtt_us < 5000", slide_s=5))
@@ -25,6 +27,8 @@ factors = st.tuples(shares, shares, shares, shares)
 actions = st.one_of(
     st.tuples(st.just("epochs"), st.integers(1, 4)),
     st.tuples(st.just("factors"), factors),
+    st.tuples(st.just("method"), st.sampled_from(["scalar", "stepwise-lp", "stepwise", "lp", "best-op"])),
+    st.tuples(st.just("refined"), st.tuples(st.integers(1, 5), factors)),
     st.tuples(st.just("plan"), st.integers(0, 1)),
     st.tuples(st.just("budget"), st.floats(0, 0.5)),
     st.tuples(st.just("send"), st.integers(1, 30)),
@@ -33,6 +37,9 @@ actions = st.one_of(
     st.tuples(st.just("kill"), st.integers(0, 9)),
     st.tuples(st.just("clock"), st.floats(-100, 100)),
 )
+
+
+NAMED = ("factors", "method", "refined", "plan", "budget", "clock")  # also of fields
 
 
 class Story:
@@ -44,15 +51,17 @@ class Story:
         self.directory, self.records, self.sizes, self.chance = directory, records, sizes, chance
         self.limit_bytes = limit_bytes
         self.clock = ManualClock(cpu_step_ns=2_000_000)
-        self.factors, self.plan, self.budget = (1.0, 0.5, 1.0, 0.7), 0, 0.3
+        self.adapting, self.refined, self.plan, self.budget = by_hand(1.0, 0.5, 1.0, 0.7), None, 0, 0.3
+        self.versions = [0]  #: that were in force, one after the other
         self.ranges: list[list[int]] = [[0, 0]]  #: from which record on which plan
         self.reference = ReferenceProcessor(PLANS)
         self.sent = 0
         self.start()
 
     def settings(self) -> RuntimeConfig:
-        query = QueryConfig(QUERY, PLANS[self.plan], by_hand(*self.factors))
-        return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, sub_epochs=3, batch_records=20)
+        query = QueryConfig(QUERY, PLANS[self.plan], self.adapting, self.refined)
+        more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5}
+        return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, **more)
 
     def start(self) -> None:
         self.spool = Spool(self.directory, self.limit_bytes, sync=False)
@@ -70,12 +79,28 @@ class Story:
                 self.send(10**6)
                 self.commit(1.0)
             self.clock.pass_s(1)
+            (query,) = self.runtime.state()["queries"]
+            if query["refined"] is not None and query["refined"]["version"] != self.versions[-1]:
+                self.versions.append(query["refined"]["version"])
 
     def apply(self) -> None:
         self.runtime.apply(self.settings())
 
     def factors_(self, values: tuple[float, ...]) -> None:
-        self.factors = values
+        self.adapting, self.refined = by_hand(*values), None
+        self.apply()
+
+    def method_(self, name: str) -> None:
+        """A controller moves load factors from now on, each epoch if it likes."""
+        self.adapting, self.refined = Settings(method=name), None
+        self.apply()
+
+    def refined_(self, says: tuple[int, tuple[float, ...]]) -> None:
+        """A refined configuration that may be old, torn in its checksum for some, or of the other plan."""
+        version, values = says
+        self.refined = document(version, *values, plan=PLANS[0].digest, valid_from_us=self.clock.wall_us())
+        if values[0] == 0.0:
+            self.refined["checksum"] = "0" * 64
         self.apply()
 
     def plan_(self, number: int) -> None:
@@ -132,7 +157,7 @@ def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, 
     records = probe_records(PLANS[0], count, seed=seed)
     story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed), 2**exponent)
     for action, value in script:
-        story.do(f"{action}_" if action in ("factors", "plan", "budget", "clock") else action, value)
+        story.do(f"{action}_" if action in NAMED else action, value)
     story.finish()
     ends = [start for start, _ in story.ranges[1:]] + [count]
     for number, plan in enumerate(PLANS):
@@ -146,6 +171,7 @@ def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, 
     assert story.reference.total("records_in", entry=0) == count
     assert story.reference.late == 0
     assert story.reference.epochs == sorted(set(story.reference.epochs))
+    assert story.versions == sorted(set(story.versions)), "an older refined configuration was taken"
     story.spool.close()
 
 

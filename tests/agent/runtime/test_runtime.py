@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from agent.runtime import QueryConfig
+from agent.runtime import QueryConfig, Runtime
 from agent.wire import FrameKind, table_of
 from tests.agent.reference import rows_of
-from tests.agent.runtime.doubles import TableSource
+from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import (
     ALL,
     PIPELINE,
@@ -19,6 +19,7 @@ from tests.agent.runtime.epochs import (
     processed_by,
     run_to_the_end,
     runtime_of,
+    unlimited,
 )
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
 
@@ -172,6 +173,21 @@ def test_close_ends_the_epoch_under_way(tmp_path):
     source = TableSource(records, [30])
     runtime, spool = runtime_of(tmp_path, source)
     assert source.position()["at"] == 120
+    run_to_the_end(runtime, source)
+    assert rows_of(processed_by(spool).result(QUERY, PIPELINE)) == expected_of(records)
+
+
+def test_a_runtime_that_begins_anew_on_the_same_spool_goes_on(tmp_path):
+    """As where the agent is moved below a relay: the process stays, its work is made anew."""
+    records = probe_records(PIPELINE, 1000)
+    source = TableSource(records, [10])
+    runtime, spool = runtime_of(tmp_path, source)
+    for _ in range(3):
+        runtime.run_epoch()
+    runtime.close()
+    source = TableSource(records, [10])
+    runtime = Runtime(config(), {"probes": source}, spool, ManualClock(), quota=unlimited)
+    assert source.position()["at"] == 300
     run_to_the_end(runtime, source)
     assert rows_of(processed_by(spool).result(QUERY, PIPELINE)) == expected_of(records)
 

@@ -52,6 +52,29 @@ def test_frames_are_numbered_from_one_in_one_order_for_all_writers(tmp_path):
     assert [seq for seq, *_ in sent(spool)] == [2, 3]
 
 
+def test_a_writer_hears_once_when_all_of_its_record_is_acknowledged(tmp_path):
+    spool, heard = Spool(tmp_path, LIMIT), []
+    for number in range(4):
+        frames = [frame(f"{number}.{i}") for i in range(2)]
+        spool.append(Record("w", {}, (), frames, acknowledged=lambda number=number: heard.append(number)))
+    spool.acknowledged(3)
+    assert heard == [0]
+    spool.rewind(0)
+    spool.acknowledged(4)
+    assert heard == [0, 1]
+    spool.renew()  # numbers begin anew
+    spool.committed(2)
+    assert heard == [0, 1, 2]
+
+
+def test_a_writer_that_begins_anew_in_the_same_process_finds_what_it_has_come_to(tmp_path):
+    spool = Spool(tmp_path, LIMIT)
+    spool.append(Record("w", {"n": 1}, snapshot=lambda: Stored({"upto": 1})))
+    spool.append(Record("w", {"n": 2}, snapshot=lambda: Stored({"upto": 2})))
+    assert [stored.notes for stored in spool.recovered("w")] == [{"upto": 2}]
+    assert spool.recovered("another") == []
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_torn_tail_is_cut_off_at_any_byte(tmp_path_factory, frames, data):
