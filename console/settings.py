@@ -205,6 +205,7 @@ SPECTACULAR_SETTINGS = {
         "PlanComparisonState": "apps.plans.choices.ComparisonState",
         "QueryState": "apps.queries.choices.QueryState",
         "DeliveryState": "apps.core.delivering.DeliveryState",
+        "RefinedConfigOrigin": "apps.refinement.choices.ConfigOrigin",
         "RefinedConfigState": "apps.refinement.choices.ConfigState",
         "RolloutMemberState": "apps.refinement.choices.MemberState",
         "RolloutState": "apps.refinement.choices.RolloutState",

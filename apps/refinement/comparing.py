@@ -8,10 +8,9 @@ from typing import Any
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.refinement.documents import source_operators
 from apps.refinement.giving import assignments_adapting
 from apps.refinement.models import Learned
-from apps.refinement.predicting import Chain, chain_of, predict
+from apps.refinement.predicting import Known, known_of, predict
 from apps.refinement.recorded import EPOCH_US, recorded_of
 from apps.refinement.showing import SavedBytes
 from apps.telemetry.epochs import EpochRow
@@ -38,35 +37,35 @@ def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: f
         rows = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
         if rows:
             known = learned.get((one.live_id, one.agent_id))
-            sums.setdefault(str(one.agent_id), []).append(_of_query(rows, _chain(one, known)))
+            sums.setdefault(str(one.agent_id), []).append(_of_query(rows, _known(one, known)))
     return {agent: _together(listed) for agent, listed in sums.items()}
 
 
-def _chain(one: Assignment, known: Learned | None) -> Chain | None:
-    if known is None or known.plan != one.live.plan:
+def _known(one: Assignment, learned: Learned | None) -> Known | None:
+    if learned is None or learned.plan != one.live.plan:
         return None
-    return chain_of(known.document, [row["expression"]["op"] for row in source_operators(one.live)])
+    return known_of(learned.document, one.live)
 
 
-def _of_query(rows: Sequence[EpochRow], chain: Chain | None) -> SavedBytes:
+def _of_query(rows: Sequence[EpochRow], known: Known | None) -> SavedBytes:
     records = sum(row.records_in for row in rows)
     return SavedBytes(
         records=records,
         sent=sum(row.bytes_sent for row in rows),
         all_sp=sum(row.bytes_in for row in rows),
         span_s=(rows[-1].epoch_us - rows[0].epoch_us + EPOCH_US) / 1e6,
-        **_baselines(rows, chain, records),
+        **_baselines(rows, known, records),
     )
 
 
-def _baselines(rows: Sequence[EpochRow], chain: Chain | None, records: int) -> Mapping[str, float | None]:
+def _baselines(rows: Sequence[EpochRow], known: Known | None, records: int) -> Mapping[str, float | None]:
     """Bytes of each baseline on some of the epochs, scaled up to all of them."""
-    if chain is None:
+    if known is None:
         return {}
     step = -(-len(rows) // _MOST_EPOCHS)
     found = {}
     for name, settings in _BASELINES.items():
-        made = predict(chain, settings, rows[::step])
+        made = predict(known, settings, rows[::step])
         found[name.replace("-", "_")] = made.bytes_sent / made.records * records if made.records else None
     return found
 

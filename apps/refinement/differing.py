@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apps.refinement.predicting import Chain
-from engine.jarvis.partition import Frontier, outcome
+from apps.refinement.predicting import Known
+from engine.jarvis.settings import Settings
 
 __all__ = ["Difference", "difference"]
 
@@ -25,9 +25,9 @@ class Difference:
 
 
 def difference(
-    chain: Chain, before: Chain | None, *, running: Sequence[float], budget_s: float, n_records: float
+    known: Known, before: Known | None, *, running: Sequence[float], budget_s: float, n_records: float
 ) -> Difference | None:
-    """What makes the figures of `chain` worth telling, or None.
+    """What makes the figures of `known` worth telling, or None.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ def difference(
     budget_s, n_records
         CPU seconds and records of an epoch, of late.
     """
-    if any(one.records < LEAST_RECORDS for one in chain.operators):
+    if any(one.records < LEAST_RECORDS for one in known.operators):
         return None
-    gain = _gain(chain, before, running, budget_s, n_records)
-    changed = _changed(chain, before)
+    gain = _gain(known, before, running, budget_s, n_records)
+    changed = _changed(known, before)
     if gain is not None and gain > LEAST_GAIN:
         return Difference(f"{100 * gain:.2g} % fewer bytes predicted", gain)
     if changed is not None and changed.size > LEAST_CHANGE:
@@ -49,12 +49,12 @@ def difference(
     return Difference("first figures of its operators", 0.0) if before is None else None
 
 
-def _changed(chain: Chain, before: Chain | None) -> Difference | None:
+def _changed(known: Known, before: Known | None) -> Difference | None:
     """The figure that changed most."""
     if before is None:
         return None
     found = []
-    for new, old in zip(chain.operators, before.operators, strict=True):
+    for new, old in zip(known.operators, before.operators, strict=True):
         for name, label, scale, unit in (("cost_s", "cost", 1e6, " µs"), ("relay", "relay ratio", 1, "")):
             after, was = getattr(new, name), getattr(old, name)
             if max(after, was) > 0:
@@ -64,18 +64,13 @@ def _changed(chain: Chain, before: Chain | None) -> Difference | None:
 
 
 def _gain(
-    chain: Chain, before: Chain | None, running: Sequence[float], budget_s: float, n_records: float
+    known: Known, before: Known | None, running: Sequence[float], budget_s: float, n_records: float
 ) -> float | None:
     """Share of the bytes of an epoch that a plan by the new figures saves against one by the old."""
-    operators = len(chain.operators)
+    operators = len(known.operators)
     if n_records <= 0 or budget_s <= 0 or (before is None and len(running) != operators):
         return None
-    costs = chain.costs(n_records)
-    factors = running
-    if before is not None:
-        factors = Frontier.of(before.relay, before.costs(n_records), before.sizes).at(budget_s, n_records).load_factors
-    now = outcome(chain.relay, costs, chain.sizes, factors, n_records)
-    fits = min(1.0, budget_s / now.cpu_s) if now.cpu_s > 0 else 1.0
-    sent = fits * now.objective + (1.0 - fits) * n_records * chain.sizes[0]
-    best = Frontier.of(chain.relay, costs, chain.sizes).at(budget_s, n_records).objective
-    return 1.0 - best / sent if sent > 0 else None
+    settings, chain = Settings(), known.at(n_records)
+    factors = before.at(n_records).settled(settings, budget_s, n_records) if before else running
+    now, best = (chain.epoch(p, budget_s, n_records) for p in (factors, chain.settled(settings, budget_s, n_records)))
+    return 1.0 - best.bytes_sent / now.bytes_sent if now.bytes_sent > 0 else None

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from apps.refinement.choices import GIVEN, MemberState
-from apps.refinement.guarding import LEAST_RECORDS, Case, CaseVerdict, Health, judge_case
+from apps.refinement.guarding import LEAST_RECORDS, CaseVerdict, Health, judge_case
 from apps.refinement.measuring import MEASURES, Limits, Measure
 from apps.refinement.models import Rollout, RolloutMember
 from apps.refinement.recorded import EPOCH_US, Recorded, recorded_of, window_us
+from apps.refinement.spans import Case
 from apps.telemetry.models import Assignment, LiveQuery
 
 __all__ = ["rollout_judge"]

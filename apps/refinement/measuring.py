@@ -16,13 +16,16 @@ from apps.refinement.recorded import EPOCH_US
 from apps.telemetry.epochs import EpochRow
 from engine.measurement.ratios import Ratio, ratio, student
 
-__all__ = ["MEASURES", "Limits", "Measure", "Span", "measure"]
+__all__ = ["MEASURES", "Limits", "Measure", "Rows", "Span", "measure"]
 
+#: Times the half of the 90 % interval by which a measure has to be beyond its limit: it is looked at every few seconds,
+#: and so are the others in every query, so that one of them would soon be beyond it by chance.
+SURE = 1.5
 _LEAST_BLOCK_EPOCHS = 5
 _LEAST_SHARE = 0.01  # of the bytes that come in: less than that sent per record is not told from nothing
 _SAVES = 0.02  # CPU time that makes bytes fall by so much is well spent
 
-Rows = Mapping[str, Sequence[EpochRow]]
+Rows = Mapping[str, Sequence[EpochRow]]  #: epochs in order of time, by agent
 Span = tuple[int, int]  #: microseconds since 1970, from and until
 
 
@@ -54,7 +57,7 @@ class Measure:
     @property
     def worse(self) -> bool:
         """Beyond its limit, and not by chance."""
-        return self.change - self.half > self.limit
+        return self.change - SURE * self.half > self.limit
 
     @property
     def unsure(self) -> bool:
@@ -85,7 +88,10 @@ MEASURES = tuple(_KINDS)
 def measure(
     watched: Rows, others: Rows, *, before: Span | None, after: Span, window_us: int, limits: Limits
 ) -> dict[str, Measure]:
-    """Every measure of a query that can be told, by its key; CPU time is judged only where it saves no bytes."""
+    """Every measure of a query that can be told, by its key; CPU time is judged only where it saves no bytes.
+
+    Where there is nothing to compare with, no record is to overflow, and nothing else is told.
+    """
     block_us = max(window_us, _LEAST_BLOCK_EPOCHS * EPOCH_US // window_us * window_us)
     found: dict[str, Measure] = {}
     for key, kind in _KINDS.items():
@@ -95,7 +101,8 @@ def measure(
             _ratio(others, before, kind, block_us),
             _ratio(others, after, kind, block_us),
         ]
-        if ratios[1] is not None and (ratios[0] is not None or ratios[3] is not None):
+        told = key == "overflow" or ratios[0] is not None or ratios[3] is not None
+        if ratios[1] is not None and told:
             least = _LEAST_SHARE * _bytes_in(watched, after) if key == "bytes" else 0.0
             found[key] = _measure(key, kind, ratios, limits, least)
     saving = "bytes" in found and found["bytes"].change < -_SAVES
@@ -160,8 +167,7 @@ def _expected(
 ) -> float:
     """What would be without the configuration."""
     if own is None:
-        assert others_after is not None
-        return others_after.value
+        return others_after.value if others_after else 0.0
     if others_before is None or others_after is None:
         return own.value
     if relative and others_before.value > least:

@@ -20,7 +20,7 @@ from apps.refinement.documents import document_of_learned, source_operators
 from apps.refinement.giving import assignments_adapting, part_of
 from apps.refinement.making import PartDraft, config_make, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RefinedPart, Rollout
-from apps.refinement.predicting import chain_of
+from apps.refinement.predicting import known_of
 from apps.refinement.rolling import rollout_back, rollout_start
 from apps.telemetry.configs import EPOCH_S, live_served
 from apps.telemetry.models import Agent, Assignment, LiveQuery
@@ -171,14 +171,13 @@ def _differences(cluster: Cluster) -> Iterable[tuple[Assignment, Learned, Differ
     rows = {(one.live_id, one.agent_id): one for one in Learned.objects.filter(live__query__cluster=cluster)}
     for one in assignments_adapting(cluster):
         learned = rows.get((one.live_id, one.agent_id))
-        kinds = [row["expression"]["op"] for row in source_operators(one.live)]
-        chain = chain_of(learned.document, kinds) if learned and learned.plan == one.live.plan else None
-        if learned is None or chain is None:
+        known = known_of(learned.document, one.live) if learned and learned.plan == one.live.plan else None
+        if learned is None or known is None:
             continue
         before = _known(one)
         told = difference(
-            chain,
-            chain_of(before.document, kinds) if before else None,
+            known,
+            known_of(before.document, one.live) if before else None,
             running=one.load_factors,
             budget_s=learned.document.get("budget_s") or 0.0,
             n_records=learned.document.get("input_records") or 0.0,

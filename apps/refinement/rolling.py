@@ -7,20 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.forms.models import model_to_dict
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault
 from apps.fleet.models import Cluster
 from apps.refinement.choices import ENDED, ON_ITS_WAY, ConfigState, MemberState, RolloutState
-from apps.refinement.choosing import members_make, members_sync
-from apps.refinement.giving import parts_stamp
+from apps.refinement.choosing import members_sync
 from apps.refinement.guarding import Health
 from apps.refinement.hearing import members_hear
 from apps.refinement.judging import rollout_judge
-from apps.refinement.making import config_reissue, configs_announce, policy_locked, supersede
-from apps.refinement.models import RefinedConfig, Rollout, RolloutEvent, RolloutPolicy
+from apps.refinement.making import configs_announce, policy_locked, supersede
+from apps.refinement.models import RefinedConfig, Rollout
+from apps.refinement.moving import begin_next, give, moved, note, stop, under_way
 from apps.refinement.undoing import config_undo
 from apps.telemetry.configs import configs_renew
 from apps.telemetry.models import Agent
@@ -68,8 +67,8 @@ def rollout_start(
         raise Conflict(f"{config.name} has been started already; a configuration goes out once.")
     wanted = [str(agent.pk) for agent in canaries]
     rollout = Rollout.objects.create(config=config, by=user, created_at=now, policy={"canaries": wanted})
-    _note(rollout, now, "started by force" if force and config.state == ConfigState.REFUSED else "started", user)
-    _begin_next(policy, now)
+    note(rollout, now, "started by force" if force and config.state == ConfigState.REFUSED else "started", user)
+    begin_next(policy, now)
     rollout.refresh_from_db()
     return rollout
 
@@ -81,7 +80,7 @@ def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime |
     if row.state == RolloutState.PAUSED:
         return row
     _allow(row, _WATCHED, "paused")
-    return _moved(row, RolloutState.PAUSED, now, "paused", user)
+    return moved(row, RolloutState.PAUSED, now, "paused", user)
 
 
 @transaction.atomic
@@ -91,7 +90,7 @@ def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime 
     if row.state in _WATCHED:
         return row
     _allow(row, (RolloutState.PAUSED,), "resumed")
-    return _moved(row, RolloutState.WAVE if row.stage else RolloutState.CANARY, now, "resumed", user)
+    return moved(row, RolloutState.WAVE if row.stage else RolloutState.CANARY, now, "resumed", user)
 
 
 @transaction.atomic
@@ -112,8 +111,8 @@ def rollout_back(
         return row
     reasons = [reason] if reason else []
     if row.state == RolloutState.WAITING:
-        return _stop(row, now, reasons, user)
-    other = _under_way(row.config.cluster).exclude(pk=row.pk).first()
+        return stop(row, now, reasons, user)
+    other = under_way(row.config.cluster).exclude(pk=row.pk).first()
     if other is not None:
         raise Conflict(f"{other.config.name} is on its way; wait for it, or roll it back first.", code="under_way")
     return _take_back(row, now, reasons, user)
@@ -137,7 +136,7 @@ def canaries_add(*, rollout: Rollout, agents: Iterable[Agent], now: datetime | N
     else:
         members_sync(row, now)
         row.members.filter(agent__in=ids, state=MemberState.PENDING).update(stage=0)
-        _give(row, now)
+        give(row, now)
     configs_announce(row.config.cluster)
     return row
 
@@ -155,26 +154,26 @@ def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
     """Lead a cluster's rollout on by what is known now; returns whether it has taken a step."""
     now = now or timezone.now()
     policy = policy_locked(cluster)
-    row = _under_way(cluster).first()
+    row = under_way(cluster).first()
     if row is None:
-        return _begin_next(policy, now)
+        return begin_next(policy, now)
     step = _step(row, now)
     if row.state in ENDED:
         supersede(cluster)
-        _begin_next(policy, now)
+        begin_next(policy, now)
     return step
 
 
 def _step(row: Rollout, now: datetime) -> bool:
     present = members_sync(row, now) if row.state != RolloutState.ROLLING_BACK else None
     if present is not None and not present:
-        _stop(row, now, ["no agent runs any of its queries any more"], None)
+        stop(row, now, ["no agent runs any of its queries any more"], None)
         return True
     answered = members_hear(row, now)
     if row.state == RolloutState.ROLLING_BACK:
         return _finish_back(row, now) if answered else False
     if row.state == RolloutState.WAVE:
-        _give(row, now)  # who came meanwhile
+        give(row, now)  # who came meanwhile
     verdict = rollout_judge(row, present or {}, now)
     if verdict != row.verdict:
         row.verdict = verdict
@@ -198,11 +197,11 @@ def _follow(row: Rollout, now: datetime) -> bool:
         row.stage = row.last_stage
         row.config.state = ConfigState.CURRENT
         row.config.save(update_fields=["state", "updated_at"])
-        _moved(row, RolloutState.DONE, now, "done")
+        moved(row, RolloutState.DONE, now, "done")
         return True
     row.stage_at, row.verdict = now, {}
-    _moved(row, RolloutState.WAVE, now, f"wave {row.stage} begins")
-    _give(row, now)
+    moved(row, RolloutState.WAVE, now, f"wave {row.stage} begins")
+    give(row, now)
     return True
 
 
@@ -212,48 +211,12 @@ def _next_stage(row: Rollout) -> int:
     return later.stage if later else row.last_stage + 1
 
 
-def _begin_next(policy: RolloutPolicy, now: datetime) -> bool:
-    """Begin what waits first, where nothing is under way."""
-    if _under_way(policy.cluster).exists():
-        return False
-    waiting = Rollout.objects.filter(config__cluster=policy.cluster, state=RolloutState.WAITING)
-    row = waiting.select_related("config__cluster").order_by("created_at", "pk").first()
-    if row is None:
-        return False
-    _begin(row, policy, now)
-    return True
-
-
-def _begin(row: Rollout, policy: RolloutPolicy, now: datetime) -> None:
-    wanted: Sequence[str] = row.policy.get("canaries", ())
-    row.config = config_reissue(row.config, now)
-    row.policy = {**model_to_dict(policy, exclude=["id", "cluster"]), "canaries": list(wanted)}
-    row.started_at = row.stage_at = now
-    row.save()
-    if not members_make(row, now, wanted):
-        _stop(row, now, ["no agent that adapts runs any of its queries"], None)
-        return
-    _moved(row, RolloutState.CANARY, now, "canaries begin")
-    _give(row, now)
-
-
-def _give(row: Rollout, now: datetime) -> None:
-    """Send the configuration to whoever is in a stage that has been reached and has not been sent it."""
-    members = row.members.filter(stage__lte=row.stage, state=MemberState.PENDING)
-    agents = list(members.values_list("agent", flat=True))
-    if agents:
-        row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now)
-        parts_stamp(row.config.parts.all(), now)  # what was stamped when it began may be old by now
-        configs_renew(agents)
-        configs_announce(row.config.cluster)
-
-
 def _take_back(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
     agents = config_undo(row, now, reasons, user)
     row.config.state, row.reasons = ConfigState.ROLLED_BACK, list(reasons)
     row.config.save(update_fields=["state", "updated_at"])
     words = f"taken back{' by its guard' if user is None else ''}: {'; '.join(reasons) or 'no reason given'}"
-    _moved(row, RolloutState.ROLLING_BACK, now, words, user)
+    moved(row, RolloutState.ROLLING_BACK, now, words, user)
     configs_renew(agents)
     return row
 
@@ -262,27 +225,8 @@ def _finish_back(row: Rollout, now: datetime) -> bool:
     assert row.back is not None
     row.back.state = ConfigState.CURRENT
     row.back.save(update_fields=["state", "updated_at"])
-    _moved(row, RolloutState.ROLLED_BACK, now, f"rolled back with {row.back.name}")
+    moved(row, RolloutState.ROLLED_BACK, now, f"rolled back with {row.back.name}")
     return True
-
-
-def _stop(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
-    row.config.state, row.reasons = ConfigState.STOPPED, list(reasons)
-    row.config.save(update_fields=["state", "updated_at"])
-    return _moved(row, RolloutState.STOPPED, now, f"stopped: {'; '.join(reasons) or 'no reason given'}", user)
-
-
-def _moved(row: Rollout, state: RolloutState, now: datetime, words: str, user: User | None = None) -> Rollout:
-    row.state = state
-    row.ended_at = now if state in ENDED else None
-    row.save()
-    _note(row, now, words, user)
-    configs_announce(row.config.cluster)
-    return row
-
-
-def _note(row: Rollout, now: datetime, words: str, user: User | None = None) -> None:
-    RolloutEvent.objects.create(rollout=row, at=now, by=user, words=words[:400])
 
 
 def _locked(rollout: Rollout) -> Rollout:
@@ -297,8 +241,3 @@ def _allow(row: Rollout, states: Collection[str], what: str) -> None:
 
 def _open() -> Any:
     return Rollout.objects.filter(state__in=(*ON_ITS_WAY, RolloutState.WAITING))
-
-
-def _under_way(cluster: Cluster) -> Any:
-    rows = Rollout.objects.filter(config__cluster=cluster, state__in=ON_ITS_WAY)
-    return rows.select_related("config__cluster", "back").order_by("pk")
