@@ -122,5 +122,19 @@ class AgentsChange(ClusterPage):
             "plan": plan,
             "is_preview": is_preview,
             "queries": bulk_queries(lines) if what == "factors" else [],
+            "rest": _rest(self.slug, plan) if not plan.refusal else None,
         }
         return self.page({**context, **more}, status)
+
+
+def _rest(slug: str, plan: BulkPlan) -> tuple[str, str, dict[str, Any]]:
+    """The REST call that does the same: method, path, body; budgets take one for each agent."""
+    names = [line.agent.name for line in plan.lines]
+    if plan.rollout is not None:
+        path = f"/api/v1/clusters/{slug}/rollouts/{plan.rollout.config.number}/canaries"
+        return "POST", path, {"agents": names}
+    if plan.query is not None and plan.what == "factors":
+        settings = fixed([factor or 0.0 for _, factor in plan.query.operators])
+        parts = [{"agent": part.agent.name, "settings": settings} for part in plan.query.parts]
+        return "PATCH", f"/api/v1/live-queries/{plan.query.parts[0].live.pk}", {"assignments": parts}
+    return "PATCH", f"/api/v1/agents/{plan.lines[0].agent.pk}", {"budget_cores": plan.lines[0].agent.budget_cores}

@@ -192,7 +192,12 @@ class LiveView:
             return ""
         names = {str(one.pk): one.name for one in self.agents}
         who = ", ".join(names.get(one, one[:8]) for one in self.newest.missing[:3]) or "an agent"
-        return f"Closed without {who}. What comes later is added as another revision."
+        text = f"Closed without {who}. What comes later is added as another revision."
+        taken = sum(self.newest.recovered.values())
+        if not taken:
+            return text
+        are = "is" if taken == 1 else "are"
+        return f"{text} Of what it had open, {counted(taken, 'record')} {are} counted already."
 
     @cached_property
     def table(self) -> Table:

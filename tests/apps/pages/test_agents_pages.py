@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -148,7 +149,10 @@ def test_a_method_is_chosen_within_its_safe_ranges(browser: Client, live: LiveQu
 
 
 def test_an_adapting_agent_is_listed_as_such(browser: Client, live: LiveQuery) -> None:
-    adapt(live, "edge-1", phase="profile")
+    now = time.time()
+    move = {"epoch_us": int((now - 2) * 1e6), "why": "", "epochs": None, "from": [1, 1, 0], "to": [1, 1, 0.5]}
+    adapt(live, "edge-1", changes=[{**move, "bytes_before": None, "bytes_after": None}])
+    report("edge-1", time=now, queries=Agent.objects.get(name="edge-1").heartbeat["queries"])
     html = body(browser.get(SOURCES))
     assert "Adapting" in html.split("<tbody>")[1]
     assert "edge-1" in body(browser.get(f"{SOURCES}?state=adapting")).split("<tbody>")[1]

@@ -150,11 +150,12 @@ def test_faults_of_a_template_are_at_their_fields(browser: Client, cluster: Clus
 def test_results_are_shown_as_they_come(browser: Client, live: LiveQuery, agent: Agent) -> None:
     Assignment.objects.create(live=live, agent=agent, settings=fixed([1.0, 0.5, 0.0]))
     frames_receive([result(live.query, {AB: 10.0 + w, CD: 3.0}, w, latency_s=1 + w) for w in range(3)])
-    frames_receive([result(live.query, {AB: 40.0, CD: 3.0}, 3, missing=[str(agent.pk)])])
+    frames_receive([result(live.query, {AB: 40.0, CD: 3.0}, 3, missing=[str(agent.pk)], recovered={str(agent.pk): 12})])
     html = body(browser.get(LIVE))
     assert f"changed:results:{live.query_id} from:body" in html
     assert "2 rows from 1 agent" in html
     assert "Closed without edge-1" in html
+    assert "Of what it had open, 12 records are counted already." in html
     table = html.split('id="t-results"')[1].split("</table>")[0]
     assert table.index("40") < table.index(">3<"), "the largest of the drawn column first"
     assert 'id="live-column"' in html
