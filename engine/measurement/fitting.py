@@ -19,7 +19,7 @@ from engine.measurement.sums import Sums
 __all__ = ["Level", "OperatorFit", "OperatorSums", "Windows", "fit", "group_keys", "plan"]
 
 LEAST_COLLISIONS = 30.0  # records that met a group which was there already, before K is told
-_HALVINGS = 60
+_CLOSE = 1.0001  # ends of a bracket of K
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,9 @@ def group_keys(levels: Sequence[Level]) -> float | None:
     low, high = groups / math.fsum(one.epochs for one in known), records
     while _expected(known, high) < groups:
         high *= 4.0
-    for _ in range(_HALVINGS):
+    while high > low * _CLOSE:
         middle = math.sqrt(low * high)
-        if _expected(known, middle) < groups:
-            low = middle
-        else:
-            high = middle
-        if high <= low * (1.0 + 1e-9):
-            break
+        low, high = (middle, high) if _expected(known, middle) < groups else (low, middle)
     return high
 
 
