@@ -120,7 +120,8 @@ class _Adapter:
 
 
 _LEAST_EPOCH_S = 1e-3
-_COUNTS = tuple(one.name for one in fields(OperatorEpoch) if one.name not in ("load_factor", "cpu_s"))
+_MOST = 1e12  # records, bytes or seconds of an epoch that can be
+_NUMBERS = tuple(one.name for one in fields(OperatorEpoch) if one.name != "load_factor")
 
 
 def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
@@ -141,13 +142,15 @@ def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
 
 
 def _number(value: float) -> float:
-    return value if 0 <= value < math.inf else 0.0
+    return value if 0 <= value <= _MOST else 0.0
 
 
 def _possible(one: OperatorEpoch) -> bool:
     counts = (one.records_in, one.processed, one.drained, one.overflow, one.records_out, one.groups)
-    return min(*counts, one.bytes_in, one.bytes_out, one.bytes_drained) >= 0 and 0 <= one.cpu_s < math.inf
+    numbers = (*counts, one.bytes_in, one.bytes_out, one.bytes_drained, one.cpu_s)
+    return all(0 <= number <= _MOST for number in numbers)
 
 
 def _mended(one: OperatorEpoch) -> OperatorEpoch:
-    return replace(one, cpu_s=_number(one.cpu_s), **{name: max(getattr(one, name), 0) for name in _COUNTS})
+    numbers: dict[str, Any] = {name: _number(getattr(one, name)) for name in _NUMBERS}
+    return replace(one, **numbers)

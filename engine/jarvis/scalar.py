@@ -39,7 +39,7 @@ class Scalar:
         self._cuts: tuple[int, int] | None = None  # that the plan in force mixes
         self._uses: list[float] = []  # shares of the budget that epochs took, by which the next look judges
         self._odd = 0  # epochs in a row with a small deviation
-        self._tries = 1.0
+        self._tries, self._trying = 1.0, False
         self._vain = self._moved = _NEVER  # when more CPU time was of no use, and when the plan moved last
         self._way = 0  # of that move: 1 to more CPU time, -1 to less
 
@@ -97,7 +97,7 @@ class Scalar:
 
     def _try_out(self, epoch: Epoch, k: int) -> Step:
         """Operator `k` gets a small share of what comes to it, the ones before it what they are known to be worth."""
-        model = epoch.model
+        model, self._trying = epoch.model, True
         if epoch.load_factors[k] > 0:
             self._tries *= 0.5 if epoch.state is QueryState.CONGESTED else 2.0
         plan = self._plan(epoch, k, _TRIED_BUDGET * epoch.settings.margin * epoch.observation.budget_s)
@@ -122,20 +122,22 @@ class Scalar:
     # What is
 
     def _adapt(self, epoch: Epoch, usable: int) -> Step:
-        due = self._due(epoch)
+        due, tried, self._trying = self._due(epoch), self._trying, False
         if held := self._restraint.held(epoch.number):
             return stay(epoch, epoch.state, f"its plan moved too often and is held for {in_epochs(held)} yet")
         if epoch.state is QueryState.IDLE and self._between_bursts(epoch):
             return stay(epoch, QueryState.STABLE, f"planned for bursts of {self._volume.planned:,.0f} records")
-        if not due:
+        if not (due or tried):
             return stay(epoch, QueryState.STABLE if self._in_vain(epoch) else epoch.state)
-        use = sum(self._uses) / len(self._uses)
+        uses = self._uses or [epoch.observation.used_s / epoch.observation.budget_s]
+        use = sum(uses) / len(uses)
         self._odd, self._uses = 0, []
         self._correct(epoch, use)
         plan = self._plan(epoch, usable, (self.z or 1.0) * epoch.settings.margin * epoch.observation.budget_s)
         now = epoch.model.forecast(self._volume.planned, epoch.load_factors, epoch.settings.objective)
         gain = 1 - plan.sent / now.sent if now.sent > 0 else 0.0
-        if epoch.state is QueryState.CONGESTED or use > (1 + epoch.settings.margin) / 2 or gain >= Polish.LEAST:
+        tight = epoch.state is QueryState.CONGESTED or use > (1 + epoch.settings.margin) / 2
+        if tight or tried or gain >= Polish.LEAST:
             return self._move(epoch, usable, plan, now.cpu_s)
         if epoch.state is QueryState.IDLE:
             self._vain = self._conditions(epoch)

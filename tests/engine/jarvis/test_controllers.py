@@ -40,8 +40,8 @@ observations = st.builds(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=60, deadline=None)
-@given(seen=st.lists(observations, max_size=30), prior=st.booleans())
+@settings(max_examples=40, deadline=None)
+@given(seen=st.lists(observations, max_size=20), prior=st.booleans())
 def test_no_observation_is_too_odd(method, seen, prior):
     """Load factors stay M shares of one, a reason is given, nothing is raised."""
     found = controller(Settings(method=method), OPERATORS, Refined.parse(document()) if prior else None)
