@@ -30,7 +30,8 @@ def words(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
     state = f"runs, process {says['pid']}" if alive else f"does not run; this is how it was {age_s:,.0f} s ago"
     yield f"{says['name']} ({says['kind']} {says['version']}) {state}"
     if "console" in says:
-        yield f"  console     {says['console']['state']}  {says['url']}  {says['console']['fault']}".rstrip()
+        told = "tells of changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
+        yield f"  console     {says['console']['state']}  {says['url']}  {told}".rstrip()
     yield f"  uses        {says['cpu_cores']:.3f} of {says['budget_cores']:g} cores, {_mib(says['rss_bytes'])} MiB"
     spool = says["spool"]
     held = f"{_mib(spool['bytes'])} of {_mib(spool['limit_bytes'])} MiB, {spool['frames']:,} frames to send"
@@ -43,8 +44,11 @@ def words(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
         yield f"  collector   {one['source']} ({one['kind']}) {one['state']}  {counts}"
         yield from (f"              {text}" for text in (*one.get("counted", ()), *one["faults"]))
     for one in says["queries"]:
-        factors = " ".join(f"{factor:g}" for factor in one["load_factors"])
+        factors = " ".join(f"{factor:.3g}" for factor in one["load_factors"])
         yield f"  query       {one['query']} {one['state']}  load factors {factors}"
+        if "adapting" in one:
+            by = f" by {one['refined']['config']}" if one["refined"] else ""
+            yield f"              {one['adapting']}{by}: {one['reason']}"
         yield from (f"              {text}" for text in one["faults"])
     yield from (f"  fault       {text}" for text in says["faults"])
 
