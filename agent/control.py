@@ -68,6 +68,11 @@ class Control:
         self._thread.start()
         self._push.start()
 
+    @property
+    def push_state(self) -> str:
+        """Whether the console can say what changed without being asked: the state of `Push`."""
+        return self._push.state
+
     def wake(self) -> None:
         """Talk now instead of at the next heartbeat. From any thread."""
         self._wakened.set()

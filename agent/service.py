@@ -279,7 +279,8 @@ class Service:
     def _write_status(self) -> None:
         says = self._report() | {"name": self._settings.name, "pid": os.getpid(), "url": self._settings.url}
         if self._control is not None:
-            says["console"] = {"state": self._control.state, "fault": self._control.fault}
+            control = self._control
+            says["console"] = {"state": control.state, "fault": control.fault, "push": control.push_state}
         try:
             write_whole(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
         except OSError as error:

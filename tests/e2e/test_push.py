@@ -56,7 +56,7 @@ class Agent:
         return [config.budget_cores for config in self.adopted]
 
     def is_connected(self) -> bool:
-        return self.control._push.state == "connected"
+        return self.control.push_state == "connected"
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_an_agent_is_told_whatever_goes_away_in_between(console: Installation, t
         wait_until(lambda: _told(api, path, agent), what="a change that was told after Redis came back")
 
         api.patch(path, {"enabled": False})
-        wait_until(lambda: agent.control._push.state == "refused", what="being sent away")
+        wait_until(lambda: agent.control.push_state == "refused", what="being sent away")
     finally:
         agent.control.stop()
     assert agent.control.state == "connected"

@@ -18,10 +18,10 @@ from rest_framework.test import APIClient
 from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed, NotAuthenticated
-from apps.telemetry import heartbeats
-from apps.telemetry.adapting import fixed, heard
+from apps.telemetry import adapting, heartbeats
+from apps.telemetry.adapting import fixed, heard, refiner
 from apps.telemetry.choices import AgentKind, AgentState
-from apps.telemetry.configs import agent_config
+from apps.telemetry.configs import agent_config, configs_renew
 from apps.telemetry.epochs import epochs_of
 from apps.telemetry.models import Agent, EnrolmentToken
 from apps.telemetry.selectors import agent_state
@@ -473,6 +473,27 @@ class TestConfig:
         assert versions == sorted(set(versions))
         agent_update(agent=agent, name="another")
         assert agent_config(Agent.objects.get(pk=agent.pk))["version"] == version() == versions[-1]
+
+    def test_refined_documents_go_out_with_it_but_never_beside_load_factors_by_hand(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live, (one, two) = live_at(probing(), "a1", "a2")
+        documents: dict[str, Any] = {"a1": {"version": 1}, "a2": {"version": 1}}
+        monkeypatch.setattr(adapting, "_refiner", None)
+        refiner(lambda part: documents.get(part.agent.name))
+
+        def said() -> list[tuple[int, Any]]:
+            configs_renew([one.agent.pk, two.agent.pk])
+            configs = [agent_config(Agent.objects.get(name=name)) for name in ("a1", "a2")]
+            return [(config["version"], config["queries"][0]["refined"]) for config in configs]
+
+        assignment_set(live=live, agent=two.agent, settings=fixed([1, 1, 1]))
+        before = said()
+        assert [refined for _, refined in before] == [{"version": 1}, None]
+        documents["a1"], documents["a2"] = {"version": 2}, {"version": 2}
+        assert said() == [(before[0][0] + 1, {"version": 2}), before[1]]
+        assignment_set(live=live, agent=two.agent, settings={})
+        assert said()[1] == (before[1][0] + 1, {"version": 2})
 
     def test_options_of_a_source_may_differ_by_agent(self) -> None:
         _, (one, two) = live_at(probing(), "a1", "a2")
