@@ -3,7 +3,7 @@
 - solver: the closed form against SciPy's HiGHS on random instances, both in the same run;
 - throughput: what rate every strategy sustains over CPU budgets, for the paper's three queries (simulated);
 - scale: sources of one stream processor, queries of one source (simulated);
-- convergence: epochs after the paper's six changes, limit cycles, termination (simulated);
+- convergence: epochs after the paper's six changes, limit cycles, margins, termination (simulated), CPU of deciding;
 - real: agents' runtimes on this machine with real CPU budgets.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-from benchmarks.jarvis_convergence import convergence, staying, termination
+from benchmarks.jarvis_convergence import convergence, margins, overhead, staying, termination
 from benchmarks.jarvis_real import real
 from benchmarks.jarvis_scale import several_queries, several_sources
 from benchmarks.jarvis_solver import solver
@@ -54,7 +54,8 @@ def _scale(quick: bool) -> bool:
 
 
 def _convergence(quick: bool) -> bool:
-    met = [convergence(2 if quick else 20), staying(1 if quick else 5), termination(2 if quick else 100)]
+    seeds, fewer, pipelines = (2, 1, 2) if quick else (20, 5, 100)
+    met = [convergence(seeds), staying(fewer), margins(fewer), termination(pipelines), overhead(pipelines)]
     return all(met)
 
 

@@ -1,0 +1,79 @@
+"""What the benchmark of Jarvis builds and compares; how fast it is, is not asked here."""
+
+import pytest
+
+from benchmarks import jarvis, jarvis_real
+from benchmarks.jarvis_convergence import DEFAULT, METHODS
+from benchmarks.jarvis_scale import several_sources
+from benchmarks.jarvis_solver import Instance, highs, instances
+from benchmarks.jarvis_source import LINES_S, Agent
+from benchmarks.jarvis_strategies import ADAPTING, BEST, queries, sustained
+from benchmarks.jarvis_throughput import throughput
+from engine.jarvis.partition import Frontier
+from engine.jarvis.settings import Settings
+
+
+def test_instances_are_of_all_kinds():
+    drawn = instances(300)
+    relays = [relay for one in drawn for relay in one.relay]
+    assert {len(one.relay) for one in drawn} == set(range(1, 11))
+    assert sum(one.sizes is None for one in drawn) == 150
+    assert 0.0 in relays
+    assert 1.0 in relays
+    assert 2.5 < max(relays) <= 3.0
+    assert 0.0 in [cost for one in drawn for cost in one.cost]
+
+
+def test_the_reference_is_the_papers_program():
+    """A chain whose filter alone is not worth its CPU time: the best plan mixes all and nothing."""
+    one = Instance((0.86, 0.5), (1e-6, 4e-6), (86.0, 86.0, 52.0), 0.1, 40_000.0)
+    assert highs(one) == pytest.approx(2_006_666.667, rel=1e-9)
+    plan = Frontier.of(one.relay, one.cost, one.sizes).at(one.budget_s, one.n_records)
+    assert plan.objective == pytest.approx(highs(one), rel=1e-9)
+
+
+def test_the_papers_ratios_and_sources_come_out(capsys):
+    assert throughput(budgets=()) and several_sources()
+    printed = capsys.readouterr().out
+    assert "S2SProbe 80 %: over best-op        1.25      1.10    1.10      1.25    1.25" in printed
+    assert "33, 19" in printed
+
+
+def test_no_strategy_sustains_more_than_the_best_plan():
+    for query in queries().values():
+        best = sustained(query, BEST, 0.2, 18.0)
+        for strategy in ("all-sp", "filter-src", "best-op", *ADAPTING):
+            assert sustained(query, strategy, 0.2, 18.0) <= 1.03 * best
+
+
+def test_every_simulated_part_runs(capsys):
+    assert jarvis.main(["--quick", "--parts", "convergence,scale"]) in (0, 1)
+    printed = capsys.readouterr().out
+    assert all(method in printed for method in METHODS)
+    assert f"{DEFAULT}: settles every time" in printed
+    assert "of a core" in printed
+
+
+def test_parts_that_do_not_exist_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        jarvis.main(["--parts", "solver,speed"])
+    assert "speed" in capsys.readouterr().err
+
+
+def test_a_real_agent_is_watched(tmp_path):
+    agent = Agent(tmp_path, Settings(method="all-sp"), 1.0)
+    rows = agent.run(3)
+    agent.close()
+    assert sum(row["n"] for row in rows) >= LINES_S
+    assert all(row["bs"] == row["bi"] and row["o"] == 0 for row in rows)
+    assert sum(file.stat().st_size for file in (tmp_path / "frames").iterdir()) > 100_000
+
+
+def test_a_change_has_settled_where_epochs_run_as_the_last_ones():
+    def row(share, overflow=0):
+        return {"p": [1.0, share], "o": overflow, "n": 100}
+
+    settled = [row(0.9, 50), row(0.4), *[row(0.5)] * 6]
+    assert jarvis_real._settling(settled) == 2
+    assert jarvis_real._settling([*settled[:-4], row(0.5, 50), *settled[-3:]]) == 5
+    assert jarvis_real._settling([row(0.5, 50)] * 8) is None
