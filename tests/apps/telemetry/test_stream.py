@@ -213,8 +213,8 @@ class TestFrames:
     def test_it_takes_the_scope_ingest(self, api_of: Callable[..., APIClient], taken: list[Frame]) -> None:
         assert self.tell(api_of("viewer"), data=b"").status_code == 403
 
-    def test_results_and_statistics_are_taken_in_the_product(self) -> None:
-        assert set(receiving._receivers) == {FrameKind.RESULT, FrameKind.STATISTICS}
+    def test_what_the_stream_processor_sends_is_taken_in_the_product(self) -> None:
+        assert set(receiving._receivers) == {FrameKind.RESULT, FrameKind.STATISTICS, FrameKind.REFINED}
 
 
 class TestState:
