@@ -40,6 +40,7 @@ class CaseVerdict:
     records: int = 0  #: judged
     epochs: int = 0  #: judged so far
     needed: int = 0
+    others: int = 0  #: agents that it was compared with
 
 
 def judge_case(case: Case) -> CaseVerdict:
@@ -61,7 +62,7 @@ def judge_case(case: Case) -> CaseVerdict:
         health, reasons = _quiet(case, records, epochs, needed)
     else:
         health, reasons = _verdict(case, sides, measures, epochs, needed)
-    return CaseVerdict(health, reasons, measures, records, epochs, needed)
+    return CaseVerdict(health, reasons, measures, records, epochs, needed, len(sides.others))
 
 
 def _more(case: Case, epochs: int) -> str:

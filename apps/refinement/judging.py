@@ -17,7 +17,8 @@ from apps.telemetry.models import Assignment, LiveQuery
 
 __all__ = ["rollout_judge"]
 
-_RECORDED_S = 900.0
+_MOST_S = 900.0  # of epochs are looked at; more are not kept
+_MARGIN_S = 240.0
 _MOST_AGENTS = 100  # of either side are looked at
 _HALF = 0.5
 
@@ -34,9 +35,15 @@ def rollout_judge(row: Rollout, present: Mapping[Any, list[Assignment]], now: da
         return _verdict(*found, notes, row)
     watched = [one for one in stage if one.state == MemberState.APPLIED][:_MOST_AGENTS]
     others = [one for one in members if one.state == MemberState.PENDING][:_MOST_AGENTS]
-    recorded = recorded_of([one.agent_id for one in (*watched, *others)], now, _RECORDED_S)
+    recorded = recorded_of([one.agent_id for one in (*watched, *others)], now, _looked_at_s(row, now))
     cases = list(_cases(row, present, watched, others, recorded))
     return _judged(row, [judge_case(case) for case in cases], cases, notes, now)
+
+
+def _looked_at_s(row: Rollout, now: datetime) -> float:
+    """As long before the stage began as has passed since, and some minutes for windows to be whole."""
+    since = (now - (row.stage_at or now)).total_seconds()
+    return min(_MOST_S, 2 * since + _MARGIN_S)
 
 
 def _by_what_they_say(stage: Sequence[RolloutMember], row: Rollout, now: datetime) -> tuple[Health, list[str]] | None:
@@ -114,13 +121,12 @@ def _judged(
             break
     telling = by_health[health] or verdicts
     reasons = [reason for one in telling for reason in one.reasons]
-    others = max((len(case.others) for case in cases), default=0)
     return {
         **_verdict(health, reasons, notes, row),
         "figures": _figures(judged),
         "epochs": min((one.epochs for one in verdicts), default=0),
         "needed": max((one.needed for one in verdicts), default=0),
-        "others": others,
+        "others": max((one.others for one in verdicts), default=0),
         "doubtful": any(measure.worse or measure.unsure for one in judged for measure in one.measures.values()),
         "measured_us": max((rows[-1].epoch_us for case in cases for rows in case.watched.values()), default=None),
     }

@@ -66,13 +66,17 @@ def span_after(case: Case, applied: Mapping[str, int]) -> tuple[Span | None, int
 
 def compared(case: Case, applied: Mapping[str, int], after: Span) -> Compared:
     """Agents whose CPU budget was changed meanwhile are left out: that moves every measure. Where it was for all that
-    are watched, they are compared with nothing."""
+    are watched, they are compared with nothing. Of the others, those too whose own configuration changed."""
     watched = {agent: case.watched[agent] for agent in applied}
     before = _before(case, watched, applied, after)
     if before is None:
-        return Compared(watched, case.others, None)
+        return Compared(watched, {a: rows for a, rows in case.others.items() if _same_version(rows, after)}, None)
     steady = {agent: rows for agent, rows in watched.items() if _same_budget(rows, before, after)}
-    others = {agent: rows for agent, rows in case.others.items() if _same_budget(rows, before, after)}
+    others = {
+        agent: rows
+        for agent, rows in case.others.items()
+        if _same_budget(rows, before, after) and _same_version(rows, (before[0], after[1]))
+    }
     return Compared(steady, others, before) if steady else Compared(watched, {}, None)
 
 
@@ -107,6 +111,10 @@ def _aligned(at_us: int, case: Case) -> int:
     """The next moment, not before `at_us`, that lies as far as can be from where windows send what they hold."""
     phase = case.phase_us % case.window_us
     return -(-(at_us - phase) // case.window_us) * case.window_us + phase
+
+
+def _same_version(rows: Sequence[EpochRow], span: Span) -> bool:
+    return len({row.version for row in within(rows, span)}) <= 1
 
 
 def _same_budget(rows: Sequence[EpochRow], before: Span, after: Span) -> bool:

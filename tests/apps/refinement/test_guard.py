@@ -156,6 +156,16 @@ def test_agents_whose_budget_was_changed_are_left_out() -> None:
     assert alone.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
 
 
+def test_others_whose_own_configuration_changed_are_left_out() -> None:
+    """One from which another configuration was just taken back got better meanwhile."""
+    since = BEGIN + 90 * SECOND
+    healed = [replace(one, version=8 if one.epoch_us >= since else 5) for one in rows(applied_us=since)]
+    healed = [times(2.0)(one) if one.version == 5 else one for one in healed]
+    found = judge_case(case({"a": rows()}, {"b": healed, "c": old()}))
+    assert (found.health, found.measures["bytes"].change) == (Health.HEALTHY, 0.0)
+    assert judge_case(case({"a": rows()}, {"b": healed})).health == Health.HEALTHY
+
+
 def test_an_agent_that_tells_of_no_more_epochs_is_not_waited_for() -> None:
     found = judge_case(case({"a": rows(110), "b": rows(160)}))
     assert (found.health, found.epochs) == (Health.HEALTHY, 55)

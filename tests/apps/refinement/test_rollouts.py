@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from apps.core.errors import Conflict
+from apps.refinement import signals
 from apps.refinement.configuring import Wish
 from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
 from apps.refinement.services import (
@@ -225,6 +226,24 @@ class TestAgents:
         agent_update(agent=fleet.agents[0], enabled=False)
         fleet.step()
         assert fleet.state(rollout.config)[0] == "stopped"
+
+
+class TestAnswers:
+    def test_an_answer_is_noted_at_once(self, reports_lead: None) -> None:
+        fleet = fleet_of().start(0)
+        rollout = started(fleet)
+        fleet.step(advance=False)
+        assert rollout.members.get(stage=0).state == "applied"
+
+    def test_going_back_has_ended_with_the_last_answer(self, reports_lead: None) -> None:
+        fleet = fleet_of().start(0)
+        rollout = started(fleet)
+        fleet.step(advance=False)
+        rollout_back(rollout=rollout, reason="a mistake")
+        signals._looked.clear()  # more than a second went by
+        fleet.step(advance=False)
+        assert fleet.state(rollout.config)[0] == "rolled-back"
+        assert not fleet.holders(1)
 
 
 class TestByHand:
