@@ -98,53 +98,6 @@ class Volume:
         return not before / self.BURST <= after <= before * self.BURST
 
 
-class Restraint:
-    """A plan that moved too often without settling is held: the best one seen, until things really change."""
-
-    MOVES, WITHIN = 8, 20  # epochs
-    FIRST_HOLD, LONGEST_HOLD = 30, 480
-    CONGESTED_EPOCHS = 3  # in a row, which end a hold; a widened dead band for the rest
-
-    def __init__(self) -> None:
-        self._moves: deque[int] = deque(maxlen=self.MOVES)
-        self._seen: deque[tuple[tuple[float, ...], bool, float]] = deque(maxlen=self.WITHIN)
-        self._until = self._hold = self._congested = 0
-
-    def watch(self, epoch: Epoch) -> None:
-        """An epoch has ended."""
-        congested = epoch.state is QueryState.CONGESTED
-        self._congested = self._congested + 1 if congested else 0
-        sent = epoch.model.sent_per_record(epoch.observation)
-        self._seen.append((epoch.load_factors, congested, sent))
-        if self._congested >= self.CONGESTED_EPOCHS:
-            self._until = min(self._until, epoch.number)
-
-    def moved(self, number: int) -> None:
-        """The plan moves after this epoch."""
-        self._moves.append(number)
-
-    def held(self, number: int) -> int:
-        """Epochs that the plan is held for yet."""
-        return max(self._until - number, 0)
-
-    def hold(self, number: int) -> tuple[float, ...] | None:
-        """The load factors to hold from now on, where they moved too often; None where they did not."""
-        if len(self._moves) < self.MOVES or number - self._moves[0] > self.WITHIN or not self._seen:
-            return None
-        again = number < self._until + 2 * self._hold
-        self._hold = min(2 * self._hold, self.LONGEST_HOLD) if again and self._hold else self.FIRST_HOLD
-        self._until = number + self._hold
-        self._moves.clear()
-        return self._best()
-
-    def _best(self) -> tuple[float, ...]:
-        """Of the plans seen that which was congested in the fewest of its epochs; of equal ones, what sent least."""
-        runs: dict[tuple[float, ...], list[tuple[bool, float]]] = {}
-        for factors, congested, sent in self._seen:
-            runs.setdefault(factors, []).append((congested, sent))
-        return min(runs, key=lambda one: tuple(sum(column) / len(runs[one]) for column in zip(*runs[one], strict=True)))
-
-
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """Under which something was found out."""
@@ -159,6 +112,59 @@ class Conditions:
         """Budget and volume are about the same."""
         pairs = ((self.budget_s, other.budget_s), (self.volume, other.volume))
         return all(max(pair) - min(pair) <= self.ALIKE * max(pair) for pair in pairs)
+
+
+class Restraint:
+    """A plan that moved too often without settling is held: the best one seen, until things really change."""
+
+    MOVES, WITHIN = 8, 20  # epochs
+    FIRST_HOLD, LONGEST_HOLD = 30, 480
+    OTHER_EPOCHS = 3  # in a row, congested or under other conditions that stay, which end a hold
+
+    def __init__(self) -> None:
+        self._moves: deque[int] = deque(maxlen=self.MOVES)
+        self._seen: deque[tuple[tuple[float, ...], bool, float]] = deque(maxlen=self.WITHIN)
+        self._until = self._hold = self._other = 0
+        self._held: Conditions | None = None
+        self._before: Conditions | None = None
+
+    def watch(self, epoch: Epoch, here: Conditions) -> None:
+        """An epoch has ended."""
+        congested = epoch.state is QueryState.CONGESTED
+        stay = self._before is not None and here.like(self._before)
+        other = stay and self._held is not None and not here.like(self._held)
+        self._before = here
+        self._other = self._other + 1 if congested or other else 0
+        sent = epoch.model.sent_per_record(epoch.observation)
+        self._seen.append((epoch.load_factors, congested, sent))
+        if self._other >= self.OTHER_EPOCHS:
+            self._until = min(self._until, epoch.number)
+
+    def moved(self, number: int) -> None:
+        """The plan moves after this epoch."""
+        self._moves.append(number)
+
+    def held(self, number: int) -> int:
+        """Epochs that the plan is held for yet."""
+        return max(self._until - number, 0)
+
+    def hold(self, here: Conditions) -> tuple[float, ...] | None:
+        """The load factors to hold from now on, where they moved too often; None where they did not."""
+        number = here.number
+        if len(self._moves) < self.MOVES or number - self._moves[0] > self.WITHIN or not self._seen:
+            return None
+        again = number < self._until + 2 * self._hold
+        self._hold = min(2 * self._hold, self.LONGEST_HOLD) if again and self._hold else self.FIRST_HOLD
+        self._until, self._held = number + self._hold, here
+        self._moves.clear()
+        return self._best()
+
+    def _best(self) -> tuple[float, ...]:
+        """Of the plans seen that which was congested in the fewest of its epochs; of equal ones, what sent least."""
+        runs: dict[tuple[float, ...], list[tuple[bool, float]]] = {}
+        for factors, congested, sent in self._seen:
+            runs.setdefault(factors, []).append((congested, sent))
+        return min(runs, key=lambda one: tuple(sum(column) / len(runs[one]) for column in zip(*runs[one], strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,12 +130,12 @@ def _filled(
         return plan(theta)
     if (whole := plan(1.0)).cpu_s <= (1 + _NEAR) * budget_s:
         return whole
-    low, high, found = 0.0, 1.0, plan(theta)
+    low, high, least_s, found = 0.0, 1.0, plan(0.0).cpu_s, plan(theta)
     for _ in range(_HALVINGS):
         if abs(found.cpu_s - budget_s) <= _NEAR * budget_s:
             break
         low, high = (theta, high) if found.cpu_s < budget_s else (low, theta)
-        guess = theta * budget_s / found.cpu_s if found.cpu_s > 0 else 1.0
+        guess = theta * (budget_s - least_s) / (found.cpu_s - least_s) if found.cpu_s > least_s else 1.0
         theta = guess if low < guess < high else (low + high) / 2
         found = plan(theta)
     return found

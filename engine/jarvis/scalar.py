@@ -49,8 +49,9 @@ class Scalar:
         if not epoch.observation.n_records:
             return Step(epoch.load_factors, Phase.PROBE, QueryState.STABLE, "no records came; what is known is kept")
         self._failing.watch(epoch)
-        self._restraint.watch(epoch)
-        undo = self._polish.watch(epoch, self._conditions(epoch))
+        here = self._conditions(epoch)
+        self._restraint.watch(epoch, here)
+        undo = self._polish.watch(epoch, here)
         operators, usable = len(epoch.load_factors), self._usable(epoch)
         if usable == operators:
             self._tries = 1.0
@@ -192,7 +193,7 @@ class Scalar:
         if plan.load_factors == epoch.load_factors:
             return stay(epoch, epoch.state)
         self._restraint.moved(epoch.number)
-        if (best := self._restraint.hold(epoch.number)) is not None:
+        if (best := self._restraint.hold(here)) is not None:
             often = f"its plan moved {Restraint.MOVES} times in {Restraint.WITHIN} epochs"
             why = f"{often}; the best one is held for {in_epochs(self._restraint.held(epoch.number))}"
             return Step(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")

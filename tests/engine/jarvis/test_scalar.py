@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.jarvis.controlling import Phase
-from engine.jarvis.guards import Failing, Restraint, Volume
+from engine.jarvis.guards import Conditions, Failing, Restraint, Volume
 from engine.jarvis.simulation import (
     CHANGES,
     LAWS,
@@ -205,7 +205,7 @@ class TestGuards:
     def test_too_many_moves_are_answered_by_holding_longer_each_time(self):
         query = QUERIES["t2t"]
         restraint = Restraint()
-        assert [restraint.hold(number) for number in range(3)] == [None] * 3
+        assert [restraint.hold(Conditions(number, 1.0, 1e3)) for number in range(3)] == [None] * 3
         found = adapting(query)
         run = simulate(query, found, [Stretch(1, cores) for cores in [0.3, 0.9] * 40], 0)
         held = [number for number, one in enumerate(run.decisions) if "best one is held for" in one.reason]
