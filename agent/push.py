@@ -92,11 +92,15 @@ class Push:
             return
         try:
             self._listen()
+            self._is("away", "closed")
         except ConnectionClosed as closed:
             code = closed.rcvd.code if closed.rcvd is not None else None
             self._is("refused" if code in _REFUSED else "away", str(closed))
         except (OSError, WebSocketException) as error:
             self._is("away", f"{error or type(error).__name__}")
+        except Exception as error:  # a fault of ours must be seen, and must not end the listening for good
+            log.exception("listening to the console failed")
+            self._is("away", type(error).__name__)
         finally:
             self._connection = None
 

@@ -33,11 +33,11 @@ class Console:
         self._server = serve(self._handle, "127.0.0.1", self.port)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def stop(self) -> None:
+    def stop(self, code: int = 1012) -> None:
         if self._server is not None:
             self._server.shutdown()
         for connection in self.connections:
-            connection.close(1012)
+            connection.close(code)
 
     def _handle(self, connection: ServerConnection) -> None:
         self.connections.append(connection)
@@ -90,10 +90,11 @@ def test_it_hears_versions_with_its_secret_below_the_consoles_address(console: C
     assert agent.state == "connected"
 
 
-def test_it_comes_back_when_the_console_does(console: Console, listening) -> None:
+@pytest.mark.parametrize("code", [1000, 1001, 1012])
+def test_it_comes_back_when_the_console_does(console: Console, listening, code: int) -> None:
     agent, told = listening(f"http://127.0.0.1:{console.port}")
     wait_until(lambda: told == [1], what="the first version")
-    console.stop()
+    console.stop(code)
     wait_until(lambda: agent.state == "away", what="noticing that the console went")
     time.sleep(0.3)  # attempts that fail
     console.start()
@@ -111,6 +112,16 @@ def test_who_is_refused_waits_long_unless_heartbeats_are_answered_again(console:
     console.greet = greet
     agent.retry()
     wait_until(lambda: told == [1], what="the version after the second attempt")
+
+
+def test_a_fault_of_its_own_does_not_end_it(console: Console, listening) -> None:
+    agent, told = listening(f"http://127.0.0.1:{console.port}")
+    wait_until(lambda: told == [1], what="the first version")
+    hear, agent._told = agent._told, lambda version: told.index(-version)
+    console.connections[0].send('{"config_version": 2}')
+    wait_until(lambda: agent.state == "away", what="the end of this connection")
+    agent._told = hear
+    wait_until(lambda: told == [1, 1], what="the version on the next connection")
 
 
 def test_something_else_at_the_address_is_away(listening) -> None:
