@@ -27,6 +27,7 @@ from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from agent.wire import Frame, FrameKind, broker, decode_frames
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import S2SPROBE
+from engine.jarvis.settings import Settings
 from spark_jobs.cpu import family_cpu_ns
 
 __all__ = [
@@ -124,7 +125,8 @@ class Sender:
         self.feed = Feed(paced=paced)
         self.spool = Spool(folder / name, 2**30)
         made = pipeline()
-        query = QueryConfig(_QUERY, made, (processed,) * made.source_operators)
+        by_hand = Settings(method="fixed", load_factors=(processed,) * made.source_operators)
+        query = QueryConfig(_QUERY, made, by_hand)
         config = RuntimeConfig(1, name, (query,), budget_cores=64.0, batch_records=FRAME_RECORDS)
         self.runtime = Runtime(config, {"probes": self.feed}, self.spool)
         self._redis = redis.Redis.from_url(redis_url)

@@ -14,9 +14,10 @@ Use
 
 `Runtime.apply(config, sources)` may be called from any thread; it takes effect when the next epoch begins. `sources`
 (id -> Source) are all the sources from then on; an object that was not there before is sought to the position the
-spool knows for its id. A changed load factor, weight or budget changes nothing else. A query that left, or whose plan
-changed, has its open windows sent with a final mark. `Runtime.state()` is the heartbeat's part of the runtime, as of
-the last epoch; any thread may ask.
+spool knows for its id. Changed settings of adapting, a changed weight or budget change nothing else. A query that left,
+or whose plan changed, has its open windows sent with a final mark. `Runtime.state()` is the heartbeat's part of the
+runtime, as of the last epoch, `unsaid()` the rows of the epochs until `said()`; any thread may ask. `news` is called
+when a refined configuration was taken, given up or refused: the console is to hear of it at once.
 
 The sender, in a thread of its own: `Spool.unsent(most_bytes)` gives `(seq, frame bytes)` in order, beginning after the
 last acknowledged one; `acknowledged(seq)` moves on, `rewind(seq)` goes back where the console lost a tail (it has

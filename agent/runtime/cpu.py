@@ -13,6 +13,7 @@ FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
 WORTH_NS = 2_000_000  # a run of so long is worth its call, whose price is a few hundred microseconds
 WORTH_RECORDS = 16_384  # as are so many records, however cheap they are
+REPAID_SHARE = 0.2  # of an epoch's grant, for what was used too much before
 PACE_FORGETTING = 0.98  # of how fast operators ran, with each sub-epoch
 TOLD_PACE_NS = 20_000_000  # on the clock; what ran for less tells nothing of how fast the host lets it
 
@@ -108,14 +109,14 @@ class CpuBudget:
     """How much CPU time operators may still use, in an epoch that lets it go evenly.
 
     Everything the process uses counts, in all threads: collecting, framing, sending, and what an epoch used too much
-    is owed by the next (one epoch's grant at most, so that a single stall does not starve it for long).
+    is owed by the next ones: one epoch's grant at most, and of each a part, so that a single stall starves none.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began_ns = clock.process_cpu_ns()
         self._closed_ns: int | None = None  # CPU time at which the epoch's operators had run
-        self._debt_ns = 0.0
+        self._owed_ns = self._due_ns = 0.0  # in all, and by this epoch
         self._tail_ns = 0.0
         self._chance_ns = 0.0  # time on the clock in which operators of this epoch might have run
         self._ran_ns = self._took_ns = 0.0  # CPU time of operators lately, and time on the clock
@@ -126,8 +127,9 @@ class CpuBudget:
         """An epoch begins; what the last one used, to this moment, is settled."""
         now_ns = self._clock.process_cpu_ns()
         self.used_ns = float(now_ns - self._began_ns)
-        owed = self._debt_ns + self.used_ns - self.granted_ns
-        self._debt_ns = min(max(owed, 0.0), granted_ns)
+        owed_ns = self._owed_ns + self.used_ns - self.granted_ns
+        self._owed_ns = min(max(owed_ns, 0.0), granted_ns)
+        self._due_ns = min(self._owed_ns, REPAID_SHARE * granted_ns)
         if self._closed_ns is not None:
             self._tail_ns += (now_ns - self._closed_ns - self._tail_ns) / 4
         self._began_ns, self._closed_ns, self.granted_ns, self._chance_ns = now_ns, None, granted_ns, 0.0
@@ -135,7 +137,7 @@ class CpuBudget:
     def left_ns(self, share: float) -> float:
         """Of the epoch's grant up to this `share` of it, after what was used and what its end will take."""
         used = self._clock.process_cpu_ns() - self._began_ns
-        return (self.granted_ns - self._debt_ns - self._tail_ns) * share - used
+        return (self.granted_ns - self._due_ns - self._tail_ns) * share - used
 
     def had_chance(self, chance_ns: float, took_ns: float, ran_ns: float) -> None:
         """There was `chance_ns` on the clock for operators; they ran for `took_ns` and got `ran_ns` of CPU time."""
@@ -152,6 +154,6 @@ class CpuBudget:
         """
         self._closed_ns = self._clock.process_cpu_ns()
         overhead_ns = max(self._closed_ns - self._began_ns - operators_ns, 0.0)
-        free_ns = self.granted_ns - self._debt_ns - self._tail_ns - overhead_ns
+        free_ns = self.granted_ns - self._due_ns - self._tail_ns - overhead_ns
         pace = min(self._ran_ns / self._took_ns, 1.0) if self._took_ns > TOLD_PACE_NS else 1.0
         return max(min(free_ns, min(self._chance_ns, epoch_ns) * pace), 0.0)

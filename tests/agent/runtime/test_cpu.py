@@ -64,7 +64,7 @@ def test_an_operator_that_seemed_too_dear_is_tried_again():
     assert 0 < tried < 12
 
 
-def test_what_was_used_too_much_is_owed_once():
+def test_what_was_used_too_much_is_repaid_in_parts():
     clock = ManualClock()
     budget = CpuBudget(clock)
     clock.cpu_ns += 10**9  # the start is free
@@ -73,9 +73,42 @@ def test_what_was_used_too_much_is_owed_once():
     clock.cpu_ns += 130
     assert budget.left_ns(1.0) == -30
     budget.begin(100.0)
-    assert (budget.used_ns, budget.left_ns(1.0), budget.left_ns(0.5)) == (130, 70, 35)
-    clock.cpu_ns += 10_000
-    budget.begin(100.0)
-    assert budget.left_ns(1.0) == 0
+    assert (budget.used_ns, budget.left_ns(1.0), budget.left_ns(0.5)) == (130, 80, 40)
     budget.begin(100.0)
     assert budget.left_ns(1.0) == 100
+    clock.cpu_ns += 10_000  # one grant is owed at most
+    left = []
+    for _ in range(7):
+        budget.begin(100.0)
+        left.append(budget.left_ns(1.0))
+        clock.cpu_ns += int(left[-1])
+    assert left == [80] * 5 + [100] * 2
+
+
+def test_what_operators_could_have_had_is_what_the_rest_of_the_process_leaves():
+    clock = ManualClock()
+    budget = CpuBudget(clock)
+    budget.begin(100.0)
+    budget.had_chance(1000.0, 0.0, 0.0)
+    clock.cpu_ns += 60
+    assert budget.close(operators_ns=40, epoch_ns=1000) == 80
+    clock.cpu_ns += 40  # closing, and sending before the next begins
+    budget.begin(100.0)
+    budget.had_chance(1000.0, 0.0, 0.0)
+    assert budget.close(operators_ns=0, epoch_ns=1000) == 90, "a quarter of that is kept back"
+
+
+def test_what_operators_could_have_had_is_no_more_than_the_clock_and_the_host_allow():
+    clock = ManualClock()
+    budget = CpuBudget(clock)
+    budget.begin(10e9)
+    for _ in range(20):
+        budget.had_chance(5e7, 0.0, 0.0)
+    assert budget.close(0, 1e9) == 1e9, "an epoch of one thread"
+    budget.begin(10e9)
+    for _ in range(10):
+        budget.had_chance(8e7, 5e7, 2e7)  # the host lets it run two fifths of the time
+    assert budget.close(2e8, 1e9) == pytest.approx(3.2e8)
+    budget.begin(10e9)
+    budget.had_chance(-5e7, 0.0, 0.0)  # late
+    assert budget.close(0, 1e9) == 0
