@@ -166,6 +166,8 @@ def test_an_agent_joins_and_a_query_goes_live(page: Page, api: Api, console: Ins
 
     watch_a_link(page, live, console, stream_token)
     change_load_factors(page, api)
+    slide_the_budget(page, api)
+    choose_agents(page)
     look_at_every_page(page)
 
 
@@ -196,14 +198,43 @@ def change_load_factors(page: Page, api: Api) -> None:
     page.goto(f"/c/{SLUG}/sources/agents/edge-1/load-factors/{QUERY}/")
     page.get_by_label("pairs, as a slider").focus()
     for _ in range(10):
-        page.keyboard.press("ArrowLeft")
-    expect(page.get_by_label("pairs", exact=True)).to_have_value("0.9")
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_label("pairs", exact=True)).to_have_value("0.1")
     page.get_by_label("pairs", exact=True).press("Enter")
     expect(page.get_by_role("heading", name="What would change")).to_be_focused()
     page.get_by_role("button", name="Apply to edge-1").press("Enter")
     expect(page.locator(".toast").first).to_contain_text("new load factors")
     found = api.get(f"live-queries?cluster={SLUG}")["results"][0]["assignments"]
-    assert found[0]["settings"] == {"method": "fixed", "load_factors": [1.0, 1.0, 0.9]}
+    assert found[0]["settings"]["load_factors"][-1] == 0.1
+
+
+def slide_the_budget(page: Page, api: Api) -> None:
+    """By keyboard: what would follow is told while it moves, Enter in the number saves it."""
+    page.goto(f"/c/{SLUG}/sources/agents/edge-1/")
+    expect(page.locator("#budget-what")).to_contain_text("can be reckoned once")
+    slider, number = page.get_by_label("CPU budget in cores, as a slider"), page.get_by_label("May use")
+    before = float(number.input_value())
+    slider.focus()
+    with page.expect_response(lambda answer: "budget/preview/" in answer.url):
+        page.keyboard.press("ArrowLeft")
+    wanted = float(number.input_value())
+    assert 0.01 < wanted < before
+    assert slider.get_attribute("aria-valuetext") == f"{wanted:g} cores"
+    number.press("Enter")
+    expect(page.locator(".toast").first).to_contain_text(f"may use {wanted:g} cores")
+    assert api.get(f"agents?cluster={SLUG}")["results"][0]["budget_cores"] == wanted
+
+
+def choose_agents(page: Page) -> None:
+    """Rows that are chosen stay so while the list refreshes itself, and lead to a preview."""
+    page.goto(f"/c/{SLUG}/sources/")
+    page.get_by_label("Select edge-1").check()
+    with page.expect_response(lambda answer: answer.url.endswith("/sources/")):
+        page.evaluate("document.body.dispatchEvent(new CustomEvent('changed:*'))")
+    expect(page.get_by_label("Select edge-1")).to_be_checked()
+    expect(page.locator(".bulk [data-count]")).to_have_text("1 selected")
+    page.get_by_role("button", name="Set budget").click()
+    expect(page.get_by_role("heading", name="CPU budget of 1 agent")).to_be_visible()
 
 
 def look_at_every_page(page: Page) -> None:
@@ -211,7 +242,9 @@ def look_at_every_page(page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     axe, live = Axe(), f"/c/{SLUG}/queries/{QUERY}/live/"
-    parts = ["", "agents/edge-1/", f"agents/edge-1/load-factors/{QUERY}/", "collected/probes/", "new/table/"]
+    agent = "agents/edge-1/"
+    parts = ["", agent, f"{agent}load-factors/{QUERY}/", f"{agent}method/{QUERY}/", "change/?what=budget&row=edge-1"]
+    parts += ["configs/", "configs/new/", "rollout-policy/", "collected/probes/", "new/table/"]
     addresses = [f"/c/{SLUG}/sources/{part}" for part in parts]
     addresses += [live, f"{live}rules/new/", f"/c/{SLUG}/queries/-/live/?template=s2s-probe"]
     for address in addresses:
