@@ -13,7 +13,8 @@ FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
 WORTH_NS = 2_000_000  # a run of so long is worth its call, whose price is a few hundred microseconds
 WORTH_RECORDS = 16_384  # as are so many records, however cheap they are
-REPAID_SHARE = 0.2  # of an epoch's grant, for what was used too much before
+REPAID_SHARE = 0.1  # of an epoch's grant, for what was used too much before
+TAIL_EPOCHS = 8  # that closing an epoch is averaged over: every few of them begin a segment of the spool
 PACE_FORGETTING = 0.98  # of how fast operators ran, with each sub-epoch
 TOLD_PACE_NS = 20_000_000  # on the clock; what ran for less tells nothing of how fast the host lets it
 
@@ -131,7 +132,7 @@ class CpuBudget:
         self._owed_ns = min(max(owed_ns, 0.0), granted_ns)
         self._due_ns = min(self._owed_ns, REPAID_SHARE * granted_ns)
         if self._closed_ns is not None:
-            self._tail_ns += (now_ns - self._closed_ns - self._tail_ns) / 4
+            self._tail_ns += (now_ns - self._closed_ns - self._tail_ns) / TAIL_EPOCHS
         self._began_ns, self._closed_ns, self.granted_ns, self._chance_ns = now_ns, None, granted_ns, 0.0
 
     def left_ns(self, share: float) -> float:

@@ -73,16 +73,16 @@ def test_what_was_used_too_much_is_repaid_in_parts():
     clock.cpu_ns += 130
     assert budget.left_ns(1.0) == -30
     budget.begin(100.0)
-    assert (budget.used_ns, budget.left_ns(1.0), budget.left_ns(0.5)) == (130, 80, 40)
+    assert (budget.used_ns, budget.left_ns(1.0), budget.left_ns(0.5)) == (130, 90, 45)
     budget.begin(100.0)
     assert budget.left_ns(1.0) == 100
     clock.cpu_ns += 10_000  # one grant is owed at most
     left = []
-    for _ in range(7):
+    for _ in range(12):
         budget.begin(100.0)
         left.append(budget.left_ns(1.0))
         clock.cpu_ns += int(left[-1])
-    assert left == [80] * 5 + [100] * 2
+    assert left == [90] * 10 + [100] * 2
 
 
 def test_what_operators_could_have_had_is_what_the_rest_of_the_process_leaves():
@@ -95,7 +95,7 @@ def test_what_operators_could_have_had_is_what_the_rest_of_the_process_leaves():
     clock.cpu_ns += 40  # closing, and sending before the next begins
     budget.begin(100.0)
     budget.had_chance(1000.0, 0.0, 0.0)
-    assert budget.close(operators_ns=0, epoch_ns=1000) == 90, "a quarter of that is kept back"
+    assert budget.close(operators_ns=0, epoch_ns=1000) == 95, "an eighth of that is kept back"
 
 
 def test_what_operators_could_have_had_is_no_more_than_the_clock_and_the_host_allow():
