@@ -20,6 +20,8 @@ _LARGE = 2.0  # times IdleThres: a deviation that is acted on at once
 _LOW = 0.4  # of IdleThres below the margin: a small deviation
 _ODD_EPOCHS = 2  # that a small deviation lasts before it is acted on
 _POLISH_EPOCHS = 4
+_JUDGED_EPOCHS = 16  # quiet ones at most, by whose mean a plan is polished
+_NOISE = 0.01  # of the budget, by which the mean may be off without a move
 _REVERSAL_EPOCHS = 3
 _TRIED_RECORDS = 500  # of an operator that is not known, in its first epoch
 _TRIED_LEAST, _TRIED_MOST = 0.01, 0.5  # shares of what comes to it
@@ -38,7 +40,7 @@ class Scalar:
         self._restraint, self._polish = Restraint(), Polish()
         self._cuts: tuple[int, int] | None = None  # that the plan in force mixes
         self._uses: list[float] = []  # shares of the budget that epochs took, by which the next look judges
-        self._odd = 0  # epochs in a row with a small deviation
+        self._odd = self._quiet = 0  # epochs in a row with a small deviation, and without one
         self._tries, self._trying = 1.0, False
         self._vain = self._moved = _NEVER  # when more CPU time was of no use, and when the plan moved last
         self._way = 0  # of that move: 1 to more CPU time, -1 to less
@@ -68,7 +70,7 @@ class Scalar:
     def _without(self, epoch: Epoch, usable: int) -> Step:
         """At once without the operators from `usable` on."""
         plan = self._plan(epoch, usable, epoch.settings.margin * epoch.observation.budget_s)
-        self._cuts, self._odd, self._uses = plan.cuts, 0, []
+        self._cuts, self._odd, self._quiet, self._uses = plan.cuts, 0, 0, []
         return Step(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 
     def _usable(self, epoch: Epoch) -> int:
@@ -131,14 +133,16 @@ class Scalar:
         if not (due or tried):
             return stay(epoch, QueryState.STABLE if self._in_vain(epoch) else epoch.state)
         uses = self._uses or [epoch.observation.used_s / epoch.observation.budget_s]
-        use = sum(uses) / len(uses)
-        self._odd, self._uses = 0, []
+        use, margin = sum(uses) / len(uses), epoch.settings.margin
+        if self._odd:
+            self._odd, self._uses = 0, []
         self._correct(epoch, use)
-        plan = self._plan(epoch, usable, (self.z or 1.0) * epoch.settings.margin * epoch.observation.budget_s)
+        plan = self._plan(epoch, usable, (self.z or 1.0) * margin * epoch.observation.budget_s)
         now = epoch.model.forecast(self._volume.planned, epoch.load_factors, epoch.settings.objective)
         gain = 1 - plan.sent / now.sent if now.sent > 0 else 0.0
-        tight = epoch.state is QueryState.CONGESTED or use > (1 + epoch.settings.margin) / 2
-        if tight or tried or gain >= Polish.LEAST:
+        tight = epoch.state is QueryState.CONGESTED or use > (1 + margin) / 2
+        other = plan.cuts != self._cuts or abs(use - margin) > _NOISE
+        if tight or tried or (other and gain >= Polish.LEAST):
             return self._move(epoch, usable, plan, now.cpu_s)
         if epoch.state is QueryState.IDLE:
             self._vain = self._conditions(epoch)
@@ -162,8 +166,9 @@ class Scalar:
         if odd != bool(self._odd):
             self._uses = []
         self._odd = self._odd + 1 if odd else 0
-        self._uses.append(use)
-        return self._odd >= _ODD_EPOCHS or len(self._uses) >= _POLISH_EPOCHS
+        self._uses = [*self._uses[1 - _JUDGED_EPOCHS :], use]
+        self._quiet = 0 if odd else self._quiet + 1
+        return self._odd >= _ODD_EPOCHS or (self._quiet > 0 and self._quiet % _POLISH_EPOCHS == 0)
 
     def _between_bursts(self, epoch: Epoch) -> bool:
         return epoch.observation.n_records * Volume.BURST < self._volume.planned
@@ -187,6 +192,7 @@ class Scalar:
         if back and plan.cpu_s > 0 and now_s > 0:
             plan = self._plan(epoch, usable, math.sqrt(plan.cpu_s * now_s))
         self._moved, self._way = here, way
+        self._odd, self._quiet, self._uses = 0, 0, []
         if plan.cuts != self._cuts and epoch.state is QueryState.STABLE:
             self._polish.begin(here, epoch.load_factors, self._cuts)
         self._cuts = plan.cuts
@@ -201,7 +207,7 @@ class Scalar:
 
     def _undo(self, epoch: Epoch, factors: tuple[float, ...], cuts: tuple[int, int] | None) -> Step:
         """Back to what sent less."""
-        self._cuts, self._odd, self._uses, self._way = cuts, 0, [], 0
+        self._cuts, self._odd, self._quiet, self._uses, self._way = cuts, 0, 0, [], 0
         self._restraint.moved(epoch.number)
         words = f"{use_in_words(epoch.observation)}; more was sent than with the plan before, back to it"
         return Step(factors, Phase.ADAPT, epoch.state, words)
