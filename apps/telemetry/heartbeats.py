@@ -39,6 +39,7 @@ class _Heard:
 
     written: float = 0.0
     state: str = ""
+    version: int = 0
     refined: Mapping[str, tuple[Any, Any]] | None = None
     offsets: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
@@ -72,9 +73,11 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
     state = agent_state(agent).state
     known = _refined(says)
     acknowledged = known != memory.refined
-    changed = state != memory.state or acknowledged
+    version = says.get("config_version", 0)
+    changed = acknowledged or (state, version) != (memory.state, memory.version)
     if changed or time.monotonic() - memory.written >= WRITE_S:
-        memory.written, memory.state, memory.refined = time.monotonic(), state, known
+        memory.written = time.monotonic()
+        memory.state, memory.version, memory.refined = state, version, known
         agent.committed = {life: lives[life] for life in list(lives)[-_LIVES:]}
         agent.save(update_fields=["heartbeat", "life", "last_seen", "clock_offset_s", "version", "committed"])
         if acknowledged:

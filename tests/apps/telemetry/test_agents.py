@@ -235,6 +235,9 @@ class TestHeartbeat:
         heartbeat(client, joined, cpu_cores=0.19)
         joined.agent.refresh_from_db()
         assert joined.agent.heartbeat["cpu_cores"] == 0.19
+        heartbeat(client, joined, cpu_cores=0.19, config_version=3)
+        joined.agent.refresh_from_db()
+        assert joined.agent.heartbeat["config_version"] == 3
         heartbeats._heard[str(joined.agent.pk)].written -= heartbeats.WRITE_S
         heartbeat(client, joined, cpu_cores=0.2)
         joined.agent.refresh_from_db()
