@@ -19,6 +19,7 @@ from apps.placements.services import placements_purge
 from apps.planning.services import what_ifs_purge
 from apps.queries.importing import imports_purge
 from apps.queries.uploads import uploads_purge
+from apps.refinement.retention import configs_purge
 from apps.results.retention import results_purge
 from apps.telemetry.retention import lives_purge, plans_purge
 
@@ -43,7 +44,8 @@ def refresh_estimates() -> int:
 @shared_task(name="workers.purge")
 def purge() -> int:
     """Forget answers to repeated requests, documents, imports, uploads and placements that nobody came back for,
-    what was measured too long ago, plans that no query has any more, and lives of agents that have ended."""
+    what was measured too long ago, plans that no query has any more, lives of agents and configurations that have
+    ended."""
     return (
         idempotency_purge()
         + document_estimates_purge()
@@ -60,4 +62,5 @@ def purge() -> int:
         + lives_purge()
         + estimates_of_telemetry_thin()
         + backtests_purge()
+        + configs_purge()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
@@ -69,15 +70,19 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
 
     @extend_schema(request=NewConfigSerializer, responses={201: ConfigDetailSerializer})
     def create(self, request: Request, slug: str) -> Response:
-        """Make a configuration and check it on recorded epochs; with `start` its rollout begins."""
+        """Make a configuration and check it on recorded epochs.
+
+        With `start` its rollout begins; 409 where the check refuses it.
+        """
         wanted = NewConfigSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         values = wanted.validated_data
-        config = services.config_create(
-            cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=request.user
-        )
-        if values["start"]:
-            services.rollout_start(config=config, user=request.user, force=values["force"])
+        with transaction.atomic():  # what was to start and is refused is not kept
+            config = services.config_create(
+                cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=request.user
+            )
+            if values["start"]:
+                services.rollout_start(config=config, user=request.user, force=values["force"])
         body = ConfigDetailSerializer(config_numbered(config.cluster, config.number)).data
         return Response(body, status=201, headers={"Location": f"{request.path}/{config.number}"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ __all__ = ["Difference", "difference"]
 LEAST_GAIN = 0.05  # of the bytes of an epoch
 LEAST_CHANGE = 0.20  # of a figure
 LEAST_RECORDS = 1000  # behind every figure
-MOST_CHANGE = 10.0  # of a cost
+_Z = 1.645  # standard errors that chance may do
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,17 @@ def difference(
 
 
 def _changed(known: Known, before: Known | None) -> Difference | None:
-    """The figure that changed most."""
+    """The figure that changed most, for certain."""
     if before is None:
         return None
     found = []
     for new, old in zip(known.operators, before.operators, strict=True):
         for name, label, scale, unit in (("cost_s", "cost", 1e6, " µs"), ("relay", "relay ratio", 1, "")):
             after, was = getattr(new, name), getattr(old, name)
+            chance = _Z * math.hypot(new.standard_error or 0.0, old.standard_error or 0.0) if name == "cost_s" else 0.0
             if max(after, was) > 0:
                 words = f"{label} of {new.id} {was * scale:.3g} → {after * scale:.3g}{unit}"
-                found.append(Difference(words, abs(after - was) / (was or after)))
+                found.append(Difference(words, abs(after - was) / (was or after) - chance))
     return max(found, key=lambda one: one.size, default=None)
 
 

@@ -10,7 +10,15 @@ from apps.refinement.models import Learned, RefinedConfig
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from engine.jarvis.refined import SCHEMA, sealed
 
-__all__ = ["TTL_S", "document_make", "document_plain", "document_stamp", "source_operators"]
+__all__ = [
+    "TTL_S",
+    "document_make",
+    "document_of_learned",
+    "document_plain",
+    "document_renew",
+    "document_stamp",
+    "source_operators",
+]
 
 TTL_S = 3600.0  #: an agent that hears nothing for longer goes on with what it sees itself
 _LEARNED = ("record_bytes", "operators", "fitted", "plan_prior")
@@ -50,6 +58,11 @@ def document_stamp(document: Mapping[str, Any], config: RefinedConfig, now: date
         "valid_from_us": round(now.timestamp() * 1e6),
     }
     return sealed(says)
+
+
+def document_renew(document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The same document, valid from now on; agents take it for the same."""
+    return sealed({**document, "valid_from_us": round(now.timestamp() * 1e6)})
 
 
 def document_plain(config: RefinedConfig, assignment: Assignment, now: datetime) -> dict[str, Any]:

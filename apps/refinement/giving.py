@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from apps.refinement.choices import GIVEN, IN_FORCE
-from apps.refinement.documents import TTL_S, document_stamp
+from apps.refinement.documents import TTL_S, document_renew
 from apps.refinement.models import RefinedPart, RolloutMember
 from apps.telemetry.adapting import refiner
 from apps.telemetry.choices import AgentKind
@@ -65,9 +65,9 @@ def parts_renew(now: datetime) -> int:
 def parts_stamp(parts: QuerySet[RefinedPart], now: datetime) -> list[RefinedPart]:
     """Make those of these parts valid from now on of which half of the time is over; returns them."""
     stale = round((now - _RENEWED).timestamp() * 1e6)
-    rows = list(parts.filter(document__valid_from_us__lt=stale).select_related("config__parent", "live"))
+    rows = list(parts.filter(document__valid_from_us__lt=stale).select_related("live"))
     for part in rows:
-        part.document = document_stamp(part.document, part.config, now)
+        part.document = document_renew(part.document, now)
         part.save(update_fields=["document"])
     return rows
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from apps.refinement.choices import GIVEN, MemberState
-from apps.refinement.choosing import is_heard
+from apps.refinement.choosing import assignments_of, is_heard
 from apps.refinement.models import Rollout, RolloutMember
 from apps.telemetry.configs import EPOCH_S
-from apps.telemetry.models import Assignment
 
 __all__ = ["members_hear"]
 
@@ -18,24 +17,21 @@ __all__ = ["members_hear"]
 def members_hear(row: Rollout, now: datetime) -> bool:
     """Note who has applied, refused or says nothing; returns whether everybody who was given it has answered, or has
     been waited for long enough."""
-    members = list(row.members.filter(state__in=GIVEN).select_related("agent"))
+    reports = _reports(row)
+    members = list(row.members.filter(state__in=GIVEN, agent__in=reports).select_related("agent"))
     if not any(is_heard(agent, now) for agent in row.config.cluster.agents.filter(enabled=True)):
         row.heard_at = now  # the console was away, or all agents are: nobody in particular is silent
         row.save(update_fields=["heard_at", "updated_at"])
-    reports = _reports(row, [member.agent_id for member in members])
     for member in members:
-        _hear(row, member, reports.get(member.agent_id, []), now)
+        _hear(row, member, reports[member.agent_id], now)
     return not any(member.state == MemberState.SENT for member in members)
 
 
-def _reports(row: Rollout, agents: Iterable[Any]) -> dict[Any, list[Mapping[str, Any]]]:
-    """What each agent last said of the queries that it was given something for."""
-    lives = row.given.parts.values("live")
-    rows = Assignment.objects.filter(live__in=lives, agent__in=list(agents), enabled=True)
+def _reports(row: Rollout) -> dict[Any, list[Mapping[str, Any]]]:
+    """What agents that take part said last of the queries that they are given something for."""
     found: dict[Any, list[Mapping[str, Any]]] = {}
-    for one in rows.select_related("agent", "live__query__cluster"):
-        if not one.by_hand:
-            found.setdefault(one.agent_id, []).append(one.report)
+    for one in assignments_of(row.given):
+        found.setdefault(one.agent_id, []).append(one.report)
     return found
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.refinement.checking import GOOD, WORSE
-from apps.refinement.choices import ENDED, GIVEN, ON_ITS_WAY, RolloutState
+from apps.refinement.choices import ENDED, GIVEN, ON_ITS_WAY, ConfigState, RolloutState
 from apps.refinement.guarding import Health
 from apps.refinement.listed import rollouts_listed
 from apps.refinement.models import Rollout
@@ -67,10 +67,16 @@ def rollout_view(rollout: Rollout) -> RolloutView:
         measured_at=dt.datetime.fromtimestamp(measured / 1e6, dt.UTC) if measured else None,
         reasons=tuple(rollout.reasons or verdict.get("reasons", ())),
         notes=tuple(verdict.get("notes", ())),
-        buttons=frozenset(_BUTTONS.get(RolloutState(rollout.state), set())),
+        buttons=_buttons(rollout),
         given=given,
         waiting=tuple(row.config.name for row in waiting.order_by("created_at", "pk")),
     )
+
+
+def _buttons(rollout: Rollout) -> frozenset[Button]:
+    if rollout.state == RolloutState.DONE and rollout.config.state != ConfigState.CURRENT:
+        return frozenset()  # newer ones took its place everywhere
+    return frozenset(_BUTTONS.get(RolloutState(rollout.state), set()))
 
 
 def _badge(rollout: Rollout) -> tuple[str, str]:

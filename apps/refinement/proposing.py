@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from apps.fleet.models import Cluster
 from apps.refinement.checking import WORSE, drafts_check
 from apps.refinement.choices import ConfigOrigin, ConfigState, RolloutState
 from apps.refinement.differing import Difference, difference
-from apps.refinement.documents import document_of_learned, source_operators
+from apps.refinement.documents import document_make, document_of_learned, source_operators
 from apps.refinement.giving import assignments_adapting, part_of
 from apps.refinement.making import PartDraft, config_make, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RefinedPart, Rollout
@@ -25,9 +26,12 @@ from apps.refinement.rolling import rollout_back, rollout_start
 from apps.telemetry.configs import EPOCH_S, live_served
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.receiving import receiver
+from engine.errors import DocumentError
+from engine.jarvis.refined import Refined
 
 __all__ = ["learned_receive", "proposal_make"]
 
+_log = logging.getLogger(__name__)
 _MOST_AHEAD = timedelta(hours=1)
 
 
@@ -88,7 +92,7 @@ def _note(live: LiveQuery, rows: Sequence[Mapping[str, Any]], now: datetime) -> 
         listed = sorted(listed, key=lambda row: row["entry"])
         measured_us = max(row["measured_us"] or 0 for row in listed)
         document = _document(listed) if [row["operator"] for row in listed] == wanted else None
-        if agent not in agents or document is None or measured_us > newest:
+        if agent not in agents or document is None or measured_us > newest or not _is_sound(live, document, now):
             continue
         before = known.get(agent)
         if before is not None and before.plan == live.plan and before.measured_us > measured_us:
@@ -97,6 +101,18 @@ def _note(live: LiveQuery, rows: Sequence[Mapping[str, Any]], now: datetime) -> 
         Learned.objects.update_or_create(live=live, agent_id=agent, defaults=fields)
         noted += 1
     return noted
+
+
+def _is_sound(live: LiveQuery, document: Mapping[str, Any], now: datetime) -> bool:
+    """Whether agents could read it: numbers are finite and in their ranges, the plan is one."""
+    config = RefinedConfig(number=1, cluster=live.query.cluster)
+    made = document_make(config=config, live=live, agent=None, settings={}, learned=document, now=now)
+    try:
+        Refined.parse(made)
+    except DocumentError as error:
+        _log.warning("what was learned of %s is left out: %s", live.key, error.message)
+        return False
+    return True
 
 
 def _document(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

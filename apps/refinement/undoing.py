@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from apps.accounts.models import User
-from apps.refinement.choices import GIVEN, ConfigOrigin, ConfigState, MemberState
+from apps.core.errors import Conflict
+from apps.refinement.choices import GIVEN, ConfigOrigin, ConfigState, MemberState, RolloutState
 from apps.refinement.documents import document_plain, document_stamp
 from apps.refinement.giving import part_of
 from apps.refinement.making import config_make
@@ -18,15 +19,23 @@ __all__ = ["config_undo"]
 
 
 def config_undo(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> list[Any]:
-    """Make the configuration that undoes a rollout's, for every agent that has it to have; returns their ids."""
+    """Make the configuration that undoes a rollout's, for every agent that has it to have; returns their ids.
+
+    Raises
+    ------
+    Conflict
+        It was done, and no agent has it any more.
+    """
     bad = row.config
+    holders = [one for one in _assignments(bad) if (part := part_of(one)) is not None and part.config_id == bad.pk]
+    if not holders and row.state == RolloutState.DONE:
+        raise Conflict(f"{bad.name} is in force nowhere any more; there is nothing to take back.")
     words = f"Takes back {bad.name}{': ' if reasons else ''}{'; '.join(reasons)}"[:200]
     row.back = config_make(
         cluster=bad.cluster, origin=ConfigOrigin.ROLLBACK, drafts=(), now=now, words=words, author=user
     )
     row.back.parent, row.back.state = bad, ConfigState.ROLLING
     row.back.save(update_fields=["parent", "state", "updated_at"])
-    holders = [one for one in _assignments(bad) if (part := part_of(one)) is not None and part.config_id == bad.pk]
     RefinedPart.objects.bulk_create(_returned(row.back, bad, one, now) for one in holders)
     agents = {one.agent_id for one in holders} | set(_given(row))
     RolloutMember.objects.bulk_create(

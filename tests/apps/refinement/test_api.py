@@ -74,6 +74,15 @@ def test_a_refused_one_is_started_by_force(fleet: Fleet, api: APIClient) -> None
     assert canaries == ["a2"]
 
 
+def test_what_was_to_start_and_is_refused_is_not_kept(fleet: Fleet, api: APIClient) -> None:
+    learned_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
+    before = len(api.get(f"{HERE}/configs").json()["results"])
+    body = {"settings": {"method": "all-sp"}, "start": True}
+    assert api.post(f"{HERE}/configs", body, format="json").json()["code"] == "check_refused"
+    assert len(api.get(f"{HERE}/configs").json()["results"]) == before
+    assert api.post(f"{HERE}/configs", {**body, "force": True}, format="json").json()["state"] == "rolling"
+
+
 def test_faults_name_fields(fleet: Fleet, api: APIClient) -> None:
     body = {"settings": {"margin": 2, "speed": 1}, "agents": ["a9"], "colour": "red"}
     unknown = api.post(f"{HERE}/configs", body, format="json").json()

@@ -91,6 +91,8 @@ def test_figures_that_are_missing_are_not_noted() -> None:
     assert learned_receive([frame_of(fleet, stranger)], fleet.now) == 0
     assert learned_receive([frame_of(fleet, rows_of(fleet.agents[0])[:2])], fleet.now) == 0
     assert learned_receive([frame_of(fleet, rows_of(fleet.agents[0]), plan="0" * 64)], fleet.now) == 0
+    for wrong in ({"cost_s": float("nan")}, {"relay": -1.0}, {"theta": 1.5}):
+        assert learned_receive([frame_of(fleet, rows_of(fleet.agents[0], **wrong))], fleet.now) == 0
     assert not Learned.objects.exists()
 
 
@@ -107,6 +109,13 @@ def test_a_body_that_cannot_be_read_is_refused() -> None:
         learned_receive([frame_of(fleet, [], body=b"nothing")])
     with pytest.raises(Malformed, match="another schema"):
         learned_receive([frame_of(fleet, [], body=batch_bytes(pa.table({"agent": ["a"]})))])
+
+
+def test_a_change_that_may_be_chance_is_not_proposed() -> None:
+    fleet = fleet_of("a1").start()
+    told(fleet, standard_error=0.2)
+    later(fleet)
+    assert told(fleet, DEARER, measured_us=1_700_000_000_000_001, standard_error=0.2) is None
 
 
 def test_a_newer_proposal_replaces_one_that_waits() -> None:

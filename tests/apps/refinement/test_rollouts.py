@@ -10,6 +10,7 @@ from apps.core.errors import Conflict
 from apps.refinement import signals
 from apps.refinement.configuring import Wish
 from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
+from apps.refinement.retention import configs_purge
 from apps.refinement.services import (
     canaries_add,
     config_create,
@@ -276,6 +277,16 @@ class TestByHand:
         states = dict(RefinedConfig.objects.values_list("number", "state"))
         assert states == {1: "superseded", 2: "rolled-back", 3: "current"}
 
+    def test_not_what_is_in_force_nowhere(self) -> None:
+        fleet = fleet_of("a1").start()
+        first = started(fleet)
+        fleet.until(lambda: fleet.state(first.config)[0] == "done")
+        second = started(fleet)
+        fleet.until(lambda: fleet.state(second.config)[0] == "done")
+        with pytest.raises(Conflict, match="c-1 is in force nowhere any more"):
+            rollout_back(rollout=first, now=fleet.now)
+        assert RefinedConfig.objects.count() == 2
+
     def test_not_while_another_one_is_under_way(self) -> None:
         fleet = fleet_of().start()
         first = started(fleet)
@@ -352,3 +363,16 @@ class TestValidity:
         document = after["queries"][0]["refined"]
         assert document["valid_from_us"] == round(later.timestamp() * 1e6)
         assert document["version"] == 1
+
+    def test_what_ended_long_ago_is_forgotten_and_no_number_comes_twice(self) -> None:
+        fleet = fleet_of("a1").start()
+        first, second = started(fleet), started(fleet)
+        rollout_back(rollout=second, now=fleet.now)
+        fleet.until(lambda: fleet.state(first.config)[0] == "done")
+        third = started(fleet)
+        rollout_back(rollout=third, now=fleet.now)
+        fleet.step(2)
+        assert configs_purge(fleet.now + timedelta(days=29)) == 0
+        assert configs_purge(fleet.now + timedelta(days=31)) == 3
+        assert sorted(RefinedConfig.objects.values_list("number", "state")) == [(4, "current")]
+        assert made(fleet).number == 5
