@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from agent.wire import Frame, FrameKind, table_of
-from engine.dataflow.arrow import aggregate_kernel
+from agent.runtime import Runtime, Spool
+from agent.wire import Frame, FrameKind, decode_frames, table_of
+from engine.dataflow.arrow import aggregate_kernel, whole
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs import checkpoints
 from spark_jobs.state import Flow
+from tests.agent.runtime.doubles import TableSource
+from tests.agent.runtime.epochs import PIPELINE, config, runtime_of
+from tests.agent.runtime.epochs import QUERY as PROBES
+from tests.agent.runtime.pipelines import probe_records
 from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
+from tests.spark.live.rows import in_order
 from tests.spark.live.world import World
 
 QUERY = "here/pairs"
@@ -87,38 +96,70 @@ def test_a_window_that_only_a_silent_agent_had_records_of_has_a_result(world: Wo
     assert loop.state.flows[QUERY, pairs.digest].windows[START_US].records == 0
 
 
-def test_half_a_checkpoint_takes_no_place_and_waits_for_the_rest(world: World, pairs: Pipeline) -> None:
-    ours, silent = two_agents(world, pairs)
-    world.send(ours.run(2, factor=1.0), silent.run(1, factor=1.0))
-    frames = silent.run(1, factor=1.0)
-    assert [frame.kind for frame in frames] == [FrameKind.CHECKPOINT, FrameKind.CHECKPOINT, FrameKind.MARK]
-    world.send(frames[:1])
-    flow = world.drain().state.flows[QUERY, pairs.digest]
-    assert (flow.checkpoints["a1"].epoch, flow.arriving["a1"].epoch) == (START_US, START_US + SECOND)
-    world.send(frames[1:])
-    flow = world.drain().state.flows[QUERY, pairs.digest]
-    assert (flow.checkpoints["a1"].epoch, flow.arriving) == (START_US + SECOND, {})
-    assert sum(flow.checkpoints["a1"].rows["_rows"].to_pylist()) == left_by(silent, START_US)
-
-
-def test_an_agent_that_ended_leaves_nothing_behind(world: World, pairs: Pipeline) -> None:
-    ours, silent = two_agents(world, pairs)
-    checkpoint = silent.run(2, factor=1.0)
-    final = replace(checkpoint[-1], seq=silent.seq + 1, extra=checkpoint[-1].extra | {"final": True})
-    world.send(ours.run(2, factor=1.0), [*checkpoint, final])
-    flow = world.drain().state.flows[QUERY, pairs.digest]
-    assert set(flow.checkpoints) == {"a0"}
-
-
-def test_a_checkpoint_that_does_not_say_its_part_is_put_aside(world: World, pairs: Pipeline) -> None:
-    ours, _ = two_agents(world, pairs)
-    frames: list[Frame] = ours.run(1, factor=1.0)
-    world.send([replace(frame, extra={}) if frame.kind == FrameKind.CHECKPOINT else frame for frame in frames])
+def test_what_an_agent_that_ended_left_and_what_cannot_be_used_is_not_kept(world: World, pairs: Pipeline) -> None:
+    ended, wrong = two_agents(world, pairs)
+    frames = ended.run(2, factor=1.0, final=True)
+    broken = [replace(one, extra={}) if one.kind == FrameKind.CHECKPOINT else one for one in wrong.run(1, factor=1.0)]
+    world.send(frames, broken)
     flow = world.drain().state.flows[QUERY, pairs.digest]
     assert (flow.checkpoints, flow.arriving) == ({}, {})
     assert [told.partition(": ")[2] for told in world.quarantined()] == [
         "a checkpoint's part is None of None; allowed: 1 to as many as there are"
     ] * 2
+
+
+def epochs_of(agent: str, source: TableSource, folder: Path) -> Iterator[list[Frame]]:
+    """What a real agent with load factors by hand sends, epoch by epoch."""
+    settings = replace(config(0.6, 1, 1, 0.9, checkpoint_share=1.0, sub_epochs=3), agent=agent)
+    runtime, spool = runtime_of(folder, source, settings)
+    for frames in iter(lambda: frames_after(runtime, spool), []):
+        yield frames
+        if source.done:
+            break
+    yield frames_after(runtime, spool)
+
+
+def frames_after(runtime: Runtime, spool: Spool) -> list[Frame]:
+    assert runtime.run_epoch()
+    found = list(spool.unsent(2**30))
+    spool.acknowledged(found[-1][0])
+    return [frame for _, data in found for frame, _ in decode_frames(data)]
+
+
+def closed(tables: list[pa.Table]) -> list[dict[str, Any]]:
+    """Rows of the windows before the one in which the records end."""
+    rows = whole(PIPELINE, pa.concat_tables(tables)).to_pylist()
+    return in_order([row for row in rows if row["window_start"].timestamp() < START_US / SECOND + 30])
+
+
+def test_real_agents_of_which_one_dies_and_comes_back(world: World, tmp_path: Path) -> None:
+    world.at_hand_bytes = 2**26
+    world.console.add(PROBES, PIPELINE, ["living", "dying"], idle_after_s=1.0)
+    tables = [probe_records(PIPELINE, 1500, seed=seed) for seed in (1, 2)]
+    living, dying = (TableSource(table, [20]) for table in tables)
+    dead = epochs_of("dying", dying, tmp_path / "dying")
+    for i, frames in enumerate(dead):
+        world.send(frames)
+        if i > 8 and any(frame.kind == FrameKind.CHECKPOINT for frame in frames):
+            break
+    seen = tables[1].slice(0, dying.position_at)
+    assert 0 < seen.num_rows < tables[1].num_rows
+    world.drain()
+    time.sleep(1.2)
+    for frames in epochs_of("living", living, tmp_path / "living"):
+        world.send(frames)
+    world.drain()
+    assert world.console.rows(PROBES) == closed([tables[0], seen]) != []
+    assert any(frame.extra.get("recovered", {}).get("dying") for frame in world.console.latest(PROBES).values())
+    for frames in dead:
+        world.send(frames)
+    loop = world.drain()
+    assert world.console.rows(PROBES) == closed(tables)
+    last = world.console.latest(PROBES).values()
+    assert all(frame.extra["complete"] and "recovered" not in frame.extra for frame in last)
+    assert loop.state.flows[PROBES, PIPELINE.digest].checkpoints == {}
+    # marks of a source that has come to its end name a time that is none
+    assert all("a mark's watermarks" in told for told in world.quarantined())
 
 
 def rows_of(pipeline: Pipeline, begins_s: list[int]) -> pa.Table:
@@ -155,6 +196,25 @@ def test_what_is_too_old_to_be_issued_again_is_forgotten(pairs: Pipeline, passed
     flow.passed_us = START_US + passed_s * SECOND
     checkpoints.drop_passed(flow, pairs, 2)
     assert begins_in(flow) == left
+
+
+def test_half_a_checkpoint_takes_no_place_and_waits_for_the_rest(pairs: Pipeline) -> None:
+    flow = kept_of(pairs, [0])
+
+    def come(begin: int, epoch: int, part: int, parts: int = 3) -> None:
+        checkpoints.keep(flow, "a1", rows_of(pairs, [begin]), epoch, {"part": part, "parts": parts}, 2)
+
+    come(5, 2, 1)
+    come(10, 2, 2)
+    assert (begins_in(flow), flow.arriving["a1"].parts) == ([0], 2)
+    come(15, 2, 3)
+    assert (begins_in(flow), flow.arriving) == ([5, 10, 15], {})
+    come(20, 3, 1)
+    come(25, 3, 3)
+    assert (begins_in(flow), flow.arriving) == ([5, 10, 15], {}), "the second part is lost, and with it the others"
+    come(30, 4, 1)
+    come(35, 5, 2)
+    assert (begins_in(flow), flow.arriving) == ([5, 10, 15], {}), "parts of two epochs are no whole"
 
 
 def test_an_empty_checkpoint_takes_the_place_of_the_one_before(pairs: Pipeline) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +40,23 @@ def test_checkpoints_of_agents_lie_in_the_file_of_the_step_that_changed_them(tmp
         flow.arriving["b"] = Checkpoint(pa.table({"n": [3]}), min(step, 2), 8)
         store.save(made)
     assert sorted(int(path.stem) for path in tmp_path.glob("*.state")) == [1, 2, 4, 5, 6]
+    assert StateStore(tmp_path).load() == made
+
+
+def test_a_state_of_before_checkpoints_and_learning_is_read(tmp_path: Path) -> None:
+    made = state_with({10: 1})
+    StateStore(tmp_path).save(made)
+    (path,) = tmp_path.glob("*.state")
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    facts = json.loads(parts.pop("facts.json"))
+    for flow in facts["flows"]:
+        del flow["checkpoints"], flow["arriving"]
+    assert "learned" not in facts
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in parts.items():
+            file.writestr(name, data)
+        file.writestr("facts.json", json.dumps(facts))
     assert StateStore(tmp_path).load() == made
 
 
