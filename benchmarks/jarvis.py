@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-from benchmarks.jarvis_convergence import convergence, margins, overhead, staying, termination
+from benchmarks.jarvis_convergence import convergence, margins
 from benchmarks.jarvis_real import real
 from benchmarks.jarvis_scale import several_queries, several_sources
 from benchmarks.jarvis_solver import solver
+from benchmarks.jarvis_staying import overhead, staying, termination
 from benchmarks.jarvis_throughput import throughput
 from benchmarks.machine import machine
 
