@@ -41,16 +41,14 @@ def group_cost(sums: Sums) -> GroupCost | None:
     return GroupCost(*both) if both else GroupCost(sums.wnt / sums.wn2, None)
 
 
-def separated(
-    wn2: float, wng: float, wg2: float, wnt: float, wgt: float, least: float = SPREAD
-) -> tuple[float, float] | None:
+def separated(wn2: float, wng: float, wg2: float, wnt: float, wgt: float) -> tuple[float, float] | None:
     """a and b of the normal equations. None where records and groups kept their proportion, or one comes out negative.
 
-    `least` is of the determinant, as a share of the product of its diagonal: the squared coefficient of variation of
-    groups per record, about, that it takes to tell the two apart.
+    The determinant, as a share of the product of its diagonal, is about the squared coefficient of variation of groups
+    per record.
     """
     determinant = wn2 * wg2 - wng**2
-    if determinant <= least * wn2 * wg2:
+    if determinant <= SPREAD * wn2 * wg2:
         return None
     a = (wnt * wg2 - wgt * wng) / determinant
     b = (wgt * wn2 - wnt * wng) / determinant
