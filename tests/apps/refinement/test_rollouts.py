@@ -124,7 +124,7 @@ class TestByStages:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.records = lambda agent: 0
-        fleet.step(60)
+        fleet.step(25)
         assert fleet.state(rollout.config) == ("canary", 0)
         assert "0 records came" in Rollout.objects.get().verdict["reasons"][0]
 
