@@ -26,7 +26,7 @@ __all__ = ["CYCLES", "HALF_LIFE_S", "OPERATORS", "REST", "SENT", "Learned", "lea
 HALF_LIFE_S = 300.0
 FORGOTTEN_MS = 3_600_000  # of an agent that says nothing
 REST = -1  #: level of epochs that say too little of costs
-_LEAST_WEIGHT = 0.01  # of an epoch: rows that weigh less are forgotten
+_LEAST_WEIGHT = 0.1  # of an epoch: rows that weigh less are forgotten
 
 _CHAIN = [("query", pa.string()), ("plan", pa.string()), ("place", pa.string()), ("entry", pa.int16())]
 _NAMES = [("operator", pa.string()), ("fingerprint", pa.string())]
