@@ -18,7 +18,7 @@ __all__ = ["AGENTS", "CLUSTER", "OPERATORS", "QUERY", "RolloutWorld"]
 CLUSTER, QUERY = "lab", "numbers"
 AGENTS = ("edge-1", "edge-2", "edge-3")
 WINDOW_S = 2
-RATE_PER_S = 30_000  # so much that the least budget is too little for it
+RATE_PER_S = 20_000  # so much that the least budget is too little for it
 _PAUSE_S = 0.3
 OPERATORS = 3  #: window, filter, aggregate: all of them may run at a source
 
@@ -31,7 +31,7 @@ from django.core.management import call_command
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.services import query_create, query_start
-from apps.telemetry.services import agent_enrol, enrolment_create, live_start, source_upsert
+from apps.telemetry.services import agent_enrol, agent_update, enrolment_create, live_start, source_upsert
 
 asked = json.loads(sys.argv[1])
 cluster = cluster_create(slug=asked["cluster"], name="Lab", subinterval_s=5.0, horizon_s=300.0)
@@ -42,7 +42,7 @@ _, token = enrolment_create(cluster=cluster, user=None, uses=len(asked["agents"]
 agents = []
 for name in asked["agents"]:
     enrolled = agent_enrol(token=token, name=name, host="lab", cores=1, capacity_cps=2e9)
-    agents.append(enrolled.agent)
+    agents.append(agent_update(agent=enrolled.agent, budget_cores=1.0))
     folder = Path(asked["var"]) / "agents" / name
     folder.mkdir(parents=True)
     values = {"name": name, "agent": str(enrolled.agent.pk), "secret": enrolled.secret, "url": asked["url"]}
@@ -61,11 +61,11 @@ call_command("stream_token")
 
 
 def _operators() -> list[dict[str, Any]]:
-    compute = {"n": "count(*)", "total": "sum(value)"}
+    compute = {"n": "count(*)", "most": "max(value)"}
     expressions = (
         ("window", "window", {"op": "window", "size_s": WINDOW_S}),
         ("most", "filter", {"op": "filter", "where": "value % 10 <> 3"}),
-        ("by-key", "aggregate", {"op": "aggregate", "by": ["key"], "compute": compute}),
+        ("by-key", "aggregate", {"op": "aggregate", "by": ["value"], "compute": compute}),
     )
     listed, before = [], "numbers"
     for name, kind, expression in expressions:

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.slow
 ROLLOUT_S = 300.0  # canaries and a wave of ten epochs each, and what a stalling machine adds
 FEW = 15  # epochs, of one second, within which load factors settle
 WHOLE = [1.0] * OPERATORS
+#: Ten epochs a stage; limits that a machine that stalls does not reach, and a mistake by far.
 POLICY = {"canary_count": 1, "canary_epochs": 10, "wave_epochs": 10, "waves": [1.0], "automatic": False}
+POLICY |= {"bytes_rel": 3.0, "overflow_pp": 50.0, "latency_abs_s": 60.0, "cpu_rel": 10.0}
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def agents_go_on_without_the_console(world: RolloutWorld) -> None:
         )
         away = [row for row in world.epochs(name) if row.epoch_us > since_us][:10]
         assert all(row.records_in and row.version == last[name].version for row in away)
-        assert {row.load_factors for row in away} == {tuple(WHOLE)}
+        assert sum(row.bytes_sent for row in away) < 0.5 * sum(row.bytes_in for row in away)
 
 
 def what_spark_learns_reaches_all(world: RolloutWorld) -> None:
@@ -135,7 +137,7 @@ def what_spark_learns_reaches_all(world: RolloutWorld) -> None:
         found[:] = [one for one in world.api.get(f"clusters/{CLUSTER}/configs")["results"] if one["origin"] == "spark"]
         return bool(found)
 
-    world.wait(proposed, "a proposal of Spark's")
+    world.wait(proposed, "a proposal of Spark's", ROLLOUT_S)
     assert _led_to(world, found[0]["number"], "done")[-1] == "done"
     for name in AGENTS:
         assert _version(world, name) == found[0]["number"]
