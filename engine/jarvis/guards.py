@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
 from engine.jarvis.controlling import QueryState
+from engine.jarvis.machine import query_state
 from engine.jarvis.models import LEAST_RECORDS
 from engine.jarvis.stepping import Epoch
 
-__all__ = ["Conditions", "Failing", "Polish", "Restraint", "Volume"]
+__all__ = ["Conditions", "Failing", "Obtainable", "Polish", "Restraint", "Volume"]
 
 
 @dataclass
@@ -22,30 +23,40 @@ class _Rest:
 
 
 class Failing:
-    """Operators that leave their records although there is CPU time: they rest, longer each time it comes to that."""
+    """Operators that leave all of their records although there is CPU time: they rest, longer each time."""
 
     FIRST_PAUSE, LONGEST_PAUSE = 8, 512  # epochs
-    STRIKES = 4  # epochs of overflow with CPU time to spare, where some records do pass
+    EPOCHS = 3  # in a row in which it worked on nothing; one, where it is being tried again
 
     def __init__(self) -> None:
+        self.suspect: int | None = None  #: an operator that has left all of its records, not yet often enough to rest
         self._rests: dict[int, _Rest] = {}
-        self._left: dict[int, int] = {}  # records left since it last worked on any
-        self._strikes: dict[int, int] = {}
+        self._left: dict[int, tuple[int, int]] = {}  # epochs and records since it last worked on any
 
     def watch(self, epoch: Epoch) -> None:
         """An epoch has ended."""
         observation, settings = epoch.observation, epoch.settings
         spare = observation.idle_s > 2 * settings.idle_thres * observation.budget_s
+        self.suspect = None
         for k, one in enumerate(observation.operators):
+            tried_again = k in self._rests and not self._rests[k].proven
             if one.processed and k in self._rests:
                 self._rests[k].proven = True
-            left = 0 if one.processed or not spare else one.overflow
-            self._left[k] = self._left.get(k, 0) + left if left or not one.overflow else 0
-            much = spare and one.overflow > settings.drained_thres * one.records_in
-            self._strikes[k] = self._strikes.get(k, 0) + 1 if much else 0
-            fails = self._left[k] >= LEAST_RECORDS or self._strikes[k] >= self.STRIKES
-            if fails and not self.resting(k, epoch.number):
-                self._rest(k, epoch.number)
+            if one.processed or not spare:
+                self._left[k] = (0, 0)
+            elif one.overflow > (0 if tried_again else settings.drained_thres * one.records_in):
+                epochs, records = self._left.get(k, (0, 0))
+                self._left[k] = (epochs + 1, records + one.overflow)
+                self._judge(k, epoch.number, tried_again=tried_again)
+
+    def _judge(self, k: int, number: int, *, tried_again: bool) -> None:
+        epochs, records = self._left[k]
+        if self.resting(k, number):
+            return
+        if records >= LEAST_RECORDS and (epochs >= self.EPOCHS or tried_again):
+            self._rest(k, number)
+        elif self.suspect is None:
+            self.suspect = k
 
     def resting(self, k: int, number: int) -> int:
         """Epochs until operator `k` is tried again."""
@@ -60,7 +71,33 @@ class Failing:
         again = before is not None and number < before.until + 4 * before.pause
         pause = min(2 * before.pause, self.LONGEST_PAUSE) if before and again else self.FIRST_PAUSE
         self._rests[k] = _Rest(number + pause, pause)
-        self._left[k] = self._strikes[k] = 0
+        self._left[k] = (0, 0)
+
+
+class Obtainable:
+    """How much of the budget can be had: less, where records overflow though there was CPU time by the books.
+
+    A machine that is busy with other things does not give a process its turn in time. What was missed comes back
+    slowly.
+    """
+
+    LEAST, RETURN = 0.25, 0.2  # shares: at least of the budget; of what is missed, with each epoch without congestion
+
+    def __init__(self) -> None:
+        self.share = 1.0
+
+    def add(self, epoch: Epoch) -> Epoch:
+        """An epoch has ended; returns it with the budget that could be had, and judged by that."""
+        seen = epoch.observation
+        if epoch.state is not QueryState.CONGESTED:
+            self.share += self.RETURN * (1 - self.share)
+        elif seen.idle_s > epoch.settings.idle_thres * seen.budget_s:
+            had = min(seen.used_s / seen.budget_s, self.share)
+            self.share = max((self.share + had) / 2, self.LEAST)  # one stall is believed by half
+        if self.share > 1 - epoch.settings.idle_thres:
+            return epoch
+        observation = replace(seen, budget_s=self.share * seen.budget_s)
+        return replace(epoch, observation=observation, state=query_state(observation, epoch.settings))
 
 
 class Volume:

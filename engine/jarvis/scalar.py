@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from engine.jarvis.controlling import Phase, QueryState
-from engine.jarvis.guards import Conditions, Failing, Polish, Restraint, Volume
+from engine.jarvis.guards import Conditions, Failing, Obtainable, Polish, Restraint, Volume
 from engine.jarvis.models import LEAST_RECORDS
 from engine.jarvis.planning import Plan, best_plan, floor_within
 from engine.jarvis.stepping import Epoch, Step, in_epochs, moves_in_words, stay, use_in_words
@@ -37,7 +37,7 @@ class Scalar:
     def __init__(self) -> None:
         self.z: float | None = 1.0
         self._volume, self._failing = Volume(), Failing()
-        self._restraint, self._polish = Restraint(), Polish()
+        self._restraint, self._polish, self._obtainable = Restraint(), Polish(), Obtainable()
         self._cuts: tuple[int, int] | None = None  # that the plan in force mixes
         self._uses: list[float] = []  # shares of the budget that epochs took, by which the next look judges
         self._odd = self._quiet = 0  # epochs in a row with a small deviation, and without one
@@ -51,6 +51,10 @@ class Scalar:
         if not epoch.observation.n_records:
             return Step(epoch.load_factors, Phase.PROBE, QueryState.STABLE, "no records came; what is known is kept")
         self._failing.watch(epoch)
+        if (suspect := self._failing.suspect) is not None and self._usable(epoch) == len(epoch.load_factors):
+            name = epoch.model.operators[suspect].operator.id
+            return stay(epoch, epoch.state, f"{name} left all of its records though there was CPU time; watched")
+        epoch = self._obtainable.add(epoch)
         here = self._conditions(epoch)
         self._restraint.watch(epoch, here)
         undo = self._polish.watch(epoch, here)

@@ -179,11 +179,11 @@ def test_a_failing_operator_rests_and_is_tried_again_after_growing_pauses():
     found = Meddled(adapting(query), lambda number, seen: crashed(seen, 1) if 10 <= number < 60 else seen)
     run = simulate(query, found, [Stretch(110, 0.6)], 0)
     tried = [number for number in range(10, 80) if run.load_factors[number][1] > 0]
-    assert tried[:3] == [10, 19, 36]  # pauses of 8 and 16 epochs, then 32
-    assert not run.load_factors[11:19, 1:].any()
+    assert tried[:5] == [10, 11, 12, 21, 38]  # watched for three epochs, then pauses of 8 and 16 epochs, then 32
+    assert not run.load_factors[13:21, 1:].any()
     assert run.load_factors[20, 0] == 1.0  # what is before it goes on
-    assert "join left its records" in run.decisions[12].reason
-    assert "tried again in" in run.decisions[12].reason
+    assert "join left all of its records" in run.decisions[10].reason
+    assert "tried again in" in run.decisions[14].reason
     assert run.load_factors[-1][1] == pytest.approx(run.load_factors[9][1], rel=0.1)
 
 

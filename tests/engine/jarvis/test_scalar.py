@@ -10,6 +10,7 @@ import pytest
 
 from engine.jarvis.controlling import Phase
 from engine.jarvis.guards import Conditions, Failing, Restraint, Volume
+from engine.jarvis.observation import EpochObservation
 from engine.jarvis.simulation import (
     CHANGES,
     LAWS,
@@ -21,7 +22,7 @@ from engine.jarvis.simulation import (
     simulate,
     windowed,
 )
-from tests.engine.jarvis.adapting_stories import adapting
+from tests.engine.jarvis.adapting_stories import Meddled, adapting
 
 SEEDS = range(8)
 BUDGETS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -185,6 +186,18 @@ def test_the_records_objective_is_its_own():
     sent = simulate(query, adapting(query), [Stretch(30, 1.0)], 0)
     assert drained.load_factors[-1][2] > sent.load_factors[-1][2]
     assert drained.bytes_sent[-1] > sent.bytes_sent[-1]
+
+
+def test_a_machine_that_gives_less_than_it_grants_is_planned_for():
+    """Half of the granted time is all that can be had: what is over overflows, and the books say half is idle."""
+    query = QUERIES["t2t"]
+
+    def granted(_: int, seen: EpochObservation) -> EpochObservation:
+        return replace(seen, budget_s=2 * seen.budget_s)
+
+    run = simulate(query, Meddled(adapting(query), granted), [Stretch(200, 0.6)], 0)
+    assert run.overflow[20:].mean() < 0.10
+    assert run.over_least(20) <= 1.15
 
 
 class TestGuards:
