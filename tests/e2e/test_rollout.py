@@ -48,7 +48,7 @@ def test_configurations_reach_all_agents_or_stop_at_the_canary(world: RolloutWor
 def agents_adapt_by_themselves(world: RolloutWorld) -> None:
     """Each begins with nothing at the source, and soon runs what its budget allows: everything."""
     for name in AGENTS:
-        world.wait(lambda name=name: world.part(name)["load_factors"] == WHOLE, f"load factors at {name}")
+        world.wait(lambda name=name: world.part(name).get("load_factors") == WHOLE, f"load factors at {name}")
         rows = world.epochs(name)
         assert rows[0].load_factors == (0.0,) * OPERATORS
         assert _settles(rows, at=0) <= FEW, [row.load_factors for row in rows]
