@@ -268,9 +268,9 @@ def _steps(xs: Sequence[float], values: Sequence[float], at: Callable[[float], f
 
 def _apart(ends: list[tuple[float, str, str]]) -> list[tuple[float, str, str]]:
     """Words at the ends of two lines, moved apart where they would lie on each other."""
-    (first, *one), (second, *two) = sorted(ends)
-    gap = max(0.0, 13.0 - (second - first)) / 2
-    return [(first - gap + 4, *one), (second + gap + 4, *two)]
+    (upper, css, text), (lower, other_css, other) = sorted(ends)
+    gap = max(0.0, 13.0 - (lower - upper)) / 2
+    return [(upper - gap + 4, css, text), (lower + gap + 4, other_css, other)]
 
 
 def _text(x: float, y: float, text: object, css: str = "", anchor: str = "") -> str:
