@@ -85,6 +85,8 @@ def _verdict(
     unsure = [one for one in measures.values() if one.unsure]
     if unsure and epochs < PATIENCE * needed:
         return Health.WAITING, tuple(f"{_told(case, sides, one)}; that may be chance" for one in unsure)
+    if len(measures) == 1 and case.others and epochs < PATIENCE * needed:
+        return Health.WAITING, (f"{case.query}: none of those without it can be compared yet",)
     if len(measures) == 1:
         return Health.HEALTHY, (f"{case.query}: there is nothing to compare with, and no record overflows",)
     return Health.HEALTHY, (f"{case.query}: no measure is beyond its limit after {epochs} epochs",)

@@ -65,19 +65,22 @@ def span_after(case: Case, applied: Mapping[str, int]) -> tuple[Span | None, int
 
 
 def compared(case: Case, applied: Mapping[str, int], after: Span) -> Compared:
-    """Agents whose CPU budget was changed meanwhile are left out: that moves every measure. Where it was for all that
-    are watched, they are compared with nothing. Of the others, those too whose own configuration changed."""
+    """Agents whose CPU time changed meanwhile are left out: that moves every measure. Where it did for all that are
+    watched, it may be the configuration's own doing (what a query could have had depends on what the agent spends on
+    sending, and on what a busy machine lets it have): they are compared with the others meanwhile, not with themselves.
+    Of the others, those are left out too whose own configuration changed."""
     watched = {agent: case.watched[agent] for agent in applied}
     before = _before(case, watched, applied, after)
+    meanwhile = {agent: rows for agent, rows in case.others.items() if _same_version(rows, after)}
     if before is None:
-        return Compared(watched, {a: rows for a, rows in case.others.items() if _same_version(rows, after)}, None)
+        return Compared(watched, meanwhile, None)
     steady = {agent: rows for agent, rows in watched.items() if _same_budget(rows, before, after)}
     others = {
         agent: rows
         for agent, rows in case.others.items()
         if _same_budget(rows, before, after) and _same_version(rows, (before[0], after[1]))
     }
-    return Compared(steady, others, before) if steady else Compared(watched, {}, None)
+    return Compared(steady, others, before) if steady else Compared(watched, meanwhile, None)
 
 
 def within(rows: Sequence[EpochRow], span: Span) -> list[EpochRow]:

@@ -152,8 +152,16 @@ def test_agents_whose_budget_was_changed_are_left_out() -> None:
     cut: Change = lambda one: replace(times(3.0)(one), budget_s=0.05)  # noqa: E731
     found = judge_case(case({"a": rows(after=cut), "b": rows()}, {"c": old()}))
     assert (found.health, found.measures["bytes"].change) == (Health.HEALTHY, 0.0)
-    alone = judge_case(case({"a": rows(after=cut)}, {"c": old()}))
-    assert alone.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
+
+
+def test_one_whose_cpu_time_moved_with_the_configuration_is_compared_with_the_others_meanwhile() -> None:
+    """What a query could have had also depends on what it does: a mistake must not pass by that."""
+    moved: Change = lambda one: replace(times(3.0)(one), budget_s=0.4)  # noqa: E731
+    alone = judge_case(case({"a": rows(after=moved)}, {"c": old()}))
+    assert alone.health == Health.WORSE
+    assert "bytes sent per record" in alone.reasons[0]
+    nobody = judge_case(case({"a": rows(after=moved)}))
+    assert nobody.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
 
 
 def test_others_whose_own_configuration_changed_are_left_out() -> None:
