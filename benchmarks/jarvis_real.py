@@ -117,9 +117,7 @@ def _follow(before: float, after: float, whole: float, repeats: int) -> None:
             epochs.append(_settling(agent.run(_CHANGE_EPOCHS)))
             agent.close()
     said = ", ".join("never" if one is None else str(one) for one in epochs)
-    print(
-        f"  scalar, budget from {100 * before:.0f} to {100 * after:.0f} %: epochs of one second until it settled: {said}"
-    )
+    print(f"  scalar, budget from {100 * before:.0f} to {100 * after:.0f} %: epochs of 1 s until it settled: {said}")
 
 
 def _settling(rows: Sequence[dict[str, Any]]) -> int | None:
