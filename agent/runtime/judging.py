@@ -9,7 +9,8 @@ from typing import Any
 
 from agent.wire import MOST_NUMBER
 from engine.errors import DocumentError
-from engine.jarvis.refined import Refined, checksum, judge
+from engine.jarvis.judging import judge
+from engine.jarvis.refined import Refined, checksum
 
 __all__ = ["NewestTaken", "Prior", "Refusal", "SeenHere"]
 

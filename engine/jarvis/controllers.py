@@ -58,7 +58,6 @@ class _Adapter:
         """As `Controller.decide`; what is odd in an observation counts as nothing."""
         seen = _sane(observation, len(self._operators))
         old = self._factors
-        self._expire(seen.epoch_us)
         self._model.observe(seen)
         step = self._step(seen, old)
         self._factors = tuple(min(max(p, 0.0), 1.0) for p in step.load_factors)
@@ -100,26 +99,19 @@ class _Adapter:
         if first and plan is not None and len(plan.load_factors) == len(self._operators):
             self._factors = plan.load_factors
 
-    def _expire(self, now_us: int) -> None:
-        """A prior whose time is over: either go on with what is known here, or leave it to the stream processor."""
-        if self._prior is None or not self._prior.stale(now_us):
-            return
-        fallback, self._prior = self._prior.fallback, None
-        if fallback == "all-sp":
-            self.adopt(replace(self._settings, method="all-sp"), None)
-
     def _step(self, seen: EpochObservation, old: tuple[float, ...]) -> Step:
         state = query_state(seen, self._settings)
         if not self._operators:
             return Step((), Phase.PROBE, state, "no operator of this query may run here")
         epoch = Epoch(self._number, seen, state, self._model, self._settings, old)
-        if seen.budget_s <= 0 and self._settings.method in _ADAPTING:
+        if seen.budget_s < _LEAST_BUDGET_S and self._settings.method in _ADAPTING:
             why = "no CPU time is granted; everything runs at the stream processor"
             return Step((0.0,) * len(old), Phase.PROBE, state, why)
         return self._method.step(epoch)
 
 
 _LEAST_EPOCH_S = 1e-3
+_LEAST_BUDGET_S = 1e-9  # clocks count no less
 _MOST = 1e12  # records, bytes or seconds of an epoch that can be
 _NUMBERS = tuple(one.name for one in fields(OperatorEpoch) if one.name != "load_factor")
 

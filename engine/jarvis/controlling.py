@@ -52,7 +52,10 @@ class Controller(Protocol):
         """An epoch has ended: what the next one runs with."""
 
     def adopt(self, settings: Settings, prior: Refined | None) -> None:
-        """Between two epochs: go on with these settings and, where there is one, this prior; what is known stays."""
+        """Between two epochs: go on with these settings and, where there is one, this prior; what is known stays.
+
+        How long a prior holds is kept by who hands it over.
+        """
 
     def report(self) -> dict[str, Any]:
         """For the heartbeat: phase, state, z (effective budget over budget, None where the method has none), reason,

@@ -20,8 +20,6 @@ _FORGETTING = 0.7  # of ratios, with each epoch: three of them weigh most
 _SLOW = 0.97  # of how the cost is made up of records and groups, which is seen when the load moves
 _JUMP = 1.25  # of a ratio against what was thought: it has changed, older epochs say nothing of it
 _COMPARABLE = 0.1  # of the records behind a ratio, for an epoch that may contradict all of them
-_PRIOR_DOUBT = 10.0  # times the own figure, from which on a prior needs evidence
-_PRIOR_RECORDS = 1000
 
 
 class _Ratio:
@@ -194,18 +192,10 @@ class OperatorModel:
         if block and block[0] >= LEAST_RECORDS and 0 < block[1] <= block[0]:
             self.window_law.observe(*block)
 
-    def seed(self, prior: OperatorPrior, record_bytes: float, records: float) -> str | None:
-        """What others learned of it at about so many records an epoch; returns why that is not believed."""
+    def seed(self, prior: OperatorPrior, record_bytes: float, records: float) -> None:
+        """What others learned of it at about so many records an epoch, where it is not known here."""
         groups = prior.groups if self.operator.stateful else None
         per_record = distinct(records, groups) / records if groups and records > 0 else 0.0
-        cost_s = prior.cost_s + (prior.group_cost_s or 0.0) * per_record
-        here_s = self.cpu_s(records) / records if self.known and records > 0 else cost_s
-        far = not here_s <= _PRIOR_DOUBT * cost_s <= _PRIOR_DOUBT**2 * here_s
-        if far and prior.records < _PRIOR_RECORDS:
-            return (
-                f"{prior.id}: {cost_s:.3g} s a record, here {here_s:.3g} s; more than ten times as different and from "
-                f"{prior.records} records only"
-            )
         self.cost.seed(prior.cost_s, prior.group_cost_s, per_record)
         if groups:
             self.law.seed(groups)
@@ -213,7 +203,6 @@ class OperatorModel:
             self.relay.above, self.relay.below = prior.relay * LEAST_RECORDS, LEAST_RECORDS
         if self.size.value is None:
             self.size.above, self.size.below = record_bytes, 1.0
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +233,14 @@ class ChainModel:
         for model, seen in zip(self.operators, observation.operators, strict=True):
             model.observe(seen, observation.epoch_s, steady=steady)
 
-    def seed(self, refined: Refined) -> list[str]:
-        """Take over what was refined elsewhere where it is not known here; returns what was not believed, and why."""
-        doubts = []
+    def seed(self, refined: Refined) -> None:
+        """Take over what was refined elsewhere where it is not known here."""
         records = sum(refined.fitted_records) / 2 if refined.fitted_records else 0.0
         if self.record_bytes.value is None and refined.operators:
             self.record_bytes.above, self.record_bytes.below = refined.record_bytes[0], 1.0
         for model, prior, size in zip(self.operators, refined.operators, refined.record_bytes[1:], strict=False):
-            if doubt := model.seed(prior, size, records or prior.records):
-                doubts.append(doubt)
+            model.seed(prior, size, records or prior.records)
             records *= prior.relay
-        return doubts
 
     def sizes(self) -> list[float]:
         """Bytes of a record before the first operator and after each; one that is not known changes nothing."""

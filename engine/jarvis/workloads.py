@@ -9,10 +9,10 @@ of grouping is made up of records and groups.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from engine.jarvis.grouping import distinct
 from engine.jarvis.observation import SourceOperator
 
 __all__ = ["CHANGES", "LAWS", "QUERIES", "Change", "Query", "Stretch", "TrueOperator", "grouping", "windowed"]
@@ -45,8 +45,8 @@ class TrueOperator:
         if not self.groups or records <= 0:
             return 0.0
         if law == "fitted":
-            return -self.groups * math.expm1(-records / self.groups)
-        usual = -self.groups * math.expm1(-self.usual_records / self.groups)
+            return distinct(records, self.groups)
+        usual = distinct(self.usual_records, self.groups)
         return min(usual * (records / self.usual_records) ** _SKEW, records)
 
     def cpu_s(self, records: float, law: str) -> float:
@@ -77,8 +77,7 @@ class Query:
 
 def grouping(share: float, records_s: float, groups: float, bytes_out: float) -> TrueOperator:
     """A grouping aggregate that takes `share` of a core for `records_s`; a group costs four times a record."""
-    distinct = -groups * math.expm1(-records_s / groups)
-    cost_s = share / (records_s + _GROUP_OVER_RECORD * distinct)
+    cost_s = share / (records_s + _GROUP_OVER_RECORD * distinct(records_s, groups))
     return TrueOperator(
         "group", "aggregate", cost_s, 1.0, bytes_out, _GROUP_OVER_RECORD * cost_s, groups, usual_records=records_s
     )

@@ -20,7 +20,8 @@ from apps.telemetry.configs import agent_config
 from apps.telemetry.epochs import EpochRow, epochs_add
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.services import agent_heartbeat
-from engine.jarvis.refined import Refined, judge
+from engine.jarvis.judging import judge
+from engine.jarvis.refined import Refined
 from tests.apps.telemetry.loop import EXPRESSIONS, enrolled, live_at, probing
 
 __all__ = ["GOOD", "OLD", "Behaviour", "Fleet", "fleet_of"]

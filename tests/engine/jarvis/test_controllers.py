@@ -56,6 +56,15 @@ def test_no_observation_is_too_odd(method, seen, prior):
     assert len(found.report()["changes"]) <= 10
 
 
+@pytest.mark.parametrize("method", ADAPTING)
+def test_a_budget_below_what_clocks_count_is_none(method):
+    found = controller(Settings(method=method), OPERATORS, Refined.parse(document()))
+    for budget_s in (1.0, 5e-324):
+        decision = found.decide(epoch(worked(1_000), worked(1_000, groups=10), budget_s=budget_s))
+    assert decision.load_factors == (0.0, 0.0)
+    assert decision.reason.startswith("no CPU time is granted")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_query_of_which_nothing_may_run_here(method):
     decision = controller(Settings(method=method), (), None).decide(EpochObservation(0, 1.0, (), 0.5, 0.0))
@@ -112,28 +121,8 @@ class TestPrior:
 
     def test_it_is_not_asked_to_try_out_what_it_was_told(self):
         found = controller(Settings(), OPERATORS, self.REFINED)
-        now = self.REFINED.valid_from_us + 1
-        decision = found.decide(
-            replace(epoch(replace(NOTHING, records_in=10_000, drained=10_000), NOTHING), epoch_us=now)
-        )
+        decision = found.decide(epoch(replace(NOTHING, records_in=10_000, drained=10_000), NOTHING))
         assert decision.phase is not Phase.PROFILE
-
-    def test_when_its_time_is_over_what_is_known_stays(self):
-        found = controller(Settings(), OPERATORS, self.REFINED)
-        late = self.REFINED.valid_from_us + 3_601 * 10**6
-        one = worked(1_000, cpu_s=0.95)
-        assert found.decide(replace(epoch(one, NOTHING), epoch_us=late)).load_factors == (1.0, 0.8)
-
-    def test_or_everything_goes_to_the_stream_processor_where_it_says_so(self):
-        found = controller(Settings(), OPERATORS, Refined.parse(document(fallback="all-sp")))
-        late = self.REFINED.valid_from_us + 3_601 * 10**6
-        halving = worked(1_000, records_out=500, bytes_out=5_000)
-        found.decide(replace(epoch(halving, NOTHING), epoch_us=late))
-        assert found.load_factors == (0.0, 0.0)
-        found.adopt(Settings(), None)
-        drained = replace(NOTHING, records_in=1_000, drained=1_000, bytes_in=10_000, bytes_drained=10_000)
-        found.decide(replace(epoch(drained, NOTHING), epoch_us=late))
-        assert any(found.load_factors)
 
 
 class TestAdopting:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import DocumentError
+from engine.jarvis.judging import judge
 from engine.jarvis.partition import Frontier
-from engine.jarvis.refined import Refined, judge
+from engine.jarvis.refined import Refined
 from tests.engine.jarvis.refined_documents import PLAN, document
 
 NOW_US = 1_700_000_100_000_000
