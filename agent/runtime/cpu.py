@@ -13,8 +13,9 @@ FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
 WORTH_NS = 2_000_000  # a run of so long is worth its call, whose price is a few hundred microseconds
 WORTH_RECORDS = 16_384  # as are so many records, however cheap they are
-REPAID_SHARE = 0.1  # of an epoch's grant, for what was used too much before
-TAIL_EPOCHS = 8  # that closing an epoch is averaged over: every few of them begin a segment of the spool
+REPAID_SHARE = 0.1  # of an epoch's grant at most, for what was used too much before
+REPAID_EPOCHS = 8  # over which that is spread
+USUAL_EPOCHS = 8  # that overhead is averaged over: every few of them begin a segment of the spool
 PACE_FORGETTING = 0.98  # of how fast operators ran, with each sub-epoch
 TOLD_PACE_NS = 20_000_000  # on the clock; what ran for less tells nothing of how fast the host lets it
 
@@ -111,6 +112,10 @@ class CpuBudget:
 
     Everything the process uses counts, in all threads: collecting, framing, sending, and what an epoch used too much
     is owed by the next ones: one epoch's grant at most, and of each a part, so that a single stall starves none.
+
+    What the process takes beside operators comes and goes with what is collected and sent. An epoch is planned with
+    what it takes on average, or a small budget's operators would be starved and idle by turns; what it takes more is
+    owed. Only more than twice as much counts at once.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -119,6 +124,7 @@ class CpuBudget:
         self._closed_ns: int | None = None  # CPU time at which the epoch's operators had run
         self._owed_ns = self._due_ns = 0.0  # in all, and by this epoch
         self._tail_ns = 0.0
+        self._overhead_ns: float | None = None  # beside operators, until they have run; None before the first epoch
         self._chance_ns = 0.0  # time on the clock in which operators of this epoch might have run
         self._ran_ns = self._took_ns = 0.0  # CPU time of operators lately, and time on the clock
         self.granted_ns = float("inf")  # whatever it took to start
@@ -130,15 +136,21 @@ class CpuBudget:
         self.used_ns = float(now_ns - self._began_ns)
         owed_ns = self._owed_ns + self.used_ns - self.granted_ns
         self._owed_ns = min(max(owed_ns, 0.0), granted_ns)
-        self._due_ns = min(self._owed_ns, REPAID_SHARE * granted_ns)
+        self._due_ns = min(self._owed_ns / REPAID_EPOCHS, REPAID_SHARE * granted_ns)
         if self._closed_ns is not None:
-            self._tail_ns += (now_ns - self._closed_ns - self._tail_ns) / TAIL_EPOCHS
+            self._tail_ns += (now_ns - self._closed_ns - self._tail_ns) / USUAL_EPOCHS
         self._began_ns, self._closed_ns, self.granted_ns, self._chance_ns = now_ns, None, granted_ns, 0.0
 
-    def left_ns(self, share: float) -> float:
-        """Of the epoch's grant up to this `share` of it, after what was used and what its end will take."""
-        used = self._clock.process_cpu_ns() - self._began_ns
-        return (self.granted_ns - self._due_ns - self._tail_ns) * share - used
+    def left_ns(self, share: float, operators_ns: float) -> float:
+        """Of the epoch's grant up to this `share` of it, after what its operators and the rest of the process use."""
+        overhead_ns = self._overhead_by(operators_ns, share)
+        return (self.granted_ns - self._due_ns - self._tail_ns) * share - overhead_ns - operators_ns
+
+    def _overhead_by(self, operators_ns: float, share: float) -> float:
+        """What is to be reckoned with up to this `share` of the epoch."""
+        seen_ns = max(self._clock.process_cpu_ns() - self._began_ns - operators_ns, 0.0)
+        usual_ns = seen_ns if self._overhead_ns is None else self._overhead_ns
+        return max(usual_ns * share, seen_ns - usual_ns)
 
     def had_chance(self, chance_ns: float, took_ns: float, ran_ns: float) -> None:
         """There was `chance_ns` on the clock for operators; they ran for `took_ns` and got `ran_ns` of CPU time."""
@@ -154,7 +166,9 @@ class CpuBudget:
         that is used up, that is less than the clock says.
         """
         self._closed_ns = self._clock.process_cpu_ns()
+        free_ns = self.left_ns(1.0, operators_ns) + operators_ns
         overhead_ns = max(self._closed_ns - self._began_ns - operators_ns, 0.0)
-        free_ns = self.granted_ns - self._due_ns - self._tail_ns - overhead_ns
+        usual_ns = overhead_ns if self._overhead_ns is None else self._overhead_ns
+        self._overhead_ns = usual_ns + (overhead_ns - usual_ns) / USUAL_EPOCHS
         pace = min(self._ran_ns / self._took_ns, 1.0) if self._took_ns > TOLD_PACE_NS else 1.0
         return max(min(free_ns, min(self._chance_ns, epoch_ns) * pace), 0.0)

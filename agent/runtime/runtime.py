@@ -177,7 +177,8 @@ class Runtime:
         due_ns = self._due_ns(self._config.sub_epochs if last else self._sub + 1)
 
         def left_ns() -> float:
-            return self._budget.left_ns(share) if self._clock.monotonic_ns() < due_ns else 0.0
+            operators_ns = sum(chain.used_ns for chain in chains)
+            return self._budget.left_ns(share, operators_ns) if self._clock.monotonic_ns() < due_ns else 0.0
 
         before_ns, ran_ns = self._clock.monotonic_ns(), sum(chain.used_ns for chain in chains)
         much = WAITING_SHARE * self._config.epoch_s * 1e9 / self._config.sub_epochs
