@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.jarvis.baselines import all_sp, all_src, best_op, filter_src
+from engine.jarvis.baselines import baseline
 from engine.jarvis.controllers import controller
 from engine.jarvis.partition import Frontier, Partition
 from engine.jarvis.settings import Settings
@@ -94,12 +94,7 @@ def _records_s(query: Query, strategy: str, cores: float, link: float) -> float:
 
 def cut(query: Query, strategy: str, cores: float) -> Partition:
     """What a strategy without load factors runs at the source; Best-OP plans for the query's own rate."""
-    plans, n = frontier(query), query.records_s
-    if strategy == "best-op":
-        return best_op(plans, n, cores)
-    if strategy == "filter-src":
-        return filter_src(plans, n, [one.kind for one in query.operators])
-    return {"all-sp": all_sp, "all-src": all_src}[strategy](plans, n)
+    return baseline(strategy, frontier(query), query.records_s, cores, [one.kind for one in query.operators])
 
 
 def _highest(most: float, carried: Callable[[float], bool]) -> float:

@@ -10,7 +10,25 @@ from collections.abc import Sequence
 
 from engine.jarvis.partition import Frontier, Partition
 
-__all__ = ["all_sp", "all_src", "best_op", "filter_cut", "filter_src"]
+__all__ = ["BASELINES", "all_sp", "all_src", "baseline", "best_op", "filter_cut", "filter_src"]
+
+BASELINES = ("all-sp", "all-src", "filter-src", "best-op")  #: methods of settings that give an operator all or nothing
+
+
+def baseline(method: str, frontier: Frontier, n_records: float, budget_s: float, kinds: Sequence[str]) -> Partition:
+    """The plan of one of `BASELINES` for an epoch of `budget_s` CPU seconds; only best-op keeps to them.
+
+    Examples
+    --------
+    >>> frontier = Frontier.of(relay=[0.5, 0.5], cost=[1e-6, 4e-6], sizes=[80, 80, 60])
+    >>> [baseline(name, frontier, 40_000, 0.08, ["filter", "aggregate"]).lo for name in BASELINES]
+    [0, 2, 1, 1]
+    """
+    if method == "best-op":
+        return best_op(frontier, n_records, budget_s)
+    if method == "filter-src":
+        return filter_src(frontier, n_records, kinds)
+    return {"all-sp": all_sp, "all-src": all_src}[method](frontier, n_records)
 
 
 def all_sp(frontier: Frontier, n_records: float) -> Partition:

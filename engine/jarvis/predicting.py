@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.jarvis.baselines import all_sp, all_src, best_op, filter_src
+from engine.jarvis.baselines import BASELINES, baseline
 from engine.jarvis.partition import Frontier, outcome
 from engine.jarvis.settings import Settings
 
@@ -52,15 +52,9 @@ class Chain:
         if settings.method == "fixed":
             return (*settings.load_factors, *(0.0,) * len(self.relay))[: len(self.relay)]
         frontier = Frontier.of(self.relay, self.cost, self.sizes if settings.objective == "bytes" else None)
-        if settings.method == "all-sp":
-            return all_sp(frontier, n_records).load_factors
-        if settings.method == "all-src":
-            return all_src(frontier, n_records).load_factors
-        if settings.method == "filter-src":
-            return filter_src(frontier, n_records, self.kinds).load_factors
         planned_s = settings.margin * budget_s
-        if settings.method == "best-op":
-            return best_op(frontier, n_records, planned_s).load_factors
+        if settings.method in BASELINES:
+            return baseline(settings.method, frontier, n_records, planned_s, self.kinds).load_factors
         return frontier.at(planned_s, n_records).load_factors
 
     def epoch(self, load_factors: Sequence[float], budget_s: float, n_records: float) -> Epoch:
