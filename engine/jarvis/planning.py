@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.jarvis.models import ChainModel
 from engine.jarvis.partition import Frontier, shares
 
-__all__ = ["Plan", "best_plan", "floor_within", "with_floor"]
+__all__ = ["Ask", "Plan", "best_plan", "floor_within", "with_floor"]
 
 _FLOOR_SHARE = 0.05  # of the budget that the floor may cost
 _ROUNDS = 2  # groups law: costs depend on the load, and the load on the costs
@@ -45,6 +46,17 @@ def with_floor(lo: int, hi: int, theta: float, floor: float, operators: int) -> 
     return tuple(factors)
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a plan is made for: an epoch, and what counts."""
+
+    n_records: float  #: above 0
+    budget_s: float  #: CPU seconds, above 0
+    usable: int  #: leading operators that are known; the others get nothing
+    floor: float  #: share of the input that runs all usable operators
+    objective: str  #: bytes or records
+
+
 def floor_within(model: ChainModel, floor: float, budget_s: float, n_records: float, usable: int) -> float:
     """The floor, less where it would cost more than 5 % of the budget."""
     if floor <= 0 or budget_s <= 0:
@@ -58,76 +70,48 @@ def _whole(model: ChainModel, factors: tuple[float, ...]) -> tuple[float, ...]:
     return factors + (0.0,) * (len(model.operators) - len(factors))
 
 
-def best_plan(
-    model: ChainModel,
-    n_records: float,
-    budget_s: float,
-    *,
-    floor: float,
-    objective: str,
-    usable: int,
-    keep: tuple[int, int] | None = None,
-    bar: float = 0.0,
-) -> Plan:
-    """The plan that sends least within a budget, by the model.
+def best_plan(model: ChainModel, ask: Ask, *, keep: tuple[int, int] | None = None, bar: float = 0.0) -> Plan:
+    """The plan that sends least within the budget, by the model.
 
-    Parameters
-    ----------
-    model
-        Of which the first `usable` operators are known; the others get nothing.
-    n_records, budget_s
-        Of an epoch, above 0.
-    floor
-        Share of the input that runs all usable operators.
-    objective
-        ``bytes`` or ``records``.
-    keep, bar
-        Cuts that are kept unless others send less by more than this share.
+    Cuts to `keep` stay unless others send less by more than the share `bar`.
     """
-    best: Plan | None = None
+    best = min(_candidates(model, ask), key=lambda plan: plan.sent)
+    if keep is None or keep == best.cuts or keep[1] > ask.usable:
+        return best
+    kept = _filled(model, ask, keep, 0.5)
+    return best if kept.cpu_s > (1 + _OVER) * ask.budget_s or best.sent < (1 - bar) * kept.sent else kept
+
+
+def _candidates(model: ChainModel, ask: Ask) -> Iterator[Plan]:
+    """By costs at all of the input, then at the load of the plan that these gave."""
     effective: tuple[float, ...] | None = None
     tried: set[tuple[int, int]] = set()
     for _ in range(_ROUNDS):
-        relay, cost, sizes = model.inputs(n_records, effective)
-        counted = sizes[: usable + 1] if objective == "bytes" else None
-        partition = Frontier.of(relay[:usable], cost[:usable], counted).at(budget_s, n_records)
+        relay, cost, sizes = model.inputs(ask.n_records, effective)
+        counted = sizes[: ask.usable + 1] if ask.objective == "bytes" else None
+        frontier = Frontier.of(relay[: ask.usable], cost[: ask.usable], counted)
+        partition = frontier.at(ask.budget_s, ask.n_records)
         pair = (partition.lo, partition.hi)
         if pair in tried:
-            break
+            return
         tried.add(pair)
-        plan = _filled(model, n_records, budget_s, floor, objective, usable, pair, partition.theta)
-        if best is None or plan.sent < best.sent:
-            best = plan
-        theirs = partition.effective
-        effective = tuple(max(theirs[k] if k < partition.hi else 1.0, 1e-6) for k in range(usable))
-        effective += (1.0,) * (len(model.operators) - usable)
-    assert best is not None
-    if keep is None or keep == best.cuts or keep[1] > usable:
-        return best
-    kept = _filled(model, n_records, budget_s, floor, objective, usable, keep, 0.5)
-    return best if kept.cpu_s > (1 + _OVER) * budget_s or best.sent < (1 - bar) * kept.sent else kept
+        yield _filled(model, ask, pair, partition.theta)
+        runs = (max(e, 1e-6) if k < partition.hi else 1.0 for k, e in enumerate(partition.effective))
+        effective = (*runs, *(1.0,) * (len(model.operators) - ask.usable))
 
 
-def _filled(
-    model: ChainModel,
-    n_records: float,
-    budget_s: float,
-    floor: float,
-    objective: str,
-    usable: int,
-    pair: tuple[int, int],
-    theta: float,
-) -> Plan:
+def _filled(model: ChainModel, ask: Ask, pair: tuple[int, int], theta: float) -> Plan:
     """The plan between two cuts that takes the whole budget, costs taken at its own load."""
     lo, hi = pair
 
     def plan(share: float) -> Plan:
-        factors = _whole(model, with_floor(lo, hi, share, floor, usable))
-        forecast = model.forecast(n_records, factors, objective)
+        factors = _whole(model, with_floor(lo, hi, share, ask.floor, ask.usable))
+        forecast = model.forecast(ask.n_records, factors, ask.objective)
         return Plan(factors, forecast.cpu_s, forecast.sent, pair)
 
     if lo == hi:
         return plan(theta)
+    budget_s = ask.budget_s
     if (whole := plan(1.0)).cpu_s <= (1 + _NEAR) * budget_s:
         return whole
     low, high, least_s, found = 0.0, 1.0, plan(0.0).cpu_s, plan(theta)

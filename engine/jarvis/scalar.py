@@ -11,7 +11,7 @@ import math
 from engine.jarvis.controlling import Phase, QueryState
 from engine.jarvis.guards import Conditions, Failing, Obtainable, Polish, Restraint, Volume
 from engine.jarvis.models import LEAST_RECORDS
-from engine.jarvis.planning import Plan, best_plan, floor_within
+from engine.jarvis.planning import Ask, Plan, best_plan, floor_within
 from engine.jarvis.stepping import Epoch, Step, in_epochs, moves_in_words, stay, use_in_words
 
 __all__ = ["Scalar"]
@@ -89,16 +89,8 @@ class Scalar:
     def _plan(self, epoch: Epoch, usable: int, budget_s: float) -> Plan:
         volume, settings = self._volume.planned, epoch.settings
         floor = floor_within(epoch.model, settings.floor, epoch.observation.budget_s, volume, usable)
-        return best_plan(
-            epoch.model,
-            volume,
-            budget_s,
-            floor=floor,
-            objective=settings.objective,
-            usable=usable,
-            keep=self._cuts,
-            bar=self._polish.bar,
-        )
+        ask = Ask(volume, budget_s, usable, floor, settings.objective)
+        return best_plan(epoch.model, ask, keep=self._cuts, bar=self._polish.bar)
 
     # What is not known yet
 
