@@ -33,6 +33,7 @@ WRITER = "runtime"
 MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, for all queries; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
 WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
+GRACE_SHARE = 1 / 2  # of an epoch, by which its last operators may run late
 QUOTA_NS = 10**9  # between two looks at the control groups
 
 
@@ -175,6 +176,8 @@ class Runtime:
             self._take_in(intake, [one for one in chains if one.config.pipeline.source.id == name], now_us)
         share = 1.0 if last else (self._sub + 1) / self._config.sub_epochs
         due_ns = self._due_ns(self._config.sub_epochs if last else self._sub + 1)
+        if last:  # what waited for it is not given away because the host was slow to let it run
+            due_ns += int(GRACE_SHARE * self._config.epoch_s * 1e9)
 
         def left_ns() -> float:
             operators_ns = sum(chain.used_ns for chain in chains)

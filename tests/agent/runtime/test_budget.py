@@ -67,6 +67,22 @@ def test_cheap_records_of_small_polls_wait_for_one_run_in_an_epoch(tmp_path):
     assert source.done
 
 
+@pytest.mark.parametrize(("late_s", "overflow"), [(0.2, 0), (0.7, 1000)])
+def test_records_that_waited_for_the_last_run_are_processed_where_the_host_lets_it_run_late(tmp_path, late_s, overflow):
+    source = TableSource(probe_records(PIPELINE, 3000), [100])
+    clock = ManualClock(cpu_step_ns=1000)
+    runtime, spool = runtime_of(tmp_path, source, clock=clock)
+    assert runtime.run_epoch()  # what operators cost is known now
+    clock.pass_s(1)
+    for _ in range(9):
+        runtime.tick()
+        clock.pass_s(0.1)
+    clock.pass_s(late_s)
+    runtime.tick()
+    last = [row for row in processed_by(spool).counters if row["epoch_us"] > min(processed_by(spool).epochs)]
+    assert sum(row["records_overflow"] for row in last) == overflow
+
+
 def test_what_one_query_leaves_goes_to_the_other(tmp_path):
     idle = probes_pipeline(source="idle")
     queries = (QueryConfig(QUERY, PIPELINE, ALL), QueryConfig("here/idle", idle, ALL))
