@@ -17,7 +17,7 @@ from engine.dataflow.types import WINDOW_START
 from spark_jobs.operators import aggregate_of
 from spark_jobs.state import Checkpoint, Flow, Window
 
-__all__ = ["Recovered", "drop_passed", "keep", "open_windows", "recovered", "supersede"]
+__all__ = ["Recovered", "drop", "drop_passed", "keep", "open_windows", "recovered", "supersede"]
 
 _MOST_PARTS = 10_000
 
@@ -74,8 +74,15 @@ def open_windows(flow: Flow, pipeline: Pipeline, step: int) -> None:
         known = flow.checkpoints.get(agent)
         for begin_us in _begins(known.rows) if known else ():
             end_us = begin_us + pipeline.window.size_us
-            if begin_us not in flow.windows and flow.passed_us < end_us <= flow.watermark_us:
+            over = flow.ended or end_us <= flow.watermark_us
+            if over and begin_us not in flow.windows and end_us > flow.passed_us:
                 flow.windows[begin_us] = Window(aggregate_of(pipeline).partial_schema.empty_table(), step)
+
+
+def drop(flow: Flow, agent: str) -> None:
+    """The agent has said that nothing follows: it has sent all that it had."""
+    flow.checkpoints.pop(agent, None)
+    flow.arriving.pop(agent, None)
 
 
 def recovered(flow: Flow, begin_us: int, missing: Collection[str]) -> Recovered:

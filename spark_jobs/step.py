@@ -211,7 +211,7 @@ class Step:
                 flow.lost.remove(one.agent)
                 flow.whole_from[one.agent] = marks.watermark_us
             if marks.final:
-                flow.checkpoints.pop(one.agent, None)
+                checkpoints.drop(flow, one.agent)
         elif one.kind == FrameKind.PARTIALS:
             table = body_of(one, pipeline)
             bundle.partials.append(table)

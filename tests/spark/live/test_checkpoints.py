@@ -198,6 +198,23 @@ def test_what_is_too_old_to_be_issued_again_is_forgotten(pairs: Pipeline, passed
     assert begins_in(flow) == left
 
 
+@pytest.mark.parametrize(("ended", "opened"), [(False, [0]), (True, [0, 5, 10])])
+def test_what_only_the_silent_had_is_issued_when_its_time_has_come_or_nobody_else_follows(
+    pairs: Pipeline, ended: bool, opened: list[int]
+) -> None:
+    flow = kept_of(pairs, [0, 5, 10])
+    flow.excluded, flow.watermark_us, flow.ended = ["a1"], START_US + 7 * SECOND, ended
+    checkpoints.open_windows(flow, pairs, 2)
+    assert [(begin - START_US) // SECOND for begin in sorted(flow.windows)] == opened
+
+
+def test_of_an_agent_that_ended_nothing_waits(pairs: Pipeline) -> None:
+    flow = kept_of(pairs, [0])
+    checkpoints.keep(flow, "a1", rows_of(pairs, [5]), 2, {"part": 1, "parts": 2}, 2)
+    checkpoints.drop(flow, "a1")
+    assert (flow.checkpoints, flow.arriving) == ({}, {})
+
+
 def test_half_a_checkpoint_takes_no_place_and_waits_for_the_rest(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0])
 
