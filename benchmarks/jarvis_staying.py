@@ -21,7 +21,7 @@ __all__ = ["overhead", "staying", "termination"]
 _MOST_OVERHEAD = 0.01  # of a core
 _LENGTH, _WARM = 200, 40  # steady epochs, and those before them
 _CYCLING, _CONGESTED = 0.10, 0.02  # of the last half of steady epochs: moves of load factors, epochs congested
-_PLACES = (("s2s", 0.6), ("s2s", 0.9), ("t2t", 0.6), ("t2t", 1.0), ("log", 0.25))
+_PLACES = (("s2s", 0.6), ("s2s", 0.9), ("t2t", 0.6), ("t2t", 1.0), ("log", 0.25), ("log", 0.4))
 _LEVELS = (10, 20, 50, 100)
 _OPERATORS = (1, 2, 4, 6, 8)
 

@@ -1,0 +1,98 @@
+"""What the stream processor spends on learning operators: ``./sluice bench learning [--agents 100] [--steps 30]``.
+
+Agents count chains of a filter, a map and an aggregate; every ten seconds what they counted is learned from and fitted.
+Once load factors are drawn anew for every epoch, once they stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from agent.wire import COUNTERS, batch_bytes
+from benchmarks.machine import machine
+from engine.jarvis.grouping import distinct
+from spark_jobs.learning import Learned, learn
+from spark_jobs.refining import refined
+from spark_jobs.statistics import counters_of
+
+__all__ = ["main"]
+
+_QUERIES, _OPERATORS = 4, 3
+_EPOCHS = 10  # of one second, between two looks
+_LAST = 3  # steps that count
+_RECORDS, _KEYS = 4000, 300.0
+_COST_S, _GROUP_COST_S = 4e-6, 5e-5
+_START_US = 1_700_000_000_000_000
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print rows, size of the state and CPU time of a step; there is no target."""
+    parser = argparse.ArgumentParser(prog="sluice bench learning")
+    parser.add_argument("--agents", type=int, default=100, help="each with four queries of three operators (100)")
+    parser.add_argument("--steps", type=int, default=30, help="of ten seconds; the last three count (30)")
+    asked = parser.parse_args(arguments)
+    print(machine())
+    print(f"{asked.agents} agents, {_QUERIES} queries of {_OPERATORS} operators, {asked.steps} steps of {_EPOCHS} s")
+    for moves in (True, False):
+        found = _run(asked.agents, asked.steps, moves=moves)[-_LAST:]
+        learning_s, fitting_s = (
+            statistics.median(getattr(one, name) for one in found) for name in ("learn_s", "fit_s")
+        )
+        print(
+            f"  load factors that {'move with every epoch' if moves else 'stay'}: {found[-1].rows:,} rows, "
+            f"{found[-1].size_bytes / 1e6:.1f} MB; CPU s a step: {learning_s:.2f} learning, {fitting_s:.2f} fitting"
+        )
+    return 0
+
+
+@dataclass(frozen=True)
+class _Step:
+    rows: int
+    size_bytes: int  #: of the tables that the state keeps
+    learn_s: float  #: CPU time
+    fit_s: float
+
+
+def _run(agents: int, steps: int, *, moves: bool) -> list[_Step]:
+    draw, known, found = np.random.default_rng(1), Learned(), []
+    for step in range(steps):
+        counted = pa.concat_tables([_counted(f"agent-{i}", step, draw, moves=moves) for i in range(agents)])
+        before_s = time.process_time()
+        known = learn(known, counted, lambda _: None, _START_US // 1000 + 1000 * _EPOCHS * (step + 1), step + 1)
+        learned_s = time.process_time()
+        refined(known)
+        size_bytes = len(batch_bytes(known.operators.combine_chunks())) + len(batch_bytes(known.cycles))
+        found.append(_Step(known.operators.num_rows, size_bytes, learned_s - before_s, time.process_time() - learned_s))
+    return found
+
+
+def _counted(agent: str, step: int, draw: np.random.Generator, *, moves: bool) -> pa.Table:
+    """What an agent counted in the epochs of a step."""
+    rows = []
+    for epoch in range(step * _EPOCHS, (step + 1) * _EPOCHS):
+        for query in range(_QUERIES):
+            waiting = _RECORDS
+            for k in range(_OPERATORS):
+                share = float(draw.uniform(0.02, 1.0)) if moves else 0.7
+                worked = round(share * waiting)
+                groups = round(distinct(worked, _KEYS)) if k == _OPERATORS - 1 else 0
+                rows.append(
+                    _NOTHING
+                    | {"query": f"here/q{query}", "plan": f"plan-{query}", "operator": f"op{k}", "fingerprint": f"f{k}"}
+                    | {"entry": k, "epoch_us": _START_US + epoch * 1_000_000, "load_factor": share}
+                    | {"records_in": waiting, "records_processed": worked, "records_drained": waiting - worked}
+                    | {"records_out": groups or worked // 2, "groups_out": groups, "granted_cpu_ns": 30_000_000}
+                    | {"cpu_ns": round(1e9 * (_COST_S * worked + _GROUP_COST_S * groups))}
+                )
+                waiting = worked // 2
+    return counters_of(pa.Table.from_pylist(rows, schema=COUNTERS), agent, {}, step + 1)
+
+
+_NOTHING = {one.name: "" if one.type == pa.string() else 0 for one in COUNTERS}
