@@ -9,32 +9,28 @@ from functools import cached_property
 from typing import Any
 
 from apps.pages.agents_flow import OperatorFlow, QueryFlow
+from apps.refinement.documents import source_operators
 from apps.telemetry.models import Assignment
-from engine.jarvis.baselines import all_sp, all_src, best_op, filter_src
 from engine.jarvis.fairness import max_min
-from engine.jarvis.partition import Frontier
+from engine.jarvis.predicting import Chain, Epoch
 from engine.jarvis.refined import OperatorPrior
 from engine.jarvis.settings import Settings
 
-__all__ = ["Chain", "Forecast", "Outcome", "PartForecast"]
+__all__ = ["Forecast", "Lately", "PartForecast"]
 
 
 @dataclass(frozen=True)
-class Chain:
-    """Operators of a query at an agent: records out per record in, CPU seconds per record, bytes of a record."""
+class Lately:
+    """A query at an agent as it was in the newest minute: records a second, and what its operators make of them."""
 
     in_eps: float
-    kinds: tuple[str, ...]
-    relay: tuple[float, ...]
-    cost_s: tuple[float, ...]
-    sizes: tuple[float, ...]  #: before the first operator and after each
-    is_measured: bool  #: everything of it was; else what did not run lately is known from a refined configuration
+    chain: Chain
 
     @classmethod
     def of(
         cls, operators: Sequence[Mapping[str, Any]], flow: QueryFlow | None, document: Mapping[str, Any] | None = None
-    ) -> Chain | None:
-        """From the newest minute, and from a refined document for operators that took no records; None if unknown."""
+    ) -> Lately | None:
+        """From the flow, and from a refined document for operators that took no records; None if unknown."""
         if flow is None or not flow.in_eps or not operators:
             return None
         flows = {one.operator: one for one in flow.operators}
@@ -54,47 +50,25 @@ class Chain:
             cost_s.append(step[1])
             sizes.append(step[2])
             came *= step[0]
-        kinds = tuple(str(one["expression"]["op"]) for one in operators)
-        measured = all(one["id"] in flows and flows[one["id"]].processed_eps for one in operators)
-        return cls(flow.in_eps, kinds, tuple(relay), tuple(cost_s), tuple(sizes), measured)
-
-    def outcome(self, factors: Sequence[float], share_cores: float = math.inf) -> Outcome:
-        """What leaves and what is used; where the CPU does not reach, what is left over overflows unprocessed."""
-        came, sent, cpu = self.in_eps, 0.0, 0.0
-        for factor, relay, cost, size in zip(factors, self.relay, self.cost_s, self.sizes, strict=False):
-            sent += came * (1 - factor) * size
-            cpu += came * factor * cost
-            came *= factor * relay
-        sent += came * self.sizes[-1]
-        fits = min(1.0, share_cores / cpu) if cpu > 0 else 1.0
-        let_in = factors[0] if factors else 0.0
-        mixed = fits * sent + (1 - fits) * self.in_bytes_s
-        return Outcome(tuple(factors), mixed, self.in_bytes_s, cpu * fits, (1 - fits) * let_in)
+        return cls(flow.in_eps, Chain(relay, cost_s, sizes, [str(one["expression"]["op"]) for one in operators]))
 
     @property
     def in_bytes_s(self) -> float:
-        return self.in_eps * self.sizes[0]
+        return self.in_eps * self.chain.sizes[0]
 
     @cached_property
     def whole_cores(self) -> float:
         """What running everything would take."""
-        return self.outcome([1.0] * len(self.relay)).cpu_cores
+        return self.second([1.0] * len(self.chain.relay)).cpu_s
 
-    def plan(self, settings: Settings, share_cores: float) -> list[float]:
-        """Load factors that a method comes to with so much CPU, in a second."""
-        if settings.method == "fixed":
-            return [*settings.load_factors, *([0.0] * len(self.relay))][: len(self.relay)]
-        frontier = Frontier.of(self.relay, self.cost_s, self.sizes if settings.objective == "bytes" else None)
-        if settings.method == "all-sp":
-            return list(all_sp(frontier, self.in_eps).load_factors)
-        if settings.method == "all-src":
-            return list(all_src(frontier, self.in_eps).load_factors)
-        if settings.method == "filter-src":
-            return list(filter_src(frontier, self.in_eps, self.kinds).load_factors)
-        budget_s = share_cores * settings.margin
-        if settings.method == "best-op":
-            return list(best_op(frontier, self.in_eps, budget_s).load_factors)
-        return list(frontier.at(budget_s, self.in_eps).load_factors)
+    def second(self, factors: Sequence[float], share_cores: float = math.inf) -> Epoch:
+        """A second with these load factors; of operators without one nothing is processed."""
+        operators = len(self.chain.relay)
+        return self.chain.epoch([*factors, *([0.0] * operators)][:operators], share_cores, self.in_eps)
+
+    def settled(self, settings: Settings, share_cores: float) -> Epoch:
+        """A second with the load factors that a method comes to with so much CPU."""
+        return self.second(self.chain.settled(settings, share_cores, self.in_eps), share_cores)
 
 
 def _measured(flow: OperatorFlow, before: float) -> tuple[float, float, float]:
@@ -109,44 +83,28 @@ def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[flo
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one query at one agent would do."""
-
-    factors: tuple[float, ...]
-    sent_bytes_s: float
-    in_bytes_s: float
-    cpu_cores: float
-    overflow: float  #: share of the records that come
-
-    @property
-    def saved(self) -> float | None:
-        return 1 - self.sent_bytes_s / self.in_bytes_s if self.in_bytes_s else None
-
-
-@dataclass(frozen=True)
 class PartForecast:
     """One query: now, and then."""
 
     assignment: Assignment
-    chain: Chain
-    now: Outcome
-    then: Outcome
-    share_cores: float
+    lately: Lately
+    now: Epoch
+    then: Epoch
 
     @property
     def query(self) -> str:
         return self.assignment.live.query.name
 
     @property
-    def names(self) -> list[str]:
-        live = self.assignment.live
-        return [one["id"] for one in live.pipeline["operators"][: live.source_operators]]
-
-    @property
     def factors(self) -> list[tuple[str, float, float]]:
         """(operator, now, then)."""
-        now = [*self.now.factors, *([0.0] * len(self.names))]
-        return list(zip(self.names, now, self.then.factors, strict=False))
+        names = [one["id"] for one in source_operators(self.assignment.live)]
+        return list(zip(names, self.now.load_factors, self.then.load_factors, strict=True))
+
+    @property
+    def overflow(self) -> float:
+        """Share of the records that come, then."""
+        return self.then.overflow / self.lately.in_eps
 
 
 class Forecast:
@@ -177,20 +135,19 @@ class Forecast:
 
     @cached_property
     def parts(self) -> list[PartForecast]:
-        known = [(part, Chain.of(_own(part), flow, document)) for part, flow, document in self._parts]
-        chains = [(part, chain) for part, chain in known if chain is not None]
+        known = [(one, Lately.of(source_operators(one.live), flow, document)) for one, flow, document in self._parts]
+        told = [(part, lately) for part, lately in known if lately is not None]
         left = max(self.budget_cores - self.overhead_cores, 0.0)
-        return [self._part(part, chain, self._share(left, chains, k)) for k, (part, chain) in enumerate(chains)]
+        return [self._part(part, lately, self._share(left, told, k)) for k, (part, lately) in enumerate(told)]
 
-    def _share(self, left: float, chains: Sequence[tuple[Assignment, Chain]], own: int) -> float:
+    def _share(self, left: float, told: Sequence[tuple[Assignment, Lately]], own: int) -> float:
         """What a query could have: all that the others leave it, in fairness."""
-        demands = [math.inf if k == own else chain.whole_cores for k, (_, chain) in enumerate(chains)]
-        return max_min(left, demands, [part.weight for part, _ in chains])[own]
+        demands = [math.inf if k == own else lately.whole_cores for k, (_, lately) in enumerate(told)]
+        return max_min(left, demands, [part.weight for part, _ in told])[own]
 
-    def _part(self, part: Assignment, chain: Chain, share: float) -> PartForecast:
+    def _part(self, part: Assignment, lately: Lately, share: float) -> PartForecast:
         settings = Settings.parse(self._settings.get(part.pk, part.settings))
-        now = chain.outcome([*part.load_factors, *([0.0] * len(chain.relay))][: len(chain.relay)])
-        return PartForecast(part, chain, now, chain.outcome(chain.plan(settings, share), share), share)
+        return PartForecast(part, lately, lately.second(part.load_factors), lately.settled(settings, share))
 
     @cached_property
     def overhead_cores(self) -> float:
@@ -204,41 +161,35 @@ class Forecast:
         known = {one.query for one in self.parts}
         return [part.live.query.name for part, _, _ in self._parts if part.live.query.name not in known]
 
-    def _sum(self, when: str, what: str) -> float:
-        return sum(getattr(getattr(one, when), what) for one in self.parts)
-
     @property
     def sent_now(self) -> float:
-        return self._sum("now", "sent_bytes_s")
+        return sum(one.now.bytes_sent for one in self.parts)
 
     @property
     def sent_then(self) -> float:
-        return self._sum("then", "sent_bytes_s")
+        return sum(one.then.bytes_sent for one in self.parts)
 
     @property
     def saved_now(self) -> float | None:
-        came = self._sum("now", "in_bytes_s")
-        return 1 - self.sent_now / came if came else None
+        return self._saved(self.sent_now)
 
     @property
     def saved_then(self) -> float | None:
-        came = self._sum("then", "in_bytes_s")
-        return 1 - self.sent_then / came if came else None
+        return self._saved(self.sent_then)
+
+    def _saved(self, sent: float) -> float | None:
+        came = sum(one.lately.in_bytes_s for one in self.parts)
+        return 1 - sent / came if came else None
 
     @property
     def cpu_now(self) -> float:
-        return self._sum("now", "cpu_cores") + self.overhead_cores
+        return sum(one.now.cpu_s for one in self.parts) + self.overhead_cores
 
     @property
     def cpu_then(self) -> float:
-        return self._sum("then", "cpu_cores") + self.overhead_cores
+        return sum(one.then.cpu_s for one in self.parts) + self.overhead_cores
 
     @property
     def overflow(self) -> float:
         """Of the query that overflows most."""
-        return max((one.then.overflow for one in self.parts), default=0.0)
-
-
-def _own(part: Assignment) -> list[Mapping[str, Any]]:
-    """Operators that may run at the source."""
-    return list(part.live.pipeline["operators"][: part.live.source_operators])
+        return max((one.overflow for one in self.parts), default=0.0)
