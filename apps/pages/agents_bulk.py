@@ -98,7 +98,7 @@ class AgentsChange(ClusterPage):
         if what == "canary":
             row = self.rollout
             assert row is not None  # the form needs one
-            canaries_add(rollout=row, agents=[line.agent for line in lines])
+            canaries_add(rollout=row, agents=[line.agent for line in lines], user=self.request.user)
             return f"{who} {'is' if len(lines) == 1 else 'are'} among the canaries of {row.config.name} now."
         query = self.query(lines, self.request.POST.get("query", ""))
         assert query is not None

@@ -63,7 +63,8 @@ class AgentView:
     @cached_property
     def pipelines(self) -> list[PipelineAt]:
         flows = self.flow.queries if self.flow is not None else {}
-        pk, since_us = str(self.agent.pk), round((time.time() - _EPOCHS_S) * 1e6)
+        now_s = time.time() + (self.agent.clock_offset_s or 0.0)  # by the agent's clock
+        pk, since_us = str(self.agent.pk), round((now_s - _EPOCHS_S) * 1e6)
         epochs = epochs_of([pk], since_us).get(pk, {})
         return [
             PipelineAt(self.agent, one, flows.get(one.live.query_id), one.report, epochs.get(one.live.key, ()))

@@ -74,7 +74,7 @@ class CheckPanel:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A line for each query, before and after."""
-        return [self._row(query.partition("/")[2], one) for query, one in (self.checked.get("queries") or {}).items()]
+        return [self._row(query, one) for query, one in (self.checked.get("queries") or {}).items()]
 
     def _row(self, query: str, one: Mapping[str, Any]) -> dict[str, Any]:
         return {

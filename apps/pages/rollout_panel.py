@@ -46,8 +46,8 @@ class RolloutPanel:
 
     @property
     def figures(self) -> list[tuple[Figure, str]]:
-        """(figure, colour class): colour is for what is worse than its limit, and for bytes that are saved."""
-        return [(one, "bad" if one.worse else _good(one)) for one in self.view.figures]
+        """(figure, colour class): colour is for what is beyond its limit, and for bytes that are saved."""
+        return [(one, "bad" if one.worse else "watch" if one.unsure else _good(one)) for one in self.view.figures]
 
     @property
     def can_pause(self) -> bool:

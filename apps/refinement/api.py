@@ -155,7 +155,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
         wanted.is_valid(raise_exception=True)
         rollout = self.get_object()
         agents = wanted.rows(rollout.config.cluster)
-        return self._done(services.canaries_add(rollout=rollout, agents=agents))
+        return self._done(services.canaries_add(rollout=rollout, agents=agents, user=request.user))
 
     def _done(self, rollout: Rollout) -> Response:
         return Response(_shown(self.cluster, rollout.config.number))

@@ -46,13 +46,13 @@ def drafts_check(cluster: Any, drafts: Sequence[PartDraft], policy: RolloutPolic
         for one in assignments_adapting(cluster)
         if (draft := by_part.get((one.live_id, one.agent_id)) or by_part.get((one.live_id, None)))
     ][:_MOST_PARTS]
-    recorded = recorded_of({one.agent_id for one, _ in parts}, now, _RECORDED_S)
+    recorded = recorded_of({one.agent for one, _ in parts}, now, _RECORDED_S)
     queries: dict[str, _Both] = {}
     for one, draft in parts:
         epochs = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
         epochs = epochs[:: -(-len(epochs) // _MOST_EPOCHS) or 1]
         if both := _predicted(one, draft, epochs):
-            sums = queries.setdefault(one.live.key, _Both(Predicted(), Predicted()))
+            sums = queries.setdefault(one.live.query.name, _Both(Predicted(), Predicted()))
             sums.now.add(both.now)
             sums.then.add(both.then)
             sums.agents += 1

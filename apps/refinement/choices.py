@@ -2,7 +2,17 @@
 
 from django.db import models
 
-__all__ = ["ENDED", "GIVEN", "IN_FORCE", "ON_ITS_WAY", "ConfigOrigin", "ConfigState", "MemberState", "RolloutState"]
+__all__ = [
+    "ENDED",
+    "GIVEN",
+    "IN_FORCE",
+    "ON_ITS_WAY",
+    "SPREADING",
+    "ConfigOrigin",
+    "ConfigState",
+    "MemberState",
+    "RolloutState",
+]
 
 
 class ConfigOrigin(models.TextChoices):
@@ -50,8 +60,10 @@ class MemberState(models.TextChoices):
 
 #: Configurations that agents may have for good.
 IN_FORCE = (ConfigState.CURRENT, ConfigState.SUPERSEDED)
+#: Rollouts whose configuration some agents have, and others not yet.
+SPREADING = (RolloutState.CANARY, RolloutState.WAVE, RolloutState.PAUSED)
 #: Rollouts that hold up those behind them.
-ON_ITS_WAY = (RolloutState.CANARY, RolloutState.WAVE, RolloutState.PAUSED, RolloutState.ROLLING_BACK)
+ON_ITS_WAY = (*SPREADING, RolloutState.ROLLING_BACK)
 #: Rollouts of which nothing more comes.
 ENDED = (RolloutState.DONE, RolloutState.ROLLED_BACK, RolloutState.STOPPED)
 #: Members that have been given the configuration, whatever they did with it.

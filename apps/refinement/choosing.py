@@ -8,12 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from apps.refinement.choices import MemberState
 from apps.refinement.giving import assignments_adapting
 from apps.refinement.models import RefinedConfig, Rollout, RolloutMember
 from apps.telemetry.models import Agent, Assignment
 from apps.telemetry.states import SILENT_S
 
-__all__ = ["assignments_of", "is_heard", "members_make", "members_sync"]
+__all__ = ["assignments_of", "canaries_replace", "is_heard", "members_make", "members_sync"]
 
 
 def assignments_of(config: RefinedConfig) -> list[Assignment]:
@@ -79,7 +80,7 @@ def members_sync(rollout: Rollout, now: datetime) -> dict[Any, list[Assignment]]
     for one in assignments_of(rollout.config):
         present.setdefault(one.agent_id, []).append(one)
     known = set(rollout.members.values_list("agent_id", flat=True))
-    rollout.members.filter(state="pending").exclude(agent_id__in=present).delete()
+    rollout.members.filter(state=MemberState.PENDING).exclude(agent_id__in=present).delete()
     fresh = [agent for agent in present if agent not in known]
     if fresh:
         last = max(rollout.last_stage, 1)
@@ -89,3 +90,19 @@ def members_sync(rollout: Rollout, now: datetime) -> dict[Any, list[Assignment]]
             RolloutMember(rollout=rollout, agent_id=agent, stage=last, at=now) for agent in fresh
         )
     return present
+
+
+def canaries_replace(rollout: Rollout, present: Collection[Any], now: datetime) -> list[str]:
+    """Where all canaries have left, or are silent and never had it, others that report become canaries; their names.
+
+    `present` are ids of the agents that take part.
+    """
+    canaries = rollout.members.filter(stage=0)
+    left = canaries.filter(agent__in=present)
+    if left.exclude(state=MemberState.SILENT).exists() or left.filter(applied_at__isnull=False).exists():
+        return []
+    waiting = rollout.members.filter(state=MemberState.PENDING, agent__in=present).select_related("agent")
+    ready = [one for one in waiting if is_heard(one.agent, now)]
+    chosen = ready[: max(1, min(canaries.count(), len(ready) - 1))]
+    rollout.members.filter(pk__in=[one.pk for one in chosen]).update(stage=0)
+    return [one.agent.name for one in chosen]

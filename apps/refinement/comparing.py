@@ -30,7 +30,7 @@ def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: f
     """
     wanted = None if agents is None else {str(pk) for pk in agents}
     parts = [one for one in assignments_adapting(cluster) if wanted is None or str(one.agent_id) in wanted]
-    recorded = recorded_of({one.agent_id for one in parts}, timezone.now(), last_s)
+    recorded = recorded_of({one.agent for one in parts}, timezone.now(), last_s)
     learned = {(one.live_id, one.agent_id): one for one in Learned.objects.filter(live__query__cluster=cluster)}
     sums: dict[str, list[SavedBytes]] = {}
     for one in parts:

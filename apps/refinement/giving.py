@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
-from apps.refinement.choices import GIVEN, IN_FORCE
+from apps.refinement.choices import GIVEN, IN_FORCE, SPREADING, RolloutState
 from apps.refinement.documents import TTL_S, document_renew
 from apps.refinement.models import RefinedPart, RolloutMember
 from apps.telemetry.adapting import refiner
@@ -16,7 +17,15 @@ from apps.telemetry.choices import AgentKind
 from apps.telemetry.configs import configs_renew, live_served
 from apps.telemetry.models import Assignment
 
-__all__ = ["assignments_adapting", "assignments_refined", "part_of", "parts_renew", "parts_stamp", "refined_of"]
+__all__ = [
+    "agents_of",
+    "assignments_adapting",
+    "assignments_refined",
+    "part_of",
+    "parts_renew",
+    "parts_stamp",
+    "refined_of",
+]
 
 _RENEWED = timedelta(seconds=TTL_S / 2)
 
@@ -55,11 +64,16 @@ def parts_renew(now: datetime) -> int:
     wanted = assignments_refined(Assignment.objects.filter(enabled=True, live__in=live_served()))
     ids = {part_id for part_id in wanted.values_list("part_id", flat=True) if part_id is not None}
     stamped = parts_stamp(RefinedPart.objects.filter(pk__in=ids), now)
-    agents: set[Any] = set()
-    for part in stamped:
-        agents |= {part.agent_id} if part.agent_id else set(part.live.assignments.values_list("agent", flat=True))
-    configs_renew(agents)
+    configs_renew(agents_of(stamped))
     return len(stamped)
+
+
+def agents_of(parts: Iterable[RefinedPart]) -> set[Any]:
+    """Ids of agents that may have one of these parts."""
+    agents: set[Any] = set()
+    for part in parts:
+        agents |= {part.agent_id} if part.agent_id else set(part.live.assignments.values_list("agent", flat=True))
+    return agents
 
 
 def parts_stamp(parts: QuerySet[RefinedPart], now: datetime) -> list[RefinedPart]:
@@ -73,11 +87,14 @@ def parts_stamp(parts: QuerySet[RefinedPart], now: datetime) -> list[RefinedPart
 
 
 def _parts(agent: Any) -> QuerySet[RefinedPart]:
-    """Parts that an agent may have: newest first, and of one configuration its own before that for all."""
+    """Parts that an agent may have: newest first, and of one configuration its own before that for all.
+
+    What a rollout gave to its members counts until it ends: then it is in force, or taken back, or nothing any more.
+    """
     member = OuterRef(agent) if isinstance(agent, OuterRef) else agent
-    given = RolloutMember.objects.filter(
-        Q(rollout__config=OuterRef("config")) | Q(rollout__back=OuterRef("config")), agent=member, state__in=GIVEN
-    )
+    spreads = Q(rollout__config=OuterRef("config"), rollout__state__in=SPREADING)
+    returns = Q(rollout__back=OuterRef("config"), rollout__state=RolloutState.ROLLING_BACK)
+    given = RolloutMember.objects.filter(spreads | returns, agent=member, state__in=GIVEN)
     rows = RefinedPart.objects.filter(Q(agent=agent) | Q(agent=None))
     rows = rows.filter(Q(config__state__in=IN_FORCE) | Exists(given))
     return rows.order_by("-config__number", F("agent").asc(nulls_last=True))

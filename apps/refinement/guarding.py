@@ -48,7 +48,7 @@ def judge_case(case: Case) -> CaseVerdict:
     applied = applied_since(case)
     if not applied:
         return CaseVerdict(Health.WAITING, (f"{case.query}: no epoch with c-{case.version} yet",))
-    after, needed = span_after(case, applied)
+    after, needed = span_after(case, applied), case.needed
     if after is None:
         return CaseVerdict(Health.WAITING, (_more(case, needed),), needed=needed)
     sides, epochs = compared(case, applied, after), (after[1] - after[0]) // EPOCH_US
@@ -59,9 +59,9 @@ def judge_case(case: Case) -> CaseVerdict:
     if epochs < needed:
         health, reasons = Health.WAITING, (_more(case, needed - epochs),)
     elif records < LEAST_RECORDS:
-        health, reasons = _quiet(case, records, epochs, needed)
+        health, reasons = _quiet(case, records, epochs)
     else:
-        health, reasons = _verdict(case, sides, measures, epochs, needed)
+        health, reasons = _verdict(case, sides, measures, epochs)
     return CaseVerdict(health, reasons, measures, records, epochs, needed, len(sides.others))
 
 
@@ -70,22 +70,29 @@ def _more(case: Case, epochs: int) -> str:
     return f"{case.query}: {epochs} more epochs are needed{whole}"
 
 
-def _quiet(case: Case, records: int, epochs: int, needed: int) -> tuple[Health, tuple[str, ...]]:
+def _is_over(case: Case, epochs: int) -> bool:
+    """Whether it has been watched for as long as what may be chance is."""
+    return epochs >= max(case.needed, min(PATIENCE * case.needed, case.most))
+
+
+def _quiet(case: Case, records: int, epochs: int) -> tuple[Health, tuple[str, ...]]:
     """A query in which hardly anything happens is not waited for without end, where there are others to judge by."""
     reason = f"{case.query}: {records} records came; {LEAST_RECORDS} are the least that is judged"
-    return (Health.WAITING if epochs < PATIENCE * needed else Health.HEALTHY), (reason,)
+    return (Health.HEALTHY if _is_over(case, epochs) else Health.WAITING), (reason,)
 
 
 def _verdict(
-    case: Case, sides: Compared, measures: Mapping[str, Measure], epochs: int, needed: int
+    case: Case, sides: Compared, measures: Mapping[str, Measure], epochs: int
 ) -> tuple[Health, tuple[str, ...]]:
     worse = [one for one in measures.values() if one.worse]
     if worse:
         return Health.WORSE, tuple(_told(case, sides, one) for one in worse)
     unsure = [one for one in measures.values() if one.unsure]
-    if unsure and epochs < PATIENCE * needed:
-        return Health.WAITING, tuple(f"{_told(case, sides, one)}; that may be chance" for one in unsure)
-    if len(measures) == 1 and case.others and epochs < PATIENCE * needed:
+    if unsure:
+        ending = "that may be chance" + (f", and is let pass after {epochs} epochs" if _is_over(case, epochs) else "")
+        told = tuple(f"{_told(case, sides, one)}; {ending}" for one in unsure)
+        return (Health.HEALTHY if _is_over(case, epochs) else Health.WAITING), told
+    if len(measures) == 1 and case.others and not _is_over(case, epochs):
         return Health.WAITING, (f"{case.query}: none of those without it can be compared yet",)
     if len(measures) == 1:
         return Health.HEALTHY, (f"{case.query}: there is nothing to compare with, and no record overflows",)
@@ -93,14 +100,14 @@ def _verdict(
 
 
 def _told(case: Case, sides: Compared, one: Measure) -> str:
-    """`this-host/s2s: bytes sent per record 92 → 127 at 2 agents, +38 % (limit +5 %); …`"""
+    """`s2s: bytes sent per record 92 → 127 at 2 agents, +38 ± 6 % (limit +5 %); …`"""
     scale, unit = {"overflow": (100, " %"), "cpu": (1e6, " µs"), "latency": (1, " s")}.get(one.key, (1, ""))
     times, ending = {"overflow": (1, " points"), "latency": (1, " s")}.get(one.key, (100, " %"))
     moved = f"{one.before * scale:.4g} → " if one.before is not None else ""
     agents, others = len(sides.watched), len(sides.others)
     text = (
         f"{case.query}: {_LABELS[one.key]} {moved}{one.after * scale:.4g}{unit} at {agents} "
-        f"agent{'s' if agents != 1 else ''}, {one.change * times:+.3g}{ending} "
+        f"agent{'s' if agents != 1 else ''}, {one.change * times:+.3g}{_chance(one, times)}{ending} "
         f"(limit {one.limit * times:+.3g}{ending})"
     )
     if one.others_before is not None and one.others_after is not None:
@@ -109,3 +116,9 @@ def _told(case: Case, sides: Compared, one: Measure) -> str:
     if one.others_after is not None:
         return f"{text}; without it {one.others_after * scale:.4g}{unit} at {others}"
     return text
+
+
+def _chance(one: Measure, times: float) -> str:
+    """` ± 6`, by which a change is not known; nothing where that is nothing."""
+    text = f"{one.uncertainty * times:.2g}"
+    return f" ± {text}" if float(text) else ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from apps.fleet.models import Cluster
-from apps.refinement.choices import GIVEN, ConfigOrigin, RolloutState
+from apps.refinement.choices import GIVEN, SPREADING, ConfigOrigin
 from apps.refinement.giving import assignments_refined
 from apps.refinement.models import RefinedConfig, RefinedPart, RolloutMember
 from apps.refinement.showing import AgentConfigState
@@ -15,8 +15,6 @@ from apps.telemetry.configs import live_served
 from apps.telemetry.models import Assignment
 
 __all__ = ["config_of_agents"]
-
-_WATCHED = (RolloutState.CANARY, RolloutState.WAVE, RolloutState.PAUSED)
 
 
 def config_of_agents(cluster: Cluster) -> dict[str, AgentConfigState]:
@@ -28,18 +26,24 @@ def config_of_agents(cluster: Cluster) -> dict[str, AgentConfigState]:
         by_agent[str(one.agent_id)].append(one)
     ids = {one.part_id for listed in by_agent.values() for one in listed if one.part_id is not None}
     numbers = dict(RefinedPart.objects.filter(pk__in=ids).values_list("pk", "config__number"))
-    configs = {one.number: one for one in _configs(cluster)}
+    configs = _configs(cluster, {_version(one) for listed in by_agent.values() for one in listed})
     canaries = _canaries(cluster)
     return {agent: _state(listed, numbers, configs, canaries.get(agent)) for agent, listed in by_agent.items()}
 
 
-def _configs(cluster: Cluster) -> Sequence[RefinedConfig]:
-    return list(RefinedConfig.objects.filter(cluster=cluster).select_related("parent__parent").defer("checked"))
+def _configs(cluster: Cluster, numbers: Collection[int]) -> dict[int, RefinedConfig]:
+    rows = RefinedConfig.objects.filter(cluster=cluster, number__in=numbers)
+    return {one.number: one for one in rows.select_related("parent__parent").defer("checked")}
+
+
+def _version(assignment: Assignment) -> int:
+    """Of the configuration that an agent says it has in a query; 0 where it has none."""
+    return (assignment.report.get("refined") or {}).get("version") or 0
 
 
 def _canaries(cluster: Cluster) -> dict[str, int]:
     """Numbers of configurations that are watched at their canaries, by agent."""
-    rows = RolloutMember.objects.filter(rollout__config__cluster=cluster, rollout__state__in=_WATCHED)
+    rows = RolloutMember.objects.filter(rollout__config__cluster=cluster, rollout__state__in=SPREADING)
     found = rows.filter(stage=0, state__in=GIVEN).values_list("agent", "rollout__config__number")
     return {str(agent): number for agent, number in found}
 
@@ -52,10 +56,10 @@ def _state(
 ) -> AgentConfigState:
     if all(one.by_hand for one in listed):
         return AgentConfigState("", 0, by_hand=True)
-    adapting = [(one, one.report) for one in listed if not one.by_hand]
-    has = [(report.get("refined") or {}).get("version") or 0 for _, report in adapting]
-    wanted = [numbers.get(one.part_id, 0) for one, _ in adapting]
-    refused = [report.get("refused") or {} for _, report in adapting]
+    adapting = [one for one in listed if not one.by_hand]
+    has = [_version(one) for one in adapting]
+    wanted = [numbers.get(one.part_id, 0) for one in adapting]
+    refused = [one.report.get("refused") or {} for one in adapting]
     version = max(has)
     return AgentConfigState(
         config=f"c-{version}" if version else "",

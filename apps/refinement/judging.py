@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,15 +12,17 @@ from apps.refinement.choices import GIVEN, MemberState
 from apps.refinement.guarding import LEAST_RECORDS, CaseVerdict, Health, judge_case
 from apps.refinement.measuring import MEASURES, Limits, Measure
 from apps.refinement.models import Rollout, RolloutMember
-from apps.refinement.recorded import EPOCH_US, Recorded, recorded_of, window_us
+from apps.refinement.recorded import EPOCH_US, Recorded, by_our_clock, recorded_of, window_us
 from apps.refinement.spans import Case
+from apps.telemetry.epochs import EpochRow
 from apps.telemetry.models import Assignment, LiveQuery
 
-__all__ = ["rollout_judge"]
+__all__ = ["members_note", "rollout_judge"]
 
 _MOST_S = 900.0  # of epochs are looked at; more are not kept
 _MARGIN_S = 240.0
 _MOST_AGENTS = 100  # of either side are looked at
+_MOST_NOTES = 20
 _HALF = 0.5
 
 
@@ -30,12 +33,12 @@ def rollout_judge(row: Rollout, present: Mapping[Any, list[Assignment]], now: da
     """
     members = [one for one in row.members.select_related("agent") if one.agent_id in present]
     stage = [one for one in members if one.stage == row.stage and one.state in GIVEN]
-    notes = [_note(one) for one in members if one.state in (MemberState.SILENT, MemberState.REFUSED)]
+    notes = members_note(members)
     if found := _by_what_they_say(stage, row, now):
         return _verdict(*found, notes, row)
     watched = [one for one in stage if one.state == MemberState.APPLIED][:_MOST_AGENTS]
     others = [one for one in members if one.state == MemberState.PENDING][:_MOST_AGENTS]
-    recorded = recorded_of([one.agent_id for one in (*watched, *others)], now, _looked_at_s(row, now))
+    recorded = recorded_of([one.agent for one in (*watched, *others)], now, _looked_at_s(row, now))
     cases = list(_cases(row, present, watched, others, recorded))
     return _judged(row, [judge_case(case) for case in cases], cases, notes, now)
 
@@ -61,8 +64,14 @@ def _by_what_they_say(stage: Sequence[RolloutMember], row: Rollout, now: datetim
         names = ", ".join(one.agent.name for one in sent[:5])
         return Health.WAITING, [f"{len(sent)} of {len(stage)} agents have not answered yet: {names}"]
     if not any(one.state == MemberState.APPLIED for one in stage):
-        return Health.WAITING, ["no agent of this stage reports"]
+        # canaries are replaced; after them nobody that is away is waited for
+        return Health.HEALTHY if row.stage else Health.WAITING, ["no agent of this stage reports"]
     return None
+
+
+def members_note(members: Iterable[RolloutMember]) -> list[str]:
+    """Who refuses a configuration, and who does not answer."""
+    return [_note(one) for one in members if one.state in (MemberState.SILENT, MemberState.REFUSED)][:_MOST_NOTES]
 
 
 def _note(member: RolloutMember) -> str:
@@ -88,32 +97,41 @@ def _cases(
     for live in lives.values():
         window, size = window_us(live)
         late = round(live.source.lateness_s * 1e6) + EPOCH_US
-        yield Case(
-            query=live.key,
+        case = Case(
+            query=live.query.name,
             version=row.config.number,
             window_us=window,
             size_us=size,
             phase_us=(late + window // 2) if window > EPOCH_US else 0,
-            watched=_epochs(live, watched, present, recorded),
-            others=_epochs(live, others, present, recorded),
+            watched=_epochs(live, watched, present, recorded, window),
+            others=_epochs(live, others, present, recorded, window),
             least_epochs=least,
             limits=limits,
         )
+        # of windows that are too long for what is kept no two can be compared: then it is epoch by epoch
+        yield case if case.needed <= case.most else replace(case, window_us=EPOCH_US, size_us=EPOCH_US, phase_us=0)
 
 
 def _epochs(
-    live: LiveQuery, members: Sequence[RolloutMember], present: Mapping[Any, list[Assignment]], recorded: Recorded
-) -> dict[str, list[Any]]:
-    ids = [one.agent_id for one in members if any(part.live_id == live.pk for part in present[one.agent_id])]
-    found = {str(pk): recorded.get(str(pk), {}).get(live.key, []) for pk in ids}
-    return {agent: rows for agent, rows in found.items() if rows}
+    live: LiveQuery,
+    members: Sequence[RolloutMember],
+    present: Mapping[Any, list[Assignment]],
+    recorded: Recorded,
+    window: int,
+) -> dict[str, list[EpochRow]]:
+    found = {}
+    for one in members:
+        rows = recorded.get(str(one.agent_id), {}).get(live.key)
+        if rows and any(part.live_id == live.pk for part in present[one.agent_id]):
+            found[str(one.agent_id)] = by_our_clock(rows, one.agent, window)
+    return found
 
 
 def _judged(
     row: Rollout, verdicts: Sequence[CaseVerdict], cases: Sequence[Case], notes: list[str], now: datetime
 ) -> dict[str, Any]:
     by_health = {health: [one for one in verdicts if one.health == health] for health in Health}
-    judged = [one for one in verdicts if one.measures]
+    figures = _figures([one for one in verdicts if one.measures])
     health = Health.HEALTHY if any(one.records >= LEAST_RECORDS for one in verdicts) else Health.WAITING
     for worst in (Health.WORSE, Health.WAITING):
         if by_health[worst]:
@@ -123,17 +141,17 @@ def _judged(
     reasons = [reason for one in telling for reason in one.reasons]
     return {
         **_verdict(health, reasons, notes, row),
-        "figures": _figures(judged),
+        "figures": figures,
         "epochs": min((one.epochs for one in verdicts), default=0),
         "needed": max((one.needed for one in verdicts), default=0),
         "others": max((one.others for one in verdicts), default=0),
-        "doubtful": any(measure.worse or measure.unsure for one in judged for measure in one.measures.values()),
+        "doubtful": any(figure["worse"] or figure["unsure"] for figure in figures.values()),
         "measured_us": max((rows[-1].epoch_us for case in cases for rows in case.watched.values()), default=None),
     }
 
 
-def _verdict(health: Health, reasons: Sequence[str], notes: Sequence[str], row: Rollout) -> dict[str, Any]:
-    return {"health": health.value, "reasons": list(reasons)[:20], "notes": list(notes)[:20], "stage": row.stage}
+def _verdict(health: Health, reasons: Sequence[str], notes: list[str], row: Rollout) -> dict[str, Any]:
+    return {"health": health.value, "reasons": list(reasons)[:_MOST_NOTES], "notes": notes, "stage": row.stage}
 
 
 def _figures(verdicts: Sequence[CaseVerdict]) -> dict[str, dict[str, Any]]:
@@ -147,13 +165,18 @@ def _figures(verdicts: Sequence[CaseVerdict]) -> dict[str, dict[str, Any]]:
 
 
 def _together(key: str, weighed: Sequence[tuple[Measure, int]]) -> dict[str, Any]:
+    """Queries weigh by what each would have come to: a change of many bytes counts for more than one of few."""
     worst = max((measure for measure, _ in weighed), key=lambda one: one.change)
-    if key in ("bytes", "cpu"):
-        expected = sum(measure.expected * records for measure, records in weighed)
-        change = sum(measure.after * records for measure, records in weighed) / expected - 1 if expected else 0.0
-    elif key == "overflow":
-        change = sum(one.change * records for one, records in weighed) / sum(records for _, records in weighed)
-    else:
-        change = worst.change
-    limit = None if math.isinf(worst.limit) else worst.limit
-    return {"change": change, "limit": limit, "worse": any(measure.worse for measure, _ in weighed)}
+    change, uncertainty = worst.change, worst.uncertainty
+    weights = [measure.base * records for measure, records in weighed]
+    if key != "latency" and sum(weights) > 0:
+        shares = [(measure, weight / sum(weights)) for (measure, _), weight in zip(weighed, weights, strict=True)]
+        change = sum(share * measure.change for measure, share in shares)
+        uncertainty = math.hypot(*(share * measure.uncertainty for measure, share in shares))
+    return {
+        "change": change,
+        "uncertainty": uncertainty,
+        "limit": None if math.isinf(worst.limit) else worst.limit,
+        "worse": any(measure.worse for measure, _ in weighed),
+        "unsure": any(measure.unsure for measure, _ in weighed),
+    }

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from apps.refinement.recorded import EPOCH_US
 from apps.telemetry.epochs import EpochRow
-from engine.measurement.ratios import Ratio, ratio, student
+from engine.measurement.ratios import Ratio, ratio
 
 __all__ = ["MEASURES", "Limits", "Measure", "Rows", "Span", "measure"]
 
@@ -51,13 +51,14 @@ class Measure:
     others_after: float | None
     expected: float
     change: float
-    half: float  #: half of the 90 % interval of `change`
+    base: float  #: what `change` is relative to
+    uncertainty: float  #: of `change`: `SURE` times the half of its 90 % interval
     limit: float
 
     @property
     def worse(self) -> bool:
         """Beyond its limit, and not by chance."""
-        return self.change - SURE * self.half > self.limit
+        return self.change - self.uncertainty > self.limit
 
     @property
     def unsure(self) -> bool:
@@ -107,7 +108,7 @@ def measure(
             found[key] = _measure(key, kind, ratios, limits, least)
     saving = "bytes" in found and found["bytes"].change < -_SAVES
     if saving and "cpu" in found:
-        found["cpu"] = _without_limit(found["cpu"])
+        found["cpu"] = replace(found["cpu"], limit=math.inf)
     return found
 
 
@@ -141,14 +142,7 @@ def _measure(key: str, kind: _Kind, ratios: Sequence[Ratio | None], limits: Limi
     used = [own_after, *([own_before, others_before, others_after] if own_before else [others_after])]
     if others_before is None and own_before:
         used = [own_after, own_before]
-    if kind.relative:
-        base = max(expected, least) or own_after.value or 1.0
-        change = (own_after.value - expected) / base
-        half = math.hypot(*(_half(one) / base for one in used if one))
-    else:
-        scale = 100.0 if key == "overflow" else 1.0
-        change = scale * (own_after.value - expected)
-        half = scale * math.hypot(*(_half(one) for one in used if one))
+    base = _base(key, kind, expected, own_after.value, least)
     return Measure(
         key,
         own_before.value if own_before else None,
@@ -156,10 +150,17 @@ def _measure(key: str, kind: _Kind, ratios: Sequence[Ratio | None], limits: Limi
         others_before.value if others_before else None,
         others_after.value if others_after else None,
         expected,
-        change,
-        half,
+        (own_after.value - expected) / base,
+        base,
+        SURE * math.hypot(*(one.half_width or 0.0 for one in used if one)) / base,
         _limit(key, limits, expected),
     )
+
+
+def _base(key: str, kind: _Kind, expected: float, after: float, least: float) -> float:
+    if kind.relative:
+        return max(expected, least) or after or 1.0
+    return 0.01 if key == "overflow" else 1.0
 
 
 def _expected(
@@ -179,21 +180,3 @@ def _limit(key: str, limits: Limits, expected: float) -> float:
     if key == "latency":
         return max(limits.latency_abs_s, limits.latency_rel * expected)
     return {"overflow": limits.overflow_pp, "bytes": limits.bytes_rel, "cpu": limits.cpu_rel}[key]
-
-
-def _half(one: Ratio) -> float:
-    return 0.0 if not one.error else student(one.degrees) * one.error
-
-
-def _without_limit(one: Measure) -> Measure:
-    return Measure(
-        one.key,
-        one.before,
-        one.after,
-        one.others_before,
-        one.others_after,
-        one.expected,
-        one.change,
-        one.half,
-        math.inf,
-    )

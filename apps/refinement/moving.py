@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.refinement.choices import ENDED, ON_ITS_WAY, ConfigState, MemberState, RolloutState
 from apps.refinement.choosing import members_make
-from apps.refinement.giving import parts_stamp
+from apps.refinement.giving import agents_of, parts_stamp
 from apps.refinement.making import config_reissue, configs_announce
 from apps.refinement.models import Rollout, RolloutEvent, RolloutPolicy
 from apps.telemetry.configs import configs_renew
@@ -51,8 +51,8 @@ def give(row: Rollout, now: datetime) -> None:
     agents = list(members.values_list("agent", flat=True))
     if agents:
         row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now)
-        parts_stamp(row.config.parts.all(), now)  # what was stamped when it began may be old by now
-        configs_renew(agents)
+        stamped = parts_stamp(row.config.parts.all(), now)  # what was stamped when it began may be old by now
+        configs_renew({*agents, *agents_of(stamped)})
         configs_announce(row.config.cluster)
 
 

@@ -116,7 +116,7 @@ def _checked(rollout: Rollout) -> RolloutStep:
 def _stage(rollout: Rollout, stage: int, title: str) -> RolloutStep:
     verdict, over = rollout.verdict, rollout.state == RolloutState.DONE or stage < rollout.stage
     if over:
-        return RolloutStep(title, "No measure beyond its limit", 1.0, StepState.DONE)
+        return RolloutStep(title, "Nothing worse, beyond chance", 1.0, StepState.DONE)
     if stage > rollout.stage:
         words = "Not reached" if rollout.state in ENDED or rollout.back_id else "Starts when the one before it holds"
         return RolloutStep(title, words, 0.0, StepState.NEXT)
@@ -132,7 +132,9 @@ def _figure(key: str, row: dict[str, Any]) -> Figure:
     change, limit = row["change"], row["limit"]
     scale, unit = {"overflow": (1, " pp"), "latency": (1, " s")}.get(key, (100, " %"))
     limit_text = f"limit {_signed(limit * scale)}{unit}" if limit is not None else "saves bytes"
-    return Figure(key, _LABELS[key], f"{_signed(change * scale)}{unit}", limit_text, change, row["worse"])
+    chance = f"{row.get('uncertainty', 0.0) * scale:.2g}"
+    text = _signed(change * scale) + (f" ± {float(chance):g}" if float(chance) else "") + unit
+    return Figure(key, _LABELS[key], text, limit_text, change, worse=row["worse"], unsure=row.get("unsure", False))
 
 
 def _signed(number: float) -> str:

@@ -61,7 +61,7 @@ def learned_receive(frames: Iterable[Frame], now: datetime | None = None) -> int
         clusters[live.query.cluster_id] = live.query.cluster
         newer += _note(live, rows, now)
     if newer:
-        for cluster in clusters.values():
+        for _, cluster in sorted(clusters.items()):  # in one order, since each is locked
             proposal_make(cluster=cluster, now=now)
     return newer
 

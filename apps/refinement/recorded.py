@@ -1,16 +1,19 @@
-"""Epochs as agents reported them, by agent and query: what the guard judges and checks are made on."""
+"""Epochs as agents reported them, by agent and query: what the guard judges and checks are made on.
+
+Agents stamp them by their own clocks, of which the console knows how far each is from its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from apps.telemetry.configs import EPOCH_S
-from apps.telemetry.epochs import EpochRow, epochs_of
-from apps.telemetry.models import LiveQuery
+from apps.telemetry.epochs import EpochRow, epochs_since
+from apps.telemetry.models import Agent, LiveQuery
 
-__all__ = ["EPOCH_US", "Recorded", "recorded_of", "window_us"]
+__all__ = ["EPOCH_US", "Recorded", "by_our_clock", "recorded_of", "window_us"]
 
 EPOCH_US = round(EPOCH_S * 1e6)
 
@@ -18,10 +21,20 @@ EPOCH_US = round(EPOCH_S * 1e6)
 Recorded = Mapping[str, Mapping[str, list[EpochRow]]]
 
 
-def recorded_of(agents: Iterable[Any], now: datetime, last_s: float) -> Recorded:
-    """What these agents reported of the last seconds; nothing while Redis is away."""
-    since = now - timedelta(seconds=last_s)
-    return epochs_of([str(pk) for pk in agents], round(since.timestamp() * 1e6))
+def recorded_of(agents: Iterable[Agent], now: datetime, last_s: float) -> Recorded:
+    """What these agents reported of the last seconds, as they stamped it; nothing while Redis is away."""
+    since_us = round((now - timedelta(seconds=last_s)).timestamp() * 1e6)
+    return epochs_since({str(agent.pk): since_us + _ahead_us(agent) for agent in agents})
+
+
+def by_our_clock(rows: Sequence[EpochRow], agent: Agent, window_us: int) -> list[EpochRow]:
+    """Rows as nearly by the console's clock as whole windows allow: where windows close by the agent's stays told."""
+    shift_us = round(_ahead_us(agent) / window_us) * window_us
+    return [replace(row, epoch_us=row.epoch_us - shift_us) for row in rows] if shift_us else list(rows)
+
+
+def _ahead_us(agent: Agent) -> int:
+    return round(1e6 * (agent.clock_offset_s or 0.0))
 
 
 def window_us(live: LiveQuery) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,14 +14,14 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault
 from apps.fleet.models import Cluster
 from apps.refinement.choices import ENDED, ON_ITS_WAY, ConfigState, MemberState, RolloutState
-from apps.refinement.choosing import members_sync
+from apps.refinement.choosing import canaries_replace, members_sync
 from apps.refinement.guarding import Health
 from apps.refinement.hearing import members_hear
-from apps.refinement.judging import rollout_judge
+from apps.refinement.judging import members_note, rollout_judge
 from apps.refinement.making import configs_announce, policy_locked, supersede
 from apps.refinement.models import RefinedConfig, Rollout
 from apps.refinement.moving import begin_next, give, moved, note, stop, under_way
-from apps.refinement.undoing import config_undo
+from apps.refinement.undoing import config_undo, holders_of
 from apps.telemetry.configs import configs_renew
 from apps.telemetry.models import Agent
 
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _WATCHED = (RolloutState.CANARY, RolloutState.WAVE)
+_log = logging.getLogger(__name__)
 
 
 @transaction.atomic
@@ -85,12 +87,15 @@ def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime |
 
 @transaction.atomic
 def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
-    """Go on where it was paused."""
+    """Go on where it was paused; what was found worse is taken back at once."""
     row, now = _locked(rollout), now or timezone.now()
     if row.state in _WATCHED:
         return row
     _allow(row, (RolloutState.PAUSED,), "resumed")
-    return moved(row, RolloutState.WAVE if row.stage else RolloutState.CANARY, now, "resumed", user)
+    moved(row, RolloutState.WAVE if row.stage else RolloutState.CANARY, now, "resumed", user)
+    if row.verdict.get("health") == Health.WORSE:
+        _follow(row, now)
+    return row
 
 
 @transaction.atomic
@@ -119,7 +124,9 @@ def rollout_back(
 
 
 @transaction.atomic
-def canaries_add(*, rollout: Rollout, agents: Iterable[Agent], now: datetime | None = None) -> Rollout:
+def canaries_add(
+    *, rollout: Rollout, agents: Sequence[Agent], user: User | None = None, now: datetime | None = None
+) -> Rollout:
     """Make more agents canaries of a rollout that waits or is at its canaries.
 
     Raises
@@ -137,15 +144,19 @@ def canaries_add(*, rollout: Rollout, agents: Iterable[Agent], now: datetime | N
         members_sync(row, now)
         row.members.filter(agent__in=ids, state=MemberState.PENDING).update(stage=0)
         give(row, now)
+    note(row, now, f"made canaries by hand: {', '.join(agent.name for agent in agents)}", user)
     configs_announce(row.config.cluster)
     return row
 
 
 def rollouts_advance(now: datetime | None = None) -> int:
-    """Lead every cluster's rollouts on; returns how many have taken a step."""
+    """Lead every cluster's rollouts on; returns how many have taken a step. One that fails holds up no other."""
     steps = 0
     for cluster in Cluster.objects.filter(refined_configs__rollout__in=_open()).distinct():
-        steps += rollout_advance(cluster=cluster, now=now)
+        try:
+            steps += rollout_advance(cluster=cluster, now=now)
+        except Exception:
+            _log.exception("rollouts of %s are not led on", cluster.slug)
     return steps
 
 
@@ -167,13 +178,16 @@ def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
 def _step(row: Rollout, now: datetime) -> bool:
     present = members_sync(row, now) if row.state != RolloutState.ROLLING_BACK else None
     if present is not None and not present:
-        stop(row, now, ["no agent runs any of its queries any more"], None)
-        return True
+        return _nobody_left(row, now)
     answered = members_hear(row, now)
     if row.state == RolloutState.ROLLING_BACK:
         return _finish_back(row, now) if answered else False
-    if row.state == RolloutState.WAVE:
+    if row.state == RolloutState.CANARY and (names := canaries_replace(row, present or (), now)):
+        note(row, now, f"canaries instead of those that left or do not answer: {', '.join(names)}")
+    if row.state in _WATCHED:
         give(row, now)  # who came meanwhile
+    if row.state == RolloutState.PAUSED and row.verdict.get("health") == Health.WORSE:
+        return False  # that stands: what it was compared with is forgotten after some minutes
     verdict = rollout_judge(row, present or {}, now)
     if verdict != row.verdict:
         row.verdict = verdict
@@ -182,6 +196,16 @@ def _step(row: Rollout, now: datetime) -> bool:
     if row.state == RolloutState.PAUSED:
         return False
     return _follow(row, now)
+
+
+def _nobody_left(row: Rollout, now: datetime) -> bool:
+    """Nobody is left to judge it by: agents that were given it, and may come back, are not to have it then."""
+    reasons = ["no agent that adapts runs any of its queries any more"]
+    if holders_of(row.config):
+        _take_back(row, now, reasons, None)
+    else:
+        stop(row, now, reasons, None)
+    return True
 
 
 def _follow(row: Rollout, now: datetime) -> bool:
@@ -225,6 +249,7 @@ def _finish_back(row: Rollout, now: datetime) -> bool:
     assert row.back is not None
     row.back.state = ConfigState.CURRENT
     row.back.save(update_fields=["state", "updated_at"])
+    row.verdict = {**row.verdict, "notes": members_note(row.members.select_related("agent"))}
     moved(row, RolloutState.ROLLED_BACK, now, f"rolled back with {row.back.name}")
     return True
 

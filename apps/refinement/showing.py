@@ -53,10 +53,11 @@ class Figure:
 
     key: str  #: cpu, bytes, overflow, latency
     label: str  #: `Agent CPU`
-    text: str  #: `+2.1 %`
+    text: str  #: `+2.1 ± 0.8 %`: the change, and by how much it is not known
     limit_text: str  #: `limit +5 %`
     change: float | None  #: relative; of overflow in percentage points, of latency in seconds; None: not known yet
-    worse: bool
+    worse: bool  #: beyond its limit by more than that
+    unsure: bool  #: beyond its limit, perhaps by chance
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ __all__ = ["Case", "Compared", "applied_since", "compared", "span_after", "withi
 SETTLE_EPOCHS = 5  # after a configuration was applied its load factors may still move
 LEAST_EPOCHS = 10  # on either side of a comparison
 LEAST_WINDOWS = 2  # whole windows, to know how much one differs from the next
+KEPT_EPOCHS = 840  # are told of at the most, with some to spare
 STILL_EPOCHS = 30  # an agent that tells of no newer epochs is not waited for
 BUDGET_CHANGE = 0.3  # of the CPU time that a query could have had; beyond it epochs are not comparable
 
@@ -31,6 +32,17 @@ class Case:
     others: Rows
     least_epochs: int
     limits: Limits
+
+    @property
+    def needed(self) -> int:
+        """Epochs that are judged at least: whole windows."""
+        least = -(-self.least_epochs * EPOCH_US // self.window_us)
+        return max(LEAST_WINDOWS if self.window_us > EPOCH_US else 1, least) * self.window_us // EPOCH_US
+
+    @property
+    def most(self) -> int:
+        """Epochs that can be judged: some are left out where windows are placed, and while what was before leaves."""
+        return KEPT_EPOCHS - (self.window_us + self.size_us) // EPOCH_US
 
 
 @dataclass(frozen=True)
@@ -53,15 +65,14 @@ def applied_since(case: Case) -> dict[str, int]:
     return found
 
 
-def span_after(case: Case, applied: Mapping[str, int]) -> tuple[Span | None, int]:
-    """Whole windows since all of them had it and settled, and how many epochs are needed."""
-    window, least = case.window_us, case.least_epochs * EPOCH_US
-    windows = max(LEAST_WINDOWS if window > EPOCH_US else 1, -(-least // window))
+def span_after(case: Case, applied: Mapping[str, int]) -> Span | None:
+    """Whole windows since all of them had it and settled; None before there is one."""
+    window = case.window_us
     begin = _aligned(max(applied.values()) + SETTLE_EPOCHS * EPOCH_US, case)
     begin += case.size_us if window > EPOCH_US else 0  # what leaves then was gathered before
     end = min(case.watched[agent][-1].epoch_us for agent in applied) + EPOCH_US
     whole = (end - begin) // window * window
-    return ((begin, begin + whole) if whole > 0 else None), windows * window // EPOCH_US
+    return (begin, begin + whole) if whole > 0 else None
 
 
 def compared(case: Case, applied: Mapping[str, int], after: Span) -> Compared:
@@ -90,13 +101,14 @@ def within(rows: Sequence[EpochRow], span: Span) -> list[EpochRow]:
 
 def _before(case: Case, watched: Rows, applied: Mapping[str, int], after: Span) -> Span | None:
     """As many whole windows before the first of them had it, as far as each ran with one configuration; None where
-    that is too little."""
+    that is too little to know how much they differ."""
     window, first = case.window_us, min(applied.values())
     end = _aligned(first, case)
     end -= window if end > first else 0
     known = max(_unchanged_since(watched[agent], since) for agent, since in applied.items())
     whole = min(after[1] - after[0], (end - known) // window * window)
-    return (end - whole, end) if whole >= LEAST_EPOCHS * EPOCH_US else None
+    least = max(LEAST_EPOCHS * EPOCH_US, LEAST_WINDOWS * window)
+    return (end - whole, end) if whole >= least else None
 
 
 def _unchanged_since(rows: Sequence[EpochRow], applied_us: int) -> int:

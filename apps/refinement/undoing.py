@@ -15,7 +15,7 @@ from apps.refinement.making import config_make
 from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
 from apps.telemetry.models import Assignment
 
-__all__ = ["config_undo"]
+__all__ = ["config_undo", "holders_of"]
 
 
 def config_undo(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> list[Any]:
@@ -27,7 +27,7 @@ def config_undo(row: Rollout, now: datetime, reasons: Sequence[str], user: User 
         It was done, and no agent has it any more.
     """
     bad = row.config
-    holders = [one for one in _assignments(bad) if (part := part_of(one)) is not None and part.config_id == bad.pk]
+    holders = holders_of(bad)
     if not holders and row.state == RolloutState.DONE:
         raise Conflict(f"{bad.name} is in force nowhere any more; there is nothing to take back.")
     words = f"Takes back {bad.name}{': ' if reasons else ''}{'; '.join(reasons)}"[:200]
@@ -50,10 +50,18 @@ def _given(row: Rollout) -> list[Any]:
     return list(row.members.filter(state__in=GIVEN).values_list("agent", flat=True))
 
 
-def _assignments(config: RefinedConfig) -> list[Assignment]:
-    """Parts in the queries of a configuration, also of agents that are disabled or set by hand now."""
+def holders_of(config: RefinedConfig) -> list[Assignment]:
+    """Parts in queries whose agents are to have a configuration, also those that are disabled or set by hand now."""
     rows = Assignment.objects.filter(live__in=config.parts.values("live"))
-    return list(rows.select_related("agent", "live__query__cluster"))
+    return [one for one in rows.select_related("agent", "live__query__cluster") if _has(one, config)]
+
+
+def _has(assignment: Assignment, config: RefinedConfig) -> bool:
+    """Whether it has this configuration, or one that brought it back."""
+    part = part_of(assignment)
+    while part is not None and part.config.origin == ConfigOrigin.ROLLBACK and part.config.parent is not None:
+        part = part_of(assignment, below=part.config.parent.number)
+    return part is not None and part.config_id == config.pk
 
 
 def _returned(back: RefinedConfig, bad: RefinedConfig, assignment: Assignment, now: datetime) -> RefinedPart:

@@ -15,7 +15,7 @@ import redis
 
 from apps.telemetry.streams import stream_client
 
-__all__ = ["MOST_ROWS", "EpochRow", "epochs_add", "epochs_of"]
+__all__ = ["MOST_ROWS", "EpochRow", "epochs_add", "epochs_of", "epochs_since"]
 
 MOST_ROWS = 900  # of a query at an agent: a quarter of an hour of epochs of a second
 _KEPT_S = 3600  # after the last row
@@ -85,18 +85,23 @@ def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
 
 
 def epochs_of(agents: Iterable[Any], since_us: int | None = None) -> dict[str, dict[str, list[EpochRow]]]:
-    """Rows by agent's id and query, oldest first, of epochs that began at `since_us` or later.
+    """Rows by agent's id and query, oldest first, of epochs that began at `since_us` or later by the agents' clocks.
 
     Agents of which nothing is known are left out; all are while Redis does not answer.
     """
-    ids = [str(agent) for agent in agents]
+    return epochs_since(dict.fromkeys(map(str, agents), since_us))
+
+
+def epochs_since(since: Mapping[str, int | None]) -> dict[str, dict[str, list[EpochRow]]]:
+    """The same from a moment of its own for each agent, by the agent's id."""
+    ids = list(since)
     try:
         with stream_client().pipeline(transaction=False) as asked:
             for agent in ids:
                 asked.hgetall(_newest(agent))
             newest = dict(zip(ids, asked.execute(), strict=True))
             wanted = [
-                (agent, query.decode(), _count(int(last), since_us))
+                (agent, query.decode(), _count(int(last), since[agent]))
                 for agent in ids
                 for query, last in newest[agent].items()
             ]
@@ -107,6 +112,7 @@ def epochs_of(agents: Iterable[Any], since_us: int | None = None) -> dict[str, d
         return {}
     rows: dict[str, dict[str, list[EpochRow]]] = {}
     for (agent, query, _), texts in zip(wanted, found, strict=True):
+        since_us = since[agent]
         own = [row for row in map(_row, texts) if since_us is None or row.epoch_us >= since_us]
         if own:
             rows.setdefault(agent, {})[query] = own

@@ -69,7 +69,7 @@ def _spool(spool: Mapping[str, Any]) -> list[str]:
 
 def _overflow(says: Mapping[str, Any]) -> list[str]:
     queries = [
-        row["query"]
+        _name(row)
         for row in says.get("queries", ())
         if row.get("state") in ("overflowing", "congested") and not _on_the_move(row, says)
     ]
@@ -77,6 +77,11 @@ def _overflow(says: Mapping[str, Any]) -> list[str]:
     return [
         f"{query} sends records on unprocessed: its load factors are too high for the budget" for query in queries
     ] + shed
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """A query's name without its cluster's, which is the agent's own."""
+    return str(row["query"]).partition("/")[2]
 
 
 def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
@@ -87,7 +92,7 @@ def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
 
 def _adapting(says: Mapping[str, Any]) -> list[str]:
     return [
-        f"{row['query']}: {row.get('reason') or 'its load factors are being found'}"
+        f"{_name(row)}: {row.get('reason') or 'its load factors are being found'}"
         for row in says.get("queries", ())
         if _on_the_move(row, says)
     ]
@@ -109,9 +114,9 @@ def _notes(agent: Agent) -> Iterator[str]:
         yield f"it runs configuration {says.get('config_version', 0)}, the current one is {agent.config_version}"
     yield from (str(fault) for fault in says.get("faults", ()))
     for row in says.get("queries", ()):
-        yield from (f"{row['query']}: {fault}" for fault in row.get("faults", ()))
+        yield from (f"{_name(row)}: {fault}" for fault in row.get("faults", ()))
         if refused := row.get("refused"):
-            yield f"{row['query']}: refuses {refused['config'] or 'a configuration'}: {'; '.join(refused['reasons'])}"
+            yield f"{_name(row)}: refuses {refused['config'] or 'a configuration'}: {'; '.join(refused['reasons'])}"
     for row in says.get("collectors", ()):
         if row.get("state") in _IDLE:
             yield f"{row['source']}: {row['state']}"

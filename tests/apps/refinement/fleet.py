@@ -56,6 +56,7 @@ class Fleet:
     reported: dict[str, int] = field(default_factory=dict)  #: version of the configuration that was reported last
     records: Callable[[Agent], int] = lambda agent: 100
     load: float = 1.0  #: by which bytes per record of everybody are multiplied
+    ahead_s: dict[str, float] = field(default_factory=dict)  #: of agents whose clocks are not the console's
     now: datetime = field(default_factory=timezone.now)
 
     @property
@@ -96,7 +97,7 @@ class Fleet:
     def _work(self, agent: Agent) -> None:
         version = self.versions.get(agent.name)
         does = self.behaviours.get(version or 0, OLD)
-        begin = round((self.now.timestamp() - STEP_S) * 1e6)
+        begin = round((self.now.timestamp() - STEP_S + self.ahead_s.get(agent.name, 0.0)) * 1e6)
         rows = [self._row(agent, does, begin + i * 1_000_000, version) for i in range(STEP_S)]
         epochs_add(str(agent.pk), {self.live.key: rows})
 
@@ -122,7 +123,7 @@ class Fleet:
 
     def _report(self, agent: Agent) -> None:
         agent.refresh_from_db()
-        Agent.objects.filter(pk=agent.pk).update(last_seen=self.now)
+        self._seen(agent)
         if self.reported.get(agent.name) == agent.config_version:
             return
         queries = agent_config(agent)["queries"]
@@ -141,7 +142,12 @@ class Fleet:
         heartbeats._heard.pop(str(agent.pk), None)  # each report is written
         common = {"life": "l1", "version": "0.1.0", "time": self.now.timestamp()}
         agent_heartbeat(agent_id=str(agent.pk), says={**common, "queries": [says]})
-        Agent.objects.filter(pk=agent.pk).update(last_seen=self.now)
+        self._seen(agent)
+
+    def _seen(self, agent: Agent) -> None:
+        """Heartbeats are taken by the real clock."""
+        seen = {"last_seen": self.now, "clock_offset_s": self.ahead_s.get(agent.name, 0.0)}
+        Agent.objects.filter(pk=agent.pk).update(**seen)
 
     def _take(self, agent: Agent, query: Mapping[str, Any]) -> None:
         """As agents do: at an epoch's boundary, or not, with reasons."""

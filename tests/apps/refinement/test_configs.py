@@ -76,7 +76,7 @@ def test_agents_set_by_hand_take_no_part(fleet: Fleet) -> None:
 def test_the_check_predicts_on_recorded_epochs(fleet: Fleet) -> None:
     checked = config_check(cluster=fleet.cluster, wish=Wish({"method": "all-sp"}), now=fleet.now)
     assert checked["health"] == "worse"
-    query = checked["queries"]["eu-1/s2s"]
+    query = checked["queries"]["s2s"]
     assert (query["bytes_after"], query["overflow_pp"]) == (86.0, 0.0)
     assert query["bytes_before"] == pytest.approx(0.86 * 0.1 * 60)  # all of it near the data: 95 us of 2 ms a record
     assert "% more bytes per record (limit 5 %)" in checked["reasons"][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from apps.core.errors import Conflict
 from apps.refinement import signals
 from apps.refinement.configuring import Wish
+from apps.refinement.giving import part_of
 from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
 from apps.refinement.retention import configs_purge
 from apps.refinement.services import (
@@ -24,7 +26,9 @@ from apps.refinement.services import (
 )
 from apps.telemetry.adapting import fixed
 from apps.telemetry.configs import agent_config
+from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.services import agent_delete, agent_update, assignment_set
+from tests.apps.little import user
 from tests.apps.refinement.fleet import GOOD, Behaviour, Fleet, fleet_of, join
 
 pytestmark = pytest.mark.django_db
@@ -66,13 +70,16 @@ class TestByStages:
         fleet.behaviours[1] = BAD
         rollout = started(fleet)
         reached: set[str] = set()
-        while fleet.state(rollout.config)[0] != "rolled-back":
-            fleet.step()
-            reached |= fleet.holders(1)
+
+        def is_back() -> bool:
+            reached.update(fleet.holders(1))
+            return fleet.state(rollout.config)[0] == "rolled-back"
+
+        fleet.until(is_back)
         assert len(reached) == 1
         rollout.refresh_from_db()
-        assert rollout.reasons[0].startswith("eu-1/s2s: bytes sent per record 40")
-        assert "+100 % (limit +5 %)" in rollout.reasons[0]
+        assert rollout.reasons[0].startswith("s2s: bytes sent per record 40")
+        assert re.search(r"\+100 ± 0\.\d+ % \(limit \+5 %\)", rollout.reasons[0])
         assert "2 without it 40" in rollout.reasons[0]
         back = RefinedConfig.objects.get(number=2)
         assert (back.origin, back.state, back.parent) == ("rollback", "current", rollout.config)
@@ -221,12 +228,67 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
         assert [member.agent for member in rollout.members.all()] == [canary]
 
-    def test_nobody_to_get_it_stops_it(self) -> None:
+    def test_where_nobody_is_left_it_is_taken_back_before_somebody_returns(self) -> None:
         fleet = fleet_of("a1").start()
         rollout = started(fleet)
         agent_update(agent=fleet.agents[0], enabled=False)
+        fleet.step(2)
+        assert fleet.state(rollout.config)[0] == "rolled-back"
+        agent_update(agent=fleet.agents[0], enabled=True)
+        fleet.step()
+        assert fleet.holders(2) == {"a1"}
+
+    def test_another_plan_stops_it_for_good(self) -> None:
+        """Of what was never judged nothing comes back with the old plan."""
+        fleet = fleet_of("a1").start()
+        rollout = started(fleet)
+        plan = fleet.live.plan
+        LiveQuery.objects.update(plan="another")
         fleet.step()
         assert fleet.state(rollout.config)[0] == "stopped"
+        LiveQuery.objects.update(plan=plan)
+        assert part_of(Assignment.objects.get()) is None
+
+    def test_others_take_the_place_of_canaries_that_left(self) -> None:
+        fleet = fleet_of().start()
+        fleet.behaviours[1] = BAD
+        rollout = started(fleet)
+        fleet.step()
+        (gone,) = fleet.holders(1)
+        agent_update(agent=next(agent for agent in fleet.agents if agent.name == gone), enabled=False)
+        fleet.silent = {gone}
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
+        assert len(fleet.holders(2)) == 1
+        assert gone not in fleet.holders(2)
+        assert any(one.startswith("canaries instead of those that left") for one in words(rollout))
+
+    def test_others_take_the_place_of_canaries_that_never_answered(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        canary = rollout.members.get(stage=0).agent.name
+        fleet.silent = {canary}
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert fleet.holders(1) == {"a1", "a2", "a3"} - {canary}
+
+    def test_a_last_wave_of_agents_that_are_away_is_not_waited_for(self) -> None:
+        fleet = fleet_of("a1", "a2", "a3", "a4", "a5").start()
+        rollout = started(fleet)
+        fleet.silent = {member.agent.name for member in rollout.members.filter(stage=2).select_related("agent")}
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
+        assert len(fleet.holders(1)) == 2
+        fleet.silent = set()
+        fleet.step()
+        assert len(fleet.holders(1)) == 5
+
+    @pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
+    def test_clocks_that_are_wrong_by_an_hour(self, ahead_s: float) -> None:
+        fleet = fleet_of().start(0)
+        fleet.ahead_s = {"a1": ahead_s, "a2": ahead_s + 17.0}
+        fleet.behaviours[1] = BAD
+        fleet.start()
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
+        assert "2 without it 40" in Rollout.objects.get().reasons[0]
 
 
 class TestAnswers:
@@ -256,7 +318,9 @@ class TestByHand:
         fleet.step(20)
         assert fleet.state(rollout.config) == ("paused", 0)
         assert Rollout.objects.get().verdict["health"] == "worse"
+        fleet.step(200)  # what it was compared with is forgotten
         rollout_resume(rollout=rollout, now=fleet.now)
+        assert fleet.state(rollout.config)[0] == "rolling-back"
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back", most=5)
 
     def test_back_by_hand_after_it_is_done(self) -> None:
@@ -276,6 +340,19 @@ class TestByHand:
         assert settings == {0.96}
         states = dict(RefinedConfig.objects.values_list("number", "state"))
         assert states == {1: "superseded", 2: "rolled-back", 3: "current"}
+
+    def test_back_by_hand_also_where_another_one_was_taken_back_since(self) -> None:
+        fleet = fleet_of().start()
+        first = started(fleet)
+        fleet.until(lambda: fleet.state(first.config)[0] == "done")
+        second = started(fleet)
+        fleet.step()
+        rollout_back(rollout=second, now=fleet.now)
+        fleet.until(lambda: fleet.state(second.config)[0] == "rolled-back")
+        assert len(fleet.holders(3)) == 1
+        rollout_back(rollout=first, now=fleet.now)
+        fleet.until(lambda: fleet.state(first.config)[0] == "rolled-back")
+        assert fleet.holders(4) == {"a1", "a2", "a3"}
 
     def test_not_what_is_in_force_nowhere(self) -> None:
         fleet = fleet_of("a1").start()
@@ -309,7 +386,10 @@ class TestByHand:
         fleet = fleet_of("a1", "a2", "a3", "a4").start()
         rollout = started(fleet)
         others = [agent for agent in fleet.agents if not rollout.members.filter(agent=agent, stage=0).exists()]
-        canaries_add(rollout=rollout, agents=others[:1], now=fleet.now)
+        ada = user(name="ada")
+        canaries_add(rollout=rollout, agents=others[:1], user=ada, now=fleet.now)
+        event = rollout.events.last()
+        assert (event.by, event.words) == (ada, f"made canaries by hand: {others[0].name}")
         fleet.step()
         assert len(fleet.holders(1)) == 2
         assert others[0].name in fleet.holders(1)
