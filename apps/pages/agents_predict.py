@@ -10,6 +10,7 @@ from typing import Any
 
 from apps.pages.agents_flow import OperatorFlow, QueryFlow
 from apps.refinement.documents import source_operators
+from apps.telemetry.adapting import refined_of
 from apps.telemetry.models import Assignment
 from engine.jarvis.fairness import max_min
 from engine.jarvis.predicting import Chain, Epoch
@@ -82,6 +83,12 @@ def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[flo
     return known.relay, known.cost_at(came), float(out_bytes)
 
 
+def _in_force(part: Assignment) -> Mapping[str, Any]:
+    """How it adapts now: a refined configuration's settings come before its own."""
+    refined = refined_of(part)
+    return refined["settings"] if refined is not None else part.settings
+
+
 @dataclass(frozen=True)
 class PartForecast:
     """One query: now, and then."""
@@ -146,7 +153,8 @@ class Forecast:
         return max_min(left, demands, [part.weight for part, _ in told])[own]
 
     def _part(self, part: Assignment, lately: Lately, share: float) -> PartForecast:
-        settings = Settings.parse(self._settings.get(part.pk, part.settings))
+        given = self._settings.get(part.pk)
+        settings = Settings.parse(_in_force(part) if given is None else given)
         return PartForecast(part, lately, lately.second(part.load_factors), lately.settled(settings, share))
 
     @cached_property

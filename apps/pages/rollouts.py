@@ -41,7 +41,7 @@ class RolloutChange(ClusterPage):
         if row is None or change not in _CHANGES:
             raise Missing(f"Cluster {slug!r} has no rollout {pk} to {change}.")
         call, words = _CHANGES[change]
-        call(row, request.user, request.POST.get("reason", "").strip())
+        call(row, request.user, request.POST.get("reason", "").strip()[:200])
         return done(request, words.format(row.config.name), "pages:sources", slug)
 
 

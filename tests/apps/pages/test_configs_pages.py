@@ -208,6 +208,27 @@ def test_agents_that_refuse_say_why(browser: Client, live: LiveQuery, user_of: C
     assert "refused: cost of pairs is tenfold" in rows
 
 
+def test_a_budget_is_previewed_with_the_settings_that_are_in_force(
+    browser: Client, live: LiveQuery, user_of: Callable[..., User]
+) -> None:
+    agent = Agent.objects.get(name="edge-1")
+    rollout_start(config=made(live, user_of(), {"method": "all-sp"}), user=user_of(), force=True, canaries=[agent])
+    html = body(browser.get(f"{SOURCES}agents/edge-1/budget/preview/?budget_cores=1"))
+    assert "450\N{NO-BREAK SPACE}B/s → <b>1\N{NO-BREAK SPACE}kB/s</b>" in html, "whatever it may use, it drains"
+
+
+def test_a_doubtful_canary_says_by_how_much_a_change_is_not_known(
+    browser: Client, live: LiveQuery, user_of: Callable[..., User]
+) -> None:
+    row = rollout_start(config=made(live, user_of(), {"margin": 0.97}), user=user_of())
+    figure = {"change": 0.052, "uncertainty": 0.061, "limit": 0.05, "worse": False, "unsure": True}
+    row.verdict = {"health": "waiting", "figures": {"bytes": figure}, "doubtful": True}
+    row.save()
+    html = body(browser.get(SOURCES))
+    assert 'Bytes sent <b class="watch">+5.2 ± 6.1 %</b> <span class="muted">limit +5 %</span>' in html
+    assert "Canary doubtful" in html
+
+
 def test_agents_are_added_to_the_canaries(browser: Client, live: LiveQuery, user_of: Callable[..., User]) -> None:
     row = rollout_start(config=made(live, user_of(), {"margin": 0.97}), user=user_of())
     other = row.members.exclude(stage=0).get().agent.name

@@ -63,7 +63,9 @@ def _worse(fleet: Fleet) -> None:
     config = config_create(cluster=fleet.cluster, wish=WISH, now=fleet.now)
     rollout = rollout_start(config=config, now=fleet.now)
     fleet.step(9)
-    while fleet.state(config)[0] == "canary":
+    for _ in range(60):
+        if fleet.state(config)[0] != "canary":
+            break
         fleet.step(advance=False)
         guard = partial(rollout_advance, cluster=fleet.cluster, now=fleet.now)
         person = partial(rollout_back, rollout=rollout, reason="by hand", now=fleet.now)

@@ -404,7 +404,7 @@ class TestState:
         assert look({"cpu_cores": 0.05}) == AgentState.STEADY
         moving = {"query": "c/q", "state": "overflowing", "changes": [CHANGE | {"epochs": None}], "reason": "less CPU"}
         assert look({"time": 1_700_000_010.0, "queries": [moving]}) == AgentState.ADAPTING
-        assert seen[AgentState.ADAPTING] == ("c/q: less CPU",)
+        assert seen[AgentState.ADAPTING] == ("q: less CPU",)
         assert look({"time": 1_700_000_060.0, "queries": [moving]}) == AgentState.OVERFLOW, "it does not settle"
         assert look({"queries": [{"query": "c/q", "changes": [CHANGE]}]}) == AgentState.STEADY
         assert look({"cpu_cores": 0.185}) == AgentState.NEAR
@@ -434,8 +434,8 @@ class TestState:
         assert agent_state(agent).notes == (
             "it runs configuration 3, the current one is 4",
             "disk is slow",
-            "c/q: x",
-            "c/r: refuses c-4: older; not whole",
+            "q: x",
+            "r: refuses c-4: older; not whole",
             "probes: no route",
         )
 
