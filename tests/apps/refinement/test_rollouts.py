@@ -428,6 +428,15 @@ class TestTwo:
         assert fleet.holders(4) == {"a1", "a2", "a3"}
 
 
+    def test_a_cluster_that_fails_holds_up_no_other(self, caplog: pytest.LogCaptureFixture) -> None:
+        broken, sound = fleet_of("a1", slug="eu-1").start(0), fleet_of("b1", slug="us-1").start(0)
+        first, second = started(broken), started(sound)
+        Rollout.objects.filter(pk=first.pk).update(policy={})
+        sound.step()
+        assert second.members.get().state == "applied"
+        assert "rollouts of eu-1 are not led on" in caplog.text
+
+
 class TestValidity:
     def test_what_is_in_force_is_stamped_anew_in_time(self) -> None:
         fleet = fleet_of().start()
@@ -443,6 +452,17 @@ class TestValidity:
         document = after["queries"][0]["refined"]
         assert document["valid_from_us"] == round(later.timestamp() * 1e6)
         assert document["version"] == 1
+
+    def test_what_a_wave_stamps_anew_is_told_to_those_before_it(self) -> None:
+        fleet = fleet_of().start()
+        rollout = started(fleet)
+        fleet.step()
+        canary = rollout.members.get(stage=0).agent
+        before = agent_config(canary)
+        fleet.now += timedelta(minutes=31)
+        canaries_add(rollout=rollout, agents=[rollout.members.filter(stage=1)[0].agent], now=fleet.now)
+        canary.refresh_from_db()
+        assert canary.config_version > before["version"]
 
     def test_what_ended_long_ago_is_forgotten_and_no_number_comes_twice(self) -> None:
         fleet = fleet_of("a1").start()
