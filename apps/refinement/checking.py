@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from apps.refinement.documents import document_of_learned
+from apps.refinement.documents import document_of_learned, learned_in
 from apps.refinement.giving import assignments_adapting, part_of
 from apps.refinement.making import PartDraft
-from apps.refinement.models import Learned, RolloutPolicy
+from apps.refinement.models import RolloutPolicy
 from apps.refinement.predicting import Predicted, known_of, predict
 from apps.refinement.recorded import recorded_of
 from apps.telemetry.epochs import EpochRow
@@ -48,10 +48,13 @@ def drafts_check(cluster: Any, drafts: Sequence[PartDraft], policy: RolloutPolic
     ][:_MOST_PARTS]
     recorded = recorded_of({one.agent for one, _ in parts}, now, _RECORDED_S)
     queries: dict[str, _Both] = {}
+    known = learned_in(cluster)
     for one, draft in parts:
         epochs = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
         epochs = epochs[:: -(-len(epochs) // _MOST_EPOCHS) or 1]
-        if both := _predicted(one, draft, epochs):
+        row = known.get((one.live_id, one.agent_id))
+        document = draft.learned or (document_of_learned(row) if row else None)
+        if both := _predicted(one, draft, document, epochs):
             sums = queries.setdefault(one.live.query.name, _Both(Predicted(), Predicted()))
             sums.now.add(both.now)
             sums.then.add(both.then)
@@ -59,10 +62,10 @@ def drafts_check(cluster: Any, drafts: Sequence[PartDraft], policy: RolloutPolic
     return _told(queries, policy, now, len(parts))
 
 
-def _predicted(one: Assignment, draft: PartDraft, epochs: Sequence[EpochRow]) -> _Both | None:
-    """By what was learned last of this agent's operators; both are replayed on the same epochs."""
-    learned = Learned.objects.filter(live=one.live, agent=one.agent, plan=one.live.plan).first()
-    document = draft.learned or (document_of_learned(learned) if learned else None)
+def _predicted(
+    one: Assignment, draft: PartDraft, document: Mapping[str, Any] | None, epochs: Sequence[EpochRow]
+) -> _Both | None:
+    """By what the document knows of this agent's operators; both are replayed on the same epochs."""
     known = known_of(document, one.live)
     if known is None or not any(epoch.records_in for epoch in epochs):
         return None

@@ -8,13 +8,12 @@ from typing import Any
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
+from apps.refinement.documents import learned_in
 from apps.refinement.giving import assignments_adapting
-from apps.refinement.models import Learned
 from apps.refinement.predicting import Known, known_of, predict
 from apps.refinement.recorded import EPOCH_US, recorded_of
 from apps.refinement.showing import SavedBytes
 from apps.telemetry.epochs import EpochRow
-from apps.telemetry.models import Assignment
 from engine.jarvis.settings import Settings
 
 __all__ = ["saved_bytes"]
@@ -31,20 +30,15 @@ def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: f
     wanted = None if agents is None else {str(pk) for pk in agents}
     parts = [one for one in assignments_adapting(cluster) if wanted is None or str(one.agent_id) in wanted]
     recorded = recorded_of({one.agent for one in parts}, timezone.now(), last_s)
-    learned = {(one.live_id, one.agent_id): one for one in Learned.objects.filter(live__query__cluster=cluster)}
+    learned = learned_in(cluster)
     sums: dict[str, list[SavedBytes]] = {}
     for one in parts:
         rows = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
         if rows:
-            known = learned.get((one.live_id, one.agent_id))
-            sums.setdefault(str(one.agent_id), []).append(_of_query(rows, _known(one, known)))
+            row = learned.get((one.live_id, one.agent_id))
+            known = known_of(row.document, one.live) if row else None
+            sums.setdefault(str(one.agent_id), []).append(_of_query(rows, known))
     return {agent: _together(listed) for agent, listed in sums.items()}
-
-
-def _known(one: Assignment, learned: Learned | None) -> Known | None:
-    if learned is None or learned.plan != one.live.plan:
-        return None
-    return known_of(learned.document, one.live)
 
 
 def _of_query(rows: Sequence[EpochRow], known: Known | None) -> SavedBytes:

@@ -16,12 +16,12 @@ from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
 from apps.refinement.checking import WORSE, drafts_check
 from apps.refinement.choices import ConfigOrigin, ConfigState
-from apps.refinement.documents import document_of_learned
+from apps.refinement.documents import document_of_learned, learned_in
 from apps.refinement.giving import assignments_adapting
 from apps.refinement.making import PartDraft, config_make, configs_announce, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RolloutPolicy
 from apps.telemetry.adapting import settings_read
-from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.telemetry.models import Assignment, LiveQuery
 from engine.jarvis.refined import ENOUGH_RECORDS
 from engine.jarvis.settings import Settings
 
@@ -124,17 +124,17 @@ def _parts(
     """For all agents one part with settings alone, and one of their own for agents that are chosen or known of."""
     drafts = [] if wish.agents else [PartDraft(live, None, settings) for live in chosen]
     keys = {live.pk for live in chosen}
+    known = learned_in(assignments[0].agent.cluster_id) if wish.learned and assignments else {}
     for one in assignments:
         if one.live_id in keys and (not wish.agents or one.agent.name in wish.agents):
-            learned = _learned(one.live, one.agent) if wish.learned else None
+            learned = _well_known(known.get((one.live_id, one.agent_id)))
             if wish.agents or learned:
                 drafts.append(PartDraft(one.live, one.agent, settings, learned))
     return drafts
 
 
-def _learned(live: LiveQuery, agent: Agent) -> dict[str, Any] | None:
-    """What Spark knows well of a query's operators at an agent."""
-    row = Learned.objects.filter(live=live, agent=agent, plan=live.plan).first()
+def _well_known(row: Learned | None) -> dict[str, Any] | None:
+    """What Spark knows of a query's operators at an agent, where it knows enough."""
     if row is None or any(one["records"] < ENOUGH_RECORDS for one in row.document["operators"]):
         return None
     return document_of_learned(row)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db.models import F
+
 from apps.refinement.models import Learned, RefinedConfig
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from engine.jarvis.refined import SCHEMA, sealed
@@ -17,6 +19,7 @@ __all__ = [
     "document_plain",
     "document_renew",
     "document_stamp",
+    "learned_in",
     "source_operators",
 ]
 
@@ -69,6 +72,12 @@ def document_plain(config: RefinedConfig, assignment: Assignment, now: datetime)
     """What an agent has that never was given anything: the settings of its part in the query."""
     live, agent = assignment.live, assignment.agent
     return document_make(config=config, live=live, agent=agent, settings=assignment.settings, learned=None, now=now)
+
+
+def learned_in(cluster: Any) -> dict[tuple[int, Any], Learned]:
+    """What Spark knows of the plans that run in a cluster, by ids of live query and agent."""
+    rows = Learned.objects.filter(live__query__cluster=cluster, plan=F("live__plan"))
+    return {(row.live_id, row.agent_id): row for row in rows}
 
 
 def document_of_learned(row: Learned) -> dict[str, Any]:

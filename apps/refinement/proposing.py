@@ -17,7 +17,7 @@ from apps.fleet.models import Cluster
 from apps.refinement.checking import WORSE, drafts_check
 from apps.refinement.choices import ConfigOrigin, ConfigState, RolloutState
 from apps.refinement.differing import Difference, difference
-from apps.refinement.documents import document_make, document_of_learned, source_operators
+from apps.refinement.documents import document_make, document_of_learned, learned_in, source_operators
 from apps.refinement.giving import assignments_adapting, part_of
 from apps.refinement.making import PartDraft, config_make, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RefinedPart, Rollout
@@ -184,10 +184,10 @@ def proposal_make(*, cluster: Cluster, now: datetime | None = None) -> RefinedCo
 
 def _differences(cluster: Cluster) -> Iterable[tuple[Assignment, Learned, Difference | None]]:
     """Parts of which enough is known, with how they differ from what was last proposed or given."""
-    rows = {(one.live_id, one.agent_id): one for one in Learned.objects.filter(live__query__cluster=cluster)}
+    rows = learned_in(cluster)
     for one in assignments_adapting(cluster):
         learned = rows.get((one.live_id, one.agent_id))
-        known = known_of(learned.document, one.live) if learned and learned.plan == one.live.plan else None
+        known = known_of(learned.document, one.live) if learned else None
         if learned is None or known is None:
             continue
         before = _known(one)

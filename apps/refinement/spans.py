@@ -60,7 +60,8 @@ def applied_since(case: Case) -> dict[str, int]:
     found = {}
     for agent, rows in case.watched.items():
         first = next((row.epoch_us for row in rows if row.version == case.version), None)
-        if first is not None and newest - rows[-1].epoch_us <= STILL_EPOCHS * EPOCH_US:
+        # clocks are put right to the nearest whole window
+        if first is not None and newest - rows[-1].epoch_us <= STILL_EPOCHS * EPOCH_US + case.window_us:
             found[agent] = first
     return found
 
