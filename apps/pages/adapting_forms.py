@@ -66,7 +66,7 @@ class AdaptingForm(forms.Form):
         known = {**_DEFAULTS.to_dict(), **(current or {})}
         if known["method"] == "fixed":
             known["method"] = _DEFAULTS.method
-        shown = {name: round(known[name] * _scale(name), 6) for name in _LABELS}
+        shown = {name: f"{round(known[name] * _scale(name), 6):.12g}" for name in _LABELS}
         kwargs["initial"] = {**known, **shown, **(kwargs.get("initial") or {})}
         super().__init__(*args, **kwargs)
         for name in _LABELS:

@@ -22,3 +22,4 @@ def range_set(field: forms.Field, low: float, high: float, unit: str = "") -> No
     field.error_messages.update(required=said, invalid=said)
     within = said.replace("%", "%%")  # validators fill in what was typed
     field.validators = [MinValueValidator(low, within), MaxValueValidator(high, within)]
+    field.widget.attrs["step"] = "any"  # browsers would count whole steps from whatever was typed first

@@ -107,7 +107,7 @@ def _told(case: Case, sides: Compared, one: Measure) -> str:
     agents, others = len(sides.watched), len(sides.others)
     text = (
         f"{case.query}: {_LABELS[one.key]} {moved}{one.after * scale:.4g}{unit} at {agents} "
-        f"agent{'s' if agents != 1 else ''}, {one.change * times:+.3g}{_chance(one, times)}{ending} "
+        f"agent{'s' if agents != 1 else ''}, {_in_digits(one.change * times, 3, '+')}{_chance(one, times)}{ending} "
         f"(limit {one.limit * times:+.3g}{ending})"
     )
     if one.others_before is not None and one.others_after is not None:
@@ -120,5 +120,10 @@ def _told(case: Case, sides: Compared, one: Measure) -> str:
 
 def _chance(one: Measure, times: float) -> str:
     """` ± 6`, by which a change is not known; nothing where that is nothing."""
-    text = f"{one.uncertainty * times:.2g}"
-    return f" ± {text}" if float(text) else ""
+    text = _in_digits(one.uncertainty * times, 2)
+    return f" ± {text}" if text != "0" else ""
+
+
+def _in_digits(number: float, digits: int, sign: str = "") -> str:
+    """`+1030` rather than `+1.03e+03`: what is larger is told in whole numbers."""
+    return f"{number:{sign}.0f}" if abs(number) >= 10**digits else f"{number:{sign}.{digits}g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -134,8 +135,13 @@ def test_what_the_agent_found_can_be_kept_by_hand(browser: Client, live: LiveQue
 
 def test_a_method_is_chosen_within_its_safe_ranges(browser: Client, live: LiveQuery) -> None:
     path = f"{AGENT}method/probes/"
+    offered = body(browser.get(path))
+    assert 'value="95"' in offered and 'value="95.0"' not in offered
     wrong = browser.post(path, {**METHOD, "margin": "50", "levels": "7.5"})
     assert wrong.status_code == 422
+    assert re.search(r'name="levels"[^>]*step="any"|step="any"[^>]*name="levels"', body(wrong)), (
+        "100 can be typed again"
+    )
     assert "It has to be 90 to 98%." in body(wrong)
     assert "It has to be 100 to 100,000." in body(wrong)
     preview = body(browser.post(path, {**METHOD, "method": "all-sp"}))

@@ -89,6 +89,10 @@ def test_limits(factor: float, health: Health) -> None:
     assert judge_case(case({"a": rows(after=times(factor))}, {"b": old()})).health == health
 
 
+def test_large_changes_are_told_in_whole_numbers() -> None:
+    assert "+1100 % (limit +5 %)" in verdict(case({"a": rows(after=times(12.0))}, {"b": old()}))[1]
+
+
 def test_what_happens_to_others_is_taken_off() -> None:
     later: Change = lambda one: times(1.5)(one) if one.epoch_us >= APPLIED else one  # noqa: E731
     assert judge_case(case({"a": rows(after=times(1.5))}, {"b": old(change=later)})).health == Health.HEALTHY
