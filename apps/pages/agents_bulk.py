@@ -79,9 +79,10 @@ class AgentsChange(ClusterPage):
         return FactorsForm(data, operators=chosen.operators) if chosen else None
 
     def query(self, lines: list[AgentLine], name: str) -> BulkQuery | None:
-        """The query whose load factors are set: the one asked for, else the first."""
+        """The query whose load factors are set: the one asked for, else the first that most of them run."""
         found = bulk_queries(lines)
-        return next((one for one in found if one.name == name), found[0] if found else None)
+        most = max(found, key=lambda one: len(one.parts), default=None)
+        return next((one for one in found if one.name == name), most)
 
     @property
     def rollout(self) -> Rollout | None:

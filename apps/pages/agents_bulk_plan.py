@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.pages.agents_predict import Forecast
+from apps.pages.agents_predict import Forecast, operator_cores
 from apps.pages.agents_rows import AgentLine, factors_of
 from apps.refinement.models import Learned, Rollout
 from apps.telemetry.adapting import fixed
+from apps.telemetry.epochs import EpochRow, epochs_since
 from apps.telemetry.models import Assignment
 from apps.ui.numbers import bytes_size, counted, percent, ratio
 
 __all__ = ["BulkPlan", "BulkQuery", "bulk_queries"]
+
+_EPOCHS_S = 180.0  # as long as an agent's own page looks back
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,32 @@ class BulkPlan:
         learned: dict[Any, dict[int, Mapping[str, Any]]] = {}
         for row in Learned.objects.filter(agent__in=[line.agent.pk for line in self.lines]):
             learned.setdefault(row.agent_id, {})[row.live_id] = row.document
-        return [(line, self._forecast(line, learned.get(line.agent.pk, {}))) for line in self.lines]
+        now_s = time.time()
+        since = {
+            str(one.agent.pk): round((now_s + (one.agent.clock_offset_s or 0.0) - _EPOCHS_S) * 1e6)  # by its clock
+            for one in self.lines
+        }
+        epochs = epochs_since(since)
+        return [
+            (line, self._forecast(line, learned.get(line.agent.pk, {}), epochs.get(str(line.agent.pk), {})))
+            for line in self.lines
+        ]
 
-    def _forecast(self, line: AgentLine, learned: Mapping[int, Mapping[str, Any]]) -> Forecast:
+    def _forecast(
+        self,
+        line: AgentLine,
+        learned: Mapping[int, Mapping[str, Any]],
+        epochs: Mapping[str, Sequence[EpochRow]],
+    ) -> Forecast:
         flows = line.flow.queries if line.flow is not None else {}
         parts = [(one, flows.get(one.live.query_id), learned.get(one.live_id)) for one in line.assignments]
-        used = line.agent.heartbeat.get("cpu_cores")
+        used, own = line.agent.heartbeat.get("cpu_cores"), operator_cores(line.assignments, epochs)
         if self.what == "budget":
-            return Forecast(self.form.cleaned_data["budget_cores"], parts, used_cores=used)
+            return Forecast(self.form.cleaned_data["budget_cores"], parts, used_cores=used, operator_cores=own)
         settings = {}
         if self.what == "factors" and self.query is not None:
             settings = {part.pk: fixed(self.form.values) for part in self.query.parts}
-        return Forecast(line.agent.budget_cores, parts, used_cores=used, settings=settings)
+        return Forecast(line.agent.budget_cores, parts, used_cores=used, operator_cores=own, settings=settings)
 
     @property
     def table(self) -> list[tuple[AgentLine, dict[str, str], bool]]:

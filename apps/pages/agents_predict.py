@@ -11,13 +11,26 @@ from typing import Any
 from apps.pages.agents_flow import OperatorFlow, QueryFlow
 from apps.refinement.documents import source_operators
 from apps.telemetry.adapting import refined_of
+from apps.telemetry.configs import EPOCH_S
+from apps.telemetry.epochs import EpochRow
 from apps.telemetry.models import Assignment
 from engine.jarvis.fairness import max_min
 from engine.jarvis.predicting import Chain, Epoch
 from engine.jarvis.refined import OperatorPrior
 from engine.jarvis.settings import Settings
 
-__all__ = ["Forecast", "Lately", "PartForecast"]
+__all__ = ["Forecast", "Lately", "PartForecast", "operator_cores"]
+
+_LEAST_CORES = 0.01  # left for operators: with less, next to nothing is processed
+_EPOCHS = 10  # the newest, that tell what operators use now
+
+
+def operator_cores(parts: Sequence[Assignment], epochs: Mapping[str, Sequence[EpochRow]]) -> float | None:
+    """What the operators of an agent's queries use now, from its epochs by query; None where there are none."""
+    newest = [rows[-_EPOCHS:] for rows in (epochs.get(one.live.key) for one in parts) if rows]
+    if not newest:
+        return None
+    return sum(sum(row.used_s for row in rows) / (len(rows) * EPOCH_S) for rows in newest)
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,11 @@ class Lately:
     def settled(self, settings: Settings, share_cores: float) -> Epoch:
         """A second with the load factors that a method comes to with so much CPU."""
         return self.second(self.chain.settled(settings, share_cores, self.in_eps), share_cores)
+
+
+def _cores(cores: float) -> str:
+    """0.26, 0.053, 0.002."""
+    return f"{cores:.2f}" if cores >= 0.1 or not cores else f"{cores:.3f}"
 
 
 def _measured(flow: OperatorFlow, before: float) -> tuple[float, float, float]:
@@ -125,6 +143,8 @@ class Forecast:
         Its queries with what they did lately.
     used_cores : float, optional
         What the whole agent uses now: what its operators do not account for is its own and stays.
+    operator_cores : float, optional
+        What its operators use now; None counts what the flows say.
     settings : mapping, optional
         Settings by the assignment's id, where they are to be others.
     """
@@ -135,17 +155,19 @@ class Forecast:
         parts: Sequence[tuple[Assignment, QueryFlow | None, Mapping[str, Any] | None]],
         *,
         used_cores: float | None = None,
+        operator_cores: float | None = None,
         settings: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         self.budget_cores, self._parts, self._settings = budget_cores, parts, settings or {}
-        self._used = used_cores
+        self._used, self._operators = used_cores, operator_cores
 
     @cached_property
     def parts(self) -> list[PartForecast]:
         known = [(one, Lately.of(source_operators(one.live), flow, document)) for one, flow, document in self._parts]
         told = [(part, lately) for part, lately in known if lately is not None]
-        left = max(self.budget_cores - self.overhead_cores, 0.0)
-        return [self._part(part, lately, self._share(left, told, k)) for k, (part, lately) in enumerate(told)]
+        return [
+            self._part(part, lately, self._share(self.left_cores, told, k)) for k, (part, lately) in enumerate(told)
+        ]
 
     def _share(self, left: float, told: Sequence[tuple[Assignment, Lately]], own: int) -> float:
         """What a query could have: all that the others leave it, in fairness."""
@@ -159,9 +181,33 @@ class Forecast:
 
     @cached_property
     def overhead_cores(self) -> float:
-        """Of the agent itself: collecting, sending."""
-        operators = sum(one.cpu_cores for _, flow, _ in self._parts if flow for one in flow.operators)
+        """Of the agent itself: collecting, framing, sending."""
+        operators = self._operators
+        if operators is None:
+            operators = sum(one.cpu_cores for _, flow, _ in self._parts if flow for one in flow.operators)
         return max((self._used or 0.0) - operators, 0.0)
+
+    @property
+    def left_cores(self) -> float:
+        """For operators, of the budget."""
+        return max(self.budget_cores - self.overhead_cores, 0.0)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether next to nothing is left for operators."""
+        return self.knows_overhead and self.left_cores < _LEAST_CORES
+
+    @property
+    def knows_overhead(self) -> bool:
+        """Whether the agent has said what it uses, and what of that its operators take is known."""
+        measured = self._operators is not None or any(flow for _, flow, _ in self._parts)
+        return self._used is not None and measured
+
+    @property
+    def overhead_words(self) -> str:
+        """`Collecting, framing and sending take about 0.05 cores of it; 0.03 are left for operators.`"""
+        took, left = _cores(self.overhead_cores), _cores(self.left_cores)
+        return f"Collecting, framing and sending take about {took} cores of it; {left} are left for operators."
 
     @property
     def unknown(self) -> list[str]:

@@ -24,7 +24,11 @@ class Way:
 
     @property
     def rate(self) -> str:
-        return str(bytes_size(self.sent, "/s")) if self.sent is not None else "does not fit, or is not known yet"
+        return (
+            str(bytes_size(self.sent, "/s"))
+            if self.sent is not None
+            else "not known yet: the cost of an operator is missing"
+        )
 
 
 class Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,14 +13,14 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.agents_flow import AgentFlow, flows_of
 from apps.pages.agents_part import PipelineAt
-from apps.pages.agents_predict import Forecast
+from apps.pages.agents_predict import Forecast, operator_cores
 from apps.pages.agents_rows import NO_CONFIG, STATE_MARKS, AgentLine
 from apps.pages.agents_saved import Comparison
 from apps.pages.findings import Stat
 from apps.refinement.models import Learned
 from apps.refinement.selectors import config_of_agents, saved_bytes
 from apps.telemetry.choices import AgentState
-from apps.telemetry.epochs import epochs_of
+from apps.telemetry.epochs import EpochRow, epochs_of
 from apps.telemetry.models import Agent, Assignment
 from apps.telemetry.states import agent_state
 from apps.ui.icons import icon
@@ -63,20 +63,25 @@ class AgentView:
     @cached_property
     def pipelines(self) -> list[PipelineAt]:
         flows = self.flow.queries if self.flow is not None else {}
-        now_s = time.time() + (self.agent.clock_offset_s or 0.0)  # by the agent's clock
-        pk, since_us = str(self.agent.pk), round((now_s - _EPOCHS_S) * 1e6)
-        epochs = epochs_of([pk], since_us).get(pk, {})
         return [
-            PipelineAt(self.agent, one, flows.get(one.live.query_id), one.report, epochs.get(one.live.key, ()))
+            PipelineAt(self.agent, one, flows.get(one.live.query_id), one.report, self.epochs.get(one.live.key, ()))
             for one in self.assignments
         ]
+
+    @cached_property
+    def epochs(self) -> Mapping[str, Sequence[EpochRow]]:
+        """Its newest epochs by query, oldest first."""
+        now_s = time.time() + (self.agent.clock_offset_s or 0.0)  # by the agent's clock
+        pk = str(self.agent.pk)
+        return epochs_of([pk], round((now_s - _EPOCHS_S) * 1e6)).get(pk, {})
 
     def forecast(self, budget_cores: float, settings: Mapping[int, Mapping[str, Any]] | None = None) -> Forecast:
         """What would follow from another budget, or from other settings by the assignment's id."""
         learned = {row.live_id: row.document for row in Learned.objects.filter(agent=self.agent)}
         flows = self.flow.queries if self.flow is not None else {}
         parts = [(one, flows.get(one.live.query_id), learned.get(one.live_id)) for one in self.assignments]
-        return Forecast(budget_cores, parts, used_cores=self.used_cores, settings=settings)
+        own = operator_cores(self.assignments, self.epochs)
+        return Forecast(budget_cores, parts, used_cores=self.used_cores, operator_cores=own, settings=settings)
 
     @cached_property
     def comparison(self) -> Comparison | None:

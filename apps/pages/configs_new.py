@@ -24,7 +24,10 @@ class NewConfigForm(AdaptingForm):
     """Which queries and agents, with which settings, and why."""
 
     words = forms.CharField(
-        label="What it changes", max_length=200, required=False, help_text="Shown beside its rollout; written for you."
+        label="What it changes",
+        max_length=200,
+        required=False,
+        help_text="Shown beside its rollout. Left empty, it is written for you.",
     )
     queries = forms.MultipleChoiceField(
         label="Queries", required=False, widget=forms.CheckboxSelectMultiple, help_text="All unless you tick some."

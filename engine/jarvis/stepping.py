@@ -13,6 +13,8 @@ from engine.jarvis.settings import Settings
 
 __all__ = ["Epoch", "Method", "Step", "in_epochs", "moves_in_words", "stay", "use_in_words"]
 
+_NAMED = 2  # load factors that a sentence names
+
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
@@ -46,12 +48,14 @@ class Method(Protocol):
 
 
 def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[float]) -> str:
-    """Which load factors change.
+    """Which load factors change: two by name, the others by their number.
 
     Examples
     --------
     >>> moves_in_words(["filter", "join"], [1.0, 0.6], [1.0, 0.71])
     'load factor of join raised from 0.60 to 0.71'
+    >>> moves_in_words(["a", "b", "c", "d"], [0, 0, 0, 0], [1, 1, 1, 1])
+    'load factor of a raised from 0 to 1, of b raised from 0 to 1 and 2 more'
     """
     words = [
         f"of {name} {'raised' if after > before else 'lowered'} from {before:.3g} to {after:.3g}"
@@ -60,7 +64,10 @@ def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[flo
         for name, before, after in zip(names, old, new, strict=True)
         if before != after
     ]
-    return f"load factor {', '.join(words)}" if words else "load factors stay"
+    if not words:
+        return "load factors stay"
+    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return f"load factor {', '.join(words[:_NAMED])}{more}"
 
 
 def use_in_words(observation: EpochObservation) -> str:
@@ -70,10 +77,12 @@ def use_in_words(observation: EpochObservation) -> str:
     --------
     >>> use_in_words(EpochObservation(0, 1.0, (), budget_s=0.2, used_s=0.184))
     'used 92 % of 0.20 cores'
+    >>> use_in_words(EpochObservation(0, 1.0, (), budget_s=0.003, used_s=0.0042))
+    'used 140 % of 0.003 cores'
     """
     cores = observation.budget_s / observation.epoch_s
     used = observation.used_s / observation.budget_s if observation.budget_s > 0 else 0.0
-    words = f"used {used:.0%} of {cores:.2f} cores".replace("%", " %")
+    words = f"used {used:.0%} of {cores:.{2 if cores >= 0.1 else 3}f} cores".replace("%", " %")
     if observation.overflow and observation.n_records:
         share = observation.overflow / observation.n_records
         words += f", {share:.1%} of the records overflowed".replace("%", " %")

@@ -31,12 +31,13 @@
     });
   });
 
-  // What somebody is typing, choosing or has changed is not taken from under their hands, neither by its own part nor
-  // by one around it; the next change brings it up to date. What was unfolded stays so.
+  // What somebody is typing, choosing or has changed is not taken from under their hands, nor a dialog that is open,
+  // neither by its own part nor by one around it; the next change brings it up to date. What was unfolded stays so.
   var holds = function (part) {
     var held = document.activeElement;
     var isHeld = held.matches("input:not([type=checkbox]), select, textarea") && held.closest("[data-patient]") && part.contains(held);
-    return isHeld || part.querySelector("[data-patient] form[data-changed]") !== null;
+    var isOpen = part.querySelector("[data-patient] dialog[open]") !== null;
+    return isHeld || isOpen || part.querySelector("[data-patient] form[data-changed]:not(dialog form)") !== null;
   };
   var isPatient = function (part) {
     return part instanceof Element && (part.matches("[data-patient]") || part.querySelector("[data-patient]") !== null);

@@ -14,6 +14,7 @@ from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from tests.apps.pages.edges import adapt, agents_at_work, measure, ran, report
+from tests.apps.results.rows import live_query
 
 pytestmark = pytest.mark.django_db
 
@@ -97,6 +98,21 @@ def test_the_budget_is_previewed_while_it_moves(browser: Client, live: LiveQuery
     assert "It has to be 0.01 to 1 cores." in body(browser.get(f"{AGENT}budget/preview/?budget_cores=7"))
     silent = body(browser.get(f"{SOURCES}agents/edge-2/budget/preview/?budget_cores=0.3"))
     assert "their costs are not known yet" in silent
+
+
+def test_what_is_left_of_a_budget_for_operators_is_told(browser: Client, live: LiveQuery) -> None:
+    adapt(live, "edge-1")  # 0.1 cores in all
+    StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)  # costs of operators, not what they take now
+    ran(live, "edge-1", [[1, 1, 0.5]] * 20, used_s=0.04)
+    now = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.4"))
+    assert "Collecting, framing and sending take about 0.060 cores of it; 0.34 are left for operators." in now
+    assert "Next to nothing is left" not in now
+    little = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.065"))
+    assert "about 0.060 cores of it; 0.005 are left for operators." in little
+    assert "Next to nothing is left for operators; everything will be drained." in little
+    assert "pairs 0.50 → <b>0</b>" in little, "the plan has what is left, not the whole budget"
+    silent = body(browser.get(f"{SOURCES}agents/edge-2/budget/preview/?budget_cores=0.3"))
+    assert "Collecting" not in silent, "it has said nothing of itself"
 
 
 def test_load_factors_by_hand_overflow_on_too_small_a_budget(browser: Client, live: LiveQuery) -> None:
@@ -184,6 +200,14 @@ def test_load_factors_of_several_agents_are_previewed_then_set(
     assert Assignment.objects.get(agent__name="edge-3").load_factors == [1.0, 1.0, 1.0], "as it was"
     browser.post(path, {**wanted, "back": "yes"})
     assert not Assignment.objects.get(agent__name="edge-1").by_hand
+
+
+def test_the_query_that_most_agents_run_is_offered_first(browser: Client, live: LiveQuery) -> None:
+    Assignment.objects.create(live=live_query(live.query.cluster, "alarms"), agent=Agent.objects.get(name="edge-2"))
+    path = f"{SOURCES}change/?what=factors&row=edge-1&row=edge-2"
+    page = body(browser.get(path))
+    assert '<option value="probes" selected>' in page and "2 of 2 agents run it" in page
+    assert '<option value="alarms" selected>' in body(browser.get(f"{path}&query=alarms")), "as asked for"
 
 
 def test_a_budget_for_several_agents(browser: Client, live: LiveQuery) -> None:

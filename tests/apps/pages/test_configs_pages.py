@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -65,6 +66,21 @@ def live(cluster: Cluster) -> LiveQuery:
         ran(live, name, [[1, 1, 0.5]] * 30)
         learn(live, name)
     return live
+
+
+def inside(page: str, part: str) -> str:
+    """Ids of the dialogs within the element with this id."""
+    found = re.search(rf'<div [^>]*id="{part}"', page)
+    assert found is not None
+    depth, ids = 0, []
+    for tag in re.finditer(r"<(/?)div\b|<dialog [^>]*id=\"([^\"]+)\"", page[found.start() :]):
+        if tag[2]:
+            ids.append(tag[2])
+            continue
+        depth += -1 if tag[1] else 1
+        if not depth:
+            break
+    return " ".join(ids)
 
 
 def learn(live: LiveQuery, name: str) -> None:
@@ -160,6 +176,8 @@ def test_a_rollout_is_told_paused_and_rolled_back(
     panel = html.split('id="t-roll"')[1].split("</section>")[0]
     assert "Canary, 1 agent" in panel
     assert "Roll back 1 agent" in panel
+    for page, part in ((html, "sources"), (body(browser.get(f"{CONFIGS}1/")), "config")):
+        assert "roll-back-dialog" in inside(page, part), "the dialog is refreshed with its button"
     assert "Roll back" not in body(browser_of("viewer").get(SOURCES))
     table = html.split("<tbody>")[1].split("</tbody>")[0]
     assert table.count(">canary<") == 1
@@ -244,6 +262,9 @@ def test_what_was_sent_stands_beside_other_ways(browser: Client, live: LiveQuery
     assert "It sent 55% less than All-SP" in saved
     assert "450\N{NO-BREAK SPACE}B/s" in saved
     assert saved.index("All-SP") < saved.index("Best-OP") < saved.index("Now")
+    assert "not known yet" not in saved
+    Learned.objects.all().delete()
+    assert body(browser.get(f"{SOURCES}agents/edge-1/")).count("not known yet: the cost of an operator is missing") == 3
 
 
 def test_the_policy_is_changed_within_its_bounds(
