@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from django.db import transaction
@@ -26,14 +27,16 @@ def agent_update(*, agent: Agent, **fields: Any) -> Agent:
     Raises
     ------
     Malformed
-        A node or parent of another cluster, a parent that is no relay, options that its sources do not have.
+        A node or parent of another cluster, a parent that is no relay, options that its sources do not have, a budget
+        of more cores than its host has.
     Conflict
         The name is taken.
     """
-    above = agent.parent_id
+    above, had_cores = agent.parent_id, agent.budget_cores
     for name, value in fields.items():
         setattr(agent, name, value)
-    check_row(agent, [*_place_faults(agent), *_option_faults(agent)])
+    faults = [*_place_faults(agent), *_option_faults(agent)]
+    check_row(agent, [*faults, *(_budget_faults(agent, had_cores) if "budget_cores" in fields else [])])
     check_free(Agent.objects.filter(cluster=agent.cluster_id), agent, name=agent.name)
     agent.save(update_fields=[*fields, "updated_at"])
     configs_renew([agent.pk, *([above] if above else []), *agent.children.values_list("pk", flat=True)])
@@ -66,6 +69,14 @@ def _place_faults(agent: Agent) -> list[Fault]:
     if agent.kind != AgentKind.RELAY and agent.pk and agent.children.exists():
         faults.append(Fault("kind", f"kind is {agent.kind!r}; allowed: relay, for agents send to it"))
     return faults
+
+
+def _budget_faults(agent: Agent, had_cores: float) -> list[Fault]:
+    """Of an agent that told of its host; what it was allowed before, it may keep."""
+    wanted, most = agent.budget_cores, max(float(agent.cores), had_cores)
+    if not agent.host or not isinstance(wanted, (int, float)) or not most < wanted < math.inf:
+        return []
+    return [Fault("budget_cores", f"budget_cores is {wanted:g}; allowed: 0.01 to {most:g} cores")]
 
 
 def _option_faults(agent: Agent) -> list[Fault]:

@@ -23,7 +23,7 @@ from apps.telemetry.adapting import fixed, heard, refiner
 from apps.telemetry.choices import AgentKind, AgentState
 from apps.telemetry.configs import agent_config, configs_renew
 from apps.telemetry.epochs import epochs_of
-from apps.telemetry.models import Agent, EnrolmentToken
+from apps.telemetry.models import BUDGET_CORES, Agent, EnrolmentToken
 from apps.telemetry.selectors import agent_state
 from apps.telemetry.services import (
     agent_delete,
@@ -585,6 +585,21 @@ class TestRest:
         joined = enrolled(make_cluster(), "a")
         answer = api.patch(f"/api/v1/agents/{joined.agent.pk}", change, format="json")
         assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, path)
+
+    def test_no_more_cores_than_its_host_has(self, api: APIClient) -> None:
+        cluster = make_cluster()
+        known, unknown = enrolled(cluster, "a", host="h1", cores=2).agent, enrolled(cluster, "b").agent
+        answer = api.patch(f"/api/v1/agents/{known.pk}", {"budget_cores": 99}, format="json")
+        fault = {"path": "budget_cores", "message": "budget_cores is 99; allowed: 0.01 to 2 cores"}
+        assert (answer.status_code, answer.json()["faults"]) == (400, [fault])
+        known.refresh_from_db()
+        assert known.budget_cores == BUDGET_CORES
+        assert api.patch(f"/api/v1/agents/{known.pk}", {"budget_cores": 2}, format="json").status_code == 200
+        assert api.patch(f"/api/v1/agents/{unknown.pk}", {"budget_cores": 8}, format="json").status_code == 200
+        Agent.objects.filter(pk=known.pk).update(cores=1)  # its host has fewer since
+        for wanted, status in ((2, 200), (1.5, 200), (2, 400)):
+            answer = api.patch(f"/api/v1/agents/{known.pk}", {"budget_cores": wanted}, format="json")
+            assert answer.status_code == status
 
     def test_a_name_is_given_once(self, api: APIClient) -> None:
         cluster = make_cluster()
