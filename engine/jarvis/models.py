@@ -145,11 +145,14 @@ class OperatorModel:
         self.law, self.window_law = GroupLaw(), GroupLaw()
         self._blocks: _Blocks | None = None
         self._waiting = (0.0, 0.0, 0.0, 0.0, 0.0)  # epochs, records, groups, rows, CPU seconds: too few yet
+        self._windows = (0, 0.0, 0.0)  # windows, records, rows: too few yet
+        self._rare = False  # it took several epochs to see enough records: nothing of groups is to be seen in one
 
     @property
     def known(self) -> bool:
-        """It has been seen at work here, or elsewhere and we were told."""
-        return self.cost.known
+        """It has been seen at work here, or elsewhere and we were told; where records are rare, for whole windows."""
+        seen_windows = not self.operator.window_s or self.window_law.groups is not None
+        return self.cost.known and (seen_windows or not self._rare)
 
     def cpu_s(self, records: float) -> float:
         """CPU seconds of an epoch."""
@@ -179,7 +182,7 @@ class OperatorModel:
         if records < LEAST_RECORDS:
             self._waiting = (epochs, records, groups, rows, cpu_s)
             return
-        self._waiting = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self._waiting, self._rare = (0.0, 0.0, 0.0, 0.0, 0.0), epochs > 1
         groups = min(groups, records)
         self.relay.add(rows, records)
         self.law.observe(records / epochs, groups / epochs)
@@ -188,9 +191,17 @@ class OperatorModel:
     def _observe_window(self, seen: OperatorEpoch, epoch_s: float, *, steady: bool) -> None:
         if self._blocks is None:
             self._blocks = _Blocks((self.operator.window_s or epoch_s) / epoch_s)
+        if not steady:
+            self._windows = (0, 0.0, 0.0)
         block = self._blocks.add(seen, steady=steady)
-        if block and block[0] >= LEAST_RECORDS and 0 < block[1] <= block[0]:
-            self.window_law.observe(*block)
+        if block is None:
+            return
+        windows, records, rows = self._windows[0] + 1, self._windows[1] + block[0], self._windows[2] + block[1]
+        self._windows = (windows, records, rows)
+        if records >= LEAST_RECORDS:
+            self._windows = (0, 0.0, 0.0)
+            if 0 < rows <= records:
+                self.window_law.observe(records / windows, rows / windows)
 
     def seed(self, prior: OperatorPrior, record_bytes: float, records: float) -> None:
         """What others learned of it at about so many records an epoch, where it is not known here."""

@@ -132,6 +132,18 @@ def test_a_windowed_aggregate_is_judged_by_whole_windows():
     assert model.sizes() == [10.0, 50.0]
 
 
+def test_windows_of_few_records_are_learned_from_together():
+    """A reading a second of one host: its window of ten of them makes one row."""
+    model = ChainModel([SourceOperator("hosts", "aggregate", stateful=True, window_s=10.0)])
+    known = []
+    for number in range(60):
+        rows = int(number % 10 == 9)
+        model.observe(epoch(worked(1, groups=1, records_out=rows, bytes_out=110 * rows), number=number))
+        known.append(model.operators[0].known)
+    assert known.index(True) >= 30 and known[-1]
+    assert model.operators[0].rows(1, 1.0) == pytest.approx(0.1, rel=0.01)
+
+
 def test_a_window_that_began_under_other_load_factors_is_not_learned_from():
     model = ChainModel([SourceOperator("pairs", "aggregate", stateful=True, window_s=10.0)])
     for number in range(100):
