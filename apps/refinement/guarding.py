@@ -89,14 +89,18 @@ def _verdict(
         return Health.WORSE, tuple(_told(case, sides, one) for one in worse)
     unsure = [one for one in measures.values() if one.unsure]
     if unsure:
-        ending = "that may be chance" + (f", and is let pass after {epochs} epochs" if _is_over(case, epochs) else "")
-        told = tuple(f"{_told(case, sides, one)}; {ending}" for one in unsure)
+        ending = f", and is let pass after {epochs} epochs" if _is_over(case, epochs) else ""
+        told = tuple(f"{_told(case, sides, one)}; that may be {_doubt(one)}{ending}" for one in unsure)
         return (Health.HEALTHY if _is_over(case, epochs) else Health.WAITING), told
     if len(measures) == 1 and case.others and not _is_over(case, epochs):
         return Health.WAITING, (f"{case.query}: none of those without it can be compared yet",)
     if len(measures) == 1:
         return Health.HEALTHY, (f"{case.query}: there is nothing to compare with, and no record overflows",)
     return Health.HEALTHY, (f"{case.query}: no measure is beyond its limit after {epochs} epochs",)
+
+
+def _doubt(one: Measure) -> str:
+    return "chance" if one.tells else "a busy host's doing, with too little to compare with"
 
 
 def _told(case: Case, sides: Compared, one: Measure) -> str:

@@ -37,10 +37,13 @@ def _reports(row: Rollout) -> dict[Any, list[Mapping[str, Any]]]:
 
 def _hear(row: Rollout, member: RolloutMember, reports: list[Mapping[str, Any]], now: datetime) -> None:
     state, reasons = _said(row.given.number, reports)
-    since = member.agent.last_seen if state == MemberState.APPLIED else member.at
+    had = MemberState.APPLIED in (state, member.state)
+    since = member.agent.last_seen if had else member.at
     times = [time for time in (since, row.heard_at) if time is not None]
     if state != MemberState.REFUSED and now - max(times) > timedelta(seconds=row.policy["silent_epochs"] * EPOCH_S):
         state = MemberState.SILENT
+    elif state is None and had:
+        state = MemberState.SENT  # set by hand meanwhile, or begun anew: it has to take it once more
     state = state or member.state
     if (state, reasons) == (member.state, member.reasons):
         return

@@ -23,6 +23,7 @@ __all__ = ["MEASURES", "Limits", "Measure", "Rows", "Span", "measure"]
 SURE = 1.5
 _LEAST_BLOCK_EPOCHS = 5
 _LEAST_SHARE = 0.01  # of the bytes that come in: less than that sent per record is not told from nothing
+_LEAST_CPU_RECORDS = 1000  # on each side, of each span: the CPU time of fewer is mostly what else their host does
 _SAVES = 0.02  # CPU time that makes bytes fall by so much is well spent
 
 Rows = Mapping[str, Sequence[EpochRow]]  #: epochs in order of time, by agent
@@ -54,11 +55,12 @@ class Measure:
     base: float  #: what `change` is relative to
     uncertainty: float  #: of `change`: `SURE` times the half of its 90 % interval
     limit: float
+    tells: bool = True  #: whether it is reason enough; else it is doubtful at the most
 
     @property
     def worse(self) -> bool:
         """Beyond its limit, and not by chance."""
-        return self.change - self.uncertainty > self.limit
+        return self.tells and self.change - self.uncertainty > self.limit
 
     @property
     def unsure(self) -> bool:
@@ -106,6 +108,8 @@ def measure(
         if ratios[1] is not None and told:
             least = _LEAST_SHARE * _bytes_in(watched, after) if key == "bytes" else 0.0
             found[key] = _measure(key, kind, ratios, limits, least)
+    if "cpu" in found:
+        found["cpu"] = replace(found["cpu"], tells=_cpu_tells(watched, others, before, after))
     saving = "bytes" in found and found["bytes"].change < -_SAVES
     if saving and "cpu" in found:
         found["cpu"] = replace(found["cpu"], limit=math.inf)
@@ -127,6 +131,16 @@ def _ratio(rows: Rows, span: Span | None, kind: _Kind, block_us: int) -> Ratio |
     if sum(under.values()) <= 0:
         return None
     return ratio([over[block] for block in under], list(under.values()))
+
+
+def _cpu_tells(watched: Rows, others: Rows, before: Span | None, after: Span) -> bool:
+    """CPU time also grows where a host is busy with something else, which an agent alone cannot tell."""
+    spans = [span for span in (before, after) if span is not None]
+    return all(_records_in(rows, span) >= _LEAST_CPU_RECORDS for rows in (watched, others) for span in spans)
+
+
+def _records_in(rows: Rows, span: Span) -> int:
+    return sum(row.records_in for listed in rows.values() for row in listed if span[0] <= row.epoch_us < span[1])
 
 
 def _bytes_in(rows: Rows, span: Span) -> float:

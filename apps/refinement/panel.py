@@ -89,6 +89,8 @@ def _badge(rollout: Rollout) -> tuple[str, str]:
         return f"{stage} worse", "danger"
     if not verdict.get("figures"):
         return f"{stage}: no figures yet", "info"
+    if verdict.get("epochs", 0) < verdict.get("needed", 0):
+        return f"{stage}: watching", "info"
     return (f"{stage} doubtful", "warning") if verdict.get("doubtful") else (f"{stage} healthy", "ok")
 
 

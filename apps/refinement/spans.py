@@ -69,7 +69,8 @@ def applied_since(case: Case) -> dict[str, int]:
 def span_after(case: Case, applied: Mapping[str, int]) -> Span | None:
     """Whole windows since all of them had it and settled; None before there is one."""
     window = case.window_us
-    begin = _aligned(max(applied.values()) + SETTLE_EPOCHS * EPOCH_US, case)
+    since = max(_held_since(case.watched[agent], case.version) for agent in applied)
+    begin = _aligned(since + SETTLE_EPOCHS * EPOCH_US, case)
     begin += case.size_us if window > EPOCH_US else 0  # what leaves then was gathered before
     end = min(case.watched[agent][-1].epoch_us for agent in applied) + EPOCH_US
     whole = (end - begin) // window * window
@@ -110,6 +111,16 @@ def _before(case: Case, watched: Rows, applied: Mapping[str, int], after: Span) 
     whole = min(after[1] - after[0], (end - known) // window * window)
     least = max(LEAST_EPOCHS * EPOCH_US, LEAST_WINDOWS * window)
     return (end - whole, end) if whole >= least else None
+
+
+def _held_since(rows: Sequence[EpochRow], version: int) -> int:
+    """Since when an agent has had the configuration without a break, such as by being set by hand for a while."""
+    since = rows[-1].epoch_us + EPOCH_US
+    for row in reversed(rows):
+        if row.version != version:
+            break
+        since = row.epoch_us
+    return since
 
 
 def _unchanged_since(rows: Sequence[EpochRow], applied_us: int) -> int:

@@ -153,6 +153,9 @@ class Fleet:
         """As agents do: at an epoch's boundary, or not, with reasons."""
         document = query["refined"]
         current = self.versions.get(agent.name, 0)
+        if query["settings"].get("method") == "fixed":
+            self.versions.pop(agent.name, None)  # what it had is of no use to it
+            return
         if document is None or document["version"] == current:
             return
         refined = Refined.parse(document)

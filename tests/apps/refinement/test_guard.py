@@ -102,9 +102,31 @@ def test_what_happens_to_others_is_taken_off() -> None:
 
 def test_cpu_time_that_saves_bytes_is_well_spent() -> None:
     dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
-    assert verdict(case({"a": rows(after=dearer)}))[0] == Health.WORSE
+    assert verdict(case({"a": rows(after=dearer)}, {"b": old()}))[0] == Health.WORSE
     saving: Change = lambda one: times(0.8)(dearer(one))  # noqa: E731
-    assert verdict(case({"a": rows(after=saving)}))[0] == Health.HEALTHY
+    assert verdict(case({"a": rows(after=saving)}, {"b": old()}))[0] == Health.HEALTHY
+
+
+@pytest.mark.parametrize("others", [{}, {"b": old(change=lambda one: replace(one, records_in=8))}])
+def test_cpu_time_is_doubtful_at_the_most_where_little_can_be_compared(others: dict[str, list[EpochRow]]) -> None:
+    dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
+    soon = judge_case(case({"a": rows(130, after=dearer)}, others))
+    assert (soon.health, soon.measures["cpu"].unsure) == (Health.WAITING, True)
+    assert soon.reasons[0].endswith("that may be a busy host's doing, with too little to compare with")
+    assert judge_case(case({"a": rows(170, after=dearer)}, others)).health == Health.HEALTHY
+    both = verdict(case({"a": rows(after=lambda one: times(2.0)(dearer(one)))}, others))
+    assert (both[0], "bytes sent per record" in both[1]) == (Health.WORSE, True)
+
+
+def test_epochs_in_which_it_was_set_by_hand_do_not_count() -> None:
+    def by_hand(one: EpochRow) -> EpochRow:
+        inside = 110 <= (one.epoch_us - BEGIN) // SECOND < 120
+        return replace(times(5.0)(one), version=None) if inside else one
+
+    listed = [by_hand(one) for one in rows(150)]
+    found = judge_case(case({"a": listed}, {"b": old()}))
+    assert (found.health, found.epochs, found.measures["bytes"].before) == (Health.HEALTHY, 25, 40.0)
+    assert judge_case(case({"a": listed[:118]}, {"b": old()})).health == Health.WAITING
 
 
 def test_chance_is_waited_for_and_no_longer_than_that() -> None:

@@ -33,7 +33,7 @@ def test_a_rollout_under_way() -> None:
     fleet.step(8)
     view = rollout_now(fleet.cluster)
     assert view is not None
-    assert (view.config, view.words, view.badge, view.tone) == ("c-1", "Sets margin 0.96", "Canary healthy", "ok")
+    assert (view.config, view.words, view.badge, view.tone) == ("c-1", "Sets margin 0.96", "Canary: watching", "info")
     assert [step.title for step in view.steps] == ["Checked", "Canary, 1 agent", "Wave 1, 2 agents"]
     assert [step.state for step in view.steps] == ["done", "now", "next"]
     assert view.steps[1].words == "10 of 20 epochs"
@@ -47,6 +47,17 @@ def test_a_rollout_under_way() -> None:
     assert (view.buttons, view.given, view.waiting) == ({"pause", "roll-back"}, 1, ("c-2",))
     in_line = rollout_view(Rollout.objects.get(config=waiting))
     assert (in_line.badge, in_line.buttons) == ("Waiting", {"stop"})
+
+
+def test_what_is_beyond_its_limit_is_watched_until_enough_is_known() -> None:
+    fleet = fleet_of().start()
+    fleet.behaviours[1] = Behaviour(bytes_per_record=80.0)
+    started(fleet)
+    fleet.step(8)
+    view = rollout_now(fleet.cluster)
+    assert view is not None
+    assert next(figure for figure in view.figures if figure.key == "bytes").worse
+    assert (view.badge, view.tone) == ("Canary: watching", "info")
 
 
 def test_one_that_has_ended_is_shown_for_an_hour() -> None:

@@ -13,6 +13,7 @@ from apps.refinement.configuring import Wish
 from apps.refinement.giving import part_of
 from apps.refinement.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
 from apps.refinement.retention import configs_purge
+from apps.refinement.selectors import rollout_view
 from apps.refinement.services import (
     canaries_add,
     config_create,
@@ -113,6 +114,17 @@ class TestByStages:
         again = started(fleet)
         assert again.config.number == 3
         fleet.until(lambda: fleet.state(again.config)[0] == "done")
+
+    def test_cpu_time_of_a_single_agent_is_doubtful_and_let_pass(self) -> None:
+        fleet = fleet_of("a1").start()
+        fleet.behaviours[1] = Behaviour(cpu_us=28.0)
+        rollout = started(fleet)
+        fleet.step(14)
+        assert fleet.state(rollout.config) == ("canary", 0)
+        view = rollout_view(Rollout.objects.get())
+        assert view.badge == "Canary doubtful"
+        assert "CPU time per record 20 → 28 µs at 1 agent, +40 % (limit +10 %); that may be a busy" in view.reasons[0]
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
 
     def test_a_load_that_grows_everywhere_is_not_its_doing(self) -> None:
         fleet = fleet_of().start()
@@ -227,6 +239,40 @@ class TestAgents:
         assert agent_config(hand)["queries"][0]["refined"] is None
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
         assert [member.agent for member in rollout.members.all()] == [canary]
+
+    def test_one_that_is_set_by_hand_for_a_while_is_waited_for_anew(self) -> None:
+        fleet = fleet_of().start()
+        policy_update(cluster=fleet.cluster, waves=[1.0], wave_epochs=80)
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config) == ("wave", 1))
+        fleet.step(8)  # longer ago than what is silent
+        member = rollout.members.filter(stage=1).select_related("agent")[0]
+        fleet.behaviours[0] = BAD  # while it is set by hand: no doing of the configuration
+        assignment_set(live=fleet.live, agent=member.agent, settings=fixed([1.0, 1.0, 0.0]))
+        fleet.step(2)
+        assert member.agent.name not in fleet.holders(1)
+        assignment_set(live=fleet.live, agent=member.agent, settings={})
+        fleet.now += timedelta(seconds=2)
+        rollouts_advance(fleet.now)  # before it answers
+        member.refresh_from_db()
+        assert (member.state, member.at, fleet.state(rollout.config)) == ("sent", fleet.now, ("wave", 1))
+        fleet.until(lambda: fleet.state(rollout.config)[0] != "wave")
+        assert fleet.state(rollout.config)[0] == "done", Rollout.objects.get().reasons
+        assert fleet.holders(1) == {"a1", "a2", "a3"}
+
+    def test_one_that_is_gone_after_it_was_set_by_hand_is_lost(self) -> None:
+        fleet = fleet_of().start()
+        policy_update(cluster=fleet.cluster, waves=[1.0], wave_epochs=80)
+        rollout = started(fleet)
+        fleet.until(lambda: fleet.state(rollout.config) == ("wave", 1))
+        fleet.step(2)
+        agent = rollout.members.filter(stage=1).select_related("agent")[0].agent
+        assignment_set(live=fleet.live, agent=agent, settings=fixed([1.0, 1.0, 0.0]))
+        fleet.step()
+        fleet.silent = {agent.name}
+        assignment_set(live=fleet.live, agent=agent, settings={})
+        fleet.until(lambda: fleet.state(rollout.config)[0] == "rolling-back", most=14)
+        assert "report no more" in Rollout.objects.get().reasons[0]
 
     def test_where_nobody_is_left_it_is_taken_back_before_somebody_returns(self) -> None:
         fleet = fleet_of("a1").start()
@@ -426,7 +472,6 @@ class TestTwo:
         assert RefinedConfig.objects.get(number=2).state == "stopped"
         fleet.until(lambda: fleet.state(second.config)[0] == "done")
         assert fleet.holders(4) == {"a1", "a2", "a3"}
-
 
     def test_a_cluster_that_fails_holds_up_no_other(self, caplog: pytest.LogCaptureFixture) -> None:
         broken, sound = fleet_of("a1", slug="eu-1").start(0), fleet_of("b1", slug="us-1").start(0)
