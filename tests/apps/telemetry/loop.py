@@ -40,6 +40,17 @@ EXPRESSIONS: dict[str, dict[str, Any]] = {
 }
 KINDS = {"window": "window", "filter": "filter", "aggregate": "aggregate", "join": "join", "map": "map"}
 
+#: Of load factors, as a heartbeat tells it.
+CHANGE = {
+    "epoch_us": 1_700_000_000_000_000,
+    "why": "budget",
+    "epochs": 2,
+    "from": [1.0, 0.0],
+    "to": [1.0, 0.5],
+    "bytes_before": 40.5,
+    "bytes_after": None,
+}
+
 
 def body(expressions: dict[str, dict[str, Any]] = EXPRESSIONS, source: str = "probes") -> dict[str, Any]:
     """A query's body: a chain of operators with expressions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -10,34 +9,23 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed, NotAuthenticated
-from apps.telemetry import adapting, heartbeats
-from apps.telemetry.adapting import fixed, heard, refiner
 from apps.telemetry.choices import AgentKind, AgentState
-from apps.telemetry.configs import agent_config, configs_renew
-from apps.telemetry.epochs import epochs_of
 from apps.telemetry.models import BUDGET_CORES, Agent, EnrolmentToken
 from apps.telemetry.selectors import agent_state
 from apps.telemetry.services import (
-    agent_delete,
     agent_enrol,
     agent_update,
-    assignment_set,
     enrolment_create,
     enrolment_revoke,
-    live_stop,
 )
 from tests.apps.domain import make_cluster
 from tests.apps.parallel import at_once
-from tests.apps.telemetry.loop import client_of, enrolled, epoch, heartbeat, live_at, probing
-from tests.servers import RedisServer
+from tests.apps.telemetry.loop import CHANGE, client_of, enrolled, heartbeat
 
 FACTS = {"host": "web-7", "version": "0.1.0", "cores": 8, "capacity_cps": 3e9}
 
@@ -184,209 +172,6 @@ def _enrol_or_conflict(token: str) -> None:
         raise as_sluice_error(error) or error from None
 
 
-CHANGE = {
-    "epoch_us": 1_700_000_000_000_000,
-    "why": "budget",
-    "epochs": 2,
-    "from": [1.0, 0.0],
-    "to": [1.0, 0.5],
-    "bytes_before": 40.5,
-    "bytes_after": None,
-}
-ODD_EPOCHS: list[dict[str, Any]] = [
-    {"e": -1},
-    {"e": 1.5},
-    {"e": True},
-    {"p": [1.1]},
-    {"p": ["1"]},
-    {"p": [1] * 65},
-    {"p": None},
-    {"n": None},
-    {"o": 2**60},
-    {"u": -0.1},
-    {"u": 1e300},
-    {"d": "1"},
-    {"v": 1.5},
-]
-
-
-@pytest.mark.django_db
-class TestHeartbeat:
-    def test_the_answer_says_time_config_and_progress(self) -> None:
-        _, (joined,) = live_at(probing(), "a1")
-        answer = heartbeat(client_of(joined), joined)
-        joined.agent.refresh_from_db()
-        assert answer.json() == {
-            "time": pytest.approx(time.time(), abs=5),
-            "config_version": joined.agent.config_version,
-            "accepted_seq": 0,
-            "committed_seq": 0,
-        }
-
-    def test_rows_are_written_seldom_and_for_changes(self) -> None:
-        joined = enrolled(make_cluster())
-        client = client_of(joined)
-        heartbeat(client, joined)
-        with CaptureQueriesContext(connection) as queries:
-            for _ in range(5):
-                assert heartbeat(client, joined, cpu_cores=0.02).status_code == 200
-        assert not [one for one in queries.captured_queries if one["sql"].startswith("UPDATE")]
-        assert len(queries.captured_queries) == 5  # one read each
-        heartbeat(client, joined, cpu_cores=0.19)
-        joined.agent.refresh_from_db()
-        assert joined.agent.heartbeat["cpu_cores"] == 0.19
-        heartbeat(client, joined, cpu_cores=0.19, config_version=3)
-        joined.agent.refresh_from_db()
-        assert joined.agent.heartbeat["config_version"] == 3
-        heartbeats._heard[str(joined.agent.pk)].written -= heartbeats.WRITE_S
-        heartbeat(client, joined, cpu_cores=0.2)
-        joined.agent.refresh_from_db()
-        assert joined.agent.heartbeat["cpu_cores"] == 0.2
-
-    def test_changes_are_announced_at_once_and_numbers_now_and_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told: list[str] = []
-        joined = enrolled(make_cluster())
-        client = client_of(joined)
-        monkeypatch.setattr(heartbeats, "announce", told.append)
-        heartbeat(client, joined)
-        heartbeats._heard[str(joined.agent.pk)].written -= heartbeats.WRITE_S
-        heartbeat(client, joined)
-        assert told == ["telemetry:eu-1"]
-        heartbeat(client, joined, cpu_cores=0.2)
-        assert told == ["telemetry:eu-1"] * 2
-
-    def test_the_clocks_difference_is_the_best_of_several(self) -> None:
-        joined = enrolled(make_cluster())
-        client = client_of(joined)
-        for delay_s in (0.4, 0.05, 0.3):  # how long the request was under way
-            heartbeats._heard.setdefault(str(joined.agent.pk), heartbeats._Heard()).written = 0.0
-            heartbeat(client, joined, time=time.time() + 20 - delay_s)
-        joined.agent.refresh_from_db()
-        assert joined.agent.clock_offset_s == pytest.approx(19.95, abs=0.2)
-        assert "s ahead of the console's" in agent_state(joined.agent).notes[0]
-        for _ in range(heartbeats._SAMPLES):  # it was set back
-            heartbeats._heard[str(joined.agent.pk)].written = 0.0
-            heartbeat(client, joined, time=time.time() - 3)
-        joined.agent.refresh_from_db()
-        assert joined.agent.clock_offset_s == pytest.approx(-3, abs=0.5)
-
-    def test_what_this_console_does_not_know_is_kept(self) -> None:
-        joined = enrolled(make_cluster())
-        assert heartbeat(client_of(joined), joined, newer={"thing": 1}).status_code == 200
-        joined.agent.refresh_from_db()
-        assert joined.agent.heartbeat["newer"] == {"thing": 1}
-
-    def test_too_many_words_are_cut(self) -> None:
-        joined = enrolled(make_cluster())
-        assert heartbeat(client_of(joined), joined, faults=["x" * 500] * 60).status_code == 200
-        joined.agent.refresh_from_db()
-        assert joined.agent.heartbeat["faults"] == ["x" * 400] * 50
-
-    @pytest.mark.parametrize(
-        "says",
-        [
-            {"life": "x y"},
-            {"time": "now"},
-            {"time": None},
-            {"sent_seq": -1},
-            {"spool": {"state": "odd"}},
-            {"queries": [{}]},
-            {"queries": {}},
-            {"collectors": [1]},
-            {"faults": [{}]},
-            {"queries": [{"query": "c/q", "refined": {"config": "c-1"}}]},
-            {"queries": [{"query": "c/q", "moves": -1}]},
-            {"queries": [{"query": "c/q", "epochs": {}}]},
-            {"queries": [{"query": "c/q", "epochs": [7]}]},
-            *[{"queries": [{"query": "c/q", "epochs": [epoch(1) | odd]}]} for odd in ODD_EPOCHS],
-            {"queries": [{"query": "c/q", "changes": [CHANGE | {"to": [2]}]}]},
-            {"queries": [{"query": "c/q", "changes": [CHANGE | {"epochs": -1}]}]},
-        ],
-    )
-    def test_odd_ones_are_refused(self, says: dict[str, Any]) -> None:
-        joined = enrolled(make_cluster())
-        answer = heartbeat(client_of(joined), joined, **says)
-        assert (answer.status_code, answer.json()["faults"][0]["path"].split(".")[0].split("[")[0]) == (400, *says)
-
-    def test_no_agent_speaks_for_another(self) -> None:
-        cluster = make_cluster()
-        one, two = enrolled(cluster, "a1"), enrolled(cluster, "a2")
-        answer = heartbeat(client_of(one), two)
-        assert (answer.status_code, answer.json()["code"]) == (403, "another_agent")
-        assert client_of(one).get(f"/api/v1/agents/{two.agent.pk}/config").status_code == 403
-
-    def test_too_long_a_one_is_413(self) -> None:
-        joined = enrolled(make_cluster())
-        assert heartbeat(client_of(joined), joined, more="x" * 1_100_000).status_code == 413
-
-    def test_what_it_says_of_adapting_is_kept_and_epochs_go_elsewhere(self) -> None:
-        live, (joined,) = live_at(probing(), "a1")
-        row = {
-            "query": live.key,
-            "plan": live.plan,
-            "load_factors": [1.0, 0.4, 0.0],
-            "phase": "adapt",
-            "adapting": "stable",
-            "reason": "y" * 500,
-            "z": 0.97,
-            "refined": {"version": 7, "config": "c-7", "newer": 1},
-            "refused": {"version": None, "config": None, "reasons": ["it is torn"]},
-            "moves": 3,
-            "stable_epochs": 12,
-            "changes": [CHANGE] * 12,
-            "epochs": [epoch(number) for number in range(1, 4)],
-        }
-        answer = heartbeat(client_of(joined), joined, queries=[row, {"query": "eu-1/other", "epochs": [epoch(1)]}])
-        assert answer.status_code == 200, answer.json()
-        joined.agent.refresh_from_db()
-        kept = joined.agent.heartbeat["queries"][0]
-        assert "epochs" not in kept
-        assert (kept["phase"], kept["z"], kept["moves"], kept["changes"]) == ("adapt", 0.97, 3, [CHANGE] * 10)
-        assert kept["refined"] == {"version": 7, "config": "c-7"}
-        assert kept["refused"] == {"version": None, "config": None, "reasons": ["it is torn"]}
-        assert kept["reason"] == "y" * 400
-        found = epochs_of([joined.agent.pk])[str(joined.agent.pk)]
-        assert set(found) == {live.key}, "none of a query that it has no part in"
-        assert [one.epoch_us for one in found[live.key]] == [epoch(number)["e"] for number in range(1, 4)]
-
-    def test_without_redis_it_is_answered_all_the_same(self, redis_server: RedisServer, settings: Any) -> None:
-        live, (joined,) = live_at(probing(), "a1")
-        client = client_of(joined)
-        settings.REDIS_URL = redis_server.url
-        redis_server.stop()
-        answer = heartbeat(client, joined, queries=[{"query": live.key, "epochs": [epoch(1)]}])
-        assert (answer.status_code, answer.json()["accepted_seq"]) == (200, None)
-        assert epochs_of([joined.agent.pk]) == {}
-
-    def test_higher_apps_hear_what_became_of_refined_documents_at_once_and_only_then(self) -> None:
-        live, (joined,) = live_at(probing(), "a1")
-        told: list[dict[str, Any]] = []
-
-        def hear(agent: Agent, **_: Any) -> None:
-            told.append(Agent.objects.get(pk=agent.pk).heartbeat["queries"][0])
-
-        def fail(**_: Any) -> None:
-            raise RuntimeError("of a receiver")
-
-        heard.connect(fail)
-        heard.connect(hear)
-        try:
-            for refined, refused in ((None, None), (None, None), (7, None), (7, None), (7, 8), (7, 8), (None, None)):
-                row: dict[str, Any] = {"query": live.key}
-                row["refined"] = {"version": refined, "config": f"c-{refined}"} if refined else None
-                row["refused"] = {"version": refused, "config": "c-8", "reasons": ["older"]} if refused else None
-                assert heartbeat(client_of(joined), joined, queries=[row]).status_code == 200
-        finally:
-            heard.disconnect(fail)
-            heard.disconnect(hear)
-        assert [(one["refined"] and 7, one["refused"] and 8) for one in told] == [
-            (None, None),
-            (7, None),
-            (7, 8),
-            (None, None),
-        ]
-
-
 @pytest.mark.django_db
 class TestState:
     def test_every_state_has_its_reason(self) -> None:
@@ -438,109 +223,6 @@ class TestState:
             "r: refuses c-4: older; not whole",
             "probes: no route",
         )
-
-
-@pytest.mark.django_db
-class TestConfig:
-    def test_it_is_what_agents_read(self) -> None:
-        live, (joined,) = live_at(probing(), "a1", settings=fixed([1, 0.5, 0]))
-        answer = client_of(joined).get(f"/api/v1/agents/{joined.agent.pk}/config")
-        read = AgentConfig.parse(answer.json())
-        assert (read.agent, read.cluster) == (str(joined.agent.pk), "eu-1")
-        assert read.sources["probes"].kind == "tcp_probe"
-        assert [(one.query, one.plan, one.settings.load_factors) for one in read.queries] == [
-            ("eu-1/s2s", live.plan, (1.0, 0.5, 0.0))
-        ]
-        again = client_of(joined).get(
-            f"/api/v1/agents/{joined.agent.pk}/config", headers={"If-None-Match": answer["ETag"]}
-        )
-        assert (again.status_code, again.content) == (304, b"")
-
-    def test_its_version_grows_with_every_change_and_only_then(self, api: APIClient) -> None:
-        live, (joined,) = live_at(probing(), "a1")
-        agent, versions = joined.agent, []
-
-        def version() -> int:
-            agent.refresh_from_db()
-            return agent.config_version
-
-        versions.append(version())
-        assignment_set(live=live, agent=agent, settings=fixed([0, 0, 0]))
-        versions.append(version())
-        agent_update(agent=agent, budget_cores=0.5)
-        versions.append(version())
-        agent_update(agent=agent, source_options={"probes": {"listen": "10.0.0.1:9101"}})
-        versions.append(version())
-        live_stop(live=live)
-        versions.append(version())
-        assert versions == sorted(set(versions))
-        agent_update(agent=agent, name="another")
-        assert agent_config(Agent.objects.get(pk=agent.pk))["version"] == version() == versions[-1]
-
-    def test_refined_documents_go_out_with_it_but_never_beside_load_factors_by_hand(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        live, (one, two) = live_at(probing(), "a1", "a2")
-        documents: dict[str, Any] = {"a1": {"version": 1}, "a2": {"version": 1}}
-        monkeypatch.setattr(adapting, "_refiner", None)
-        refiner(lambda part: documents.get(part.agent.name))
-
-        def said() -> list[tuple[int, Any]]:
-            configs_renew([one.agent.pk, two.agent.pk])
-            configs = [agent_config(Agent.objects.get(name=name)) for name in ("a1", "a2")]
-            return [(config["version"], config["queries"][0]["refined"]) for config in configs]
-
-        assignment_set(live=live, agent=two.agent, settings=fixed([1, 1, 1]))
-        before = said()
-        assert [refined for _, refined in before] == [{"version": 1}, None]
-        documents["a1"], documents["a2"] = {"version": 2}, {"version": 2}
-        assert said() == [(before[0][0] + 1, {"version": 2}), before[1]]
-        assignment_set(live=live, agent=two.agent, settings={})
-        assert said()[1] == (before[1][0] + 1, {"version": 2})
-
-    def test_options_of_a_source_may_differ_by_agent(self) -> None:
-        _, (one, two) = live_at(probing(), "a1", "a2")
-        agent_update(agent=one.agent, source_options={"probes": {"listen": "10.0.0.1:9101", "interval_s": 2.0}})
-        configs = [agent_config(Agent.objects.get(pk=agent.agent.pk)) for agent in (one, two)]
-        options = [config["sources"]["probes"]["options"] for config in configs]
-        peers = [{"address": "10.0.0.2:9101"}]
-        assert options == [
-            {"listen": "10.0.0.1:9101", "interval_s": 2.0, "peers": peers},
-            {"interval_s": 1.0, "peers": peers},
-        ]
-        with pytest.raises(Malformed) as refused:
-            agent_update(agent=one.agent, source_options={"probes": {"listen": 7, "what": 1}, "nothing": {}})
-        assert {fault.path for fault in refused.value.faults} == {
-            "source_options.nothing",
-            "source_options.probes.listen",
-            "source_options.probes.what",
-        }
-
-    def test_a_relay_is_told_of_the_agents_below_it(self) -> None:
-        live, (below,) = live_at(probing(), "below")
-        relay = enrolled(live.query.cluster, "relay")
-        agent_update(agent=relay.agent, kind=AgentKind.RELAY, listen="10.0.0.9:9100")
-        agent_update(agent=below.agent, parent=relay.agent)
-        config = AgentConfig.parse(agent_config(Agent.objects.get(name="relay")))
-        (child,) = config.relay.children.values()
-        assert (child.agent, child.secret_hash) == (str(below.agent.pk), token_digest(below.secret))
-        assert child.queries == {"eu-1/s2s": live.plan}
-        with pytest.raises(Malformed, match="no part of its own"):
-            assignment_set(live=live, agent=Agent.objects.get(name="relay"))
-        assert set(config.relay.pipelines) == {live.plan}
-        config = AgentConfig.parse(agent_config(Agent.objects.get(name="below")))
-        assert config.parent.url == "http://10.0.0.9:9100"
-        with pytest.raises(Malformed) as refused:
-            agent_update(agent=relay.agent, kind=AgentKind.AGENT)
-        assert refused.value.faults[0].path == "kind"
-        agent_delete(agent=Agent.objects.get(name="relay"))
-        assert agent_config(Agent.objects.get(name="below"))["parent"] is None
-
-    def test_a_disabled_agent_is_told_to_do_nothing(self) -> None:
-        _, (joined,) = live_at(probing(), "a1")
-        agent_update(agent=joined.agent, enabled=False)
-        config = agent_config(Agent.objects.get())
-        assert (config["queries"], config["sources"]) == ([], {})
 
 
 @pytest.mark.django_db

@@ -1,0 +1,127 @@
+"""What agents are told: the configuration, and when its version grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from agent.config import AgentConfig
+from apps.accounts.services import token_digest
+from apps.core.errors import Malformed
+from apps.telemetry import adapting
+from apps.telemetry.adapting import fixed, refiner
+from apps.telemetry.choices import AgentKind
+from apps.telemetry.configs import agent_config, configs_renew
+from apps.telemetry.models import Agent
+from apps.telemetry.services import (
+    agent_delete,
+    agent_update,
+    assignment_set,
+    live_stop,
+)
+from tests.apps.telemetry.loop import client_of, enrolled, live_at, probing
+
+
+@pytest.mark.django_db
+class TestConfig:
+    def test_it_is_what_agents_read(self) -> None:
+        live, (joined,) = live_at(probing(), "a1", settings=fixed([1, 0.5, 0]))
+        answer = client_of(joined).get(f"/api/v1/agents/{joined.agent.pk}/config")
+        read = AgentConfig.parse(answer.json())
+        assert (read.agent, read.cluster) == (str(joined.agent.pk), "eu-1")
+        assert read.sources["probes"].kind == "tcp_probe"
+        assert [(one.query, one.plan, one.settings.load_factors) for one in read.queries] == [
+            ("eu-1/s2s", live.plan, (1.0, 0.5, 0.0))
+        ]
+        again = client_of(joined).get(
+            f"/api/v1/agents/{joined.agent.pk}/config", headers={"If-None-Match": answer["ETag"]}
+        )
+        assert (again.status_code, again.content) == (304, b"")
+
+    def test_its_version_grows_with_every_change_and_only_then(self, api: APIClient) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        agent, versions = joined.agent, []
+
+        def version() -> int:
+            agent.refresh_from_db()
+            return agent.config_version
+
+        versions.append(version())
+        assignment_set(live=live, agent=agent, settings=fixed([0, 0, 0]))
+        versions.append(version())
+        agent_update(agent=agent, budget_cores=0.5)
+        versions.append(version())
+        agent_update(agent=agent, source_options={"probes": {"listen": "10.0.0.1:9101"}})
+        versions.append(version())
+        live_stop(live=live)
+        versions.append(version())
+        assert versions == sorted(set(versions))
+        agent_update(agent=agent, name="another")
+        assert agent_config(Agent.objects.get(pk=agent.pk))["version"] == version() == versions[-1]
+
+    def test_refined_documents_go_out_with_it_but_never_beside_load_factors_by_hand(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live, (one, two) = live_at(probing(), "a1", "a2")
+        documents: dict[str, Any] = {"a1": {"version": 1}, "a2": {"version": 1}}
+        monkeypatch.setattr(adapting, "_refiner", None)
+        refiner(lambda part: documents.get(part.agent.name))
+
+        def said() -> list[tuple[int, Any]]:
+            configs_renew([one.agent.pk, two.agent.pk])
+            configs = [agent_config(Agent.objects.get(name=name)) for name in ("a1", "a2")]
+            return [(config["version"], config["queries"][0]["refined"]) for config in configs]
+
+        assignment_set(live=live, agent=two.agent, settings=fixed([1, 1, 1]))
+        before = said()
+        assert [refined for _, refined in before] == [{"version": 1}, None]
+        documents["a1"], documents["a2"] = {"version": 2}, {"version": 2}
+        assert said() == [(before[0][0] + 1, {"version": 2}), before[1]]
+        assignment_set(live=live, agent=two.agent, settings={})
+        assert said()[1] == (before[1][0] + 1, {"version": 2})
+
+    def test_options_of_a_source_may_differ_by_agent(self) -> None:
+        _, (one, two) = live_at(probing(), "a1", "a2")
+        agent_update(agent=one.agent, source_options={"probes": {"listen": "10.0.0.1:9101", "interval_s": 2.0}})
+        configs = [agent_config(Agent.objects.get(pk=agent.agent.pk)) for agent in (one, two)]
+        options = [config["sources"]["probes"]["options"] for config in configs]
+        peers = [{"address": "10.0.0.2:9101"}]
+        assert options == [
+            {"listen": "10.0.0.1:9101", "interval_s": 2.0, "peers": peers},
+            {"interval_s": 1.0, "peers": peers},
+        ]
+        with pytest.raises(Malformed) as refused:
+            agent_update(agent=one.agent, source_options={"probes": {"listen": 7, "what": 1}, "nothing": {}})
+        assert {fault.path for fault in refused.value.faults} == {
+            "source_options.nothing",
+            "source_options.probes.listen",
+            "source_options.probes.what",
+        }
+
+    def test_a_relay_is_told_of_the_agents_below_it(self) -> None:
+        live, (below,) = live_at(probing(), "below")
+        relay = enrolled(live.query.cluster, "relay")
+        agent_update(agent=relay.agent, kind=AgentKind.RELAY, listen="10.0.0.9:9100")
+        agent_update(agent=below.agent, parent=relay.agent)
+        config = AgentConfig.parse(agent_config(Agent.objects.get(name="relay")))
+        (child,) = config.relay.children.values()
+        assert (child.agent, child.secret_hash) == (str(below.agent.pk), token_digest(below.secret))
+        assert child.queries == {"eu-1/s2s": live.plan}
+        with pytest.raises(Malformed, match="no part of its own"):
+            assignment_set(live=live, agent=Agent.objects.get(name="relay"))
+        assert set(config.relay.pipelines) == {live.plan}
+        config = AgentConfig.parse(agent_config(Agent.objects.get(name="below")))
+        assert config.parent.url == "http://10.0.0.9:9100"
+        with pytest.raises(Malformed) as refused:
+            agent_update(agent=relay.agent, kind=AgentKind.AGENT)
+        assert refused.value.faults[0].path == "kind"
+        agent_delete(agent=Agent.objects.get(name="relay"))
+        assert agent_config(Agent.objects.get(name="below"))["parent"] is None
+
+    def test_a_disabled_agent_is_told_to_do_nothing(self) -> None:
+        _, (joined,) = live_at(probing(), "a1")
+        agent_update(agent=joined.agent, enabled=False)
+        config = agent_config(Agent.objects.get())
+        assert (config["queries"], config["sources"]) == ([], {})
