@@ -13,7 +13,16 @@ from agent.wire.frames import (
     encode_frame,
     mark_fault,
 )
-from agent.wire.schemas import COUNTERS, MOST_TABLE_BYTES, REFINEMENTS, STATISTICS, batch_bytes, table_of
+from agent.wire.schemas import (
+    COUNTERS,
+    MOST_TABLE_BYTES,
+    REFINEMENTS,
+    STATISTICS,
+    SWEEPS,
+    WATERMARKS,
+    batch_bytes,
+    table_of,
+)
 
 __all__ = [
     "COUNTERS",
@@ -25,6 +34,8 @@ __all__ = [
     "MOST_TABLE_BYTES",
     "REFINEMENTS",
     "STATISTICS",
+    "SWEEPS",
+    "WATERMARKS",
     "Frame",
     "FrameKind",
     "WireError",

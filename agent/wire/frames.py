@@ -53,9 +53,11 @@ class FrameKind(StrEnum):
     CHECKPOINT = "checkpoint"  #: a copy of all partial rows that are open at the agent after `epoch`, not to be merged
     MARK = "mark"  #: no body; `extra.watermarks` of every path of one query after an epoch
     COUNTERS = "counters"  #: `schemas.COUNTERS`: what every operator of every query did in an epoch
+    SWEEPS = "sweeps"  #: `schemas.SWEEPS`: windows whose watermark has passed all operators of the agent in an epoch
     RESULT = "result"  #: rows of one closed window, from the stream processor to the console
     STATISTICS = "statistics"  #: `schemas.STATISTICS`, from the stream processor to the console
     REFINED = "refined"  #: `schemas.REFINEMENTS` of one query's plan, from the stream processor to the console
+    WATERMARKS = "watermarks"  #: `schemas.WATERMARKS` of one query's plan, from the stream processor to the console
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,16 @@ import pyarrow as pa
 from agent.wire.frames import WireError
 from agent.wire.unpacking import unpacked_bytes
 
-__all__ = ["COUNTERS", "MOST_TABLE_BYTES", "REFINEMENTS", "STATISTICS", "batch_bytes", "table_of"]
+__all__ = [
+    "COUNTERS",
+    "MOST_TABLE_BYTES",
+    "REFINEMENTS",
+    "STATISTICS",
+    "SWEEPS",
+    "WATERMARKS",
+    "batch_bytes",
+    "table_of",
+]
 
 MOST_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
 
@@ -100,6 +109,55 @@ REFINEMENTS = pa.schema(
         ("load_factor", pa.float64()),  # of this operator in that plan
         ("bytes_sent", pa.float64()),  # in an epoch, by that plan
         ("measured_us", pa.int64()),  # beginning of the newest epoch behind it
+    ]
+)
+
+#: One row for each window and stream whose sweeping watermark has passed all operators at the agent. Times are
+#: microseconds since 1970.
+SWEEPS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("stream", pa.string()),  # id of the source
+        ("epoch_us", pa.int64()),  # the agent's epoch in which it was swept
+        ("deadline_us", pa.int64()),  # end of the window: when its watermark was generated (g)
+        ("period_us", pa.int64()),  # from one deadline to the next
+        ("arrived_us", pa.int64()),  # when the watermark had passed the deadline at the agent
+        ("swept_us", pa.int64()),  # when it had passed the agent's operators
+        ("emitted_us", pa.int64()),  # when the window was handed to the spool
+        ("delay_s", pa.float64()),  # arrived - deadline, at least 0 (d)
+        ("clamped", pa.bool_()),  # it was negative: the clocks differ
+        ("mean_us", pa.int64()),  # when it had been expected, and the interval; null where nothing was known
+        ("least_us", pa.int64()),
+        ("most_us", pa.int64()),
+        ("queued", pa.int64()),  # records that waited before it when it arrived
+        ("work_s", pa.float64()),  # CPU time that they were expected to take
+        ("config_version", pa.int64()),
+    ]
+)
+
+#: What was learned of the sweeping watermarks of one query's plan: one row for each stream and agent, and one of all
+#: agents together. Whatever has no evidence is null.
+WATERMARKS = pa.schema(
+    [
+        ("agent", pa.string()),  # "*" for all together
+        ("stream", pa.string()),
+        ("period_s", pa.float64()),
+        ("epochs", pa.int64()),  # windows remembered, at most h
+        ("sweeps", pa.int64()),  # watermarks behind them
+        ("clamped", pa.int64()),  # of these, with a negative delay
+        ("mean_s", pa.float64()),  # of the delay
+        ("variance_s2", pa.float64()),  # predictive: mean of squares less square of the mean
+        ("least_s", pa.float64()),
+        ("most_s", pa.float64()),
+        ("levels", pa.list_(pa.float64())),  # empirical quantiles of the delay, where there are enough windows
+        ("values_s", pa.list_(pa.float64())),
+        ("expected", pa.int64()),  # watermarks for which there was an interval, and how many came within it
+        ("within", pa.int64()),
+        ("latency_mean_s", pa.float64()),  # from deadline to emission
+        ("latency_p99_s", pa.float64()),
+        ("event_cost_s", pa.float64()),  # CPU seconds of a source record through the agent's operators
+        ("measured_us", pa.int64()),  # deadline of the newest window behind it
     ]
 )
 
