@@ -19,7 +19,7 @@ SCHEDULE = Table(
     "settings of scheduling",
     Field("policy", Choice(POLICIES), help="which query runs next; klink"),
     Field("cycle_ms", Number(least=20, most=500), help="how long a choice holds (r); 120"),
-    Field("confidence", Number(least=0.8, most=0.99), help="of the interval in which a watermark is expected (f); 0.95"),
+    Field("confidence", Number(least=0.8, most=0.99), help="that a watermark comes within its interval (f); 0.95"),
     Field("history", Number(least=30, most=1000, whole=True), help="windows remembered of a stream (h); 400"),
     Field("memory_bytes", Number(least=65_536, most=2**30, whole=True), help="of waiting records, from which on they "
           "are what counts (b); 8,388,608"),
