@@ -11,8 +11,8 @@ from agent.runtime.chain import Chain
 from agent.runtime.clock import Clock
 from agent.runtime.intake import Intake
 from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
-from agent.runtime.judging import NewestTaken
 from agent.runtime.memory import Memory, PlanNote
+from agent.runtime.taking import NewestTaken
 
 __all__ = ["Lineup"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime.judging import NewestTaken
+from agent.runtime.taking import NewestTaken
 from agent.runtime.wal import Stored
 from agent.runtime.windows import still_open
 from agent.wire import batch_bytes, table_of
