@@ -11,13 +11,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Protocol
 
-from engine.klink.settings import POLICIES
 from engine.klink.view import QueryView
 
 __all__ = ["ALL_POLICIES", "Klink", "Policy", "RoundRobin", "policy"]
-
-#: POLICIES, which agents know, and those of the simulation alone.
-ALL_POLICIES = (*POLICIES, "least-slack", "highest-rate", "nearest-deadline", "response-ratio")
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
 _LEAST_WORK_MS = 1e-3
@@ -27,7 +23,7 @@ class Policy(Protocol):
     """Picks the query that runs next."""
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
-        """Index into `views`, None where there are none; equals are decided by id.
+        """Index into `views`; None where there are none; equals are decided by id.
 
         `saturated` says that for some time the core has had more work than it can do.
         """
@@ -143,3 +139,6 @@ _MAKERS: dict[str, Callable[[], Policy]] = {
     "nearest-deadline": lambda: Ranked(due_ms),
     "response-ratio": lambda: Ranked(lambda view, now_ms: -_response_ratio(view, now_ms)),
 }
+
+#: `settings.POLICIES`, which agents know, and those of the simulation alone.
+ALL_POLICIES = tuple(_MAKERS)
