@@ -13,7 +13,7 @@ from typing import Protocol
 
 from engine.klink.view import QueryView
 
-__all__ = ["ALL_POLICIES", "Klink", "Policy", "RoundRobin", "policy"]
+__all__ = ["ALL_POLICIES", "Klink", "Policy", "RoundRobin", "due_ms", "policy", "slack_ms", "starving"]
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
 _LEAST_WORK_MS = 1e-3
@@ -83,6 +83,14 @@ def policy(name: str) -> Policy:
     return _MAKERS[name]()
 
 
+def starving(views: Sequence[QueryView], now_ms: float, starvation_s: float) -> int | None:
+    """Index of the query that has waited longest for its turn, if for `starvation_s` or more; ties by id."""
+    picked = _first(views, lambda view: _waiting_since_ms(view, now_ms))
+    if picked is None or now_ms - _waiting_since_ms(views[picked], now_ms) < starvation_s * 1000:
+        return None
+    return picked
+
+
 def slack_ms(view: QueryView, now_ms: float) -> float:
     """Time that is left before the query is late; where nothing is known, records may wait a second."""
     slack = view.slack_ms
@@ -116,6 +124,11 @@ def _response_ratio(view: QueryView, now_ms: float) -> float:
 def _rate(view: QueryView) -> float:
     """Records out per millisecond of CPU, of a record that enters now."""
     return prod(view.selectivity) / max(view.ideal_ms, _LEAST_WORK_MS)
+
+
+def _waiting_since_ms(view: QueryView, now_ms: float) -> float:
+    """Since when it has had records and no turn."""
+    return max(view.ran_ms, now_ms if view.arrived_ms is None else view.arrived_ms)
 
 
 def _or_last(time_ms: float | None) -> float:
