@@ -6,7 +6,7 @@ from math import inf, isfinite, nan, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -115,6 +115,7 @@ def test_quantiles_that_do_not_reach_the_confidence_are_not_stretched():
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY, st.none() | ANY), max_size=60))
 def test_whatever_comes_it_goes_on(samples):
     history = SweepHistory(10)

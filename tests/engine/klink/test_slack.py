@@ -8,7 +8,7 @@ from math import inf, isfinite
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import erfcx
@@ -49,6 +49,7 @@ def test_the_wait_is_the_mean_of_the_truncated_normal(now_ms):
     assert expected_wait_ms(now_ms, 12_000, 80) == pytest.approx(mean - now_ms, abs=1e-8)
 
 
+@settings(deadline=None)
 @given(TIMES, TIMES, st.floats(0, 1e9))
 def test_a_wait_is_finite_never_below_zero_nor_before_the_mean(now_ms, mean_ms, deviation_ms):
     wait_ms = expected_wait_ms(now_ms, mean_ms, deviation_ms)
@@ -56,6 +57,7 @@ def test_a_wait_is_finite_never_below_zero_nor_before_the_mean(now_ms, mean_ms, 
     assert wait_ms >= max(0.0, mean_ms - now_ms) * (1 - 1e-12)
 
 
+@settings(deadline=None)
 @given(TIMES, st.floats(0.001, 1e6), st.floats(-30, 60), st.floats(0.001, 10))
 def test_a_wait_falls_as_time_goes_by(mean_ms, deviation_ms, z, step):
     first = expected_wait_ms(mean_ms + z * deviation_ms, mean_ms, deviation_ms)
