@@ -149,6 +149,11 @@ COMMANDS = {
     "forwarding": Command(
         "engine.klink.commands.forwarding", "what the nodes that share a query tell each other about it", ()
     ),
+    "replay": Command(
+        "engine.klink.replay",
+        "what another policy of scheduling would change: latencies, overflow and memory over recorded arrivals",
+        (),
+    ),
 }
 
 
