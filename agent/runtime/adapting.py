@@ -45,14 +45,14 @@ def observation(
     budget_s: float,
     used_s: float,
 ) -> EpochObservation:
-    """What the epoch was to a controller."""
+    """What the epoch was to a controller: records by which a queue has grown are as those that overflow."""
     operators = tuple(
         OperatorEpoch(
             load_factor=load_factor,
             records_in=one.records_in,
             processed=one.records_processed,
             drained=one.records_drained,
-            overflow=one.records_overflow,
+            overflow=max(one.records_in - one.records_processed - one.records_drained, 0),
             records_out=one.records_out,
             groups=one.groups_out,
             bytes_in=one.bytes_in,

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from agent.wire import COUNTERS, SWEEPS, Frame, FrameKind, WireError, broker, decode_frames, mark_fault
+from agent.wire import (
+    COUNTERS,
+    OLDER_COUNTERS,
+    SWEEPS,
+    Frame,
+    FrameKind,
+    WireError,
+    broker,
+    decode_frames,
+    mark_fault,
+)
 from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
 from apps.telemetry.directory import AgentFacts
 from apps.telemetry.pipelines import partials_schema, pipeline_by_digest, records_schema
@@ -142,7 +152,7 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
         found = pa.ipc.open_stream(pa.py_buffer(frame.body)).schema
     except (pa.ArrowException, OSError) as error:
         return Fault(f"{path}.body", f"the body is no Arrow IPC stream: {str(error)[:200]}")
-    if told := schema_differs(found, wanted):
+    if (told := schema_differs(found, wanted)) and not (wanted is COUNTERS and found.equals(OLDER_COUNTERS)):
         return Fault(f"{path}.body", told)
     if len(_known) >= _MOST_KNOWN:
         _known.clear()
