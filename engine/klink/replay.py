@@ -175,7 +175,6 @@ def _setting(policy: str, settings: ScheduleSettings) -> Setting:
         memory_bytes=float(settings.memory_bytes) if own else math.inf,
         release_share=settings.release_share,
         release_s=settings.release_s,
-        confidence=settings.confidence,
         history=settings.history,
     )
 

@@ -10,20 +10,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.klink.distribution import deviations
 from engine.klink.simulation_kernel import run
-from engine.klink.simulation_world import CODES, World
+from engine.klink.simulation_world import CODES, CORE, NODE, STAGE, World
 
 __all__ = ["Arrivals", "Operator", "Query", "Run", "Setting", "simulate"]
 
 Array = NDArray[np.float64]
 _SAMPLE_MS = 200.0
 _ROOM = 200_000  # of spans
+_Sums = tuple[list[float], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,6 @@ class Setting:
     memory_bytes: float = math.inf
     release_share: float = 0.5
     release_s: float = 3.0
-    confidence: float = 0.95
     history: int = 400
     epoch_ms: float = 1_000.0
     seed: int = 0
@@ -109,7 +108,7 @@ class Run:
     used_ms: Array  #: (samples, nodes), CPU time until then
     picks: int
     spans: tuple[tuple[float, float, str, int], ...]  #: start, end, query, core; only where they were asked for
-    end_ms: float = field(default=0.0)
+    end_ms: float
 
     def latencies_ms(self, since_ms: float = 0.0, index: int | None = None) -> Array:
         """Latencies of windows due from `since_ms` on, of one query or all; one that is not swept has that so far."""
@@ -165,60 +164,86 @@ def _world(
     count, bins = len(stages), len(arrivals[0].events)
     windows = max(len(one.marks_ms) for one in arrivals)
     streams = max(max(one.marks_ms.shape[1] for one in arrivals), 1)
-    feeds = [_fed(stages, stage) for stage in stages]
-    asked = [queries[stage.query] for stage in stages]
     chains = [_chain(stage.operators) for stage in stages]
     longest = max(len(cost) for cost, _ in chains)
-    further = [
-        chains[target][0][-1] * chain[1][-1] if target >= 0 and setting.forwarding else 0.0
-        for target, chain in zip(feeds, chains, strict=True)
-    ]
-    cores = setting.cores * setting.nodes
     samples = int(bins * setting.tick_ms / _SAMPLE_MS) + 1
-    whole = np.int64
+    shape = (count, windows, streams)
     world = World(
-        node=np.array([stage.node for stage in stages], whole),
-        feeds=np.array(feeds, whole),
-        fed=np.array([int(index in feeds) for index in range(count)], whole),
-        cost=np.array([cost[-1] for cost, _ in chains]),
-        further=np.array(further),
-        out=np.array([keeps[-1] for _, keeps in chains]),
-        rate=np.array([_rate(query) for query in asked]),
+        stages=_stage_rows(stages, chains, queries, arrivals, setting),
+        cores=_core_rows(setting),
+        nodes=_node_rows(stages, setting),
         prefix=_padded([cost for cost, _ in chains], longest),
         keeps=_padded([keeps for _, keeps in chains], longest),
-        operators=np.array([len(stage.operators) for stage in stages], whole),
-        event_bytes=np.array([query.event_bytes for query in asked]),
-        streams=np.array([arrivals[stage.query].marks_ms.shape[1] if index not in feeds else 1
-                          for index, stage in enumerate(stages)], whole),
-        windows=np.array([len(arrivals[stage.query].marks_ms) for stage in stages], whole),
-        first=np.array([query.first_ms for query in asked]),
-        period=np.array([query.period_ms or 0.0 for query in asked]),
-        age=np.array([query.waits_ms for query in asked]),
-        known=np.array([int(setting.forwarding or index not in feeds) for index in range(count)], whole),
         arriving=np.zeros((count, bins)),
         stimulus=np.full((count, bins), math.inf),
-        marks=np.full((count, windows, streams), math.inf),
-        mean=np.zeros((count, windows, streams)),
-        square=np.zeros((count, windows, streams)),
-        head=np.zeros(count, whole), waiting=np.zeros(count), came=np.zeros(count), gone=np.zeros(count),
-        position=np.zeros((count, windows)), swept=np.zeros(count, whole), ingested=np.zeros((count, streams), whole),
-        sums=np.zeros((count, streams, 3)), oldest=np.full(count, -1, whole), taken=np.zeros(count, whole),
-        free_at=np.full(count, -math.inf), ran=np.full(count, -math.inf), running=np.full(cores, -1, whole),
-        until=np.zeros(cores), first_core=np.arange(setting.nodes + 1) * setting.cores,
-        first_stage=np.searchsorted([stage.node for stage in stages], np.arange(setting.nodes + 1)),
-        last=np.full(setting.nodes, -1, whole), idled=np.zeros(setting.nodes), relieving=np.tile([0.0, -math.inf], (setting.nodes, 1)),
-        swept_at=np.full((count, windows), math.nan), refused=np.zeros(count), overflow=np.zeros(count),
-        processed=np.zeros(count), peak=np.zeros(count), busy=np.zeros(cores),
-        memory=np.zeros((samples, setting.nodes)), used=np.zeros((samples, setting.nodes)),
-        spans=np.zeros((_ROOM if story else 0, 4)), counters=np.array([0, 0, setting.seed], whole),
-        tick=setting.tick_ms, cycle=setting.cycle_ms, link=setting.link_ms, policy=CODES[setting.policy],
-        history=setting.history, sigmas=deviations(setting.confidence), intake=setting.intake_s * 1e3,
-        epoch=setting.epoch_ms, starvation=setting.starvation_ms, saturated=setting.saturated_ms,
-        memory_bound=setting.memory_bytes, release=setting.release_share, relief=setting.release_s * 1e3,
+        marks=np.full(shape, math.inf),
+        mean=np.zeros(shape),
+        square=np.zeros(shape),
+        position=np.zeros((count, windows)),
+        ingested=np.zeros((count, streams), np.int64),
+        sums=np.zeros((count, streams, 3)),
+        swept_at=np.full((count, windows), math.nan),
+        memory=np.zeros((samples, setting.nodes)),
+        used=np.zeros((samples, setting.nodes)),
+        spans=np.zeros((_ROOM if story else 0, 4)),
+        counters=np.array([0, 0, setting.seed]),
+        tick=setting.tick_ms,
+        cycle=setting.cycle_ms,
+        link=setting.link_ms,
+        policy=CODES[setting.policy],
+        history=setting.history,
+        intake=setting.intake_s * 1e3,
+        epoch=setting.epoch_ms,
+        starvation=setting.starvation_ms,
+        saturated=setting.saturated_ms,
+        memory_bound=setting.memory_bytes,
+        release=setting.release_share,
+        relief=setting.release_s * 1e3,
         sample=round(_SAMPLE_MS / setting.tick_ms),
-    )  # fmt: skip
-    _fill(world, stages, feeds, arrivals)
+    )
+    _fill(world, stages, arrivals)
     return world
+
+
+def _stage_rows(
+    stages: Sequence[_Stage],
+    chains: Sequence[_Sums],
+    queries: Sequence[Query],
+    arrivals: Sequence[Arrivals],
+    setting: Setting,
+) -> NDArray[np.void]:
+    rows = np.zeros(len(stages), STAGE)
+    for index, (stage, (costs, keeps)) in enumerate(zip(stages, chains, strict=True)):
+        query, row = queries[stage.query], rows[index]
+        row["node"], row["feeds"], row["operators"] = stage.node, _fed(stages, stage), len(stage.operators)
+        row["windows"], row["streams"] = arrivals[stage.query].marks_ms.shape
+        row["cost"], row["out"], row["rate"] = costs[-1], keeps[-1], _rate(query)
+        row["first"], row["period"], row["age"] = query.first_ms, query.period_ms or 0.0, query.waits_ms
+        row["event_bytes"], row["oldest"], row["known"] = query.event_bytes, -1, 1
+        row["free_at"] = row["ran"] = -math.inf
+    for row in rows[rows["feeds"] >= 0]:
+        fed = rows[row["feeds"]]
+        fed["fed"], fed["streams"], fed["known"] = 1, 1, int(setting.forwarding)
+    if setting.forwarding:
+        feeding = rows["feeds"] >= 0
+        rows["further"][feeding] = rows["cost"][rows["feeds"][feeding]] * rows["out"][feeding]
+    return rows
+
+
+def _core_rows(setting: Setting) -> NDArray[np.void]:
+    rows = np.zeros(setting.cores * setting.nodes, CORE)
+    rows["running"] = -1
+    return rows
+
+
+def _node_rows(stages: Sequence[_Stage], setting: Setting) -> NDArray[np.void]:
+    rows = np.zeros(setting.nodes, NODE)
+    bounds = np.searchsorted([stage.node for stage in stages], np.arange(setting.nodes + 1))
+    rows["first_stage"], rows["end_stage"] = bounds[:-1], bounds[1:]
+    rows["first_core"] = np.arange(setting.nodes) * setting.cores
+    rows["end_core"] = rows["first_core"] + setting.cores
+    rows["last"], rows["since"] = -1, -math.inf
+    return rows
 
 
 def _fed(stages: Sequence[_Stage], stage: _Stage) -> int:
@@ -228,7 +253,7 @@ def _fed(stages: Sequence[_Stage], stage: _Stage) -> int:
     return next(index for index, other in enumerate(stages) if other.query == stage.query and other.last)
 
 
-def _chain(operators: Sequence[Operator]) -> tuple[list[float], list[float]]:
+def _chain(operators: Sequence[Operator]) -> _Sums:
     """Of an event, for each k: CPU time of its first k operators, and events out of them."""
     costs, keeps, cost, kept = [], [], 0.0, 1.0
     for one in operators:
@@ -249,14 +274,14 @@ def _padded(rows: Sequence[Sequence[float]], length: int) -> Array:
     return np.array([[*row, *[row[-1]] * (length - len(row))] for row in rows])
 
 
-def _fill(world: World, stages: Sequence[_Stage], feeds: Sequence[int], arrivals: Sequence[Arrivals]) -> None:
+def _fill(world: World, stages: Sequence[_Stage], arrivals: Sequence[Arrivals]) -> None:
     """Put in what comes. A watermark that overtakes one before it passes that one's deadline, too."""
     for index, stage in enumerate(stages):
         one = arrivals[stage.query]
         windows, streams = one.marks_ms.shape
         world.mean[index, :windows, :streams] = one.mean_ms
         world.square[index, :windows, :streams] = one.square_ms2
-        if index not in feeds:
+        if not world.stages[index]["fed"]:
             world.arriving[index] = one.events
             world.stimulus[index] = one.stimulus_ms
             world.marks[index, :windows, :streams] = np.minimum.accumulate(one.marks_ms[::-1])[::-1]
@@ -270,31 +295,29 @@ def _result(stages: Sequence[_Stage], queries: Sequence[Query], setting: Setting
         if not stage.last or len(queries[stage.query].nodes) == 1:
             first[stage.query] = index
     entry = np.array([stages[index].entry for index in last])
-    deadlines = tuple(
-        query.first_ms + np.arange(world.windows[index]) * (query.period_ms or 0.0)
-        for query, index in zip(queries, last, strict=True)
-    )
     end_ms = world.arriving.shape[1] * setting.tick_ms
-    within = [due < end_ms for due in deadlines]
-    processed = world.processed[last] / entry
-    refused, overflow = world.refused[first], _by_query(stages, world.overflow)
+    deadlines = [
+        query.first_ms + np.arange(world.stages[index]["windows"]) * (query.period_ms or 0.0)
+        for query, index in zip(queries, last, strict=True)
+    ]
     names = [queries[stage.query].id for stage in stages]
+    spans = world.spans[: world.counters[1]]
     return Run(
-        deadlines_ms=tuple(due[seen] for due, seen in zip(deadlines, within, strict=True)),
-        swept_ms=tuple(world.swept_at[index, : len(seen)][seen] for index, seen in zip(last, within, strict=True)),
+        deadlines_ms=tuple(due[due < end_ms] for due in deadlines),
+        swept_ms=tuple(
+            world.swept_at[index, : len(due)][due < end_ms] for index, due in zip(last, deadlines, strict=True)
+        ),
         came=offered,
-        refused=refused,
-        overflow=overflow,
-        processed=processed,
-        waiting=_by_query(stages, world.waiting),
-        peak=_by_query(stages, world.peak),
-        busy_ms=world.busy,
+        refused=world.stages["refused"][first],
+        overflow=_by_query(stages, world.stages["overflow"]),
+        processed=world.stages["processed"][last] / entry,
+        waiting=_by_query(stages, world.stages["waiting"]),
+        peak=_by_query(stages, world.stages["peak"]),
+        busy_ms=world.cores["busy"],
         memory_bytes=world.memory,
         used_ms=world.used,
         picks=int(world.counters[0]),
-        spans=tuple(
-            (float(row[0]), float(row[1]), names[int(row[2])], int(row[3])) for row in world.spans[: world.counters[1]]
-        ),
+        spans=tuple((float(row[0]), float(row[1]), names[int(row[2])], int(row[3])) for row in spans),
         end_ms=end_ms,
     )
 

@@ -14,48 +14,48 @@ from engine.simulation.compiled import compiled
 __all__ = ["run"]
 
 _SPANS = 1
-_ON, _SINCE = 0, 1
 _LEAST = 1e-9
 
 
 @compiled
 def take_in(world: World, n: int, b: int) -> None:
     """What came to a node until the bin begins; above the limit of its intake a share of it is refused."""
-    room, wanted = world.intake * (world.first_core[n + 1] - world.first_core[n]), 0.0
-    for s in range(world.first_stage[n], world.first_stage[n + 1]):
-        room -= world.waiting[s] * (world.cost[s] + world.further[s])
-        if world.fed[s] == 0:
-            wanted += world.arriving[s, b] * (world.cost[s] + world.further[s])
+    room, wanted = world.intake * (world.nodes[n]["end_core"] - world.nodes[n]["first_core"]), 0.0
+    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+        room -= world.stages[s]["waiting"] * (world.stages[s]["cost"] + world.stages[s]["further"])
+        if world.stages[s]["fed"] == 0:
+            wanted += world.arriving[s, b] * (world.stages[s]["cost"] + world.stages[s]["further"])
     share = 1.0 if wanted <= room else max(0.0, room) / wanted
-    for s in range(world.first_stage[n], world.first_stage[n + 1]):
+    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
         events = world.arriving[s, b]
-        if world.fed[s] == 0 and share < 1.0:
-            world.refused[s] += (1.0 - share) * events
+        if world.stages[s]["fed"] == 0 and share < 1.0:
+            world.stages[s]["refused"] += (1.0 - share) * events
             events *= share
             world.arriving[s, b] = events
-        world.waiting[s] += events
-        world.came[s] += events
-        world.peak[s] = max(world.peak[s], world.waiting[s])
+        world.stages[s]["waiting"] += events
+        world.stages[s]["came"] += events
+        world.stages[s]["peak"] = max(world.stages[s]["peak"], world.stages[s]["waiting"])
         if (
             events > 0.0
-            and world.oldest[s] >= world.head[s]
-            and world.stimulus[s, b] < world.stimulus[s, world.oldest[s]]
+            and world.stages[s]["oldest"] >= world.stages[s]["head"]
+            and world.stimulus[s, b] < world.stimulus[s, world.stages[s]["oldest"]]
         ):
-            world.oldest[s] = b
-        for j in range(world.streams[s]):
+            world.stages[s]["oldest"] = b
+        for j in range(world.stages[s]["streams"]):
             ingest(world, s, j, b * world.tick)
 
 
 @compiled
 def ingest(world: World, s: int, j: int, now: float) -> None:
     """Watermarks of a stream that have come; each finishes an epoch of the history."""
+    row = world.stages[s]
     w = world.ingested[s, j]
-    while w < world.windows[s] and world.marks[s, w, j] <= now:
+    while w < row["windows"] and world.marks[s, w, j] <= now:
         world.ingested[s, j] = w + 1
         remember(world, s, j, w, 1.0)
         if w >= world.history:
             remember(world, s, j, w - world.history, -1.0)
-        world.position[s, w] = world.came[s]
+        world.position[s, w] = row["came"]
         w += 1
 
 
@@ -71,96 +71,101 @@ def remember(world: World, s: int, j: int, w: int, sign: float) -> None:
 @compiled
 def overflow(world: World, s: int, b: int) -> None:
     """What has waited too long leaves the node."""
-    h, before = world.head[s], b * world.tick - world.age[s]
+    row = world.stages[s]
+    h, before = row["head"], b * world.tick - row["age"]
     while h <= b and h * world.tick < before:
         leave(world, s, h, world.arriving[s, h])
-        world.overflow[s] += world.arriving[s, h]
+        row["overflow"] += world.arriving[s, h]
         world.arriving[s, h] = 0.0
         h += 1
-    world.head[s] = h
+    row["head"] = h
 
 
 @compiled
 def leave(world: World, s: int, h: int, events: float) -> None:
     """Events of a bin do not wait any more."""
-    world.waiting[s] -= events
-    world.gone[s] += events
-    if world.waiting[s] < _LEAST:
-        world.waiting[s] = 0.0
+    row = world.stages[s]
+    row["waiting"] -= events
+    row["gone"] += events
+    if row["waiting"] < _LEAST:
+        row["waiting"] = 0.0
 
 
 @compiled
 def relieve(world: World, n: int, now: float) -> None:
     """Memory mode of a node; as `engine.klink.memory.MemoryMode`."""
     held = 0.0
-    for s in range(world.first_stage[n], world.first_stage[n + 1]):
-        held += world.waiting[s] * world.event_bytes[s]
-    mode = world.relieving[n]
-    over = now - mode[_SINCE] >= world.relief
-    if mode[_ON] > 0.0 and held <= world.memory_bound * (1.0 - world.release):
-        mode[_ON], mode[_SINCE] = 0.0, -math.inf
-    elif over and (mode[_ON] > 0.0 or held >= world.memory_bound):
-        mode[_ON], mode[_SINCE] = 1.0 - mode[_ON], now
+    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+        held += world.stages[s]["waiting"] * world.stages[s]["event_bytes"]
+    mode = world.nodes[n]
+    over = now - mode["since"] >= world.relief
+    if mode["relieving"] > 0.0 and held <= world.memory_bound * (1.0 - world.release):
+        mode["relieving"], mode["since"] = 0.0, -math.inf
+    elif over and (mode["relieving"] > 0.0 or held >= world.memory_bound):
+        mode["relieving"], mode["since"] = 1.0 - mode["relieving"], now
 
 
 @compiled
 def sweep(world: World, s: int, now: float, b: int) -> None:
     """Windows whose watermarks have nothing before them any more."""
+    row = world.stages[s]
     while sweepable(world, s):
-        w = world.swept[s]
-        if world.waiting[s] > 0.0 and world.position[s, w] - world.gone[s] > _LEAST * (1.0 + world.came[s]):
+        w = row["swept"]
+        if row["waiting"] > 0.0 and world.position[s, w] - row["gone"] > _LEAST * (1.0 + row["came"]):
             return
         world.swept_at[s, w] = now
-        world.swept[s] = w + 1
-        if world.feeds[s] >= 0:
+        row["swept"] = w + 1
+        if row["feeds"] >= 0:
             hand_on(world, s, w, now)
 
 
 @compiled
 def hand_on(world: World, s: int, w: int, now: float) -> None:
     """A watermark goes on to the next node; what it tells of delays is known there where they are forwarded."""
-    target = world.feeds[s]
+    target = world.stages[s]["feeds"]
     world.marks[target, w, 0] = now + world.link
 
 
 @compiled
 def put_out(world: World, s: int, h: int, events: float, now: float, b: int) -> None:
     """Events that a stage has processed go on to the stage it feeds."""
-    target = world.feeds[s]
+    row = world.stages[s]
+    target = row["feeds"]
     if target < 0:
         return
     at = max(b + 1, math.ceil((now + world.link) / world.tick))
     if at < world.arriving.shape[1]:
         if world.arriving[target, at] <= 0.0 or world.stimulus[s, h] < world.stimulus[target, at]:
             world.stimulus[target, at] = world.stimulus[s, h]
-        world.arriving[target, at] += events * world.out[s]
+        world.arriving[target, at] += events * row["out"]
 
 
 @compiled
 def work_off(world: World, s: int, now: float, end: float, b: int) -> float:
     """Run a stage from `now` until `end` or until nothing waits; returns when it stopped."""
+    row = world.stages[s]
     sweep(world, s, now, b)
-    while world.waiting[s] > 0.0 and now < end:
+    while row["waiting"] > 0.0 and now < end:
         h = front(world, s, b)
-        world.head[s] = h
+        row["head"] = h
         if h > b:  # what is left is the rounding of sums
-            world.waiting[s] = 0.0
+            row["waiting"] = 0.0
             break
-        cost, events = world.cost[s], world.arriving[s, h]
+        cost, events = row["cost"], world.arriving[s, h]
         done = events
         if cost * events > end - now:
             done = (end - now) / cost
         if sweepable(world, s):  # its watermark may lie within the bin
-            before = world.position[s, world.swept[s]] - world.gone[s]
-            if _LEAST * (1.0 + world.came[s]) < before < done:
+            before = world.position[s, row["swept"]] - row["gone"]
+            if _LEAST * (1.0 + row["came"]) < before < done:
                 done = before
         now = end if cost * events > end - now and done == (end - now) / cost else now + done * cost
         world.arriving[s, h] = 0.0 if done >= events else events - done
-        world.processed[s] += done
+        row["processed"] += done
         leave(world, s, h, done)
         put_out(world, s, h, done, now, b)
         sweep(world, s, now, b)
-    if world.waiting[s] <= 0.0:
+    if row["waiting"] <= 0.0:
         sweep(world, s, now, b)
     return now
 
@@ -179,9 +184,9 @@ def note(world: World, s: int, c: int, begin: float, end: float) -> None:
 def next_free(world: World, n: int, now: float, end: float) -> float:
     """When a stage with work that another core has run in this bin is free again; `end` where there is none."""
     soonest = end
-    for s in range(world.first_stage[n], world.first_stage[n + 1]):
-        if world.taken[s] == 0 and now < world.free_at[s] < soonest and has_work(world, s):
-            soonest = world.free_at[s]
+    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+        if world.stages[s]["taken"] == 0 and now < world.stages[s]["free_at"] < soonest and has_work(world, s):
+            soonest = world.stages[s]["free_at"]
     return soonest
 
 
@@ -190,24 +195,24 @@ def run_core(world: World, n: int, c: int, b: int) -> None:
     """One core for the length of a bin."""
     now, end = b * world.tick, (b + 1) * world.tick
     while now < end:
-        s = world.running[c]
-        if s >= 0 and (world.until[c] <= now or not has_work(world, s)):
-            world.taken[s], world.free_at[s] = 0, now
-            world.running[c] = s = -1
+        s = world.cores[c]["running"]
+        if s >= 0 and (world.cores[c]["until"] <= now or not has_work(world, s)):
+            world.stages[s]["taken"], world.stages[s]["free_at"] = 0, now
+            world.cores[c]["running"] = s = -1
         if s < 0:
             s = pick(world, n, now, b)
             if s < 0:
                 later = next_free(world, n, now, end)
-                world.idled[n] = later
+                world.nodes[n]["idled"] = later
                 now = later
                 continue
-            world.running[c], world.taken[s], world.until[c] = s, 1, now + world.cycle
-        begin, now = now, work_off(world, s, now, min(end, world.until[c]), b)
-        world.busy[c] += now - begin
+            world.cores[c]["running"], world.stages[s]["taken"], world.cores[c]["until"] = s, 1, now + world.cycle
+        begin, now = now, work_off(world, s, now, min(end, world.cores[c]["until"]), b)
+        world.cores[c]["busy"] += now - begin
         note(world, s, c, begin, now)
-    s = world.running[c]
+    s = world.cores[c]["running"]
     if s >= 0 and not has_work(world, s):
-        world.taken[s], world.free_at[s], world.running[c] = 0, now, -1
+        world.stages[s]["taken"], world.stages[s]["free_at"], world.cores[c]["running"] = 0, now, -1
 
 
 @compiled
@@ -216,10 +221,10 @@ def look(world: World, n: int, b: int) -> None:
     row = b // world.sample
     if b % world.sample == 0 and row < len(world.memory):
         held, used = 0.0, 0.0
-        for s in range(world.first_stage[n], world.first_stage[n + 1]):
-            held += world.waiting[s] * world.event_bytes[s]
-        for c in range(world.first_core[n], world.first_core[n + 1]):
-            used += world.busy[c]
+        for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+            held += world.stages[s]["waiting"] * world.stages[s]["event_bytes"]
+        for c in range(world.nodes[n]["first_core"], world.nodes[n]["end_core"]):
+            used += world.cores[c]["busy"]
         world.memory[row, n], world.used[row, n] = held, used
 
 
@@ -236,21 +241,21 @@ def _entry(stamp: int) -> Callable[[World], int]:
     @compiled
     def run(world: World) -> int:
         """Run all bins of a world."""
-        bins, nodes, epochs = world.arriving.shape[1], len(world.first_stage) - 1, 0
+        bins, nodes, epochs = world.arriving.shape[1], len(world.nodes), 0
         for b in range(bins):
             now = b * world.tick
             overdue = now >= (epochs + 1) * world.epoch
             epochs += 1 if overdue else 0
             for n in range(nodes):
                 if overdue:
-                    for s in range(world.first_stage[n], world.first_stage[n + 1]):
-                        if world.age[s] < math.inf:
+                    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+                        if world.stages[s]["age"] < math.inf:
                             overflow(world, s, b - 1)
                 take_in(world, n, b)
                 if world.memory_bound < math.inf:
                     relieve(world, n, now)
                 look(world, n, b)
-                for c in range(world.first_core[n], world.first_core[n + 1]):
+                for c in range(world.nodes[n]["first_core"], world.nodes[n]["end_core"]):
                     run_core(world, n, c, b)
         return stamp
 

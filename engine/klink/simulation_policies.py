@@ -20,13 +20,12 @@ _PRINTED, _REPAIRED = CODES["algorithm-1"], CODES["algorithm-1-repaired"]
 _UNKNOWN, _LEAST_WORK, _LEAST_EPOCHS = 1000.0, 1e-3, 3
 _TAIL, _DEPTH = 5.0, 25
 _PICKS, _STATE = 0, 2
-_MEMORY_ON = 0
 
 
 @compiled
 def front(world: World, s: int, b: int) -> int:
     """First bin of a stage, up to `b`, with events that wait; b + 1 where there is none."""
-    h = world.head[s]
+    h = world.stages[s]["head"]
     while h <= b and world.arriving[s, h] <= 0.0:
         h += 1
     return h
@@ -35,11 +34,12 @@ def front(world: World, s: int, b: int) -> int:
 @compiled
 def sweepable(world: World, s: int) -> bool:
     """Whether watermarks of all streams passed its next deadline: nothing but what waits before them is left to do."""
-    w = world.swept[s]
-    if w >= world.windows[s]:
+    row = world.stages[s]
+    w = row["swept"]
+    if w >= row["windows"]:
         return False
     least = w + 1
-    for j in range(world.streams[s]):
+    for j in range(row["streams"]):
         least = min(least, world.ingested[s, j])
     return bool(least > w)
 
@@ -47,49 +47,53 @@ def sweepable(world: World, s: int) -> bool:
 @compiled
 def has_work(world: World, s: int) -> bool:
     """Events wait, or a watermark that sweeps."""
-    return world.waiting[s] > 0.0 or sweepable(world, s)
+    return world.stages[s]["waiting"] > 0.0 or sweepable(world, s)
 
 
 @compiled
 def pending_at(world: World, s: int) -> float:
     """When the last stream's watermark came that sweeps the next window."""
+    row = world.stages[s]
     latest = -math.inf
-    for j in range(world.streams[s]):
-        latest = max(latest, world.marks[s, world.swept[s], j])
+    for j in range(row["streams"]):
+        latest = max(latest, world.marks[s, row["swept"], j])
     return latest
 
 
 @compiled
 def work(world: World, s: int) -> float:
     """CPU time for everything that waits."""
-    return float(world.waiting[s] * (world.cost[s] + world.further[s]))
+    row = world.stages[s]
+    return float(row["waiting"] * (row["cost"] + row["further"]))
 
 
 @compiled
 def pending_work(world: World, s: int) -> float:
     """CPU time for what lies before the watermark that sweeps the next window."""
-    before = max(0.0, world.position[s, world.swept[s]] - world.gone[s])
-    return float(min(before, world.waiting[s]) * (world.cost[s] + world.further[s]))
+    row = world.stages[s]
+    before = max(0.0, world.position[s, row["swept"]] - row["gone"])
+    return float(min(before, row["waiting"]) * (row["cost"] + row["further"]))
 
 
 @compiled
 def arrived(world: World, s: int, b: int) -> float:
     """When what has waited longest came: an event, or a watermark where nothing else waits."""
-    return float(front(world, s, b) * world.tick) if world.waiting[s] > 0.0 else pending_at(world, s)
+    return float(front(world, s, b) * world.tick) if world.stages[s]["waiting"] > 0.0 else pending_at(world, s)
 
 
 @compiled
 def stimulus(world: World, s: int, b: int) -> float:
     """Earliest event time that waits."""
-    if world.waiting[s] <= 0.0:
-        return float(world.first[s] + world.swept[s] * world.period[s])
-    if world.oldest[s] < world.head[s]:
+    row = world.stages[s]
+    if row["waiting"] <= 0.0:
+        return float(row["first"] + row["swept"] * row["period"])
+    if row["oldest"] < row["head"]:
         best = -1
-        for h in range(world.head[s], b + 1):
+        for h in range(row["head"], b + 1):
             if world.arriving[s, h] > 0.0 and (best < 0 or world.stimulus[s, h] < world.stimulus[s, best]):
                 best = h
-        world.oldest[s] = best
-    return float(world.stimulus[s, world.oldest[s]])
+        row["oldest"] = best
+    return float(world.stimulus[s, row["oldest"]])
 
 
 @compiled
@@ -115,9 +119,10 @@ def wait(now: float, mean: float, deviation: float) -> float:
 @compiled
 def interval(world: World, s: int, j: int, w: int) -> tuple[float, float]:
     """Mean and deviation of when the watermark of window `w` comes; the period alone below three epochs."""
-    deadline = world.first[s] + w * world.period[s]
+    row = world.stages[s]
+    deadline = row["first"] + w * row["period"]
     known = min(world.ingested[s, j], world.history)
-    if known < _LEAST_EPOCHS or world.known[s] == 0:
+    if known < _LEAST_EPOCHS or row["known"] == 0:
         return deadline, 0.0
     mean = world.sums[s, j, 0] / known
     variance = world.sums[s, j, 2] / known - mean * mean
@@ -149,11 +154,12 @@ def algorithm_1(world: World, now: float, mean: float, deviation: float, cost: f
 @compiled
 def slack(world: World, s: int, now: float, b: int) -> float:
     """Least of the streams' slacks; without windows, as if events might wait a second."""
-    w, total = world.swept[s], work(world, s)
-    if w >= world.windows[s]:
+    row = world.stages[s]
+    w, total = row["swept"], work(world, s)
+    if w >= row["windows"]:
         return arrived(world, s, b) + _UNKNOWN - now - total
     least = math.inf
-    for j in range(world.streams[s]):
+    for j in range(row["streams"]):
         here = world.ingested[s, j]
         if world.policy == _PRINTED:  # an epoch begins once the last watermark has come, processed or not
             mean, deviation = interval(world, s, j, here)
@@ -174,17 +180,19 @@ def slack(world: World, s: int, now: float, b: int) -> float:
 @compiled
 def due(world: World, s: int, now: float, b: int) -> float:
     """Next deadline; without windows the end of the slack."""
-    if world.swept[s] >= world.windows[s]:
+    row = world.stages[s]
+    if row["swept"] >= row["windows"]:
         return arrived(world, s, b) + _UNKNOWN
-    return float(world.first[s] + world.swept[s] * world.period[s])
+    return float(row["first"] + row["swept"] * row["period"])
 
 
 @compiled
 def klink(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[float, float]:
     """Group and rank: what is here by response ratio, then least slack; above saturation the nearest deadline."""
+    row = world.stages[s]
     if saturated:
         return 0.0, due(world, s, now, b)
-    if world.swept[s] >= world.windows[s]:
+    if row["swept"] >= row["windows"]:
         left = slack(world, s, now, b)
         late = max(0.0, now - due(world, s, now, b)) / max(work(world, s), _LEAST_WORK)
         return (0.0, -late) if left <= 0.0 else (1.0, left)
@@ -196,12 +204,13 @@ def klink(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[fl
 @compiled
 def gain(world: World, s: int) -> float:
     """Events fewer after a cycle; as `engine.klink.memory.best_gain` where all wait before the first operator."""
+    row = world.stages[s]
     best = 0.0
-    for k in range(world.operators[s]):
-        last = k == world.operators[s] - 1
+    for k in range(row["operators"]):
+        last = k == row["operators"] - 1
         if last or world.keeps[s, k] < (world.keeps[s, k - 1] if k > 0 else 1.0):
             cost = world.prefix[s, k]
-            moved = world.waiting[s] if cost <= 0.0 else min(world.waiting[s], world.cycle / cost)
+            moved = row["waiting"] if cost <= 0.0 else min(row["waiting"], world.cycle / cost)
             best = max(best, moved * (1.0 - world.keeps[s, k]))
     return best
 
@@ -217,6 +226,7 @@ def draw(world: World) -> float:
 @compiled
 def rank(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[float, float]:
     """Group and rank of a stage; the least goes first."""
+    row = world.stages[s]
     policy = world.policy
     if policy == _KLINK:
         return klink(world, s, now, b, saturated)
@@ -225,9 +235,9 @@ def rank(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[flo
     if policy == _FCFS:
         return 0.0, arrived(world, s, b)
     if policy == _ROUND:
-        return (0.0 if s > world.last[world.node[s]] else 1.0), float(s)
+        return (0.0 if s > world.nodes[row["node"]]["last"] else 1.0), float(s)
     if policy == _RATE:
-        return 0.0, -world.rate[s]
+        return 0.0, -row["rate"]
     if policy == _DEADLINE:
         return 0.0, due(world, s, now, b)
     if policy == _RESPONSE:
@@ -243,14 +253,14 @@ def rank(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[flo
 @compiled
 def pick(world: World, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
-    saturated = now - world.idled[n] >= world.saturated
-    relieving = world.relieving[n, _MEMORY_ON] > 0.0
+    saturated = now - world.nodes[n]["idled"] >= world.saturated
+    relieving = world.nodes[n]["relieving"] > 0.0
     found, group, best = -1, math.inf, math.inf
     starved, longest = -1, world.starvation
-    for s in range(world.first_stage[n], world.first_stage[n + 1]):
-        if world.taken[s] > 0 or world.free_at[s] > now or not has_work(world, s):
+    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+        if world.stages[s]["taken"] > 0 or world.stages[s]["free_at"] > now or not has_work(world, s):
             continue
-        waited = now - max(world.ran[s], arrived(world, s, b)) if longest < math.inf else 0.0
+        waited = now - max(world.stages[s]["ran"], arrived(world, s, b)) if longest < math.inf else 0.0
         if waited > longest:
             starved, longest = s, waited
         if relieving:
@@ -263,6 +273,6 @@ def pick(world: World, n: int, now: float, b: int) -> int:
         found = starved
     if found >= 0:
         world.counters[_PICKS] += 1
-        world.last[n] = found
-        world.ran[found] = now
+        world.nodes[n]["last"] = found
+        world.stages[found]["ran"] = now
     return found
