@@ -192,11 +192,8 @@ class Step:
     def _take(self, one: Arrival) -> None:
         if one.kind == UNREADABLE:
             raise BadBody(str(one.says.get("fault")))
-        if one.kind == FrameKind.COUNTERS:
-            self._take_counters(one)
-            return
-        if one.kind == FrameKind.SWEEPS:
-            self._take_sweeps(one)
+        if one.kind in (FrameKind.COUNTERS, FrameKind.SWEEPS):  # of all queries at once
+            self._take_counters(one) if one.kind == FrameKind.COUNTERS else self._take_sweeps(one)
             return
         try:
             pipeline = self._parts.plans.pipeline(one.plan)
@@ -232,12 +229,12 @@ class Step:
 
     def _take_counters(self, one: Arrival) -> None:
         rows = counters_table(conforming(one.body or b"", COUNTERS, OLDER_COUNTERS))
-        epochs = counters_of(rows, _place_of(one), self._parts.plans.widths_us(), self.state.step)
+        epochs = counters_of(rows, one.teller, self._parts.plans.widths_us(), self.state.step)
         kept = self.state.counters
         self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
 
     def _take_sweeps(self, one: Arrival) -> None:
-        rows = sweeps_of(conforming(one.body or b"", SWEEPS), _place_of(one), one.arrived_ms)
+        rows = sweeps_of(conforming(one.body or b"", SWEEPS), one.teller, one.arrived_ms)
         kept = self.state.sweeps
         self.state.sweeps = rows if kept is None else pa.concat_tables([kept, rows])
 
@@ -290,11 +287,6 @@ class Step:
             return self._parts.plans.pipeline(digest)
         except ConsoleAway:
             return None
-
-
-def _place_of(one: Arrival) -> str:
-    """The agent of which a frame tells, which a relay may have passed on."""
-    return str(one.says.get("origin") or one.agent)
 
 
 def _is_usable(pipeline: Pipeline) -> bool:
