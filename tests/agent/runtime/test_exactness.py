@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from engine.dataflow.arrow import whole
 from engine.jarvis.settings import Settings
+from engine.klink.settings import POLICIES, ScheduleSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
@@ -31,6 +33,7 @@ actions = st.one_of(
     st.tuples(st.just("refined"), st.tuples(st.integers(1, 5), factors)),
     st.tuples(st.just("plan"), st.integers(0, 1)),
     st.tuples(st.just("budget"), st.floats(0, 0.5)),
+    st.tuples(st.just("schedule"), st.tuples(st.sampled_from(POLICIES), st.sampled_from([0.0, 0.1, 0.33, 2.0]))),
     st.tuples(st.just("send"), st.integers(1, 30)),
     st.tuples(st.just("commit"), st.floats(0, 1)),
     st.tuples(st.just("rewind"), st.floats(0, 1)),
@@ -39,7 +42,7 @@ actions = st.one_of(
 )
 
 
-NAMED = ("factors", "method", "refined", "plan", "budget", "clock")  # also of fields
+NAMED = ("factors", "method", "refined", "plan", "budget", "schedule", "clock")  # also of fields
 
 
 class Story:
@@ -52,6 +55,7 @@ class Story:
         self.limit_bytes = limit_bytes
         self.clock = ManualClock(cpu_step_ns=2_000_000)
         self.adapting, self.refined, self.plan, self.budget = by_hand(1.0, 0.5, 1.0, 0.7), None, 0, 0.3
+        self.schedule = ScheduleSettings(backlog_most_s=20.0)
         self.versions = [0]  #: that were in force, one after the other
         self.ranges: list[list[int]] = [[0, 0]]  #: from which record on which plan
         self.reference = ReferenceProcessor(PLANS)
@@ -60,7 +64,7 @@ class Story:
 
     def settings(self) -> RuntimeConfig:
         query = QueryConfig(QUERY, PLANS[self.plan], self.adapting, self.refined)
-        more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5}
+        more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5, "schedule": self.schedule}
         return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, **more)
 
     def start(self) -> None:
@@ -112,6 +116,12 @@ class Story:
         self.budget = cores
         self.apply()
 
+    def schedule_(self, says: tuple[str, float]) -> None:
+        """Another order of queries, another limit for what waits."""
+        policy, backlog_periods = says
+        self.schedule = replace(self.schedule, policy=policy, backlog_periods=backlog_periods)
+        self.apply()
+
     def clock_(self, seconds: float) -> None:
         self.clock.step_s(seconds)
 
@@ -139,7 +149,7 @@ class Story:
         self.start()
 
     def finish(self) -> None:
-        while not self.source.done:
+        while not self.source.done or any(chain.waiting() for chain in self.runtime._lineup.chains.values()):
             self.epochs(1)
         self.epochs(2)
         self.send(10**6)
