@@ -69,6 +69,8 @@ def _whole(
         "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
     }
     made = {**found, **_shifted(found, live, work, timing), "live": parts}
+    if "scheduling" in found:
+        made["scheduling"] = {**found["scheduling"], "upper_s": parts["upper_s"]}
     trusted, whose = trust_of(query, found["statistic"], evidence_of(made))
     return made | _interval(made, half, trusted, whose)
 
