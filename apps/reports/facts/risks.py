@@ -19,7 +19,7 @@ _NAMED = 5
 def risk_facts(
     run: EstimateRun | None, fleet: dict[str, Any], rows: list[dict[str, Any]], purchases: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """Broken objectives, those at risk, nodes whose loss breaks one, draining nodes, what makes estimates less certain."""
+    """Broken objectives, those at risk, losses that break one, draining nodes, what makes estimates less certain."""
     found = [
         *_objectives(rows),
         *_losses(purchases.get("losses") or []),
