@@ -69,6 +69,7 @@ class Collecting:
         return {
             "queries": state["queries"],
             "collectors": reports,
+            "schedule": state["schedule"],
             "faults": state["faults"],
             "epoch_us": state["epoch_us"],
         }

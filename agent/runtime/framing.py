@@ -70,6 +70,10 @@ class Framer:
         }
         self._add(FrameKind.MARK, query, plan, extra=says)
 
+    def sweeps(self, table: pa.Table) -> None:
+        """Windows of all queries whose watermark has passed the operators."""
+        self._add(FrameKind.SWEEPS, "", "", body=batch_bytes(table))
+
     def counters(self, table: pa.Table) -> None:
         """What every operator did; the last frame of an epoch."""
         self._add(FrameKind.COUNTERS, "", "", body=batch_bytes(table))

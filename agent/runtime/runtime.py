@@ -22,15 +22,16 @@ from agent.runtime.lineup import Lineup
 from agent.runtime.memory import Delta, Memory
 from agent.runtime.reporting import QueryReport, counter_rows, query_reports, runtime_state
 from agent.runtime.rows import EpochRows
-from agent.runtime.sharing import run_operators
+from agent.runtime.scheduling import Scheduler
 from agent.runtime.spool import Record, Spool, Stored
-from agent.wire import COUNTERS, FrameKind
+from agent.wire import COUNTERS, SWEEPS, FrameKind
 
 __all__ = ["Runtime"]
 
 log = logging.getLogger(__name__)
 
 WRITER = "runtime"
+SCHEDULE = ""  # in place of a query: the refined schedule that was taken last
 MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
 WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
@@ -68,6 +69,8 @@ class Runtime:
         self._polled_bytes = self._queued_bytes = 0
         self._reports: list[QueryReport] = []
         self._rows = EpochRows()
+        newest = self._memory.newest.get(SCHEDULE)
+        self._scheduler = Scheduler(config, newest, self._clock, self._labels.now_us)
         self._adopt(config, sources)
         self._state = self._report()
 
@@ -150,7 +153,9 @@ class Runtime:
             coming, self._coming = self._coming, None
         if coming is not None:
             self._adopt(*coming)
-        news = self._lineup.begin_epoch(self._clock.wall_us())
+        wall_us = self._clock.wall_us()
+        news = self._lineup.begin_epoch(wall_us)
+        news = self._scheduler.take_up(self._config, self._lineup.chains, wall_us) or news
         if news or coming is not None:
             self._state = self._report()
         if news:
@@ -189,7 +194,7 @@ class Runtime:
 
         before_ns, ran_ns = self._clock.monotonic_ns(), sum(chain.used_ns for chain in chains)
         much = WAITING_SHARE * self._config.epoch_s * 1e9 / self._config.sub_epochs
-        run_operators(chains, left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
+        self._scheduler.run(left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
         took_ns = self._clock.monotonic_ns() - before_ns
         self._budget.had_chance(due_ns - before_ns, took_ns, sum(chain.used_ns for chain in chains) - ran_ns)
 
@@ -206,6 +211,7 @@ class Runtime:
             if table is not None:
                 self._polled_bytes += table.nbytes
                 chain.feed(table, now_us, intake.least_us(table, chain.config.pipeline.source.time))
+            self._scheduler.watermark(chain, watermark_us, now_us)
             chain.mark(watermark_us, now_us)
 
     # Ending
@@ -214,10 +220,10 @@ class Runtime:
         self._reports, epoch_us = [], self._epoch_us
         if self._lineup.chains or self._lineup.leaving:
             memory = self._lineup.memory(epoch_us, self._memory.newest)
-            self._reports = query_reports(self._lineup, self._budget, self._config.epoch_s)
+            self._settle(memory)
             give_up(
                 list(self._lineup.chains.values()),
-                self._config.schedule,
+                self._scheduler.settings,
                 until_us=self._labels.now_us() + int(self._config.epoch_s * 1e6),
                 most_bytes=QUEUED_SHARE * self._most_bytes,
             )
@@ -227,6 +233,15 @@ class Runtime:
             told = partial(self._told, epoch_us)
             self._write(Record(WRITER, stored.notes, stored.blobs, framer.frames, memory.snapshot, told), memory)
         self._state = self._report()
+
+    def _settle(self, memory: Memory) -> None:
+        """What the epoch's operators used and could have had, and what is to be remembered of scheduling."""
+        used_ns = sum(chain.used_ns for chain in self._lineup.chains.values())
+        free_ns = self._budget.close(used_ns, int(self._config.epoch_s * 1e9))
+        self._scheduler.epoch_over(used_ns, free_ns)
+        self._reports = query_reports(self._lineup, free_ns, self._config.epoch_s)
+        if self._scheduler.prior.newest.version:
+            memory.newest[SCHEDULE] = self._scheduler.prior.newest
 
     def _take_leave(self, framer: Framer) -> None:
         for left in self._lineup.leaving:
@@ -240,7 +255,9 @@ class Runtime:
         """What every query sends and what it has to tell; and how the next epoch runs."""
         deltas: dict[tuple[str, str], Delta] = {}
         counters: list[dict[str, Any]] = []
+        sweeps: list[dict[str, Any]] = []
         rows: dict[str, dict[str, Any]] = {}
+        emitted_us = self._labels.now_us()
         for report in self._reports:
             ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share)
             self._lineup.intakes[report.chain.config.pipeline.source.id].lose(framer.take_lost())
@@ -248,7 +265,11 @@ class Runtime:
             memory.plans[key], deltas[key] = ended.note, ended.delta
             memory.rows[key], memory.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
-            rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s)
+            row, swept = self._scheduler.told(report.chain, self._epoch_us, emitted_us, self._config.version)
+            rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s) | row
+            sweeps += swept
+        if sweeps:
+            framer.sweeps(pa.Table.from_pylist(sweeps, schema=SWEEPS))
         if counters:
             framer.counters(pa.Table.from_pylist(counters, schema=COUNTERS))
         self._rows.add(self._epoch_us, self._clock.monotonic_ns(), rows)
@@ -269,6 +290,7 @@ class Runtime:
         return runtime_state(
             config=self._config,
             lineup=self._lineup,
+            scheduler=self._scheduler,
             reports=self._reports,
             spool=self._spool,
             clock_fault=self._labels.fault,
