@@ -15,18 +15,18 @@ from apps.refinement.measuring import IN_SECONDS, MEASURES, Limits, Measure
 from apps.refinement.measuring_windows import WINDOW_MEASURES, together
 from apps.refinement.models import Rollout, RolloutMember
 from apps.refinement.recorded import EPOCH_US, Recorded, by_our_clock, recorded_of, window_us
-from apps.refinement.spans import Case
+from apps.refinement.spans import SETTLE_EPOCHS, Case
 from apps.telemetry.epochs import EpochRow
 from apps.telemetry.models import LiveQuery
 
-__all__ = ["members_note", "rollout_judge"]
+__all__ = ["LEAST_SWEEPS", "members_note", "rollout_judge", "stage_epochs"]
 
 _MOST_S = 900.0  # of epochs are looked at; more are not kept
 _MARGIN_S = 240.0
 _MOST_AGENTS = 100  # of either side are looked at
 _MOST_NOTES = 20
 _HALF = 0.5
-LEAST_SWEEPS = 10  # windows that have to close before a schedule is judged by them
+LEAST_SWEEPS = 10  #: windows that have to close before a schedule is judged by them
 _LONGEST_US = 120_000_000  # windows that are longer are not waited for to be whole: one more or less tells little
 _MOST_AWAITED = 300  # epochs that are waited for windows to close, before what is judged otherwise is known long since
 
@@ -97,7 +97,7 @@ def _cases(
     takers = [present[member.agent_id] for member in watched]
     lives = {part.live_id: part.live for taker in takers for part in taker.runs}
     for live in lives.values():
-        case = _case(row, live.query.name, _times(live))
+        case = _case(row.policy, row.stage, row.config.number, live.query.name, _times(live))
         yield _fitting(
             replace(
                 case,
@@ -111,21 +111,28 @@ def _cases(
         )
     scheduling = [taker for taker in takers if taker.schedules]
     if scheduling and lives:
-        yield _fitting(_case_of_windows(row, scheduling, watched, others, present, recorded))
+        case = _of_windows(row.policy, row.stage, row.config.number, scheduling)
+        yield _fitting(
+            replace(
+                case,
+                watched=_all_epochs(watched, present, recorded, case.window_us),
+                others=_all_epochs(others, present, recorded, case.window_us),
+            )
+        )
 
 
-def _case(row: Rollout, name: str, times: tuple[int, int, int]) -> Case:
+def _case(policy: Mapping[str, Any], stage: int, version: int, name: str, times: tuple[int, int, int]) -> Case:
     window, size, phase = times
     return Case(
         query=name,
-        version=row.config.number,
+        version=version,
         window_us=window,
         size_us=size,
         phase_us=phase,
         watched={},
         others={},
-        least_epochs=row.policy["wave_epochs" if row.stage else "canary_epochs"],
-        limits=Limits(**{name: row.policy[name] for name in Limits.__slots__}),
+        least_epochs=policy["wave_epochs" if stage else "canary_epochs"],
+        limits=Limits(**{name: policy[name] for name in Limits.__slots__}),
     )
 
 
@@ -141,24 +148,25 @@ def _fitting(case: Case) -> Case:
     return case if case.needed <= case.most else replace(case, window_us=EPOCH_US, size_us=EPOCH_US, phase_us=0)
 
 
-def _case_of_windows(
-    row: Rollout,
-    takers: Sequence[Taker],
-    watched: Sequence[RolloutMember],
-    others: Sequence[RolloutMember],
-    present: Mapping[Any, Taker],
-    recorded: Recorded,
-) -> Case:
+def stage_epochs(policy: Mapping[str, Any], stage: int, takers: Sequence[Taker]) -> int:
+    """How many epochs a stage with these agents is watched at least, from when they have what they are given."""
+    lives = {part.live_id: part.live for taker in takers for part in taker.runs}
+    cases = [_case(policy, stage, 0, live.query.name, _times(live)) for live in lives.values()]
+    if any(taker.schedules for taker in takers):
+        cases.append(_of_windows(policy, stage, 0, takers))
+    fitting = [_fitting(case) for case in cases]
+    return max((SETTLE_EPOCHS + case.size_us // EPOCH_US + case.needed for case in fitting), default=0)
+
+
+def _of_windows(policy: Mapping[str, Any], stage: int, version: int, takers: Sequence[Taker]) -> Case:
     """All queries of each agent together, over as many epochs as it takes for enough windows to close."""
     periods = [times for taker in takers for part in taker.runs if (times := _times(part.live))[0] > EPOCH_US]
     whole = [times for times in periods if times[0] <= _LONGEST_US]
-    case = _case(row, "scheduling", max(whole, default=(EPOCH_US, EPOCH_US, 0)))
+    case = _case(policy, stage, version, "scheduling", max(whole, default=(EPOCH_US, EPOCH_US, 0)))
     epochs_a_window = 1 / sum(EPOCH_US / window for window, _, _ in periods) if periods else 0.0
     enough = min(math.ceil(LEAST_SWEEPS * epochs_a_window), _MOST_AWAITED)
     return replace(
         case,
-        watched=_all_epochs(watched, present, recorded, case.window_us),
-        others=_all_epochs(others, present, recorded, case.window_us),
         least_epochs=max(case.least_epochs, enough),
         schedules=True,
         schedule_only=frozenset(str(taker.agent.pk) for taker in takers),

@@ -12,6 +12,7 @@ from apps.refinement.rolling import (
     rollout_start,
     rollouts_advance,
 )
+from apps.refinement.switching import schedule_preview, schedule_switch
 
 __all__ = [
     "canaries_add",
@@ -27,4 +28,6 @@ __all__ = [
     "rollout_resume",
     "rollout_start",
     "rollouts_advance",
+    "schedule_preview",
+    "schedule_switch",
 ]

@@ -179,10 +179,9 @@ def _count(newest_us: int, since_us: int | None) -> int:
 
 def _row(text: bytes) -> EpochRow:
     epoch_us, load_factors, *rest = json.loads(text)
-    plain, told = rest[:_PLAIN], rest[_PLAIN:]  # rows of an older console end there
-    if not told:
-        return EpochRow(epoch_us, tuple(load_factors), *plain)
-    queued, queued_bytes, slack_s, expected, sweeps, spans, schedule_version = told
+    if len(rest) == _PLAIN:  # as older consoles wrote it
+        return EpochRow(epoch_us, tuple(load_factors), *rest)
+    *plain, queued, queued_bytes, slack_s, expected, sweeps, spans, schedule_version = rest
     return EpochRow(
         epoch_us, tuple(load_factors), *plain, queued, queued_bytes, slack_s,
         Forecast(*expected) if expected else None,
