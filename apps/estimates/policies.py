@@ -10,22 +10,28 @@ from apps.telemetry.selectors import policy_in_force
 from engine.deployment import Deployment
 from engine.scheduling import STIMULUS_TIME
 
-__all__ = ["as_scheduled"]
+__all__ = ["as_scheduled", "node_policies"]
 
 
-def as_scheduled(deployment: Deployment, cluster: Cluster) -> Deployment:
-    """The deployment with the policy in force at each node's agent; nodes without an agent keep their own.
+def node_policies(cluster: Cluster) -> dict[str, str]:
+    """The policy in force at each node's agent, as it said last.
 
     Where a node has several agents, one that is not scheduled by stimulus time decides: it is what loosens the bound.
     """
     told = policy_in_force(cluster)
     if not told:
-        return deployment
-    nodes = {node.id: node for node in deployment.nodes}
-    changed = {}
+        return {}
+    found: dict[str, str] = {}
     for agent, node in places_of(cluster).nodes.items():
         policy = told.get(agent)
-        known = changed.get(node.name)
-        if policy and node.name in nodes and (known is None or known.scheduling == STIMULUS_TIME):
-            changed[node.name] = replace(nodes[node.name], scheduling=policy)
-    return deployment.with_nodes(replaced=changed)
+        if policy and found.get(node.name, STIMULUS_TIME) == STIMULUS_TIME:
+            found[node.name] = policy
+    return found
+
+
+def as_scheduled(deployment: Deployment, cluster: Cluster) -> Deployment:
+    """The deployment with the policies of its nodes; nodes without an agent keep their own."""
+    policies = node_policies(cluster)
+    known = {node.id: node for node in deployment.nodes if node.id in policies}
+    changed = {name: replace(node, scheduling=policies[name]) for name, node in known.items()}
+    return deployment.with_nodes(replaced=changed) if changed else deployment

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
+from apps.estimates.live_refresh import live_estimates_refresh
 from apps.estimates.policies import as_scheduled
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
+from apps.measurements.timing import timing_note
 from apps.pages.accuracy_parts import LatencyParts
 from apps.pages.query_detail import QueryDetail
 from apps.queries.models import Query
@@ -73,6 +77,18 @@ def test_agents_that_run_stimulus_time_or_nothing_of_a_query_change_nothing(quer
     say(query.cluster, "agent-2", "klink")
     row, run = estimated(query)
     assert "scheduling" not in run.result and "scheduling" not in row.result
+
+
+def test_another_policy_asks_for_an_estimate_once(query: Query) -> None:
+    timing_note(datetime.now(UTC), {"state": "ready", "batch": 7, "batch_s": 0.6, "trigger_s": 2.0})
+    estimated(query)
+    assert live_estimates_refresh() == 0
+    say(query.cluster, "agent-2", "klink")
+    assert live_estimates_refresh() == 1
+    run_jobs()
+    assert live_estimates_refresh() == 0
+    say(query.cluster, "agent-2", "fcfs")
+    assert live_estimates_refresh() == 1
 
 
 def test_of_several_agents_at_a_node_the_one_that_loosens_the_bound_counts(query: Query) -> None:
