@@ -10,12 +10,11 @@ from apps.pages.base import ClusterPage
 from apps.pages.rollout_panel import RolloutPanel
 from apps.pages.schedule_view import SPANS_S, ScheduleView, policy_said
 from apps.pages.sources_tabs import source_tabs
-from apps.refinement.selectors import rollout_now
+from apps.refinement.selectors import rollout_now, schedules_of
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named, agents_listed
 from apps.ui.tables import address
-from engine.klink.settings import ScheduleSettings
 
 __all__ = ["SchedulePage"]
 
@@ -34,7 +33,7 @@ class SchedulePage(ClusterPage):
         shared: dict[str, Any] = {"tabs": source_tabs(slug, "schedule"), "agents": agents}
         if chosen is None:
             return self.page({**shared, "view": None})
-        view = ScheduleView(request, self.cluster, chosen, ScheduleSettings())
+        view = ScheduleView(request, self.cluster, chosen, schedules_of(self.cluster).get(str(chosen.pk)))
         if view.table.wants_csv:
             return view.table.csv_response()
         return self.page({**shared, "view": view, **self.around(agents, view)})

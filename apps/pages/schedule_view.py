@@ -17,6 +17,7 @@ from apps.pages.schedule_forms import POLICY_NAMES
 from apps.pages.schedule_sweeps import SweepPicture
 from apps.pages.schedule_table import schedule_table
 from apps.pages.schedule_timeline import Timeline
+from apps.refinement.showing import AgentSchedule
 from apps.scheduling.lines import QueryLine
 from apps.scheduling.selectors import lines_of
 from apps.telemetry.choices import AgentState
@@ -53,8 +54,9 @@ def policy_said(agent: Agent) -> str:
 class ScheduleView:
     """One agent's schedule; every property is computed when a template asks for it."""
 
-    def __init__(self, request: HttpRequest, cluster: Cluster, agent: Agent, settings: ScheduleSettings) -> None:
-        self.request, self.cluster, self.agent, self.settings = request, cluster, agent, settings
+    def __init__(self, request: HttpRequest, cluster: Cluster, agent: Agent, given: AgentSchedule | None) -> None:
+        self.request, self.cluster, self.agent, self.given = request, cluster, agent, given
+        self.settings: ScheduleSettings = given.settings if given is not None else ScheduleSettings()
         self.said: Mapping[str, Any] = agent.heartbeat.get("schedule") or {}
 
     @cached_property
@@ -176,9 +178,13 @@ class ScheduleView:
         return Stat("Waited too long", Quantity(count(starved)), note, "watch" if starved else "")
 
     def _config(self) -> Stat:
-        refined = self.said.get("refined") or {}
-        note = "sets how it schedules" if refined else "its scheduling has the defaults"
-        return Stat("Config", Quantity(str(refined.get("config") or "none")), note)
+        config = self.given.config if self.given is not None else ""
+        note = "sets how it schedules" if config else "it schedules by the defaults"
+        if self.given is not None and self.given.behind:
+            note = f"{self.given.wanted} is on its way to it"
+        elif self.given is not None and self.given.canary:
+            note = "it is a canary"
+        return Stat("Config", Quantity(config or "none"), note)
 
 
 def _queries(number: int) -> str:

@@ -14,6 +14,7 @@ from apps.pages import (
     configs_new,
     rollouts,
     schedule,
+    schedule_switch,
     sources,
     sources_edit,
 )
@@ -37,6 +38,7 @@ urlpatterns = [
     path(f"{_AGENT}method/<str:query>/", agents_method.AgentMethod.as_view(), name="agent-method"),
     path(f"{_SOURCES}change/", agents_bulk.AgentsChange.as_view(), name="agents-change"),
     path(_SCHEDULE, schedule.SchedulePage.as_view(), name="schedule"),
+    path(f"{_SCHEDULE}switch/", schedule_switch.ScheduleSwitch.as_view(), name="schedule-switch"),
     path(_CONFIGS, configs.ConfigsPage.as_view(), name="configs"),
     path(f"{_CONFIGS}new/", configs_new.ConfigNew.as_view(), name="config-new"),
     path(f"{_CONFIGS}<int:number>/", configs.ConfigPage.as_view(), name="config"),
