@@ -210,7 +210,7 @@ class Relay:
                     sent[key] = notes
                 else:
                     self._had_its_turn(key)
-            self._turns.left_over = len(waiting)
+            self._turns.epoch_over(len(waiting))
             if sent and not self._append({"sent": [*sent.values()]}, (), (), framer.frames):
                 log.warning("the relay's disk takes nothing: %s", self._spool.fault)
                 return

@@ -18,6 +18,7 @@ from engine.klink.view import QueryView, SweepForecast
 
 __all__ = ["Seat", "Turns"]
 
+_SATURATED_EPOCHS = 5  # one after the other that left queries over: there is more work than CPU time
 _RECENT = 20  # windows of which latencies are told
 
 
@@ -119,6 +120,7 @@ class Turns:
         self.left_over = 0  #: queries that had to wait for the next epoch, of the last one
         self.ignored = 0  #: delays that children told and that could not be used
         self._guarded = False
+        self._behind_epochs = 0
         self.adopt(settings)
 
     def adopt(self, settings: ScheduleSettings, children: Collection[str] = ()) -> None:
@@ -153,8 +155,13 @@ class Turns:
         index = None if self._guarded else starving(views, now_us / 1e3, self.settings.starvation_s)
         self._guarded = index is not None
         if index is None:
-            index = self._policy.pick(views, now_us / 1e3, self.left_over > 0)
+            index = self._policy.pick(views, now_us / 1e3, self._behind_epochs >= _SATURATED_EPOCHS)
         return keys[index or 0]
+
+    def epoch_over(self, left_over: int) -> None:
+        """So many queries wait for the next epoch."""
+        self.left_over = left_over
+        self._behind_epochs = self._behind_epochs + 1 if left_over else 0
 
     def report(self, now_us: int) -> dict[str, Any]:
         """The heartbeat's part of merging."""

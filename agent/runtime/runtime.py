@@ -70,7 +70,7 @@ class Runtime:
         self._reports: list[QueryReport] = []
         self._rows = EpochRows()
         newest = self._memory.newest.get(SCHEDULE)
-        self._scheduler = Scheduler(config, newest, self._clock, self._labels.now_us)
+        self.scheduler = Scheduler(config, newest, self._clock, self._labels.now_us)
         self._adopt(config, sources)
         self._state = self._report()
 
@@ -131,9 +131,8 @@ class Runtime:
             self._quota_cores, self._quota_at_ns = self._quota(), now_ns + QUOTA_NS
         self._elapsed_ns = max(now_ns - self._began_ns, 1)
         planned_ns = self._began_ns + epoch_ns
-        self._began_ns = (
-            planned_ns if 0 <= now_ns - planned_ns < epoch_ns else now_ns
-        )  # missed ones are not made up for
+        # missed ones are not made up for
+        self._began_ns = planned_ns if 0 <= now_ns - planned_ns < epoch_ns else now_ns
         self._epoch_us = self._labels.now_us()
         if self._waiting is not None:
             self._write(*self._waiting)
@@ -155,7 +154,7 @@ class Runtime:
             self._adopt(*coming)
         wall_us = self._clock.wall_us()
         news = self._lineup.begin_epoch(wall_us)
-        news = self._scheduler.take_up(self._config, self._lineup.chains, wall_us) or news
+        news = self.scheduler.take_up(self._config, self._lineup.chains, wall_us) or news
         if news or coming is not None:
             self._state = self._report()
         if news:
@@ -194,7 +193,7 @@ class Runtime:
 
         before_ns, ran_ns = self._clock.monotonic_ns(), sum(chain.used_ns for chain in chains)
         much = WAITING_SHARE * self._config.epoch_s * 1e9 / self._config.sub_epochs
-        self._scheduler.run(left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
+        self.scheduler.run(left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
         took_ns = self._clock.monotonic_ns() - before_ns
         self._budget.had_chance(due_ns - before_ns, took_ns, sum(chain.used_ns for chain in chains) - ran_ns)
 
@@ -211,7 +210,7 @@ class Runtime:
             if table is not None:
                 self._polled_bytes += table.nbytes
                 chain.feed(table, now_us, intake.least_us(table, chain.config.pipeline.source.time))
-            self._scheduler.watermark(chain, watermark_us, now_us)
+            self.scheduler.watermark(chain, watermark_us, now_us)
             chain.mark(watermark_us, now_us)
 
     # Ending
@@ -223,7 +222,7 @@ class Runtime:
             self._settle(memory)
             give_up(
                 list(self._lineup.chains.values()),
-                self._scheduler.settings,
+                self.scheduler.settings,
                 until_us=self._labels.now_us() + int(self._config.epoch_s * 1e6),
                 most_bytes=QUEUED_SHARE * self._most_bytes,
             )
@@ -238,10 +237,10 @@ class Runtime:
         """What the epoch's operators used and could have had, and what is to be remembered of scheduling."""
         used_ns = sum(chain.used_ns for chain in self._lineup.chains.values())
         free_ns = self._budget.close(used_ns, int(self._config.epoch_s * 1e9))
-        self._scheduler.epoch_over(used_ns, free_ns)
+        self.scheduler.epoch_over(used_ns, free_ns)
         self._reports = query_reports(self._lineup, free_ns, self._config.epoch_s)
-        if self._scheduler.prior.newest.version:
-            memory.newest[SCHEDULE] = self._scheduler.prior.newest
+        if self.scheduler.prior.newest.version:
+            memory.newest[SCHEDULE] = self.scheduler.prior.newest
 
     def _take_leave(self, framer: Framer) -> None:
         for left in self._lineup.leaving:
@@ -259,13 +258,14 @@ class Runtime:
         rows: dict[str, dict[str, Any]] = {}
         emitted_us = self._labels.now_us()
         for report in self._reports:
-            ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share)
+            delays = self.scheduler.delays(report.chain)
+            ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share, delays)
             self._lineup.intakes[report.chain.config.pipeline.source.id].lose(framer.take_lost())
             key = ended.note.key
             memory.plans[key], deltas[key] = ended.note, ended.delta
             memory.rows[key], memory.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
-            row, swept = self._scheduler.told(report.chain, self._epoch_us, emitted_us, self._config.version)
+            row, swept = self.scheduler.told(report.chain, self._epoch_us, emitted_us, self._config.version)
             rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s) | row
             sweeps += swept
         if sweeps:
@@ -290,7 +290,7 @@ class Runtime:
         return runtime_state(
             config=self._config,
             lineup=self._lineup,
-            scheduler=self._scheduler,
+            scheduler=self.scheduler,
             reports=self._reports,
             spool=self._spool,
             clock_fault=self._labels.fault,

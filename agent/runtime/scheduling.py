@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from agent.forwarding import Costs
 from agent.runtime.chain import Chain
 from agent.runtime.clock import Clock
 from agent.runtime.interface import RuntimeConfig
@@ -55,6 +56,8 @@ class Scheduler:
         self._began_ns = 0
         self.starved = 0  #: times that a query went first because it had waited so long
         self.fault = self._logged = ""
+        self.downstream: Costs = {}  #: what rows cost further up, by query and plan; set by any thread
+        self._forwards = False
         self._adopt(config.schedule)
 
     # Between two epochs
@@ -66,10 +69,12 @@ class Scheduler:
         settings = config.schedule if self.prior.in_force is None else self.prior.in_force.schedule
         if settings != self.settings:
             self._adopt(settings)
+        self._forwards = config.forwards
         seats = {key: self._seat(key, chain) for key, chain in chains.items()}
         self._seats, self._began_ns, self.fault = seats, self._clock.monotonic_ns(), ""
         for seat in seats.values():
             seat.learn(settings)
+            seat.downstream_cost_s = self.downstream.get((seat.chain.query, seat.chain.plan), 0.0)
         news, self.prior.news = self.prior.news, False
         return news
 
@@ -190,6 +195,12 @@ class Scheduler:
         except Exception as error:
             self._failed("nothing is told of scheduling", error)
             return {}, []
+
+    def delays(self, chain: Chain) -> dict[str, dict[str, Any]]:
+        """What the relay above is to know of a query's streams, where a window was passed since this was last asked."""
+        tracker = self._seats[chain.query, chain.plan].tracker
+        delay = tracker.take_delay() if tracker is not None and self._forwards else None
+        return {tracker.stream: delay.note()} if tracker is not None and delay is not None else {}
 
     def late(self, chain: Chain) -> str:
         """What is wrong with a query's watermarks, in words; empty where nothing is."""

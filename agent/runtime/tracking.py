@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from agent.forwarding import Delay
 from agent.runtime.sweeps import swept
 from agent.runtime.waiting import Mark
 from engine.klink.distribution import LEAST_EPOCHS
@@ -49,6 +50,7 @@ class StreamTracker:
         self._recent: deque[int] = deque(maxlen=RECENT)
         self._expected: dict[int, SweepForecast | None] = {}  # by deadline
         self._next: SweepForecast | None = None
+        self._untold = False
 
     def learn(self, settings: ScheduleSettings, prior: SweepPrior | None) -> None:
         """Settings, or what was learned elsewhere, may have changed; what was seen here is kept."""
@@ -71,10 +73,21 @@ class StreamTracker:
         self._expected |= {deadline_us: self._told(deadline_us) for deadline_us in deadlines_us}
         while len(self._expected) > MOST_EXPECTED:
             del self._expected[next(iter(self._expected))]
+        self._untold = self._untold or bool(deadlines_us)
         for deadline_us in deadlines_us:
             self._recent.append(now_us - deadline_us)
             self._history.add(deadline_us / 1e3, (now_us - deadline_us) / 1e3)
             self._next = None
+
+    def take_delay(self) -> Delay | None:
+        """How late watermarks are; None where no window was passed since this was last asked."""
+        if not self._untold:
+            return None
+        self._untold = False
+        told, period_s = self._history.forecast(0.0, self._confidence), self.period_us / 1e6
+        if told.epochs < LEAST_EPOCHS:
+            return Delay(period_s, told.epochs)
+        return Delay(period_s, told.epochs, told.mean_ms / 1e3, told.deviation_ms**2 / 1e6)
 
     def expected(self, deadline_us: int) -> SweepForecast | None:
         """When the watermark of a window that was swept had been expected; None where the period alone was known."""
