@@ -35,7 +35,7 @@ _NUMBERS: dict[str, tuple[str, str, str, float]] = {
     "release_share": ("Freed of it before slack counts again", "Less makes it go back and forth.", "%", 100),
     "release_s": ("Slack counts again after", "However much was freed.", "s", 1),
     "starvation_s": ("Nobody waits longer for a turn than", "A query with records, whatever its slack.", "s", 1),
-    "backlog_periods": ("Records may wait for", "As a share of the query's window.", "× window", 1),
+    "backlog_periods": ("Records may wait for", "Of the query itself; less is sooner.", "windows", 1),
     "backlog_most_s": ("and at most for", "What waits longer is sent on unprocessed.", "s", 1),
 }
 _RANGES = {field.name: field.kind for field in SCHEDULE.fields}
