@@ -60,7 +60,8 @@ def drafts_check(
         epochs = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
         epochs = epochs[:: -(-len(epochs) // _MOST_EPOCHS) or 1]
         row = known.get((one.live_id, one.agent_id))
-        document = draft.learned or (document_of_learned(row) if row else None)
+        figures = draft.learned if draft.learned and draft.learned.get("operators") else None
+        document = figures or (document_of_learned(row) if row else None)
         if both := _predicted(one, draft, document, epochs):
             sums = queries.setdefault(one.live.query.name, _Both(Predicted(), Predicted()))
             sums.now.add(both.now)

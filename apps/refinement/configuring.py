@@ -20,6 +20,7 @@ from apps.refinement.documents import document_of_learned, learned_in
 from apps.refinement.giving import assignments_adapting
 from apps.refinement.making import PartDraft, ScheduleDraft, config_make, configs_announce, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RolloutPolicy
+from apps.refinement.watermarks import watermarks_for, watermarks_in
 from apps.scheduling.selectors import agents_scheduling
 from apps.telemetry.adapting import settings_read
 from apps.telemetry.models import Agent, Assignment, LiveQuery
@@ -163,21 +164,25 @@ def _parts(
     chosen: Sequence[LiveQuery], assignments: Sequence[Assignment], wish: Wish, settings: Mapping[str, Any]
 ) -> list[PartDraft]:
     """For all agents one part with settings alone, and one of their own for agents that are chosen or known of."""
-    drafts = [] if wish.agents else [PartDraft(live, None, settings) for live in chosen]
+    cluster = assignments[0].agent.cluster_id if wish.learned and assignments else None
+    known, watermarks = (learned_in(cluster), watermarks_in(cluster)) if cluster else ({}, {})
+    drafts = [PartDraft(live, None, settings, watermarks_for(watermarks, live)) for live in chosen]
+    drafts = [] if wish.agents else drafts
     keys = {live.pk for live in chosen}
-    known = learned_in(assignments[0].agent.cluster_id) if wish.learned and assignments else {}
     for one in assignments:
         if one.live_id in keys and (not wish.agents or one.agent.name in wish.agents):
             learned = _well_known(known.get((one.live_id, one.agent_id)))
-            if wish.agents or learned:
+            own = (one.live_id, one.agent_id) in watermarks
+            if wish.agents or learned or own:
+                learned |= watermarks_for(watermarks, one.live, one.agent_id)
                 drafts.append(PartDraft(one.live, one.agent, settings, learned))
     return drafts
 
 
-def _well_known(row: Learned | None) -> dict[str, Any] | None:
+def _well_known(row: Learned | None) -> dict[str, Any]:
     """What Spark knows of a query's operators at an agent, where it knows enough."""
     if row is None or any(one["records"] < ENOUGH_RECORDS for one in row.document["operators"]):
-        return None
+        return {}
     return document_of_learned(row)
 
 

@@ -2,7 +2,8 @@
 
 from apps.refinement.configuring import config_check, config_create, policy_update
 from apps.refinement.giving import parts_renew
-from apps.refinement.proposing import learned_receive, proposal_make
+from apps.refinement.learning import learned_receive, watermarks_receive
+from apps.refinement.proposing import proposal_make
 from apps.refinement.rolling import (
     canaries_add,
     rollout_advance,
@@ -30,4 +31,5 @@ __all__ = [
     "rollouts_advance",
     "schedule_preview",
     "schedule_switch",
+    "watermarks_receive",
 ]
