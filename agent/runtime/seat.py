@@ -59,7 +59,7 @@ class Seat:
     def ran(self, begin_ns: int, end_ns: int, now_us: int) -> None:
         """It has had a turn."""
         self.spans.add(begin_ns, end_ns)
-        self.ran_us, self.hungry_us = now_us, None
+        self.ran_us, self.hungry_us = now_us, now_us if self.chain.waiting() else None
 
     # What it is to a policy
 
@@ -76,7 +76,7 @@ class Seat:
             id=chain.query,
             queued=queued,
             cost_ms=cost_ms,
-            selectivity=shares,
+            selectivity=[*shares[:-1], 0.0][: len(shares)],  # what leaves the last operator waits here no more
             work_ms=work_ms,
             queued_bytes=chain.queued_bytes,
             arrived_ms=_ms(chain.arrived_us),
