@@ -187,11 +187,13 @@ class Scheduler:
     # What is told
 
     def told(self, chain: Chain, epoch_us: int, emitted_us: int, version: int) -> tuple[dict[str, Any], list[Any]]:
-        """Of an epoch of a query that has ended: what its row says of scheduling, and rows of `agent.wire.SWEEPS`."""
+        """Of an epoch of a query that has ended: what its row says of scheduling, with the version `s` of the refined
+        schedule in force, and rows of `agent.wire.SWEEPS`."""
         seat, sweeps = self._seats[chain.query, chain.plan], chain.take_sweeps(emitted_us)
         try:
             swept = seat.sweep_rows(sweeps, epoch_us, version)
-            return seat.epoch_row(swept, emitted_us, self._began_ns), swept
+            held = self.prior.in_force.version if self.prior.in_force is not None else None
+            return {**seat.epoch_row(swept, emitted_us, self._began_ns), "s": held}, swept
         except Exception as error:
             self._failed("nothing is told of scheduling", error)
             return {}, []
