@@ -5,22 +5,28 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from agent.wire import REFINEMENTS, FrameKind, batch_bytes, decode_frames, table_of
+from agent.wire import REFINEMENTS, SWEEPS, FrameKind, batch_bytes, decode_frames, table_of
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.grouping import distinct
 from engine.klink.history import SweepHistory
 from spark_jobs import sweeps
 from spark_jobs.news import RESEND_MS, sent_schema
+from spark_jobs.records import conforming
 from spark_jobs.state import State, StateStore
 from spark_jobs.sweeping import ALL, Sweeping, differs, event_costs, watermarks
 from spark_jobs.sweeps import HISTORY, lengths, sweeps_of
+from tests.agent.test_relay import CHILDREN, run_child
+from tests.agent.test_relay import PIPELINE as AGENT_PIPELINE
+from tests.agent.test_relay import QUERY as AGENT_QUERY
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.swept import FLOW, PERIOD_S, PLAN, QUERY, ringed, seen_ms, sweep, table, told
 from tests.spark.live.world import World
@@ -308,3 +314,19 @@ def test_frames_count_once_across_duplicates_gaps_and_restarts(world: World, pai
     last = world.console.watermarks[-1]
     assert (last.query, last.plan) == (QUERY, pairs.digest)
     assert {row["agent"]: row["sweeps"] for row in table_of(last.body).to_pylist()} == {"a0": 5, "a1": 3, ALL: 8}
+
+
+def test_what_an_agent_tells_is_taken(tmp_path: Path) -> None:
+    """The agent's own windows, by its own clock."""
+    spool, _ = run_child(tmp_path, CHILDREN[0], [1.0, 1.0, 1.0])
+    frames = [frame for _, data in spool.unsent() for frame, _ in decode_frames(data) if frame.kind == FrameKind.SWEEPS]
+    spool.close()
+    rows = [sweeps_of(conforming(frame.body, SWEEPS), "a1", time.time_ns() // 1_000_000) for frame in frames]
+    rings = sweeps.take_in(sweeps.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000)
+    ((flow, told),) = watermarks(rings, {}).items()
+    assert flow == (AGENT_QUERY, AGENT_PIPELINE.digest)
+    assert [(row["agent"], row["stream"], row["period_s"]) for row in told] == [
+        (agent, AGENT_PIPELINE.source.id, 1.0) for agent in ("a1", ALL)
+    ]
+    assert told[0]["sweeps"] == told[0]["epochs"] == sum(table.num_rows for table in rows) >= 1
+    assert told[0]["latency_mean_s"] >= 0.0
