@@ -18,7 +18,7 @@ from agent.wire import REFINEMENTS, SWEEPS, FrameKind, batch_bytes, decode_frame
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.grouping import distinct
 from engine.klink.history import SweepHistory
-from spark_jobs import sweeps
+from spark_jobs import sweeping, sweeps
 from spark_jobs.news import RESEND_MS, sent_schema
 from spark_jobs.records import conforming
 from spark_jobs.state import State, StateStore
@@ -252,6 +252,17 @@ def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_pat
     assert [row["agent"] for row in both] == ["a1", "a2", ALL]
     resent = console.step(8 + RESEND_MS // 1000 // PERIOD_S)
     assert resent == both
+
+
+def test_many_windows_are_taken_in_before_it_is_time_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "_MOST_ROWS", 5)
+    console = Console()
+    console.step(1, told("a1", [0.5, 0.6]))
+    assert console.step(2, told("a1", [0.5] * 4, first=2)) == []
+    assert console.state.sweeps is not None, "two steps are no ten seconds, and four windows not many"
+    assert console.step(2, told("a1", [0.5], first=6)) == []
+    assert console.state.sweeps is None and lengths(console.state.swept.rings).tolist() == [7]
+    assert [row["epochs"] for row in console.step(4)] == [7, 7]
 
 
 def test_nothing_is_told_of_what_is_not_live() -> None:
