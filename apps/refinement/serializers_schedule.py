@@ -35,7 +35,7 @@ class SpanSerializer(StrictSerializer):
     agent = serializers.CharField(default="", allow_blank=True, help_text="Its name; all agents unless given.")
 
 
-class _WindowsSerializer(serializers.Serializer):
+class _SweptWindowsSerializer(serializers.Serializer):
     windows = serializers.IntegerField(help_text="That were swept.")
     latency_mean_s = serializers.FloatField(allow_null=True, help_text="From a window's end until it was out.")
     latency_p99_s = serializers.FloatField(allow_null=True, help_text="Of fewer than a hundred windows the longest.")
@@ -49,7 +49,7 @@ class _ForecastSerializer(serializers.Serializer):
     most_us = serializers.IntegerField()
 
 
-class _QuerySerializer(_WindowsSerializer):
+class _ScheduledQuerySerializer(_SweptWindowsSerializer):
     query = serializers.CharField()
     period_s = serializers.FloatField(allow_null=True, help_text="Of its windows; null where it has none.")
     backlog_s = serializers.FloatField(help_text="How long its records may wait.")
@@ -62,7 +62,7 @@ class _QuerySerializer(_WindowsSerializer):
     late = serializers.CharField(help_text="Why no watermark closes its windows.")
 
 
-class _AgentSerializer(_WindowsSerializer):
+class _ScheduledAgentSerializer(_SweptWindowsSerializer):
     agent = serializers.CharField()
     agent_id = serializers.CharField()
     policy = serializers.CharField(allow_null=True, help_text="In force, as it said; null of older agents.")
@@ -78,7 +78,7 @@ class _AgentSerializer(_WindowsSerializer):
     canary = serializers.BooleanField()
     refused = serializers.ListField(child=serializers.CharField())
     settings = serializers.DictField()
-    queries = _QuerySerializer(many=True)
+    queries = _ScheduledQuerySerializer(many=True)
 
 
 class ClusterScheduleSerializer(serializers.Serializer):
@@ -86,11 +86,11 @@ class ClusterScheduleSerializer(serializers.Serializer):
 
     cluster = serializers.CharField()
     last_s = serializers.FloatField()
-    agents = _AgentSerializer(many=True)
+    agents = _ScheduledAgentSerializer(many=True)
     left_out = serializers.IntegerField(help_text="Agents beyond the first hundred by name.")
 
 
-class _TrackSerializer(serializers.Serializer):
+class _ScheduleTrackSerializer(serializers.Serializer):
     query = serializers.CharField()
     epochs = serializers.ListField(
         help_text="[begin (microseconds), [[start (ms since it began), ms], …] when it ran, slack in s, queued]."
@@ -98,12 +98,12 @@ class _TrackSerializer(serializers.Serializer):
     sweeps = serializers.ListField(help_text="[deadline, least, most, arrived, swept, emitted], microseconds.")
 
 
-class AgentScheduleSerializer(_AgentSerializer):
+class AgentScheduleSerializer(_ScheduledAgentSerializer):
     """How an agent shares its core, epoch by epoch. Times are by the agent's clock."""
 
     last_s = serializers.FloatField()
     memory = serializers.ListField(help_text="[epoch, bytes of waiting records].")
-    timeline = _TrackSerializer(many=True)
+    timeline = _ScheduleTrackSerializer(many=True)
 
 
 class SwitchAskedSerializer(StrictSerializer):
@@ -150,7 +150,7 @@ class ReplayAskedSerializer(StrictSerializer):
     last_s = NumberField(default=300.0, help_text="Of epochs; 30 to 900.")
 
 
-class _FiguresSerializer(serializers.Serializer):
+class _ReplayFiguresSerializer(serializers.Serializer):
     windows = serializers.IntegerField()
     mean_s = serializers.FloatField(allow_null=True)
     p99_s = serializers.FloatField(allow_null=True)
@@ -163,8 +163,8 @@ class _FiguresSerializer(serializers.Serializer):
     busy_share = serializers.FloatField(allow_null=True)
 
 
-class _PolicySerializer(_FiguresSerializer):
-    queries = serializers.DictField(child=_FiguresSerializer())
+class _ReplayedPolicySerializer(_ReplayFiguresSerializer):
+    queries = serializers.DictField(child=_ReplayFiguresSerializer())
 
 
 class ReplaySerializer(serializers.Serializer):
@@ -176,5 +176,5 @@ class ReplaySerializer(serializers.Serializer):
     until_us = serializers.IntegerField()
     epochs = serializers.IntegerField()
     windows = serializers.IntegerField(help_text="That were recorded.")
-    policies = serializers.DictField(child=_PolicySerializer())
+    policies = serializers.DictField(child=_ReplayedPolicySerializer())
     notes = serializers.ListField(child=serializers.CharField())

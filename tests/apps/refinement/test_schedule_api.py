@@ -133,9 +133,7 @@ def test_viewers_read_and_do_nothing(fleet: Fleet, api_of: Callable[..., APIClie
 def test_what_a_heartbeat_says_is_shown_at_once(api: APIClient) -> None:
 
     _, (joined,) = live_at(probing(), "a1")
-    assert (
-        heartbeat(client_of(joined), joined, time=time.time(), schedule={**SCHEDULE, "mode": "memory"}).status_code
-        == 200
-    )
+    said = {**SCHEDULE, "mode": "memory"}
+    assert heartbeat(client_of(joined), joined, schedule=said).status_code == 200
     (row,) = api.get(HERE).json()["agents"]
     assert (row["policy"], row["mode"], row["starved"], row["config"]) == ("klink", "memory", 2, "c-9")
