@@ -44,13 +44,16 @@ def words(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
         counts = f"{one['records']:,} records, {one['shed']:,} shed"
         yield f"  collector   {one['source']} ({one['kind']}) {one['state']}  {counts}"
         yield from (f"              {text}" for text in (*one.get("counted", ()), *one["faults"]))
+    if schedule := says.get("schedule"):
+        by = f" by {schedule['refined']['config']}" if schedule["refined"] else ""
+        yield f"  schedule    {schedule['policy']}{by}, {schedule['mode']}: {schedule['reason']}"
     for one in says["queries"]:
         factors = " ".join(f"{factor:.3g}" for factor in one["load_factors"])
         yield f"  query       {one['query']} {one['state']}  load factors {factors}"
         if "adapting" in one:
             by = f" by {one['refined']['config']}" if one["refined"] else ""
             yield f"              {one['adapting']}{by}: {one['reason']}"
-        yield from (f"              {text}" for text in one["faults"])
+        yield from (f"              {text}" for text in (one.get("late"), *one["faults"]) if text)
     yield from (f"  fault       {text}" for text in says["faults"])
 
 

@@ -11,15 +11,31 @@ from agent.collect.options import GENERATED, HOST_COLUMNS, OPTIONS, PEER, PROBE_
 from agent.config_tables import CHILD, CONFIG, QUERY, RELAY, SOURCE
 from agent.settings import SETTINGS
 from engine.fields import Table
+from engine.klink.refined import DOCUMENT
+from engine.klink.settings import SCHEDULE, ScheduleSettings
 from launcher.places import ROOT
 
 GUIDE = (ROOT / "docs" / "agent.md").read_text()
 NAMED = set(re.findall(r"`([\w.\[\]]+)`", GUIDE.replace("`[local]`", "`local`")))
 
 
-@pytest.mark.parametrize("table", [*OPTIONS.values(), PEER, CONFIG, SOURCE, QUERY, RELAY, CHILD, SETTINGS])
+@pytest.mark.parametrize(
+    "table", [*OPTIONS.values(), PEER, CONFIG, SOURCE, QUERY, RELAY, CHILD, SETTINGS, SCHEDULE, DOCUMENT]
+)
 def test_every_field_is_named(table: Table) -> None:
     assert {field.name for field in table.fields} <= NAMED
+
+
+def test_defaults_of_scheduling_are_those_of_the_guide() -> None:
+    told: dict[str, str] = {}
+    section = GUIDE.split("### How queries share the core\n", 1)[1].split("\n## ", 1)[0]
+    for first, defaults, *_ in (row.strip("| ").split(" | ") for row in re.findall(r"^\| `.*$", section, re.MULTILINE)):
+        told |= dict(zip(re.findall(r"`(\w+)`", first), defaults.split(", "), strict=True))
+    known = {
+        name: f"{one:,}".removesuffix(".0") if name != "policy" else one
+        for name, one in ScheduleSettings().to_dict().items()
+    }
+    assert told == known
 
 
 def test_every_column_and_way_to_make_one_is_named() -> None:

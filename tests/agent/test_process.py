@@ -219,6 +219,7 @@ def test_it_starts_without_its_console_once_it_knows_what_to_do(host: Host) -> N
     said = run("status", "--config", str(host.file))
     assert said.returncode == 0
     assert "away" in said.stdout
+    assert "schedule    klink, latency: " in said.stdout
     host.console.start()
     wait_until(lambda: host.counted() == 3000, what="all records")
 
