@@ -121,12 +121,13 @@ class Turns:
         self.ignored = 0  #: delays that children told and that could not be used
         self._guarded = False
         self._behind_epochs = 0
-        self.adopt(settings)
+        self.settings, self._policy = settings, policy(settings.policy)
 
-    def adopt(self, settings: ScheduleSettings, children: Collection[str] = ()) -> None:
+    def adopt(self, settings: ScheduleSettings, children: Collection[str]) -> None:
         """Settings in force from now on; what others told than these children counts no more."""
+        if settings.policy != self.settings.policy:  # else it keeps what it has seen of windows
+            self._policy = policy(settings.policy)
         self.settings = settings
-        self._policy = policy(settings.policy)
         for seat in self.seats.values():
             seat.delays = {child: told for child, told in seat.delays.items() if child in children}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from agent.relay import Relay
 from agent.runtime import Spool
 from agent.wire import OLDER_COUNTERS, SWEEPS, Frame, FrameKind, batch_bytes, decode_frames, encode_frame
 from engine.klink.forwarding import messages
+from engine.klink.policies import Klink
 from engine.klink.settings import ScheduleSettings
+from engine.klink.view import QueryView
 from tests.agent.test_relay import PIPELINE, partial, relay_config, secret_hash
 
 CHILD, OTHER = "child-a", "child-b"
@@ -147,16 +149,31 @@ def test_the_least_slack_goes_first_and_the_rest_waits_for_the_next_epoch(site: 
     assert site.seat("eu/b")["delays"] == {CHILD: {"probes": Delay(1.0, 50, 0.2, 1e-4).note()}}
 
 
-def test_where_there_is_too_much_for_long_the_nearest_deadline_goes_first(site: Site) -> None:
-    """As at agents: above saturation least slack would leave what takes long behind."""
-    site.relay._config = replace(site.config, budget_cores=0.001)
-    last = []
-    for _ in range(8):
-        for query, mean_s in zip(QUERIES, (3.0, 0.2, 1.0), strict=True):
-            site.post(CHILD, site.mark(query, site.clock.us, **told(("probes", Delay(1.0, 50, mean_s, 1e-4)))))
-        last += site.marked()
+def test_the_policy_is_told_where_there_is_too_much_for_long(site: Site) -> None:
+    """Five epochs one after the other that left queries over; an epoch that did all ends it."""
+
+    class Asked(Klink):
+        """The default, which remembers what it was told."""
+
+        def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
+            told.append(saturated)
+            return super().pick(views, now_ms, saturated)
+
+    told: list[bool] = []
+    site.relay._turns._policy = Asked()
+    few, enough = (replace(site.config, budget_cores=cores) for cores in (0.001, 1.0))
+    for config in [few] * 7 + [enough] * 2:
+        for query in QUERIES:
+            site.post(CHILD, site.mark(query, site.clock.us))
+        site.relay._config = config
+        site.marked()
         site.clock.us += 1000
-    assert set(last[:5]) == {"eu/b"} and last[7] == "eu/a", "all have the same deadline: by name"
+    assert told == [False] * 5 + [True] * 2 + [True] * 3 + [False] * 3
+    policy = site.relay._turns._policy
+    site.relay.apply(replace(site.config, schedule=ScheduleSettings(starvation_s=9.0)))
+    assert site.relay._turns._policy is policy, "it keeps what it has seen of windows"
+    site.relay.apply(replace(site.config, schedule=ScheduleSettings(policy="fcfs")))
+    assert site.relay._turns._policy is not policy
 
 
 def test_an_epoch_has_its_bound_and_its_budget_is_used(site: Site) -> None:
