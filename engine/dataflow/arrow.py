@@ -91,6 +91,11 @@ class StreamJoinKernel:
         return self._spec.within_agent
 
     @property
+    def most(self) -> int:
+        """How many records of the other stream one record matches at most."""
+        return self._spec.most
+
+    @property
     def side_schema(self) -> pa.Schema:
         """What `side` makes, besides the column of agents."""
         return side_schema(self._spec)

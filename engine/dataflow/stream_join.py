@@ -58,7 +58,11 @@ def _first(side: pa.RecordBatch, keys: Sequence[str], spec: StreamJoinSpec) -> p
             side = side.filter(pc.is_valid(side.column(name)))
     if not side.num_rows:
         return side
-    sizes = pa.Table.from_batches([side]).group_by(list(keys), use_threads=False).aggregate([([], "count_all")])["count_all"]
+    sizes = (
+        pa.Table.from_batches([side])
+        .group_by(list(keys), use_threads=False)
+        .aggregate([([], "count_all")])["count_all"]
+    )
     if pc.max(sizes).as_py() <= spec.most:
         return side
     order = [(name, "ascending") for name in dict.fromkeys([*keys, *spec.order])]
