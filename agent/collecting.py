@@ -124,4 +124,6 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
         budget_cores=config.budget_cores,
         batch_records=config.batch_records,
         checkpoint_share=config.checkpoint_share,
+        schedule=config.schedule,
+        refined_schedule=config.refined_schedule,
     )

@@ -6,7 +6,7 @@ The document is strict: a field that is not known is a fault, and all faults are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent.collect.checks import check_options
@@ -16,6 +16,7 @@ from engine.dataflow import Pipeline
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
 from engine.jarvis.settings import Settings
+from engine.klink.settings import ScheduleSettings
 from engine.wording import show
 
 __all__ = [
@@ -100,6 +101,8 @@ class AgentConfig:
     relay: RelayConfig | None
     parent: ParentConfig | None
     checkpoint_share: float = 0.1
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    refined_schedule: Any = None  #: judged by the runtime: a bad one does not refuse the configuration
 
     @classmethod
     def parse(cls, document: Any) -> AgentConfig:
@@ -133,6 +136,8 @@ class AgentConfig:
             relay=relay,
             parent=ParentConfig(read["parent"]["url"].rstrip("/")) if read.get("parent") else None,
             checkpoint_share=read.get("checkpoint_share", 0.1),
+            schedule=ScheduleSettings(**read.get("schedule", {})),
+            refined_schedule=read.get("refined_schedule"),
         )
 
 

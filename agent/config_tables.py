@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.collect.options import KINDS
 from engine.fields import Anything, Choice, Field, Listed, Mapped, Number, Table, Text
 from engine.jarvis.settings import SETTINGS
+from engine.klink.settings import SCHEDULE
 
 __all__ = ["CHILD", "CONFIG", "QUERY", "RELAY", "SOURCE"]
 
@@ -62,6 +63,8 @@ CONFIG = Table(
         Number(least=0, most=1),
         help="copies of open windows that are sent, as a share of what else is; 0.1, and 0: none",
     ),
+    Field("schedule", SCHEDULE, help="how the queries share the core; those of the policy klink"),
+    Field("refined_schedule", Anything(), nullable=True, help="as it was refined, judged when the next epoch begins"),
     Field("sources", Mapped(SOURCE), required=True),
     Field("queries", Listed(QUERY), required=True),
     Field("relay", RELAY, nullable=True),

@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "apps.telemetry",
     "apps.results",
     "apps.measurements",
+    "apps.scheduling",
     "apps.refinement",
     "apps.estimates",
     "apps.admission",

@@ -137,6 +137,23 @@ COMMANDS = {
         "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
         (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (1,000,000)"),),
     ),
+    "slack": Command(
+        "engine.klink.commands.slack",
+        "when a query's next watermarks are expected, and how long it can wait until then",
+        (),
+    ),
+    "memory": Command(
+        "engine.klink.commands.memory", "which of several queries frees most waiting events in one cycle", ()
+    ),
+    "pick": Command("engine.klink.commands.pick", "the query with the least slack", ()),
+    "forwarding": Command(
+        "engine.klink.commands.forwarding", "what the nodes that share a query tell each other about it", ()
+    ),
+    "replay": Command(
+        "engine.klink.replay",
+        "what another policy of scheduling would change: latencies, overflow and memory over recorded arrivals",
+        (),
+    ),
 }
 
 

@@ -67,6 +67,11 @@ class Arrival:
         return self.query, self.plan
 
     @property
+    def teller(self) -> str:
+        """The agent of which it tells, whose frame a relay may have passed on."""
+        return str(self.says.get("origin") or self.agent)
+
+    @property
     def arrived_ms(self) -> int:
         """When Redis took it."""
         return self.place[0]

@@ -91,5 +91,12 @@ def _frame(entry: Entry) -> Frame:
 
 
 _FROM_AGENTS = frozenset(
-    {FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.CHECKPOINT, FrameKind.MARK, FrameKind.COUNTERS}
+    {
+        FrameKind.RECORDS,
+        FrameKind.PARTIALS,
+        FrameKind.CHECKPOINT,
+        FrameKind.MARK,
+        FrameKind.COUNTERS,
+        FrameKind.SWEEPS,
+    }
 )

@@ -1,11 +1,13 @@
-"""Files that are there whole or not at all, also after a crash."""
+"""Files that are there whole or not at all, also after a crash; tables as bytes that take little room."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["write_whole"]
+import pyarrow as pa
+
+__all__ = ["compressed", "write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -21,3 +23,11 @@ def write_whole(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def compressed(rows: pa.Table) -> bytes:
+    """The rows as an Arrow IPC stream, compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agent.wire import REFINEMENTS
+from spark_jobs.news import sent_schema
 from spark_jobs.statistics import FEWEST_RECORDS
 
-__all__ = ["CYCLES", "HALF_LIFE_S", "OPERATORS", "REST", "SENT", "Learned", "learn"]
+__all__ = ["CYCLES", "HALF_LIFE_S", "OPERATORS", "REST", "Learned", "learn"]
 
 HALF_LIFE_S = 300.0
 FORGOTTEN_MS = 3_600_000  # of an agent that says nothing
@@ -62,10 +63,6 @@ CYCLES = pa.schema(
 )
 
 
-#: What the console was told last.
-SENT = pa.schema([("query", pa.string()), ("plan", pa.string()), ("sent_ms", pa.int64()), *REFINEMENTS])
-
-
 @dataclass(frozen=True)
 class Learned:
     """Everything learned."""
@@ -75,7 +72,7 @@ class Learned:
     told_ms: int = 0  #: when it was last looked at for something to tell
     operators: pa.Table = field(default_factory=OPERATORS.empty_table)
     cycles: pa.Table = field(default_factory=CYCLES.empty_table)
-    sent: pa.Table = field(default_factory=SENT.empty_table)
+    sent: pa.Table = field(default_factory=sent_schema(REFINEMENTS).empty_table)  #: what the console was told last
 
 
 def learn(

@@ -13,6 +13,7 @@ from spark_jobs.refining import Refining
 from spark_jobs.state import State
 from spark_jobs.step import Parts, Step
 from spark_jobs.stream_statistics import StreamStatistics
+from spark_jobs.sweeping import Sweeping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +36,7 @@ class LiveLoop:
         self._few = parts.at_hand_bytes > 0
         refining = Refining(parts.refine_ms, parts.plans.windowed_entry)
         self._statistics = StreamStatistics(parts.statistics_ms, parts.family_cpu_ns, refining)
+        self._sweeping = Sweeping(parts.refine_ms)
         self._failed: dict[int, int] = {}
         self._published: dict[tuple[str, str], int] = {}
         self.last_s = 0.0
@@ -59,6 +61,7 @@ class LiveLoop:
         self._few = step.take_in(few=self._few)
         out = step.results()
         out += self._statistics.frames(spans.sparkSession, step.state, step.works, self._parts.plans)
+        out += self._sweeping.frames(step.state, self._parts.plans.live())
         self._commit(step.state, out)
         self._failed.clear()
 

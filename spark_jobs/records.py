@@ -65,8 +65,8 @@ def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
     return schema
 
 
-def conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
-    """The table of a body, its columns those of `schema`.
+def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
+    """The table of a body, its columns those of one of `schemas`.
 
     Raises
     ------
@@ -75,9 +75,10 @@ def conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
     try:
         table = table_of(body)
         given = {field.name: field.type for field in table.schema}
-        wanted = {field.name: field.type for field in schema}
-        if given != wanted or len(table.schema) != len(schema):
-            raise BadBody(f"columns {_words(given)}; allowed: {_words(wanted)}")
+        wanted = [{field.name: field.type for field in schema} for schema in schemas]
+        if given not in wanted or len(table.schema) != len(given):
+            raise BadBody(f"columns {_words(given)}; allowed: {_words(wanted[0])}")
+        schema = schemas[wanted.index(given)]
         table = table.select(schema.names)
         table.validate(full=True)
         if WINDOW_START in schema.names and table[WINDOW_START].null_count:

@@ -10,22 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import REFINEMENTS, Frame, FrameKind, encode_frame
+from agent.wire import REFINEMENTS, FrameKind
 from engine.jarvis.settings import Settings
 from engine.measurement.fitting import Level, OperatorFit, OperatorSums, Windows, fit, plan
 from engine.measurement.sums import Sums
-from spark_jobs.learning import REST, SENT, Learned, learn
-from spark_jobs.results import SENDER, compressed
+from spark_jobs.learning import REST, Learned, learn
+from spark_jobs.news import Flow, Rows, has_moved, news
+from spark_jobs.results import news_frame
 from spark_jobs.state import State
 
 __all__ = ["Refining", "differs", "of_agent", "refined"]
 
-RESEND_MS = 300_000
-MOVED = 0.05  # of a figure, or of a load factor: less is not worth telling
 _LEAST_EPOCHS = 1.0  # of a level, for it to belong to the range in which figures were seen
 _FIGURES = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out", "input_records", "budget_s")
-_Flow = tuple[str, str]
-_Rows = list[dict[str, Any]]
 
 
 class Refining:
@@ -34,47 +31,42 @@ class Refining:
     def __init__(self, every_ms: int, aggregate_of: Callable[[str], int | None]) -> None:
         self._every_ms, self._aggregate_of = every_ms, aggregate_of
 
-    def frames(self, state: State, counters: pa.Table, live: Collection[_Flow]) -> list[bytes]:
+    def frames(self, state: State, counters: pa.Table, live: Collection[Flow]) -> list[bytes]:
         """Take in rows of `EPOCHS`; a frame for each live query and plan of which there is something new to tell."""
         known = learn(state.learned, counters, self._aggregate_of, state.now_ms, state.step)
         state.learned = known
         if state.now_ms - known.told_ms < self._every_ms:
             return []
-        told = _told(known.sent)
         found = {flow: rows for flow, rows in refined(known).items() if flow in live}
-        news = {flow: rows for flow, rows in found.items() if _is_news(rows, told.get(flow), state.now_ms)}
-        told = {flow: rows for flow, rows in told.items() if flow in found} | {
-            flow: [row | {"sent_ms": state.now_ms} for row in rows] for flow, rows in news.items()
-        }
-        sent = pa.Table.from_pylist([row for rows in told.values() for row in rows], schema=SENT)
+        fresh, sent = news(found, known.sent, state.now_ms, differs)
         state.learned = replace(known, sent=sent, told_ms=state.now_ms)
-        return [_frame(state, flow, rows) for flow, rows in sorted(news.items())]
+        return [news_frame(FrameKind.REFINED, REFINEMENTS, state, flow, rows) for flow, rows in sorted(fresh.items())]
 
 
-def refined(known: Learned) -> dict[_Flow, _Rows]:
+def refined(known: Learned) -> dict[Flow, Rows]:
     """Rows of REFINEMENTS, with query and plan, by both."""
     cycles = _grouped(known.cycles)
-    found: dict[_Flow, _Rows] = defaultdict(list)
+    found: dict[Flow, Rows] = defaultdict(list)
     for key, rows in sorted(_grouped(known.operators).items()):
         found[key[:2]] += [dict(zip(("query", "plan"), key, strict=False)) | row for row in of_agent(rows, cycles[key])]
     return found
 
 
-def _grouped(table: pa.Table) -> dict[tuple[str, str, str], _Rows]:
-    found: dict[tuple[str, str, str], _Rows] = defaultdict(list)
+def _grouped(table: pa.Table) -> dict[tuple[str, str, str], Rows]:
+    found: dict[tuple[str, str, str], Rows] = defaultdict(list)
     for row in table.to_pylist():
         found[row["query"], row["plan"], row["place"]].append(row)
     return found
 
 
-def of_agent(rows: _Rows, cycles: _Rows) -> _Rows:
+def of_agent(rows: Rows, cycles: Rows) -> Rows:
     """Rows of REFINEMENTS of one plan at one agent.
 
     Figures are of the configuration version with the most epochs behind them; input and budget of the newest.
     """
     version = max({row["config_version"] for row in rows}, key=lambda one: (_epochs_of(rows, one), one))
     newest = max(row["config_version"] for row in rows)
-    chosen: dict[int, _Rows] = defaultdict(list)
+    chosen: dict[int, Rows] = defaultdict(list)
     for row in rows:
         if row["config_version"] == version:
             chosen[row["entry"]].append(row)
@@ -96,11 +88,11 @@ def of_agent(rows: _Rows, cycles: _Rows) -> _Rows:
     return _with_plan(found, fits)
 
 
-def _epochs_of(rows: _Rows, version: int) -> float:
+def _epochs_of(rows: Rows, version: int) -> float:
     return math.fsum(row["epochs"] for row in rows if row["config_version"] == version and row["level"] != REST)
 
 
-def _sums_of(rows: _Rows, cycle: Mapping[str, Any] | None) -> OperatorSums:
+def _sums_of(rows: Rows, cycle: Mapping[str, Any] | None) -> OperatorSums:
     """The sums of one operator over its levels."""
     usable = [row for row in rows if row["level"] != REST]
     total = {name: _total(usable, name) for name in ("epochs", "records", "records_out", "bytes_out", "groups")}
@@ -126,7 +118,7 @@ def _sums_of(rows: _Rows, cycle: Mapping[str, Any] | None) -> OperatorSums:
     return OperatorSums(sums, levels, True, windows)
 
 
-def _operator(rows: _Rows, found: OperatorFit | None) -> dict[str, Any]:
+def _operator(rows: Rows, found: OperatorFit | None) -> dict[str, Any]:
     usable = [row for row in rows if row["level"] != REST]
     put_in = _total(rows, "records_in")
     told = {
@@ -142,13 +134,13 @@ def _operator(rows: _Rows, found: OperatorFit | None) -> dict[str, Any]:
     return told
 
 
-def _range(rows: _Rows, name: str, called: str, unit: str = "") -> dict[str, float | None]:
+def _range(rows: Rows, name: str, called: str, unit: str = "") -> dict[str, float | None]:
     """The least and the most of an epoch, by levels."""
     means = [row[name] / row["epochs"] for row in rows if row["level"] != REST and row["epochs"] >= _LEAST_EPOCHS]
     return {f"{called}_least{unit}": min(means, default=None), f"{called}_most{unit}": max(means, default=None)}
 
 
-def _with_plan(rows: _Rows, fits: Sequence[OperatorFit | None]) -> _Rows:
+def _with_plan(rows: Rows, fits: Sequence[OperatorFit | None]) -> Rows:
     """The same with the plan that is best within the usual margin of the budget."""
     first = rows[0]
     if first["bytes_in"] is None:
@@ -165,18 +157,7 @@ def _total(rows: Iterable[Mapping[str, Any]], name: str) -> float:
     return math.fsum(row[name] for row in rows)
 
 
-def _told(sent: pa.Table) -> dict[_Flow, _Rows]:
-    found: dict[_Flow, _Rows] = defaultdict(list)
-    for row in sent.to_pylist():
-        found[row["query"], row["plan"]].append(row)
-    return found
-
-
-def _is_news(rows: _Rows, told: _Rows | None, now_ms: int) -> bool:
-    return not told or now_ms - told[0]["sent_ms"] >= RESEND_MS or differs(rows, told)
-
-
-def differs(rows: _Rows, told: _Rows) -> bool:
+def differs(rows: Rows, told: Rows) -> bool:
     """Whether agents or operators are others, or a figure moved by 5 %, or a load factor by 5 points."""
     before = {(row["agent"], row["operator"]): row for row in told}
     now = {(row["agent"], row["operator"]): row for row in rows}
@@ -184,20 +165,6 @@ def differs(rows: _Rows, told: _Rows) -> bool:
 
 
 def _moved(row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    pairs = [(row.get(name), before[name]) for name in _FIGURES]
-    if any((new is None) != (old is None) for new, old in pairs):
+    if any(has_moved(row.get(name), before[name]) for name in _FIGURES):
         return True
-    if any(new is not None and abs(new - old) > MOVED * abs(old) for new, old in pairs):
-        return True
-    new, old = row.get("load_factor"), before["load_factor"]
-    return (new is None) != (old is None) or (new is not None and abs(new - old) > MOVED)
-
-
-def _frame(state: State, flow: _Flow, rows: _Rows) -> bytes:
-    state.emitted += 1
-    body = compressed(pa.Table.from_pylist(rows, schema=REFINEMENTS))
-    query, digest = flow
-    extra = {"batch": state.step}
-    return encode_frame(
-        Frame(FrameKind.REFINED, SENDER, SENDER, state.emitted, query=query, plan=digest, extra=extra, body=body)
-    )
+    return has_moved(row.get("load_factor"), before["load_factor"], 1.0)

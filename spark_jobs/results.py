@@ -8,16 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import MOST_BODY_BYTES, MOST_TABLE_BYTES, Frame, FrameKind, batch_bytes
+from agent.wire import MOST_BODY_BYTES, MOST_TABLE_BYTES, Frame, FrameKind, batch_bytes, encode_frame
 from engine.dataflow.arrow import RowKernel
 from engine.dataflow.pipeline import Pipeline
+from spark_jobs import news
 from spark_jobs.checkpoints import Recovered
+from spark_jobs.files import compressed
 from spark_jobs.operators import aggregate_of, operator_of
-from spark_jobs.state import Flow
+from spark_jobs.state import Flow, State
 from spark_jobs.watermarks import closing_epoch_us
 from spark_jobs.windows import Due, records_of
 
-__all__ = ["SENDER", "Work", "compressed", "finished", "result_frame"]
+__all__ = ["SENDER", "Work", "finished", "news_frame", "result_frame"]
 
 _MOST_NAMED = 100  # agents in a header, which has bounds
 SENDER = "stream"  #: the stream processor as an agent among agents
@@ -88,6 +90,15 @@ def result_frame(
     )
 
 
+def news_frame(kind: FrameKind, schema: pa.Schema, state: State, flow: news.Flow, rows: news.Rows) -> bytes:
+    """One query's rows as the next frame of the stream processor."""
+    state.emitted += 1
+    body = compressed(pa.Table.from_pylist(rows, schema=schema))
+    query, plan = flow
+    extra = {"batch": state.step}
+    return encode_frame(Frame(kind, SENDER, SENDER, state.emitted, query=query, plan=plan, extra=extra, body=body))
+
+
 def _through(pipeline: Pipeline, index: int, rows: pa.Table) -> pa.Table:
     """One operator after the aggregate, on all rows of a window."""
     operator = operator_of(pipeline, index)
@@ -105,11 +116,3 @@ def _body(rows: pa.Table) -> tuple[bytes, int]:
     while len(body := compressed(kept)) > MOST_BODY_BYTES:
         kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_BODY_BYTES / len(body)))
     return body, rows.num_rows - kept.num_rows
-
-
-def compressed(rows: pa.Table) -> bytes:
-    """The rows as an Arrow IPC stream, compressed."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(rows)
-    return sink.getvalue().to_pybytes()

@@ -21,8 +21,10 @@ import pyarrow as pa
 
 from agent.wire import WireError, batch_bytes, table_of
 from spark_jobs.arrivals import Arrival, table_of_waiting
-from spark_jobs.files import write_whole
+from spark_jobs.files import compressed, write_whole
 from spark_jobs.learning import Learned
+from spark_jobs.statistics import of_today
+from spark_jobs.sweeps import Swept
 from spark_jobs.watermarks import AgentMarks
 
 __all__ = ["Checkpoint", "Flow", "Rows", "Sides", "State", "StateStore", "Window"]
@@ -30,6 +32,9 @@ __all__ = ["Checkpoint", "Flow", "Rows", "Sides", "State", "StateStore", "Window
 _KEPT = 3
 _FORMAT = 1
 _LEARNED = ("operators", "cycles", "sent")
+_SWEPT = ("rings", "sent")
+_COMPRESSED = {"swept/rings"}  # to a sixth
+_TABLES = ("waiting", "counters", "sums", "sweeps")
 _CHECKPOINTS = ("checkpoints", "arriving")
 _SIDES = ("records", "others")
 _FACTS = ("step", "run", "batch", "now_ms", "summed_ms", "emitted", "counts", "read_to")
@@ -117,6 +122,8 @@ class State:
     counts: dict[str, int] = field(default_factory=dict)  #: quarantined, duplicates, gaps, unknown
     read_to: dict[str, str] = field(default_factory=dict)  #: id of the last entry by partition
     learned: Learned = field(default_factory=Learned)  #: of operators at agents
+    sweeps: pa.Table | None = None  #: of windows at agents, not learned from yet
+    swept: Swept = field(default_factory=Swept)  #: of sweeping watermarks at agents
 
     def successor(self, batch: int) -> State:
         """A copy for the next step to change; tables are shared, they do not change."""
@@ -136,6 +143,8 @@ class State:
             dict(self.counts),
             dict(self.read_to),
             self.learned,
+            self.sweeps,
+            self.swept,
         )
 
     def count(self, name: str, more: int = 1) -> None:
@@ -181,15 +190,17 @@ class StateStore:
             facts = json.loads(file.read("facts.json"))
             if facts["format"] != _FORMAT:
                 raise ValueError(f"{path} has format {facts['format']}; allowed: {_FORMAT}")
-            tables = {name: table_of(file.read(name)) for name in ("waiting", "counters", "sums") if name in facts}
+            tables = {name: table_of(file.read(name)) for name in _TABLES if name in facts}
         return State(
             **{name: facts[name] for name in _FACTS},
             positions={(agent, life): seq for agent, life, seq in facts["positions"]},
             flows={(one["query"], one["plan"]): flow for one in facts["flows"] for flow in [self._flow(one)]},
             waiting=[Arrival(**row) for row in tables["waiting"].to_pylist()] if "waiting" in tables else [],
-            counters=tables.get("counters"),
+            counters=of_today(tables.get("counters")),
             sums=tables.get("sums"),
             learned=self._learned(facts.get("learned")),
+            sweeps=tables.get("sweeps"),
+            swept=self._swept(facts.get("swept")),
         )
 
     def _learned(self, facts: dict[str, Any] | None) -> Learned:
@@ -199,6 +210,12 @@ class StateStore:
         tables = {name: self._part(facts | {"part": f"learned/{name}"}) for name in _LEARNED}
         newest = {place: (at_us, at_ms) for place, (at_us, at_ms) in facts["newest"].items()}
         return Learned(facts["step"], newest, facts["told_ms"], **tables)
+
+    def _swept(self, facts: dict[str, Any] | None) -> Swept:
+        if facts is None:
+            return Swept()
+        tables = {name: self._part(facts | {"part": f"swept/{name}"}) for name in _SWEPT}
+        return Swept(facts["step"], facts["told_ms"], **tables)
 
     def _flow(self, facts: dict[str, Any]) -> Flow:
         windows = {begin: Window(partial=self._part(one), **one) for begin, one in facts.pop("windows")}
@@ -232,8 +249,10 @@ def _packed(state: State) -> bytes:
     facts["flows"] = [_flow_facts(flow) for flow in state.flows.values()]
     if state.learned.step:
         facts["learned"] = {name: getattr(state.learned, name) for name in ("step", "newest", "told_ms")}
+    if state.swept.step:
+        facts["swept"] = {name: getattr(state.swept, name) for name in ("step", "told_ms")}
     waiting = table_of_waiting(state.waiting) if state.waiting else None
-    tables = {"waiting": waiting, "counters": state.counters, "sums": state.sums}
+    tables = {name: waiting if name == "waiting" else getattr(state, name) for name in _TABLES}
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as file:
         for name, table in tables.items():
@@ -242,7 +261,8 @@ def _packed(state: State) -> bytes:
                 file.writestr(name, batch_bytes(table.combine_chunks()))
         for part, table, step in _parts(state):
             if step == state.step:
-                file.writestr(part, batch_bytes(table.combine_chunks()))
+                pack = compressed if part in _COMPRESSED else batch_bytes
+                file.writestr(part, pack(table.combine_chunks()))
         file.writestr("facts.json", json.dumps(facts, separators=(",", ":")))
     return sink.getvalue()
 
@@ -277,6 +297,9 @@ def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
     if state.learned.step:
         for name in _LEARNED:
             yield f"learned/{name}", getattr(state.learned, name), state.learned.step
+    if state.swept.step:
+        for name in _SWEPT:
+            yield f"swept/{name}", getattr(state.swept, name), state.swept.step
     for flow in state.flows.values():
         for begin, window in flow.windows.items():
             yield _part(flow, begin), window.partial, window.step

@@ -30,6 +30,7 @@ __all__ = [
     "epoch_sums",
     "kept",
     "merged",
+    "of_today",
     "statistics_rows",
 ]
 
@@ -45,7 +46,9 @@ EPOCHS = pa.schema(
 
 _GROUP = ["query", "plan", "operator", "fingerprint", "place", "window_us", "width_us", "measured"]
 _VERSION = "config_version"  # never mixed within the sums of a fit
-_COUNTS = [field.name for field in COUNTERS if field.name.startswith(("records_", "bytes_"))] + ["cpu_ns", "groups_out"]
+_QUEUED = "records_queued"  # what waits at an epoch's end is no sum
+_COUNTS = [one.name for one in COUNTERS if one.name.startswith(("records_", "bytes_")) and one.name != _QUEUED]
+_COUNTS += ["cpu_ns", "groups_out"]
 _FITS = [
     "sampled", "sum_wn2", "sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_count", "cost_sum", "cost_sum2",
 ]  # fmt: skip
@@ -72,9 +75,10 @@ def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: 
     Raises
     ------
     ValueError
-        A count is null or negative, or the operator's records do not add up.
+        A count is null or negative, or the operator's records do not add up: what came in, and what waited from the
+        epoch before, was processed, drained, sent on or waits.
     """
-    for name in [*_COUNTS, "epoch_us"]:
+    for name in [*_COUNTS, _QUEUED, "epoch_us"]:
         least, most = pc.min_max(rows[name]).as_py().values() if rows.num_rows else (0, 0)
         if rows[name].null_count or least < 0 or most > MOST_NUMBER:
             raise ValueError(f"{name} has null, negative or too large values; allowed: whole numbers to {MOST_NUMBER}")
@@ -83,12 +87,20 @@ def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: 
         fits = pc.and_(pc.greater(lengths, 0), pc.less_equal(lengths, longest))
         if not pc.all(fits, min_count=0, skip_nulls=False).as_py():
             raise ValueError(f"{name} has null, empty or too long texts; allowed: 1 to {longest} characters")
-    parts = [rows[f"records_{name}"] for name in ("processed", "drained", "overflow")]
-    if not pc.all(pc.equal(rows["records_in"], pc.add(pc.add(parts[0], parts[1]), parts[2])), min_count=0).as_py():
-        raise ValueError("records_in is not the sum of records_processed, records_drained and records_overflow")
+    gone = pc.add(pc.add(rows["records_processed"], rows["records_drained"]), rows["records_overflow"])
+    if not pc.all(pc.less_equal(rows["records_in"], pc.add(gone, rows[_QUEUED])), min_count=0).as_py():
+        told = "records_processed, records_drained, records_overflow and records_queued"
+        raise ValueError(f"records_in is more than the sum of {told}")
     width = pa.array([widths_us.get(query, SUBINTERVAL_US) for query in rows["query"].to_pylist()], pa.int64())
     more = [pa.repeat(value, rows.num_rows) for value in (pa.scalar(place), pa.scalar(True), pa.scalar(step))]
     return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2]], schema=EPOCHS)
+
+
+def of_today(epochs: pa.Table | None) -> pa.Table | None:
+    """Rows of `EPOCHS` that a state kept; in those of an earlier release nothing waited."""
+    if epochs is None or _QUEUED in epochs.column_names:
+        return epochs
+    return epochs.append_column(_QUEUED, pa.array([0] * epochs.num_rows, pa.int64())).select(EPOCHS.names)
 
 
 def epoch_sums(epochs: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import redis
 
-from agent.wire import COUNTERS, FrameKind, encode_frame
+from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, counters_table, encode_frame
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs import checkpoints, joins
 from spark_jobs.arrivals import Arrival, arrivals_of, in_order
@@ -31,6 +31,7 @@ from spark_jobs.results import Work, finished, result_frame
 from spark_jobs.source import frames_of
 from spark_jobs.state import Flow, State, StateStore
 from spark_jobs.statistics import counters_of
+from spark_jobs.sweeps import sweeps_of
 from spark_jobs.watermarks import AgentMarks, mark
 from spark_jobs.windows import absorb, advance, due, evict, records_of
 
@@ -206,8 +207,8 @@ class Step:
     def _take(self, one: Arrival) -> None:
         if one.kind == UNREADABLE:
             raise BadBody(str(one.says.get("fault")))
-        if one.kind == FrameKind.COUNTERS:
-            self._take_counters(one)
+        if one.kind in (FrameKind.COUNTERS, FrameKind.SWEEPS):  # of all queries at once
+            self._take_counters(one) if one.kind == FrameKind.COUNTERS else self._take_sweeps(one)
             return
         try:
             pipeline = self._parts.plans.pipeline(one.plan)
@@ -253,11 +254,15 @@ class Step:
         bundle.records.append(one)
 
     def _take_counters(self, one: Arrival) -> None:
-        rows = conforming(one.body or b"", COUNTERS)
-        place = str(one.says.get("origin") or one.agent)
-        epochs = counters_of(rows, place, self._parts.plans.widths_us(), self.state.step)
+        rows = counters_table(conforming(one.body or b"", COUNTERS, OLDER_COUNTERS))
+        epochs = counters_of(rows, one.teller, self._parts.plans.widths_us(), self.state.step)
         kept = self.state.counters
         self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
+
+    def _take_sweeps(self, one: Arrival) -> None:
+        rows = sweeps_of(conforming(one.body or b"", SWEEPS), one.teller, one.arrived_ms)
+        kept = self.state.sweeps
+        self.state.sweeps = rows if kept is None else pa.concat_tables([kept, rows])
 
     def _postpone(self, one: Arrival, reason: str) -> None:
         """Keep a frame until the console tells its plan, within bounds."""

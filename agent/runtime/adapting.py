@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.runtime.interface import QueryConfig
-from agent.runtime.judging import NewestTaken, Prior, SeenHere
+from agent.runtime.judging import Prior, SeenHere
 from agent.runtime.proxy import Counts
+from agent.runtime.taking import NewestTaken
 from engine.dataflow import Pipeline
 from engine.jarvis.controllers import controller
 from engine.jarvis.controlling import Controller
@@ -44,14 +45,14 @@ def observation(
     budget_s: float,
     used_s: float,
 ) -> EpochObservation:
-    """What the epoch was to a controller."""
+    """What the epoch was to a controller: records by which a queue has grown are as those that overflow."""
     operators = tuple(
         OperatorEpoch(
             load_factor=load_factor,
             records_in=one.records_in,
             processed=one.records_processed,
             drained=one.records_drained,
-            overflow=one.records_overflow,
+            overflow=max(one.records_in - one.records_processed - one.records_drained, 0),
             records_out=one.records_out,
             groups=one.groups_out,
             bytes_in=one.bytes_in,
@@ -100,15 +101,16 @@ class Adapting:
             agent=agent,
             operators=[one.id for one in operators],
             newest=newest,
+            seen=self._seen_here,
         )
-        self.prior.look(config.refined, now_us, self._seen_here())
+        self.prior.look(config.refined, now_us)
         self._by = self._in_force()
         self._controller: Controller = controller(self._by[0], operators, self._by[1])
 
     def take_up(self, config: QueryConfig, now_us: int) -> None:
         """Go on as a new configuration says."""
         self._settings = config.settings
-        self.prior.look(config.refined, now_us, self._seen_here())
+        self.prior.look(config.refined, now_us)
         self._go_by()
 
     def begin_epoch(self, now_us: int) -> None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from agent.runtime.adapting import observation
 from agent.runtime.chain import Chain
 from agent.runtime.framing import Framer
-from agent.runtime.memory import PlanNote
+from agent.runtime.memory import Delta, PlanNote
 from agent.runtime.reporting import QueryReport
 from agent.runtime.rows import epoch_row
-from agent.runtime.windows import Closed
+from agent.runtime.waiting import Item
 from agent.wire import FrameKind
 
 __all__ = ["Ended", "adapt", "end_chain"]
@@ -24,14 +24,15 @@ class Ended:
     """What a restart needs of a query after an epoch."""
 
     note: PlanNote
-    delta: pa.Table | None  #: partial rows that the epoch added to open windows
-    rows: list[pa.Table] | None  #: all of them; None where there are no windows
+    delta: Delta
+    rows: list[pa.Table]  #: of open windows
+    queue: tuple[Item, ...]  #: what waits
 
 
 def end_chain(report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float) -> Ended:
     """Frame what leaves the query's chain, and count it in the report."""
     chain = report.chain
-    paths, closed, report.counts = chain.end_epoch(report.watermark_us, epoch_us)
+    paths, closed, report.counts = chain.end_epoch(epoch_us)
     for k, tables in enumerate(paths):
         chain.checkpoints.sent(framer.tables(FrameKind.RECORDS, chain.query, chain.plan, k, tables))
     entry = max(len(chain.stages) - 1, 0)
@@ -40,21 +41,21 @@ def end_chain(report: QueryReport, framer: Framer, epoch_us: int, checkpoint_sha
     if chain.windows is not None:
         bodies = chain.checkpoints.due(chain.windows, checkpoint_share)
         framer.checkpoint(chain.query, chain.plan, entry, bodies)
-    framer.mark(chain.query, chain.plan, len(paths), report.watermark_us, final=False)
-    rows = chain.windows.tables() if chain.windows is not None else None
-    return Ended(_note(chain, entry, report.watermark_us, closed), closed.delta, rows)
+    framer.mark(chain.query, chain.plan, len(paths), chain.watermark_us, final=False)
+    delta = Delta(closed.delta, chain.queue_change())
+    rows = chain.windows.tables() if chain.windows is not None else []
+    note = _note(chain, entry).anew(delta, restart=closed.restart)
+    return Ended(note, delta, rows, chain.queue_items())
 
 
-def _note(chain: Chain, entry: int, watermark_us: int, closed: Closed) -> PlanNote:
+def _note(chain: Chain, entry: int) -> PlanNote:
     return PlanNote(
         query=chain.query,
         plan=chain.plan,
         paths=len(chain.stages) + 1,
         entry=entry,
         size_us=chain.windows.size_us if chain.windows is not None else None,
-        watermark_us=watermark_us,
-        restart=closed.restart,
-        rows=closed.delta is not None,
+        watermark_us=chain.watermark_us,
     )
 
 

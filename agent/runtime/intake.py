@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from agent.runtime.interface import Source
 
@@ -29,12 +30,20 @@ class Intake:
     watermark_us: int = 0
     records: int = 0
     fault: str = ""
+    _told_us: int = 0  # the watermark that this source told last
+    _went_back: str = ""
+    _times_back: int = 0
     _shed_here: int = 0
     _shed_reported: int = field(init=False)
     _record_bytes: float = FIRST_RECORD_BYTES
 
     def __post_init__(self) -> None:
         self._shed_reported = self.source.records_shed
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with it now."""
+        return [fault for fault in (self.fault, self._went_back) if fault]
 
     @property
     def shed(self) -> int:
@@ -67,6 +76,11 @@ class Intake:
         self._record_bytes = max(table.nbytes / table.num_rows, 1.0)
         return table
 
+    @staticmethod
+    def least_us(table: pa.Table, time: str) -> int:
+        """The earliest event time of what was polled; 0 where none is known."""
+        return pc.min(table[time]).value or 0
+
     def _table(self, now_us: int, most: int) -> pa.Table | None:
         try:
             batches = [batch for batch in self.source.poll(now_us, most) if batch.num_rows]
@@ -83,17 +97,31 @@ class Intake:
             log.exception("source %s failed", self.source_id)
         self.fault = str(error) or type(error).__name__
 
+    def see_watermark(self) -> int:
+        """The source's watermark, which never goes back here: one that does, or cannot be told, stays where it was."""
+        try:
+            told_us = self.source.watermark_us()
+        except Exception as error:
+            self._fail(error)
+            return self.watermark_us
+        if 0 < told_us < self._told_us:
+            self._times_back += 1
+        self._told_us = told_us or self._told_us
+        behind_s = (self.watermark_us - self._told_us) / 1e6
+        times = f"{self._times_back} time{'s' * (self._times_back > 1)}"
+        back = self._times_back > 0 and behind_s > 0
+        self._went_back = (
+            f"its watermark went back ({times}): {behind_s:,.1f} s behind the one that holds" if back else ""
+        )
+        self.watermark_us = max(self.watermark_us, told_us)
+        return self.watermark_us
+
     def settle(self) -> tuple[int, Any]:
         """Watermark and position at the end of an epoch.
 
-        A watermark that cannot be told stays where it was. A position that cannot be told ends the agent: what it
-        took since the last one would otherwise be taken again.
+        A position that cannot be told ends the agent: what it took since the last one would otherwise be taken again.
         """
-        try:
-            self.watermark_us = max(self.watermark_us, self.source.watermark_us())
-        except Exception as error:
-            self._fail(error)
-        return self.watermark_us, copy.deepcopy(self.source.position())
+        return self.see_watermark(), copy.deepcopy(self.source.position())
 
     def seek(self, positions: Mapping[str, Any]) -> None:
         """Go on from where the spool ends."""

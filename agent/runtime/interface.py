@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import Settings
+from engine.klink.settings import ScheduleSettings
 
 __all__ = ["QueryConfig", "RuntimeConfig", "Source"]
 
@@ -73,3 +74,5 @@ class RuntimeConfig:
     budget_cores: float = 1.0
     batch_records: int = 1000  #: records of a frame, about
     checkpoint_share: float = 0.1  #: bytes of copies of open windows, over those of all else that a query sends
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    refined_schedule: Any = None  #: a refined schedule, judged when the next epoch begins

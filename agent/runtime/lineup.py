@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from agent.runtime.adapting import Adapting
 from agent.runtime.chain import Chain
-from agent.runtime.clock import Clock
+from agent.runtime.clock import Clock, EpochLabels
 from agent.runtime.intake import Intake
 from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
-from agent.runtime.judging import NewestTaken
 from agent.runtime.memory import Memory, PlanNote
+from agent.runtime.taking import NewestTaken
 
-__all__ = ["Lineup"]
+__all__ = ["Leaving", "Lineup"]
 
 Key = tuple[str, str]  # query and plan
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A plan that runs no more, and what it leaves."""
+
+    note: PlanNote
+    rows: Sequence[pa.Table]  #: of open windows
+    waiting: Sequence[pa.Table]  #: records that waited at the first operator
 
 
 class Lineup:
     """Chains by query and plan, sources by name; changed between two epochs only."""
 
-    def __init__(self, clock: Clock, most_bytes: int) -> None:
-        self._clock, self._most_bytes = clock, most_bytes
+    def __init__(self, clock: Clock, labels: EpochLabels, most_bytes: int) -> None:
+        self._clock, self._labels, self._most_bytes = clock, labels, most_bytes
         self.chains: dict[Key, Chain] = {}
         self.intakes: dict[str, Intake] = {}
         self.refused: dict[str, str] = {}  #: by query, why it does not run
-        self.leaving: list[tuple[PlanNote, list[pa.Table]]] = []  #: plans, and what they have open
+        self.leaving: list[Leaving] = []
 
     def adopt(self, config: RuntimeConfig, sources: Mapping[str, Source] | None, memory: Memory, now_us: int) -> None:
         """Run this from now on; `sources`, where given, are all there are."""
@@ -37,7 +47,7 @@ class Lineup:
         for query in config.queries:
             self._take_up(query, config.agent, old, memory, now_us)
         gone = (key for key in memory.plans if key not in self.chains)
-        self.leaving = [(memory.plans[key], memory.rows.get(key, [])) for key in gone]
+        self.leaving = [Leaving(memory.plans[key], memory.rows.get(key, []), memory.waiting(key)) for key in gone]
 
     def _intake(self, name: str, source: Source, memory: Memory) -> Intake:
         known = self.intakes.get(name)
@@ -57,9 +67,13 @@ class Lineup:
             self.chains[key] = old[key]
         else:
             adapting = Adapting(query, agent, memory.newest.get(query.query), now_us)
-            chain = Chain(query, adapting, self._clock, self._most_bytes)
+            chain = Chain(query, adapting, self._clock, self._labels.now_us, self._most_bytes)
             if chain.windows is not None:
                 chain.windows.restore(memory.rows.get(key, []))
+            known = memory.plans.get(key)
+            # what a plan that is new here did not see is not held back by it
+            watermark_us = known.watermark_us if known is not None else self.intakes[source].watermark_us
+            chain.restore(watermark_us, memory.queues.get(key, ()))
             self.chains[key] = chain
 
     def memory(self, epoch_us: int, newest: Mapping[str, NewestTaken]) -> Memory:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime.judging import NewestTaken
+from agent.runtime.taking import NewestTaken
+from agent.runtime.waiting import NOTHING, Change, Item, Mark, Waiting, changed
 from agent.runtime.wal import Stored
 from agent.runtime.windows import still_open
 from agent.wire import batch_bytes, table_of
 
-__all__ = ["Memory", "PlanNote"]
+__all__ = ["Delta", "Memory", "PlanNote"]
+
+Key = tuple[str, str]  # query and plan
+_RECORDS, _MARK = "records", "mark"
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,37 @@ class PlanNote:
     paths: int  #: entries 0 to M
     entry: int  #: of the partial aggregates
     size_us: int | None  #: of a window
-    watermark_us: int
+    watermark_us: int  #: the query's own: everything before it has left the operators
     restart: bool = True  #: nothing from before this epoch is still open
     rows: bool = False  #: the record has a blob for it
+    left: int = 0  #: records that waited after the epoch before and are gone
+    came: tuple[list[Any], ...] = ()  #: what waits since this epoch, without its records
+
+    def anew(self, delta: Delta, *, restart: bool) -> PlanNote:
+        """The same plan after an epoch that changed so much."""
+        came = tuple(_without_records(item) for item in delta.queue.came)
+        return replace(self, restart=restart, rows=delta.rows is not None, left=delta.queue.left, came=came)
+
+    @property
+    def queued(self) -> bool:
+        """The record has a blob for what came, too."""
+        return any(kind == _RECORDS for kind, *_ in self.came)
 
     @property
     def key(self) -> tuple[str, str]:
         return self.query, self.plan
+
+    def items(self, table: pa.Table | None) -> Iterator[Item]:
+        """What waits since this epoch, with its records."""
+        at = 0
+        for kind, *says in self.came:
+            if kind == _MARK:
+                yield Mark(*says)
+            elif table is not None:
+                records, arrived_us, least_us = says
+                piece = table.slice(at, records)
+                at += records
+                yield Waiting(piece, arrived_us, least_us, piece.nbytes)
 
     def open_rows(self, tables: list[pa.Table]) -> list[pa.Table]:
         """Rows of windows that the watermark, which never goes back, has not passed."""
@@ -41,18 +69,41 @@ class PlanNote:
         return [whole.filter(still_open(whole, self.size_us, self.watermark_us))]
 
 
+def _without_records(item: Item) -> list[Any]:
+    if isinstance(item, Mark):
+        return [_MARK, item.watermark_us, item.arrived_us, item.queued, item.work_s]
+    return [_RECORDS, item.records, item.arrived_us, item.least_us]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What an epoch changed of a plan's state."""
+
+    rows: pa.Table | None = None  #: that were added to open windows
+    queue: Change = NOTHING
+
+    def blobs(self) -> Iterator[bytes]:
+        """Rows and records."""
+        if self.rows is not None:
+            yield batch_bytes(self.rows)
+        tables = [item.table for item in self.queue.came if isinstance(item, Waiting)]
+        if tables:
+            yield batch_bytes(pa.concat_tables(tables).combine_chunks())
+
+
 @dataclass
 class Memory:
-    """Epoch, positions of the sources, what was taken last of each query's refined configurations, and the partial
-    rows of open windows by plan.
+    """Epoch, positions of the sources, what was taken last of each query's refined configurations, and by plan the
+    partial rows of open windows and what waits at the first operator.
     """
 
     epoch: int = 0
     positions: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
     newest: dict[str, NewestTaken] = field(default_factory=dict)
-    plans: dict[tuple[str, str], PlanNote] = field(default_factory=dict)
-    rows: dict[tuple[str, str], list[pa.Table]] = field(default_factory=dict)
+    plans: dict[Key, PlanNote] = field(default_factory=dict)
+    rows: dict[Key, list[pa.Table]] = field(default_factory=dict)
+    queues: dict[Key, Sequence[Item]] = field(default_factory=dict)
 
     @classmethod
     def recovered(cls, records: Sequence[Stored]) -> Memory:
@@ -63,8 +114,12 @@ class Memory:
         memory.rows = {key: memory.plans[key].open_rows(tables) for key, tables in memory.rows.items()}
         return memory
 
-    def stored(self, deltas: dict[tuple[str, str], pa.Table]) -> Stored:
-        """The notes of an epoch; `deltas` are the rows of the plans that have `rows`."""
+    def waiting(self, key: Key) -> list[pa.Table]:
+        """Records of a plan that wait."""
+        return [item.table for item in self.queues.get(key, ()) if isinstance(item, Waiting)]
+
+    def stored(self, deltas: Mapping[Key, Delta]) -> Stored:
+        """The notes of an epoch; `deltas` are those of all plans."""
         notes = {
             "epoch": self.epoch,
             "positions": self.positions,
@@ -72,12 +127,18 @@ class Memory:
             "newest": {query: asdict(taken) for query, taken in self.newest.items()},
             "plans": [asdict(note) for note in self.plans.values()],
         }
-        return Stored(notes, tuple(batch_bytes(deltas[key]) for key, note in self.plans.items() if note.rows))
+        return Stored(notes, tuple(blob for key in self.plans for blob in deltas[key].blobs()))
 
     def snapshot(self) -> Stored:
         """All of it in one record, whatever came before."""
-        whole = {key: pa.concat_tables(tables) for key, tables in self.rows.items() if tables}
-        plans = {key: replace(note, restart=True, rows=key in whole) for key, note in self.plans.items()}
+        whole = {
+            key: Delta(
+                pa.concat_tables(self.rows[key]) if self.rows.get(key) else None,
+                Change(0, list(self.queues.get(key, ()))),
+            )
+            for key in self.plans
+        }
+        plans = {key: note.anew(whole[key], restart=True) for key, note in self.plans.items()}
         return replace(self, plans=plans).stored(whole)
 
     def _replay(self, stored: Stored) -> None:
@@ -86,8 +147,9 @@ class Memory:
         self.newest = {query: NewestTaken(**says) for query, says in notes.get("newest", {}).items()}
         self.plans = {note.key: note for note in (PlanNote(**says) for says in notes["plans"])}
         blobs = iter(stored.blobs)
-        self.rows = {key: self._rows_of(note, blobs) for key, note in self.plans.items()}
-
-    def _rows_of(self, note: PlanNote, blobs: Iterator[bytes]) -> list[pa.Table]:
-        earlier = [] if note.restart else self.rows.get(note.key, [])
-        return [*earlier, *([table_of(next(blobs))] if note.rows else [])]
+        rows, queues, self.rows, self.queues = self.rows, self.queues, {}, {}
+        for key, note in self.plans.items():
+            earlier = [] if note.restart else rows.get(key, [])
+            self.rows[key] = [*earlier, *([table_of(next(blobs))] if note.rows else [])]
+            came = list(note.items(table_of(next(blobs)) if note.queued else None))
+            self.queues[key] = list(changed(queues.get(key, ()), Change(note.left, came)))

@@ -1,14 +1,15 @@
-"""The control proxy before an operator: who goes in, who is drained, who was still waiting when the epoch ended."""
+"""The control proxy before an operator: who goes in, who is drained, who is sent on because it would wait too long."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["ControlProxy", "Counts", "RecordQueue"]
+from agent.runtime.waiting import RecordQueue
+
+__all__ = ["ControlProxy", "Counts"]
 
 ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
 
@@ -21,38 +22,13 @@ class Counts:
     records_processed: int = 0
     records_drained: int = 0
     records_overflow: int = 0
+    records_queued: int = 0  #: at the epoch's end
     records_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     bytes_drained: int = 0
     cpu_ns: int = 0
     groups_out: int = 0
-
-
-class RecordQueue:
-    """Tables in order, taken in pieces of any size without a copy."""
-
-    def __init__(self) -> None:
-        self._tables: deque[pa.Table] = deque()
-        self.records = 0
-
-    def put(self, table: pa.Table) -> None:
-        if table.num_rows:
-            self._tables.append(table)
-            self.records += table.num_rows
-
-    def take(self, most: int) -> pa.Table:
-        """The first `most` records, or all there are; the queue is not empty."""
-        found, wanted = [], min(most, self.records)
-        self.records -= wanted
-        while wanted:
-            table = self._tables.popleft()
-            if table.num_rows > wanted:
-                self._tables.appendleft(table.slice(wanted))
-                table = table.slice(0, wanted)
-            found.append(table)
-            wanted -= table.num_rows
-        return pa.concat_tables(found)
 
 
 class ControlProxy:
@@ -63,20 +39,20 @@ class ControlProxy:
 
     Notes
     -----
-    At every epoch's end ``processed + drained + overflow = in`` and the queue is empty (Jarvis, section IV: pending
-    records make an operator congested; here they go on to the stream processor rather than wait).
+    At every epoch's end ``in + queued before = processed + drained + overflow + queued``. Records that are given up
+    are overflow: they go on to the stream processor, unprocessed.
     """
 
-    def __init__(self, load_factor: float) -> None:
+    def __init__(self, load_factor: float, period_us: int | None = None) -> None:
         self.load_factor = load_factor
         self.counts = Counts()
-        self.queue = RecordQueue()
+        self.queue = RecordQueue(period_us)
         self.drained: list[pa.Table] = []
         self._carry = 0.0
         self._turn = 0
 
-    def admit(self, table: pa.Table) -> None:
-        """Records arrive."""
+    def admit(self, table: pa.Table, arrived_us: int = 0, least_us: int = 0) -> None:
+        """Records arrive; they came to the agent then, and none is of an earlier event time."""
         records = table.num_rows
         if not records:
             return
@@ -85,7 +61,7 @@ class ControlProxy:
         passing = self._passing(records)
         start = self._turn % records if 0 < passing < records else 0
         self._turn += passing
-        self.queue.put(_around(table, start, passing))
+        self.queue.put(_around(table, start, passing), arrived_us, least_us)
         if passing < records:
             rest = _around(table, (start + passing) % records, records - passing)
             self.counts.records_drained += rest.num_rows
@@ -102,11 +78,15 @@ class ControlProxy:
         self.counts.records_overflow += table.num_rows
         self._drain(table)
 
+    def give_up(self, records: int) -> None:
+        """The first of those that wait go on unprocessed."""
+        if records:
+            self.refuse(self.queue.take(records).table)
+
     def end_epoch(self) -> tuple[list[pa.Table], Counts]:
-        """What is to be sent to this operator's other half, and what happened; the next epoch starts from nothing."""
-        if self.queue.records:
-            self.refuse(self.queue.take(self.queue.records))
+        """What is to be sent to this operator's other half, and what happened."""
         drained, counts = self.drained, self.counts
+        counts.records_queued = self.queue.records
         self.drained, self.counts = [], Counts()
         return drained, counts
 

@@ -24,13 +24,16 @@ class QueryReport:
     """One query in one epoch."""
 
     chain: Chain
-    watermark_us: int
     budget_ns: float  #: that its operators could have had
     used_ns: int
     epoch_ns: int
     shed: int
-    overflowing: bool
     counts: list[Counts] = field(default_factory=list)
+
+    @property
+    def overflowing(self) -> bool:
+        """Records were given up."""
+        return any(one.records_overflow for one in self.counts)
 
     @property
     def granted_ns(self) -> float:
@@ -61,12 +64,10 @@ def query_reports(lineup: Lineup, budget: CpuBudget, epoch_s: float) -> list[Que
     return [
         QueryReport(
             chain,
-            watermark_us=intakes[chain.config.pipeline.source.id].watermark_us,
             budget_ns=budget_ns,
             used_ns=chain.used_ns,
             epoch_ns=epoch_ns,
             shed=shed[chain.config.pipeline.source.id],
-            overflowing=chain.waiting() > 0,
         )
         for chain, budget_ns in zip(chains, granted_ns(free_ns, chains), strict=True)
     ]
@@ -119,7 +120,7 @@ def runtime_state(
                 "records": intake.records,
                 "shed": intake.shed,
                 "watermark_us": intake.watermark_us,
-                "faults": [intake.fault] if intake.fault else [],
+                "faults": intake.faults,
             }
             for name, intake in lineup.intakes.items()
         },
@@ -149,7 +150,7 @@ def _query_states(
             "query": query.query,
             "plan": query.pipeline.digest,
             "state": _state_of(last.get(query.query), query.query in refused, blocked),
-            "watermark_us": last[query.query].watermark_us if query.query in last else 0,
+            "watermark_us": last[query.query].chain.watermark_us if query.query in last else 0,
             "load_factors": [],
             "faults": _faults_of(running.get(query.query), refused.get(query.query)),
             **(running[query.query].adapting.report() if query.query in running else {}),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.runtime.backlog import QUEUED_SHARE, give_up
 from agent.runtime.chain import Chain
 from agent.runtime.clock import Clock, EpochLabels, SystemClock
 from agent.runtime.cpu import CpuBudget, quota_cores
@@ -18,7 +19,7 @@ from agent.runtime.framing import Framer
 from agent.runtime.intake import Intake
 from agent.runtime.interface import RuntimeConfig, Source
 from agent.runtime.lineup import Lineup
-from agent.runtime.memory import Memory
+from agent.runtime.memory import Delta, Memory
 from agent.runtime.reporting import QueryReport, counter_rows, query_reports, runtime_state
 from agent.runtime.rows import EpochRows
 from agent.runtime.sharing import run_operators
@@ -30,7 +31,7 @@ __all__ = ["Runtime"]
 log = logging.getLogger(__name__)
 
 WRITER = "runtime"
-MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, for all queries; what bounds memory
+MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
 WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
 GRACE_SHARE = 1 / 2  # of an epoch, by which its last operators may run late
@@ -57,12 +58,14 @@ class Runtime:
         self._memory = Memory.recovered(spool.recovered(WRITER))
         self._labels = EpochLabels(self._clock, self._memory.epoch)
         self._budget = CpuBudget(self._clock)
-        self._lineup = Lineup(self._clock, min(MOST_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE))
+        self._most_bytes = min(MOST_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE)
+        self._lineup = Lineup(self._clock, self._labels, self._most_bytes)
         self._waiting: tuple[Record, Memory] | None = None  # an epoch that the disk did not take yet
         self._coming: tuple[RuntimeConfig, Mapping[str, Source] | None] | None = None
         self._lock = threading.Lock()
         self._sub, self._quota_cores, self._quota_at_ns = 0, 0.0, 0
-        self._began_ns, self._elapsed_ns, self._polled_bytes = self._clock.monotonic_ns(), 1, 0
+        self._began_ns, self._elapsed_ns = self._clock.monotonic_ns(), 1
+        self._polled_bytes = self._queued_bytes = 0
         self._reports: list[QueryReport] = []
         self._rows = EpochRows()
         self._adopt(config, sources)
@@ -136,6 +139,7 @@ class Runtime:
             self._take_up()
         self._budget.begin(min(self._config.budget_cores, self._quota_cores) * self._config.epoch_s * 1e9)
         self._polled_bytes = 0
+        self._queued_bytes = sum(chain.queued_bytes for chain in self._lineup.chains.values())
         if not room:
             self._hold()
         return room
@@ -192,24 +196,31 @@ class Runtime:
     def _take_in(self, intake: Intake, chains: list[Chain], now_us: int) -> None:
         if not chains:
             return
-        left = min(MOST_EPOCH_BYTES, self._spool.limit_bytes // SPOOL_SHARE) - self._polled_bytes
+        left = self._most_bytes - self._queued_bytes - self._polled_bytes
         even = self._config.sub_epochs - self._sub if intake.source.replayable else 1
         # A record of any size passes, one in an epoch, or its source would stand still.
         least = int(even == 1 and self._polled_bytes == 0)
         table = intake.poll(now_us, left / even / len(chains), least)
-        if table is None:
-            return
-        self._polled_bytes += table.nbytes * len(chains)
+        watermark_us = intake.see_watermark()
         for chain in chains:
-            chain.feed(table)
+            if table is not None:
+                self._polled_bytes += table.nbytes
+                chain.feed(table, now_us, intake.least_us(table, chain.config.pipeline.source.time))
+            chain.mark(watermark_us, now_us)
 
     # Ending
 
     def _end_epoch(self) -> None:
         self._reports, epoch_us = [], self._epoch_us
         if self._lineup.chains or self._lineup.leaving:
-            memory = self._lineup.memory(epoch_us, self._memory.newest)  # first: it settles the watermarks
+            memory = self._lineup.memory(epoch_us, self._memory.newest)
             self._reports = query_reports(self._lineup, self._budget, self._config.epoch_s)
+            give_up(
+                list(self._lineup.chains.values()),
+                self._config.schedule,
+                until_us=self._labels.now_us() + int(self._config.epoch_s * 1e6),
+                most_bytes=QUEUED_SHARE * self._most_bytes,
+            )
             framer = Framer(self._config.agent, epoch_us, self._config.batch_records)
             self._take_leave(framer)
             stored = self._end_chains(framer, memory)
@@ -218,25 +229,24 @@ class Runtime:
         self._state = self._report()
 
     def _take_leave(self, framer: Framer) -> None:
-        for note, tables in self._lineup.leaving:
-            framer.tables(FrameKind.PARTIALS, note.query, note.plan, note.entry, tables)
+        for left in self._lineup.leaving:
+            note = left.note
+            framer.tables(FrameKind.RECORDS, note.query, note.plan, 0, left.waiting)
+            framer.tables(FrameKind.PARTIALS, note.query, note.plan, note.entry, left.rows)
             framer.mark(note.query, note.plan, note.paths, note.watermark_us, final=True)
         self._lineup.leaving = []
 
     def _end_chains(self, framer: Framer, memory: Memory) -> Stored:
         """What every query sends and what it has to tell; and how the next epoch runs."""
-        deltas: dict[tuple[str, str], pa.Table] = {}
+        deltas: dict[tuple[str, str], Delta] = {}
         counters: list[dict[str, Any]] = []
         rows: dict[str, dict[str, Any]] = {}
         for report in self._reports:
             ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share)
             self._lineup.intakes[report.chain.config.pipeline.source.id].lose(framer.take_lost())
             key = ended.note.key
-            memory.plans[key] = ended.note
-            if ended.rows is not None:
-                memory.rows[key] = ended.rows
-            if ended.delta is not None:
-                deltas[key] = ended.delta
+            memory.plans[key], deltas[key] = ended.note, ended.delta
+            memory.rows[key], memory.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
             rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s)
         if counters:

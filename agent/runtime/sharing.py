@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent.runtime.chain import Chain, Stage
+from agent.runtime.chain import Chain
 from agent.runtime.cpu import WORTH_RECORDS
+from agent.runtime.stage import Stage
 from engine.jarvis.fairness import max_min
 
 __all__ = ["granted_ns", "run_operators"]

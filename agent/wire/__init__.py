@@ -16,11 +16,13 @@ from agent.wire.frames import (
 from agent.wire.schemas import (
     COUNTERS,
     MOST_TABLE_BYTES,
+    OLDER_COUNTERS,
     REFINEMENTS,
     STATISTICS,
     SWEEPS,
     WATERMARKS,
     batch_bytes,
+    counters_table,
     table_of,
 )
 
@@ -32,6 +34,7 @@ __all__ = [
     "MOST_NUMBER",
     "MOST_POST_BYTES",
     "MOST_TABLE_BYTES",
+    "OLDER_COUNTERS",
     "REFINEMENTS",
     "STATISTICS",
     "SWEEPS",
@@ -40,6 +43,7 @@ __all__ = [
     "FrameKind",
     "WireError",
     "batch_bytes",
+    "counters_table",
     "decode_frames",
     "encode_frame",
     "mark_fault",

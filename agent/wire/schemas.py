@@ -10,21 +10,25 @@ from agent.wire.unpacking import unpacked_bytes
 __all__ = [
     "COUNTERS",
     "MOST_TABLE_BYTES",
+    "OLDER_COUNTERS",
     "REFINEMENTS",
     "STATISTICS",
     "SWEEPS",
     "WATERMARKS",
     "batch_bytes",
+    "counters_table",
     "table_of",
 ]
 
 MOST_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
 
-_COUNTS = [
+_RECORDS = [
     ("records_in", pa.int64()),  # that came to the control proxy
     ("records_processed", pa.int64()),
     ("records_drained", pa.int64()),  # as planned by the load factor
-    ("records_overflow", pa.int64()),  # pending when the epoch ended, sent on unprocessed
+    ("records_overflow", pa.int64()),  # given up for want of time, sent on unprocessed
+]
+_RESULTS = [
     ("records_out", pa.int64()),
     ("bytes_in", pa.int64()),
     ("bytes_out", pa.int64()),
@@ -32,8 +36,10 @@ _COUNTS = [
     ("cpu_ns", pa.int64()),
     ("groups_out", pa.int64()),
 ]
+_COUNTS = [*_RECORDS, *_RESULTS]
 
-#: One row for each operator of each query and epoch; processed + drained + overflow = in.
+#: One row for each operator of each query and epoch; in + queued at the end of the epoch before = processed + drained +
+#: overflow + queued.
 COUNTERS = pa.schema(
     [
         ("query", pa.string()),
@@ -42,7 +48,9 @@ COUNTERS = pa.schema(
         ("fingerprint", pa.string()),
         ("entry", pa.int16()),
         ("epoch_us", pa.int64()),  # beginning of the epoch, microseconds since 1970
-        *_COUNTS,
+        *_RECORDS,
+        ("records_queued", pa.int64()),  # when the epoch ended; waiting for the next
+        *_RESULTS,
         ("load_factor", pa.float64()),
         ("config_version", pa.int64()),
         ("records_shed", pa.int64()),  # lost at the collector before the first proxy; only on the first operator's row
@@ -51,6 +59,9 @@ COUNTERS = pa.schema(
         ("idle_ns", pa.int64()),
     ]
 )
+
+#: Of agents whose queues were empty at each epoch's end; such frames may still lie in a spool.
+OLDER_COUNTERS = pa.schema([field for field in COUNTERS if field.name != "records_queued"])
 
 #: Sums over one subinterval of stimulus time: one row for each operator, input and place it ran at.
 STATISTICS = pa.schema(
@@ -160,6 +171,14 @@ WATERMARKS = pa.schema(
         ("measured_us", pa.int64()),  # deadline of the newest window behind it
     ]
 )
+
+
+def counters_table(table: pa.Table) -> pa.Table:
+    """Counters as they are told today: older agents had no queues."""
+    if not table.schema.equals(OLDER_COUNTERS):
+        return table
+    nothing = pa.array([0] * table.num_rows, pa.int64())
+    return table.append_column("records_queued", nothing).select(COUNTERS.names)
 
 
 def batch_bytes(table: pa.Table | pa.RecordBatch) -> bytes:

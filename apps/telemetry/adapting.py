@@ -1,4 +1,5 @@
-"""How a part of a live query is adapted: what people set, what higher apps refine, and what agents say of that."""
+"""How a part of a live query is adapted and agents schedule: what people set, what higher apps refine, and what agents
+say of that."""
 
 from __future__ import annotations
 
@@ -8,18 +9,21 @@ from typing import Any
 from django.dispatch import Signal
 
 from apps.core.errors import Fault
-from apps.telemetry.models import Assignment
+from apps.telemetry.models import Agent, Assignment
 from engine.jarvis.settings import Settings
 
-__all__ = ["FIXED", "fixed", "heard", "refined_of", "refiner", "settings_read"]
+__all__ = ["FIXED", "fixed", "heard", "refined_of", "refiner", "schedule_of", "scheduler", "settings_read"]
 
 FIXED = "fixed"
 Refiner = Callable[[Assignment], Mapping[str, Any] | None]
+Scheduler = Callable[[Agent], Mapping[str, Any] | None]
 
 #: Sent with `agent` (an `Agent`, as written) when a heartbeat names another refined document, taken or refused, for one
-#: of its queries than the heartbeat before. Each web process also sends it for the first heartbeat that it hears.
+#: of its queries or for its schedule than the heartbeat before. Each web process also sends it for the first heartbeat
+#: that it hears.
 heard = Signal()
 _refiner: Refiner | None = None
+_scheduler: Scheduler | None = None
 
 
 def refiner(function: Refiner) -> Refiner:
@@ -35,6 +39,19 @@ def refiner(function: Refiner) -> Refiner:
 def refined_of(part: Assignment) -> Mapping[str, Any] | None:
     """The refined document that an agent is to use; none where load factors are set by hand."""
     return None if _refiner is None or part.by_hand else _refiner(part)
+
+
+def scheduler(function: Scheduler) -> Scheduler:
+    """Register the function that knows the refined schedule (`engine.klink.refined`) of an agent, or None; as
+    `refiner`."""
+    global _scheduler
+    _scheduler = function
+    return function
+
+
+def schedule_of(agent: Agent) -> Mapping[str, Any] | None:
+    """The refined schedule that an agent is to use, also where all of its load factors are set by hand."""
+    return None if _scheduler is None else _scheduler(agent)
 
 
 def fixed(load_factors: Sequence[float]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 
 from apps.queries.choices import QueryState
-from apps.telemetry.adapting import refined_of
+from apps.telemetry.adapting import refined_of, schedule_of
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan
 from apps.telemetry.pushing import push
@@ -57,6 +57,7 @@ def configs_renew(agents: Iterable[Any]) -> None:
 def _content(agent: Agent) -> dict[str, Any]:
     relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
     parts = _parts([agent.pk]) if agent.enabled and relay is None else []  # a relay does nothing else
+    schedule = schedule_of(agent) if parts else None
     return {
         "agent": str(agent.pk),
         "cluster": agent.cluster.slug,
@@ -69,6 +70,7 @@ def _content(agent: Agent) -> dict[str, Any]:
         "queries": [_query(part) for part in parts],
         "relay": relay,
         "parent": {"url": _address_of(agent.parent)} if _is_below(agent) else None,
+        **({"refined_schedule": schedule} if schedule else {}),  # agents that know of none are told of none
     }
 
 

@@ -9,17 +9,18 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
 from apps.telemetry.streams import stream_client
 
-__all__ = ["MOST_ROWS", "EpochRow", "epochs_add", "epochs_of", "epochs_since"]
+__all__ = ["MOST_ROWS", "EpochRow", "Forecast", "Sweep", "epochs_add", "epochs_of", "epochs_since"]
 
 MOST_ROWS = 900  # of a query at an agent: a quarter of an hour of epochs of a second
 _KEPT_S = 3600  # after the last row
 _LEAST_EPOCH_US = 1_000_000  # agents are told so (configs.EPOCH_S)
+_PLAIN = 9  # fields of a row between load factors and what is told of scheduling
 
 # KEYS: the newest epoch by query, then the rows of each query. ARGV: how long and how many are kept; for each query
 # its name, how many rows, and of each its epoch and its text. What is not newer than the newest was there before.
@@ -47,9 +48,52 @@ end
 """
 
 
+class Forecast(NamedTuple):
+    """When the next sweeping watermark is expected, with its interval; microseconds since 1970."""
+
+    mean_us: int
+    least_us: int
+    most_us: int
+
+
+class Sweep(NamedTuple):
+    """One window whose watermark has passed all operators at the agent; microseconds since 1970."""
+
+    deadline_us: int  #: its end
+    least_us: int | None  #: in which interval its watermark had been expected; None where nothing was known
+    most_us: int | None
+    arrived_us: int  #: when the watermark had passed the deadline
+    swept_us: int  #: when it had passed the operators
+    emitted_us: int  #: when the window was handed to the spool
+
+    @property
+    def latency_s(self) -> float:
+        """From deadline to emission."""
+        return (self.emitted_us - self.deadline_us) / 1e6
+
+    @property
+    def delay_s(self) -> float:
+        """From deadline to arrival of the watermark; 0 where the clocks say less."""
+        return max(0.0, (self.arrived_us - self.deadline_us) / 1e6)
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The interval as delays after the deadline."""
+        if self.least_us is None or self.most_us is None:
+            return None
+        return (self.least_us - self.deadline_us) / 1e6, (self.most_us - self.deadline_us) / 1e6
+
+    @property
+    def is_hit(self) -> bool | None:
+        """Whether the watermark came in its interval; None where none had been known."""
+        if self.least_us is None or self.most_us is None:
+            return None
+        return self.least_us <= self.arrived_us <= self.most_us
+
+
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """One epoch of one query at one agent."""
+    """One epoch of one query at one agent. What older agents do not tell has its default."""
 
     epoch_us: int  #: when it began, microseconds since 1970
     load_factors: tuple[float, ...]
@@ -62,6 +106,13 @@ class EpochRow:
     idle_s: float
     delay_s: float | None  #: from the newest acknowledged epoch's end to the console's acknowledgement of its frames
     version: int | None  #: of the refined document in force
+    queued: int = 0  #: records that waited when it ended, and their bytes
+    queued_bytes: int = 0
+    slack_s: float | None = None  #: until the next window would be late; None where nothing is known
+    expected: Forecast | None = None  #: of the next sweeping watermark
+    sweeps: tuple[Sweep, ...] = ()  #: windows that were swept in it
+    spans: tuple[tuple[float, float], ...] = ()  #: when it ran: milliseconds since the epoch began, and how many
+    schedule_version: int | None = None  #: of the refined schedule of the agent in force
 
 
 def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
@@ -128,7 +179,17 @@ def _count(newest_us: int, since_us: int | None) -> int:
 
 def _row(text: bytes) -> EpochRow:
     epoch_us, load_factors, *rest = json.loads(text)
-    return EpochRow(epoch_us, tuple(load_factors), *rest)
+    plain, told = rest[:_PLAIN], rest[_PLAIN:]  # rows of an older console end there
+    if not told:
+        return EpochRow(epoch_us, tuple(load_factors), *plain)
+    queued, queued_bytes, slack_s, expected, sweeps, spans, schedule_version = told
+    return EpochRow(
+        epoch_us, tuple(load_factors), *plain, queued, queued_bytes, slack_s,
+        Forecast(*expected) if expected else None,
+        tuple(Sweep(*one) for one in sweeps),
+        tuple((start_ms, ms) for start_ms, ms in spans),
+        schedule_version,
+    )  # fmt: skip
 
 
 def _newest(agent: str) -> str:

@@ -107,8 +107,9 @@ def _keep(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
 
 
 def _refined(says: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """By query which refined document is in force, and which was refused last and why."""
-    return {row["query"]: (row.get("refined"), row.get("refused")) for row in says["queries"]}
+    """By query, and of the schedule under no name: the refined document in force, and that refused last and why."""
+    rows = {row["query"]: row for row in says["queries"]} | {"": says.get("schedule") or {}}
+    return {name: (row.get("refined"), row.get("refused")) for name, row in rows.items()}
 
 
 def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:

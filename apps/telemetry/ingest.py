@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from agent.wire import COUNTERS, Frame, FrameKind, WireError, broker, decode_frames, mark_fault
+from agent.wire import (
+    COUNTERS,
+    OLDER_COUNTERS,
+    SWEEPS,
+    Frame,
+    FrameKind,
+    WireError,
+    broker,
+    decode_frames,
+    mark_fault,
+)
 from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
 from apps.telemetry.directory import AgentFacts
 from apps.telemetry.pipelines import partials_schema, pipeline_by_digest, records_schema
@@ -19,7 +29,8 @@ __all__ = ["frames_ingest", "frames_read", "frames_store", "schema_differs"]
 
 Given = Sequence[tuple[Frame, memoryview]]
 _LIFE = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_KINDS = (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.CHECKPOINT, FrameKind.MARK, FrameKind.COUNTERS)
+_COUNTED = {FrameKind.COUNTERS: COUNTERS, FrameKind.SWEEPS: SWEEPS}  # of all queries at once: their rows name them
+_KINDS = (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.CHECKPOINT, FrameKind.MARK, *_COUNTED)
 _PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
 _MOST_TOLD = 20  # faults of one post
 _MOST_KNOWN = 4096
@@ -111,7 +122,7 @@ def _frame_faults(sender: AgentFacts, frame: Frame, path: str) -> list[Fault]:
         return [Fault(f"{path}.kind", f"kind is {frame.kind.value!r}; allowed: {allowed}")]
     if fault := origin_fault(sender, frame, path):
         return [fault]
-    if frame.kind is FrameKind.COUNTERS:  # of all queries at once: its rows name them
+    if frame.kind in _COUNTED:
         fault = _body_fault(frame, path) or counted_fault(frame, path)
         return [fault] if fault else []
     if fault := plan_fault(frame.agent, frame.query, frame.plan, path):
@@ -132,7 +143,7 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
     key = (frame.plan, frame.kind.value, frame.entry, _schema_digest(frame.body))
     if key in _known:
         return None
-    wanted = COUNTERS if frame.kind is FrameKind.COUNTERS else _entry_schema(frame)
+    wanted = _COUNTED.get(frame.kind) or _entry_schema(frame)
     if wanted is None:
         return Fault(
             f"{path}.entry", f"entry is {frame.entry}, where no {frame.kind.value} of {frame.query!r} may enter"
@@ -141,7 +152,7 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
         found = pa.ipc.open_stream(pa.py_buffer(frame.body)).schema
     except (pa.ArrowException, OSError) as error:
         return Fault(f"{path}.body", f"the body is no Arrow IPC stream: {str(error)[:200]}")
-    if told := schema_differs(found, wanted):
+    if (told := schema_differs(found, wanted)) and not (wanted is COUNTERS and found.equals(OLDER_COUNTERS)):
         return Fault(f"{path}.body", told)
     if len(_known) >= _MOST_KNOWN:
         _known.clear()

@@ -14,7 +14,7 @@ __all__ = ["Receiver", "frames_receive", "receiver"]
 
 Receiver = Callable[[Sequence[Frame]], None]
 _receivers: dict[FrameKind, Receiver] = {}
-_SENT = (FrameKind.RESULT, FrameKind.STATISTICS, FrameKind.REFINED)
+_SENT = (FrameKind.RESULT, FrameKind.STATISTICS, FrameKind.REFINED, FrameKind.WATERMARKS)
 
 
 def receiver(kind: FrameKind) -> Callable[[Receiver], Receiver]:

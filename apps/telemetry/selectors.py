@@ -18,6 +18,7 @@ __all__ = [
     "enrolments_listed",
     "live_by_key",
     "lives_listed",
+    "policy_in_force",
     "sources_listed",
     "stream_state",
     "tables_listed",
@@ -37,6 +38,16 @@ def agent_named(cluster: Cluster, name: str) -> Agent:
         message = f"no agent {name!r}; there are: {known}"
         raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("agent", message)])
     return found
+
+
+def policy_in_force(cluster: Cluster) -> dict[str, str]:
+    """By agent's id, of those that told: the policy by which its queries share its core, as it said last.
+
+    Nothing else of what agents said is read.
+    """
+    rows = Agent.objects.filter(cluster=cluster, heartbeat__has_key="schedule")
+    found = rows.values_list("pk", "heartbeat__schedule__policy")
+    return {str(pk): policy for pk, policy in found if policy}
 
 
 def enrolments_listed() -> QuerySet[EnrolmentToken]:

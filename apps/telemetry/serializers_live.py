@@ -79,6 +79,24 @@ class RefusedReportSerializer(serializers.Serializer):
     reasons = _Faults()
 
 
+class ScheduleReportSerializer(serializers.Serializer):
+    """How an agent's queries share its core."""
+
+    policy = serializers.CharField(max_length=40, help_text="Which query runs next.")
+    mode = serializers.CharField(
+        max_length=20, default="", allow_blank=True, help_text="What counts now: latency, memory or saturated."
+    )
+    memory_bytes = serializers.IntegerField(min_value=0, max_value=_MOST_SEQ, default=0, help_text="Waiting records.")
+    memory_bound = serializers.IntegerField(min_value=0, max_value=_MOST_SEQ, default=0)
+    cycle_ms = serializers.FloatField(min_value=0, max_value=1e6, default=0.0, help_text="How long a choice holds.")
+    starved = serializers.IntegerField(
+        min_value=0, max_value=_MOST_SEQ, default=0, help_text="Turns given because a query had waited too long."
+    )
+    reason = _Text(help_text="Why the mode is what it is.")
+    refined = RefinedReportSerializer(allow_null=True, default=None)
+    refused = RefusedReportSerializer(allow_null=True, default=None)
+
+
 class QueryReportSerializer(serializers.Serializer):
     query = serializers.CharField(max_length=140)
     plan = serializers.CharField(max_length=64, default="", allow_blank=True)
@@ -93,6 +111,7 @@ class QueryReportSerializer(serializers.Serializer):
     refused = RefusedReportSerializer(allow_null=True, default=None)
     moves = serializers.IntegerField(min_value=0, default=0, help_text="How often load factors were changed.")
     stable_epochs = serializers.IntegerField(min_value=0, default=0)
+    late = _Text(help_text="Why no watermark closes its windows; empty where they close.")
     changes = ChangesField()
     epochs = EpochsField()
     faults = _Faults()
@@ -124,6 +143,7 @@ class HeartbeatSerializer(serializers.Serializer):
         min_value=0, max_value=_MOST_SEQ, default=0, help_text="What it was told to be committed, and has dropped."
     )
     config_version = serializers.IntegerField(min_value=0, default=0)
+    schedule = ScheduleReportSerializer(required=False, allow_null=True, help_text="Missing of agents that have none.")
     queries = QueryReportSerializer(many=True, default=list)
     collectors = CollectorReportSerializer(many=True, default=list)
     faults = _Faults()

@@ -29,7 +29,7 @@ def plan_fault(agent: str, query: str, plan: str, path: str) -> Fault | None:
 
 
 def counted_fault(frame: Frame, path: str) -> Fault | None:
-    """Whether each row of counters is of a query that the agent may speak for. The columns are those of `COUNTERS`."""
+    """Whether each row of counters or sweeps is of a query that the agent may speak for. The columns are compared."""
     try:
         named = table_of(frame.body).select(["query", "plan"])
         named.validate(full=True)

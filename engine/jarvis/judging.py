@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from engine.jarvis.refined import ENOUGH_RECORDS, Refined
+from engine.refined import not_for_here
 
 __all__ = ["judge"]
 
@@ -43,7 +44,7 @@ def judge(
         CPU seconds per record of each operator as seen here; None of one that is not known well.
     """
     ids = [one.id for one in refined.operators]
-    reasons = _not_for_here(refined, current, query, plan, agent)
+    reasons = not_for_here(refined, current=current, agent=agent, now_us=now_us) + _other_plan(refined, query, plan)
     if ids and ids != list(operators):
         reasons.append(f"its operators are {', '.join(ids)}; here may run {', '.join(operators) or 'none'}")
     else:
@@ -51,21 +52,15 @@ def judge(
         reasons += _coarse_steps(refined, n_records, budget_s)
     if len(refined.settings.load_factors) > len(operators):
         reasons.append(f"it sets {len(refined.settings.load_factors)} load factors; here may run {len(operators)}")
-    if refined.stale(now_us):
-        reasons.append(f"it was valid for {refined.ttl_s:g} s and is older")
     return reasons
 
 
-def _not_for_here(refined: Refined, current: int, query: str, plan: str, agent: str) -> list[str]:
+def _other_plan(refined: Refined, query: str, plan: str) -> list[str]:
     reasons = []
-    if refined.version <= current:
-        reasons.append(f"version {refined.version} is not above {current}, which is in force")
     if refined.query != query:
         reasons.append(f"it is for query {refined.query}; here runs {query}")
     if refined.plan != plan:
         reasons.append(f"it is for plan {refined.plan[:12]}; here runs {plan[:12]}")
-    if refined.agent not in ("*", agent):
-        reasons.append(f"it is for agent {refined.agent}; this one is {agent}")
     return reasons
 
 

@@ -19,18 +19,23 @@ class SourceOperator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorEpoch:
-    """Counts of one operator behind its control proxy; records_in = processed + drained + overflow."""
+    """Counts of one operator behind its control proxy.
+
+    Records may wait for the next epoch. Those by which the queue has grown are excess as those that were given up are:
+    so ``overflow = max(records_in - processed - drained, 0)``, though what waits is not lost to the source. A record
+    that waits and is given up in a later epoch counts once, in the one that it came in.
+    """
 
     load_factor: float
     records_in: int
     processed: int
     drained: int  #: as planned by the load factor
-    overflow: int  #: pending at the epoch's end, sent on unprocessed
+    overflow: int  #: let in and not processed in this epoch, beyond what it worked off of earlier ones
     records_out: int  #: of a windowed aggregate only in epochs that closed a window
     groups: int  #: distinct groups of the epoch; 0 where the operator has none
     bytes_in: int
     bytes_out: int
-    bytes_drained: int  #: of planned drain and overflow
+    bytes_drained: int  #: of planned drain and of what was given up
     cpu_s: float
 
 
@@ -51,7 +56,7 @@ class EpochObservation:
 
     @property
     def overflow(self) -> int:
-        """Records that were let in and not processed, over all operators."""
+        """Records that were let in and not processed, over all operators; those that wait included."""
         return sum(one.overflow for one in self.operators)
 
     @property

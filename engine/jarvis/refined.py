@@ -5,8 +5,6 @@ It is a prior: the source starts from it and goes on with what it sees itself.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import operator
 from collections.abc import Mapping
@@ -19,14 +17,13 @@ from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
 from engine.jarvis.grouping import distinct
 from engine.jarvis.partition import shares
 from engine.jarvis.settings import SETTINGS, Settings
-from engine.wording import show
+from engine.klink.prior import WATERMARK, WatermarkPrior
+from engine.refined import DIGEST, FIRST, LAST, SCHEMA, RefinedDocument, check_seal, checksum, sealed
 
 __all__ = ["ENOUGH_RECORDS", "SCHEMA", "OperatorPrior", "PlanPrior", "Refined", "checksum", "sealed"]
 
-SCHEMA = 1
 ROUNDING = 1e-6  # of load factors that passed through a document
 ENOUGH_RECORDS = 1000  # behind a cost that may be far from what a source sees itself
-_DIGEST = Text(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
 _NON_NEGATIVE = Number(least=0)
 _SHARE = Number(least=0, most=1)
 _COUNT = Number(least=0, whole=True)
@@ -51,13 +48,9 @@ PLAN = Table(
 )
 DOCUMENT = Table(
     "a refined configuration",
-    Field("schema", Choice((SCHEMA,)), required=True),
-    Field("config", Text(r"c-\d+", "c- and a number"), required=True),
-    Field("version", Number(least=1, whole=True), required=True),
-    Field("parent", Number(least=1, whole=True), nullable=True),
+    *FIRST,
     Field("query", Text(r"[^/\s]+/[^/\s]+", "cluster/query"), required=True),
-    Field("plan", _DIGEST, required=True, help="digest of the pipeline it was learned on"),
-    Field("agent", Text(), required=True, help="id of the agent, or * for all"),
+    Field("plan", DIGEST, required=True, help="digest of the pipeline it was learned on"),
     Field("settings", SETTINGS, required=True),
     Field("record_bytes", Listed(_NON_NEGATIVE), required=True, help="of a record before the first and after each"),
     Field("operators", Listed(OPERATOR), required=True, help="empty where it holds settings alone"),
@@ -68,10 +61,10 @@ DOCUMENT = Table(
         help="records an epoch and cores in which the figures were seen",
     ),
     Field("plan_prior", PLAN, nullable=True, help="what is best by these figures"),
-    Field("valid_from_us", _COUNT, required=True),
-    Field("ttl_s", Number(above=0), required=True),
+    Field("watermarks", Listed(WATERMARK, most=16), nullable=True, help="of its streams: when windows are complete"),
+    Field("event_cost_s", _NON_NEGATIVE, nullable=True, help="CPU seconds of a source record through all operators"),
     Field("fallback", Choice(("local", "all-sp")), required=True, help="what the source does without it"),
-    Field("checksum", _DIGEST, required=True, help="SHA-256 of everything else"),
+    *LAST,
 )
 
 
@@ -105,24 +98,19 @@ class PlanPrior:
 
 
 @dataclass(frozen=True)
-class Refined:
-    """A refined configuration of one query at one source, whole and of its checksum."""
+class Refined(RefinedDocument):
+    """What was learned of one query at one source."""
 
-    config: str
-    version: int
-    parent: int | None
     query: str
     plan: str
-    agent: str
     settings: Settings
     record_bytes: tuple[float, ...]
     operators: tuple[OperatorPrior, ...]
     fitted_records: tuple[float, float] | None
     fitted_cores: tuple[float, float] | None
     plan_prior: PlanPrior | None
-    valid_from_us: int
-    ttl_s: float
-    fallback: str
+    watermarks: tuple[WatermarkPrior, ...] = ()
+    event_cost_s: float | None = None
 
     @classmethod
     def parse(cls, document: Any) -> Refined:
@@ -154,14 +142,12 @@ class Refined:
             fitted_records=tuple(fitted["records"]) if fitted else None,
             fitted_cores=tuple(fitted["cores"]) if fitted else None,
             plan_prior=_plan(plan) if plan else None,
+            watermarks=tuple(WatermarkPrior.of(one) for one in read.get("watermarks") or ()),
+            event_cost_s=read.get("event_cost_s"),
             valid_from_us=read["valid_from_us"],
             ttl_s=read["ttl_s"],
             fallback=read["fallback"],
         )
-
-    def stale(self, now_us: int) -> bool:
-        """Its time to live is over."""
-        return now_us > self.valid_from_us + self.ttl_s * 1e6
 
 
 def _plan(read: Mapping[str, Any]) -> PlanPrior:
@@ -182,8 +168,9 @@ def _check(document: Mapping[str, Any], read: Mapping[str, Any], faults: list[Fa
     for name, (least, most) in (read.get("fitted") or {}).items():
         if least > most:
             faults.append(Fault(f"fitted.{name}", f"{name} is {least:g} to {most:g}; allowed: the lesser one first"))
-    if read["checksum"] != checksum(document):
-        faults.append(Fault("checksum", f"checksum is {show(read['checksum'])}; allowed: that of the document"))
+    for i, one in enumerate(read.get("watermarks") or ()):
+        WatermarkPrior.check(one, f"watermarks[{i}]", faults)
+    check_seal(document, faults)
 
 
 def _check_plan(plan: Mapping[str, Any], operators: int, faults: list[Fault]) -> None:
@@ -199,14 +186,3 @@ def _check_plan(plan: Mapping[str, Any], operators: int, faults: list[Fault]) ->
         if any(abs(a - b) > ROUNDING for a, b in zip(reached, effective, strict=True)):
             message = f"load_factors are not those of lo {lo}, hi {hi} and theta {plan['theta']:g}"
             faults.append(Fault("plan_prior.load_factors", f"{message}; allowed: theta at the operator after lo"))
-
-
-def checksum(document: Mapping[str, Any]) -> str:
-    """SHA-256 of the document without its checksum, as compact JSON with sorted keys."""
-    rest = {name: value for name, value in document.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with its checksum."""
-    return {**document, "checksum": checksum(document)}

@@ -20,7 +20,7 @@ class ReferenceProcessor:
     """Takes the frames of any number of agents and gives the result of every query.
 
     `take` asserts what holds of every frame: numbers without gaps, a schema that fits its entry, watermarks that never
-    go back, and at every proxy processed + drained + overflow = in.
+    go back, and at every proxy in + queued before = processed + drained + overflow + queued.
     """
 
     def __init__(self, pipelines: Iterable[Pipeline]) -> None:
@@ -32,6 +32,7 @@ class ReferenceProcessor:
         self.records: dict[Key, int] = defaultdict(int)  #: that came unfinished
         self.late: int = 0  #: rows behind a watermark that was marked before
         self.epochs: list[int] = []
+        self.queued: dict[tuple[str, str, str, str], int] = {}  #: agent, query, plan, operator -> records
         self._partials: dict[Key, list[pa.Table]] = defaultdict(list)
         self.checkpoints: dict[
             tuple[str, str, str], tuple[int, list[pa.Table]]
@@ -103,14 +104,17 @@ class ReferenceProcessor:
         if frame.extra["final"]:
             self.finals.append((frame.query, frame.plan))
             self.checkpoints.pop(key, None)
+            self.queued = {one: left for one, left in self.queued.items() if one[:3] != key}
 
     def _take_counters(self, frame: Frame) -> None:
         table = table_of(frame.body)
         assert table.schema.equals(COUNTERS)
         rows = table.to_pylist()
         for row in rows:
-            seen = row["records_processed"] + row["records_drained"] + row["records_overflow"]
-            assert seen == row["records_in"], row
+            operator = (frame.agent, row["query"], row["plan"], row["operator"])
+            seen = row["records_processed"] + row["records_drained"] + row["records_overflow"] + row["records_queued"]
+            assert seen == row["records_in"] + self.queued.get(operator, 0), row
+            self.queued[operator] = row["records_queued"]
         self.counters += rows
         self.epochs.append(frame.epoch)
 

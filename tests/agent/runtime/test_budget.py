@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.runtime import QueryConfig, Runtime, Spool
+from engine.klink.settings import ScheduleSettings
 from tests.agent.reference import rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import (
@@ -22,11 +23,16 @@ from tests.agent.runtime.epochs import (
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
 
 
-def test_no_budget_means_everything_overflows_to_the_stream_processor(tmp_path):
+@pytest.mark.parametrize("backlog_periods", [0, 0.33])
+def test_no_budget_means_everything_overflows_to_the_stream_processor(tmp_path, backlog_periods):
     records = probe_records(PIPELINE, 500)
-    source = TableSource(records, [50])
-    runtime, spool = runtime_of(tmp_path, source, config(budget_cores=0.0), ManualClock(cpu_step_ns=1000))
-    run_to_the_end(runtime, source)
+    source, clock = TableSource(records, [50]), ManualClock(cpu_step_ns=1000)
+    settings = config(budget_cores=0.0, schedule=ScheduleSettings(backlog_periods=backlog_periods))
+    runtime, spool = runtime_of(tmp_path, source, settings, clock)
+    run_to_the_end(runtime, source, clock)
+    for _ in range(4):
+        assert runtime.run_epoch()
+        clock.pass_s(1)
     reference = processed_by(spool)
     assert reference.total("records_overflow") == reference.total("records_in") == 500
     assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(records)
@@ -42,7 +48,7 @@ def test_the_budget_is_kept_and_shared_fairly_by_weight(tmp_path):
     records = probe_records(PIPELINE, 600_000)
     source = TableSource(records, [20_000])  # so many that every sub-epoch's records are worth a run
     clock = ManualClock(cpu_step_ns=5_000_000)
-    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.7), clock)
+    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.7), clock, limit=4 * LIMIT)
     while not source.done:
         assert runtime.run_epoch()
         clock.pass_s(1)
@@ -67,8 +73,8 @@ def test_cheap_records_of_small_polls_wait_for_one_run_in_an_epoch(tmp_path):
     assert source.done
 
 
-@pytest.mark.parametrize(("late_s", "overflow"), [(0.2, 0), (0.7, 1000)])
-def test_records_that_waited_for_the_last_run_are_processed_where_the_host_lets_it_run_late(tmp_path, late_s, overflow):
+@pytest.mark.parametrize(("late_s", "queued"), [(0.2, 0), (0.7, 1000)])
+def test_records_that_waited_for_the_last_run_are_processed_where_the_host_lets_it_run_late(tmp_path, late_s, queued):
     source = TableSource(probe_records(PIPELINE, 3000), [100])
     clock = ManualClock(cpu_step_ns=1000)
     runtime, spool = runtime_of(tmp_path, source, clock=clock)
@@ -80,7 +86,7 @@ def test_records_that_waited_for_the_last_run_are_processed_where_the_host_lets_
     clock.pass_s(late_s)
     runtime.tick()
     last = [row for row in processed_by(spool).counters if row["epoch_us"] > min(processed_by(spool).epochs)]
-    assert sum(row["records_overflow"] for row in last) == overflow
+    assert sum(row["records_queued"] for row in last) == queued
 
 
 def test_what_one_query_leaves_goes_to_the_other(tmp_path):

@@ -11,7 +11,7 @@ from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed
 from apps.telemetry import adapting
-from apps.telemetry.adapting import fixed, refiner
+from apps.telemetry.adapting import fixed, refiner, scheduler
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.configs import agent_config, configs_renew
 from apps.telemetry.models import Agent
@@ -81,6 +81,22 @@ class TestConfig:
         assert said() == [(before[0][0] + 1, {"version": 2}), before[1]]
         assignment_set(live=live, agent=two.agent, settings={})
         assert said()[1] == (before[1][0] + 1, {"version": 2})
+
+    def test_a_refined_schedule_goes_out_also_where_all_is_set_by_hand_and_not_at_all_where_there_is_none(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        told: dict[str, Any] = {}
+        monkeypatch.setattr(adapting, "_scheduler", None)
+        scheduler(lambda agent: told.get(agent.name))
+        assignment_set(live=live, agent=joined.agent, settings=fixed([1, 1, 1]))
+        first = agent_config(Agent.objects.get())
+        assert "refined_schedule" not in first  # older agents know of none
+        told["a1"] = {"version": 1}
+        second = agent_config(Agent.objects.get())
+        assert (second["version"], second["refined_schedule"]) == (first["version"] + 1, {"version": 1})
+        assignment_set(live=live, agent=joined.agent, enabled=False)
+        assert "refined_schedule" not in agent_config(Agent.objects.get())  # it runs nothing
 
     def test_options_of_a_source_may_differ_by_agent(self) -> None:
         _, (one, two) = live_at(probing(), "a1", "a2")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apps.telemetry import epochs
-from apps.telemetry.epochs import EpochRow, epochs_add, epochs_of
+from apps.telemetry.epochs import EpochRow, Forecast, Sweep, epochs_add, epochs_of
 from apps.telemetry.streams import stream_client
 
 pytestmark = pytest.mark.usefixtures("redis_url")
@@ -34,6 +34,32 @@ def test_rows_come_back_as_they_were() -> None:
     given = [row(1, delay_s=0.4, version=7), row(2)]
     epochs_add("a", {"c/q": given, "c/none": []})
     assert epochs_of(["a", "b"]) == {"a": {"c/q": given}}
+
+
+def test_what_is_told_of_scheduling_comes_back_and_rows_of_before_do_without() -> None:
+    scheduled = row(
+        1,
+        queued=7,
+        queued_bytes=602,
+        slack_s=-0.25,
+        expected=Forecast(BEGIN + 4 * S, BEGIN + 3 * S, BEGIN + 5 * S),
+        sweeps=(Sweep(BEGIN, BEGIN, BEGIN + S, BEGIN + S, BEGIN + S, BEGIN + 2 * S), Sweep(BEGIN, None, None, 1, 2, 3)),
+        spans=((0.0, 120.5), (480.0, 20.0)),
+        schedule_version=9,
+    )
+    epochs_add("a", {"c/q": [scheduled]})
+    assert epochs_of(["a"]) == {"a": {"c/q": [scheduled]}}
+    before = f"[{BEGIN},[1.0, 0.25],0,0,40,0,0.01,0.02,0.01,null,null]"  # as a console of before wrote it
+    stream_client().lpush(epochs._rows("a", "c/q"), before)
+    assert epochs_of(["a"], BEGIN)["a"]["c/q"] == [row(0), scheduled]
+
+
+def test_a_sweep_tells_its_figures() -> None:
+    known = Sweep(10 * S, 10 * S, 11 * S, 10 * S + 400_000, 11 * S, 12 * S)
+    assert (known.delay_s, known.latency_s, known.interval_s, known.is_hit) == (0.4, 2.0, (0.0, 1.0), True)
+    assert known._replace(arrived_us=12 * S).is_hit is False
+    odd = Sweep(10 * S, None, None, 9 * S, 9 * S, 11 * S)  # the clocks differ, and nothing was known yet
+    assert (odd.delay_s, odd.interval_s, odd.is_hit) == (0.0, None, None)
 
 
 def test_what_is_told_again_is_kept_once_and_in_order() -> None:

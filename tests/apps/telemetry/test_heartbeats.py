@@ -13,7 +13,7 @@ from apps.telemetry import heartbeats
 from apps.telemetry.adapting import heard
 from apps.telemetry.epochs import epochs_of
 from apps.telemetry.models import Agent
-from apps.telemetry.selectors import agent_state
+from apps.telemetry.selectors import agent_state, policy_in_force
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.loop import CHANGE, client_of, enrolled, epoch, heartbeat, live_at, probing
 from tests.servers import RedisServer
@@ -32,7 +32,33 @@ ODD_EPOCHS: list[dict[str, Any]] = [
     {"u": 1e300},
     {"d": "1"},
     {"v": 1.5},
+    {"q": -1},
+    {"qb": 1.5},
+    {"l": "soon"},
+    {"l": 1e300},
+    {"x": [1, 2]},
+    {"x": [1, 2, None]},
+    {"w": [[1, 2, 3, 4, 5]]},
+    {"w": [[1, None, None, 4, 5, 6.5]]},
+    {"w": [[1, None, None, 4, 5, 6]] * 21},
+    {"t": [[0.0]]},
+    {"t": [[0.0, -1.0]]},
+    {"t": [[0.0, 1.0]] * 41},
+    {"s": "c-1"},
 ]
+
+#: How an agent's queries share its core, as a heartbeat tells it.
+SCHEDULE: dict[str, Any] = {
+    "policy": "klink",
+    "mode": "latency",
+    "memory_bytes": 1024,
+    "memory_bound": 8_388_608,
+    "cycle_ms": 120.0,
+    "starved": 2,
+    "reason": "the next windows count",
+    "refined": {"version": 9, "config": "c-9"},
+    "refused": None,
+}
 
 
 @pytest.mark.django_db
@@ -173,6 +199,28 @@ class TestHeartbeat:
         found = epochs_of([joined.agent.pk])[str(joined.agent.pk)]
         assert set(found) == {live.key}, "none of a query that it has no part in"
         assert [one.epoch_us for one in found[live.key]] == [epoch(number)["e"] for number in range(1, 4)]
+
+    def test_how_its_queries_share_the_core_is_kept_with_the_rows(self) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        e = epoch(1)["e"]
+        told = {"q": 3, "qb": 258, "l": -0.5, "x": [e + 4, e + 2, e + 9], "s": 9}
+        told |= {"w": [[e, None, None, e + 1, e + 2, e + 3]], "t": [[0, 120], [500.5, 20]]}
+        row = {"query": live.key, "late": "no record for 90 s", "epochs": [epoch(1, **told), epoch(2)]}
+        assert heartbeat(client_of(joined), joined, queries=[row], schedule=SCHEDULE).status_code == 200
+        joined.agent.refresh_from_db()
+        kept = joined.agent.heartbeat
+        assert (kept["schedule"], kept["queries"][0]["late"]) == (SCHEDULE, "no record for 90 s")
+        with_it, without = epochs_of([joined.agent.pk])[str(joined.agent.pk)][live.key]
+        assert (with_it.queued, with_it.queued_bytes, with_it.slack_s, with_it.schedule_version) == (3, 258, -0.5, 9)
+        assert (with_it.expected, with_it.spans) == ((e + 4, e + 2, e + 9), ((0.0, 120.0), (500.5, 20.0)))
+        assert with_it.sweeps == ((e, None, None, e + 1, e + 2, e + 3),)
+        assert (without.queued, without.slack_s, without.sweeps, without.schedule_version) == (0, None, (), None)
+        assert policy_in_force(joined.agent.cluster) == {str(joined.agent.pk): "klink"}
+
+    def test_agents_of_before_say_nothing_of_scheduling(self) -> None:
+        joined = enrolled(make_cluster())
+        assert heartbeat(client_of(joined), joined).status_code == 200
+        assert policy_in_force(joined.agent.cluster) == {}
 
     def test_without_redis_it_is_answered_all_the_same(self, redis_server: RedisServer, settings: Any) -> None:
         live, (joined,) = live_at(probing(), "a1")

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from agent.wire import FrameKind, batch_bytes, broker, encode_frame
+from agent.wire import SWEEPS, Frame, FrameKind, batch_bytes, broker, encode_frame
 from apps.fleet.services import cluster_update
 from apps.telemetry import directory
 from apps.telemetry.enrolment import Enrolled
@@ -148,7 +148,7 @@ def test_a_query_the_agent_has_no_part_in_is_refused_by_name(live: Given) -> Non
         ({"entry": 3}, "frames[0].entry: entry is 3"),
         ({"entry": 1, "body": b""}, "no Arrow IPC stream"),
         ({"kind": FrameKind.PARTIALS, "entry": 1}, "no partials of 'eu-1/s2s' may enter"),
-        ({"kind": FrameKind.RESULT}, "allowed: records, partials, checkpoint, mark, counters"),
+        ({"kind": FrameKind.RESULT}, "allowed: records, partials, checkpoint, mark, counters, sweeps"),
         ({"kind": FrameKind.MARK}, "frames[0].extra.watermarks"),
         ({"kind": FrameKind.MARK, "extra": {"watermarks": {"0": "soon"}}}, "frames[0].extra.watermarks"),
         (
@@ -278,6 +278,21 @@ def test_counters_of_a_query_the_agent_has_no_part_in_are_refused_by_name(live: 
         assert (status, why.startswith(words)) == (422, True), why
     assert not in_redis(agent)
     assert post(client, counted(agent, 1, mine), counted(agent, 2)).status_code == 200
+
+
+def test_sweeps_come_as_counters_do(live: Given) -> None:
+    query, agent, client = live
+    row = {"query": query.key, "plan": query.plan, "stream": "probes", "deadline_us": 1_700_000_000_000_000}
+
+    def swept(*rows: dict[str, Any]) -> Frame:
+        body = batch_bytes(pa.Table.from_pylist(list(rows), schema=SWEEPS))
+        return frame(query, agent, 1, kind=FrameKind.SWEEPS, query="", plan="", body=body)
+
+    status, why = told(post(client, swept(row, row | {"query": "eu-1/other"})))
+    assert (status, why.startswith("frames[0].body.query: query is 'eu-1/other'")) == (422, True), why
+    status, why = told(post(client, replace(swept(row), body=counted(agent, 1, (query.key, query.plan)).body)))
+    assert (status, why) == (422, "frames[0].body: the column 'stream' is missing; allowed: " + ", ".join(SWEEPS.names))
+    assert post(client, swept(row)).status_code == 200
 
 
 def test_counters_that_cannot_be_read_are_refused(live: Given) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agent.wire import REFINEMENTS, STATISTICS, Frame, FrameKind, decode_frames, table_of
+from agent.wire import REFINEMENTS, STATISTICS, WATERMARKS, Frame, FrameKind, decode_frames, table_of
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.rows import in_order
 
-_SCHEMAS = {FrameKind.STATISTICS: STATISTICS, FrameKind.REFINED: REFINEMENTS}
+_SCHEMAS = {FrameKind.STATISTICS: STATISTICS, FrameKind.REFINED: REFINEMENTS, FrameKind.WATERMARKS: WATERMARKS}
 
 
 @dataclass
@@ -26,6 +26,7 @@ class SmallConsole:
     results: list[Frame] = field(default_factory=list)
     statistics: list[Frame] = field(default_factory=list)
     refined: list[Frame] = field(default_factory=list)
+    watermarks: list[Frame] = field(default_factory=list)
     status: int = 200  #: what it answers everything with, other than 200
     well: bool = True  #: whether it says so, whatever it answers
     fails_at: set[int] = field(default_factory=set)  #: numbers of frames at which it answers 500
@@ -59,7 +60,11 @@ class SmallConsole:
         for frame, _ in decode_frames(body):
             if (schema := _SCHEMAS.get(frame.kind)) is not None:
                 assert table_of(frame.body).schema.equals(schema)
-            kept = {FrameKind.RESULT: self.results, FrameKind.REFINED: self.refined}
+            kept = {
+                FrameKind.RESULT: self.results,
+                FrameKind.REFINED: self.refined,
+                FrameKind.WATERMARKS: self.watermarks,
+            }
             kept.get(frame.kind, self.statistics).append(frame)
 
 

@@ -16,7 +16,8 @@ from benchmarks import learning
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.grouping import distinct
 from spark_jobs.learning import HALF_LIFE_S, Learned, learn
-from spark_jobs.refining import RESEND_MS, Refining, differs, refined
+from spark_jobs.news import RESEND_MS
+from spark_jobs.refining import Refining, differs, refined
 from spark_jobs.state import State, StateStore
 from spark_jobs.statistics import counters_of
 from tests.spark.live.agents import SECOND, START_US, SmallAgent

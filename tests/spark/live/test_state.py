@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.arrivals import Arrival
 from spark_jobs.main import settled
 from spark_jobs.state import Checkpoint, Flow, State, StateStore, Window
+from spark_jobs.statistics import EPOCHS
 from spark_jobs.watermarks import AgentMarks
 
 
@@ -43,6 +44,18 @@ def test_checkpoints_of_agents_lie_in_the_file_of_the_step_that_changed_them(tmp
     assert StateStore(tmp_path).load() == made
 
 
+def test_counters_of_before_queues_are_read(tmp_path: Path) -> None:
+    made = state_with({10: 1})
+    older = pa.schema([one for one in EPOCHS if one.name != "records_queued"])
+    row = {one.name: "x" if one.type == pa.string() else one.type == pa.bool_() or 7 for one in older}
+    made.counters = pa.Table.from_pylist([row], schema=older)
+    StateStore(tmp_path).save(made)
+    loaded = StateStore(tmp_path).load()
+    assert loaded is not None and loaded.counters is not None
+    assert loaded.counters.to_pylist() == [row | {"records_queued": 0}]
+    assert loaded.counters.schema.equals(EPOCHS)
+
+
 def test_a_state_of_before_checkpoints_and_learning_is_read(tmp_path: Path) -> None:
     made = state_with({10: 1})
     StateStore(tmp_path).save(made)
@@ -52,7 +65,7 @@ def test_a_state_of_before_checkpoints_and_learning_is_read(tmp_path: Path) -> N
     facts = json.loads(parts.pop("facts.json"))
     for flow in facts["flows"]:
         del flow["checkpoints"], flow["arriving"]
-    assert "learned" not in facts
+    assert "learned" not in facts and "swept" not in facts
     with zipfile.ZipFile(path, "w") as file:
         for name, data in parts.items():
             file.writestr(name, data)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from agent.wire import COUNTERS, STATISTICS, table_of
+from agent.wire import COUNTERS, OLDER_COUNTERS, STATISTICS, batch_bytes, table_of
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.statistics import SUMS, counters_of, epoch_sums, kept, merged, statistics_rows
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
@@ -93,12 +94,38 @@ def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again(spark:
         ({"epoch_us": 2**53}, "epoch_us has null, negative or too large values"),
         ({"operator": None}, "operator has null, empty or too long texts; allowed: 1 to 120 characters"),
         ({"fingerprint": "f" * 65}, "fingerprint has null, empty or too long texts"),
-        ({"records_in": 7}, "records_in is not the sum"),
+        ({"records_in": 7}, "records_in is more than the sum"),
+        ({"records_queued": -1}, "records_queued has null, negative or too large values"),
     ],
 )
 def test_counters_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         epochs(row(1, 5) | wrong)
+
+
+def test_what_waits_is_accounted_for_and_no_sum(spark: Any) -> None:
+    """In, and queued before, is processed, drained, overflow and queued after."""
+    waits = row(1, 100) | {"records_processed": 40, "records_queued": 60}
+    goes_on = row(2, 10) | {"records_processed": 50, "records_drained": 15, "records_overflow": 5, "records_queued": 0}
+    (found,) = statistics_rows(summed(spark, epochs(waits, goes_on)), 0).to_pylist()
+    assert (found["records_in"], found["records_processed"], found["sampled"]) == (110, 90, 90)
+    assert "records_queued" not in found
+    with pytest.raises(ValueError, match="records_in is more than the sum"):
+        epochs(waits | {"records_queued": 59})
+
+
+def test_counters_of_agents_without_queues_are_taken(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    world.console.add("here/pairs", pairs, ["a0"])
+    agent, one = SmallAgent("a0", "here/pairs", pairs), pairs.operators[0]
+    told = {"query": "here/pairs", "plan": pairs.digest, "operator": one.id, "fingerprint": one.fingerprint}
+    now = agent.counters([row(START_US // SECOND, 100, **told)])
+    before = agent.counters([row(START_US // SECOND + 1, 100, **told)])
+    older = table_of(before.body).select(OLDER_COUNTERS.names)
+    world.send([now, replace(before, body=batch_bytes(older))])
+    loop = world.work_off()
+    assert world.quarantined() == []
+    assert loop.state.sums is not None and loop.state.sums["records_in"].to_pylist() == [200]
 
 
 def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: World, pairs: Pipeline) -> None:

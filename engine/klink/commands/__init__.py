@@ -1,0 +1,1 @@
+"""``slack``, ``memory``, ``pick`` and ``forwarding`` of the command line."""

@@ -1,0 +1,157 @@
+"""Which query runs next on a core that several share: Sluice's default and those it is compared with.
+
+Every policy takes the queries that could run, as `QueryView`s of one instant, and names one of them. A query without
+windows has no deadline: its slack, given by the caller from the time its records may wait, stands for one, so it is
+neither left waiting for ever nor always first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Protocol
+
+from engine.klink.view import QueryView
+
+__all__ = ["ALL_POLICIES", "Klink", "Policy", "RoundRobin", "due_ms", "policy", "slack_ms", "starving"]
+
+_UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
+_LEAST_WORK_MS = 1e-3
+
+
+class Policy(Protocol):
+    """Picks the query that runs next."""
+
+    def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
+        """Index into `views`; None where there are none; equals are decided by id.
+
+        `saturated` says that for some time the core has had more work than it can do.
+        """
+
+
+class Klink:
+    """Sluice's default: watermarks that are here by response ratio, then least slack; above saturation by deadline.
+
+    While the core keeps up, a window whose sweeping watermark is here can only be made later by waiting: of these the
+    one that is late most, measured by the work left, goes first. Where none is here, the least slack decides. Above
+    saturation this would leave long queries behind for good: there the nearest deadline goes first.
+    """
+
+    def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
+        """As `Policy.pick`."""
+        if saturated:
+            return _first(views, lambda view: due_ms(view, now_ms))
+        here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
+        if here:
+            return here[_first([views[index] for index in here], lambda view: -_lateness(view, now_ms)) or 0]
+        return _first(views, lambda view: slack_ms(view, now_ms))
+
+
+class RoundRobin:
+    """In turn, by id: the one after that which was picked last."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
+        """As `Policy.pick`."""
+        picked = _first(views, lambda view: view.id <= self._last)
+        if picked is not None:
+            self._last = views[picked].id
+        return picked
+
+
+class Ranked:
+    """The least of one figure, which does not ask whether the core is saturated."""
+
+    def __init__(self, rank: Callable[[QueryView, float], float]) -> None:
+        self._rank = rank
+
+    def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
+        """As `Policy.pick`."""
+        return _first(views, lambda view: self._rank(view, now_ms))
+
+
+def policy(name: str) -> Policy:
+    """A new policy of this name (`ALL_POLICIES`); those with a state keep their own.
+
+    Raises
+    ------
+    KeyError
+        There is none of this name.
+    """
+    return _MAKERS[name]()
+
+
+def starving(views: Sequence[QueryView], now_ms: float, starvation_s: float) -> int | None:
+    """Index of the query that has waited longest for its turn, if for `starvation_s` or more; ties by id."""
+    picked = _first(views, lambda view: _waiting_since_ms(view, now_ms))
+    if picked is None or now_ms - _waiting_since_ms(views[picked], now_ms) < starvation_s * 1000:
+        return None
+    return picked
+
+
+def slack_ms(view: QueryView, now_ms: float) -> float:
+    """Time that is left before the query is late; where nothing is known, records may wait a second."""
+    slack = view.slack_ms
+    if slack is not None and slack == slack:  # NaN is not equal to itself, and orders nothing
+        return slack
+    arrived_ms = now_ms if view.arrived_ms is None else view.arrived_ms
+    return arrived_ms + _UNKNOWN_MS - now_ms - view.work_ms
+
+
+def due_ms(view: QueryView, now_ms: float) -> float:
+    """Deadline of the earliest window that is not swept; of a query without windows the end of its slack."""
+    return now_ms + slack_ms(view, now_ms) + view.work_ms if view.deadline_ms is None else view.deadline_ms
+
+
+def _is_here(view: QueryView, now_ms: float) -> bool:
+    """Whether its sweeping watermark is here; without windows, whether its records have waited for long enough."""
+    return slack_ms(view, now_ms) <= 0 if view.deadline_ms is None else view.pending_ms is not None
+
+
+def _lateness(view: QueryView, now_ms: float) -> float:
+    """Response ratio of what is due: the time since it was, for each unit of the work that is left of it."""
+    work_ms = view.work_ms if view.deadline_ms is None else view.pending_work_ms
+    return max(0.0, now_ms - due_ms(view, now_ms)) / max(work_ms, _LEAST_WORK_MS)
+
+
+def _response_ratio(view: QueryView, now_ms: float) -> float:
+    """Age of the record that has waited longest, for each unit of all the work that waits."""
+    return (now_ms - _or_last(view.arrived_ms)) / max(view.work_ms, _LEAST_WORK_MS)
+
+
+def _rate(view: QueryView) -> float:
+    """Records out per millisecond of CPU, of a record that enters now."""
+    return prod(view.selectivity) / max(view.ideal_ms, _LEAST_WORK_MS)
+
+
+def _waiting_since_ms(view: QueryView, now_ms: float) -> float:
+    """Since when it has had records and no turn."""
+    return max(view.ran_ms, now_ms if view.arrived_ms is None else view.arrived_ms)
+
+
+def _or_last(time_ms: float | None) -> float:
+    return float("inf") if time_ms is None else time_ms
+
+
+def _first(views: Sequence[QueryView], rank: Callable[[QueryView], float]) -> int | None:
+    """Index of the least rank, ties by id; None without views."""
+    if not views:
+        return None
+    return min(range(len(views)), key=lambda index: (rank(views[index]), views[index].id))
+
+
+_MAKERS: dict[str, Callable[[], Policy]] = {
+    "klink": Klink,
+    "stimulus-time": lambda: Ranked(lambda view, _: _or_last(view.stimulus_ms)),
+    "fcfs": lambda: Ranked(lambda view, _: _or_last(view.arrived_ms)),
+    "round-robin": RoundRobin,
+    "least-slack": lambda: Ranked(slack_ms),
+    "highest-rate": lambda: Ranked(lambda view, _: -_rate(view)),
+    "nearest-deadline": lambda: Ranked(due_ms),
+    "response-ratio": lambda: Ranked(lambda view, now_ms: -_response_ratio(view, now_ms)),
+}
+
+#: `settings.POLICIES`, which agents know, and those of the simulation alone.
+ALL_POLICIES = tuple(_MAKERS)

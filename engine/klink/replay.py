@@ -1,0 +1,207 @@
+"""What would another policy change: the policies over the arrivals that queries of one agent really had.
+
+The same simulation as in the benchmarks (docs/models/klink-scheduling.md), on one core.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.errors import DocumentError, Fault
+from engine.fields import BAD, Choice, Field, Kind, Listed, Number, Table, Text
+from engine.klink.policies import ALL_POLICIES
+from engine.klink.settings import POLICIES, SCHEDULE, ScheduleSettings
+from engine.klink.simulation import Arrivals, Operator, Query, Run, Setting, simulate
+from engine.wording import join
+
+__all__ = ["REPLAY", "command", "replay"]
+
+_TICK_MS = 20.0
+_PIECES = 10  # in which the records of a bin come, as an agent's intake is read several times in an epoch
+_MOST_BINS, _MOST_QUERIES, _MOST_WINDOWS = 7_200, 200, 100_000
+_LEAST_BIN_MS, _MOST_BIN_MS = 200.0, 60_000.0
+_RECORD_BYTES = 100.0
+_TIME = Number(least=0, most=1e12)
+
+
+class _Delay(Kind):
+    """Milliseconds, or null where no watermark came."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        return math.inf if value is None else _TIME.read(value, parent, key, faults)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [_TIME.schema(), {"type": "null"}]}
+
+
+_QUERY = Table(
+    "a query",
+    Field("id", Text(), required=True),
+    Field("cost_ms", Number(least=0, most=1e6), required=True, help="CPU time of a record through the whole chain"),
+    Field("arrivals", Listed(Number(least=0, most=1e12), least=1, most=_MOST_BINS), required=True,
+          help="records that came in each bin, oldest first; equally many bins for every query"),
+    Field("period_ms", Number(least=10, most=1e9), nullable=True, help="of its windows; none: it has no windows"),
+    Field("first_ms", _TIME, help="first deadline, from the beginning of the first bin on; period_ms"),
+    Field("delays_ms", Listed(_Delay(), most=_MOST_WINDOWS), help="how long after its deadline each window's "
+          "watermark came, oldest first; null where none came. Windows after the last one are not looked at"),
+    Field("record_bytes", Number(above=0), help="of a waiting record; 100"),
+    Field("output_ratio", Number(least=0), help="records out per record in; 1"),
+    Field("waits_ms", _TIME, help="that a record may wait; by the schedule's backlog_periods and backlog_most_s"),
+)  # fmt: skip
+
+REPLAY = Table(
+    "replay",
+    Field("queries", Listed(_QUERY, least=1, most=_MOST_QUERIES), required=True),
+    Field("bin_ms", Number(least=_LEAST_BIN_MS, most=_MOST_BIN_MS), help="width of a bin of arrivals; 1,000"),
+    Field("policies", Listed(Choice(ALL_POLICIES), least=1), help="which ones; those that agents know"),
+    Field("schedule", SCHEDULE, help="settings of scheduling; its policy is not looked at"),
+    Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),
+)
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`replay` of the command line."""
+    return replay(document)
+
+
+def replay(document: Any) -> dict[str, Any]:
+    """Per policy and query: latencies of windows (ms), records that overflow, memory.
+
+    Returns
+    -------
+    dict
+        ``policies``: by name, each with ``windows``, ``mean_ms``, ``p99_ms``, ``most_ms`` (null without windows),
+        ``unswept``, ``records``, ``processed``, ``overflow``, ``overflow_share``, ``waiting``, ``memory_peak_bytes``,
+        ``busy_share`` and ``queries``: the same by id, without what belongs to the core.
+        ``duration_s`` and ``bins`` of what was replayed.
+
+    Raises
+    ------
+    DocumentError
+        With every fault of the document.
+    """
+    read = _read(document)
+    bin_ms, cores = read.get("bin_ms", 1_000.0), read.get("cores", 1.0)
+    settings = ScheduleSettings(**read.get("schedule", {}))
+    given = sorted(read["queries"], key=lambda one: str(one["id"]))  # the order in which policies break ties
+    queries = [_query(one, cores, settings) for one in given]
+    arrivals = [_arrivals(one, query, bin_ms) for one, query in zip(given, queries, strict=True)]
+    names = list(dict.fromkeys(read.get("policies", POLICIES)))
+    runs = {name: simulate(queries, arrivals, _setting(name, settings)) for name in names}
+    bins = len(given[0]["arrivals"])
+    return {
+        "policies": {name: _told(queries, run) for name, run in runs.items()},
+        "duration_s": bins * bin_ms / 1e3,
+        "bins": bins,
+    }
+
+
+def _read(document: Any) -> dict[str, Any]:
+    faults: list[Fault] = []
+    read = REPLAY.read(document, "", "", faults)
+    if read is not BAD and read["queries"] is not BAD:
+        faults += _clashes(read["queries"])
+    if faults:
+        raise DocumentError(faults, "replay")
+    found: dict[str, Any] = read
+    return found
+
+
+def _clashes(queries: Sequence[Any]) -> list[Fault]:
+    """What single fields cannot show: ids given twice, different numbers of bins, delays without windows."""
+    faults, ids, bins = [], set(), None
+    for index, one in enumerate(queries):
+        path = join("queries", index)
+        if one is BAD:
+            continue
+        if one["id"] is not BAD and one["id"] in ids:
+            faults.append(Fault(join(path, "id"), f"id is {one['id']!r} again; allowed: each once"))
+        ids.add(one["id"])
+        if one["arrivals"] is not BAD:
+            bins = bins or len(one["arrivals"])
+            if len(one["arrivals"]) != bins:
+                said = f"arrivals has {len(one['arrivals'])} bins; allowed: {bins}, as the first query"
+                faults.append(Fault(join(path, "arrivals"), said))
+        if "delays_ms" in one and "period_ms" not in one:
+            said = "delays_ms is given without period_ms; allowed: both or none"
+            faults.append(Fault(join(path, "delays_ms"), said))
+    return faults
+
+
+def _query(one: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> Query:
+    period_ms = one.get("period_ms")
+    backlog_ms = 1e3 * settings.backlog_s(None if period_ms is None else period_ms / 1e3)
+    return Query(
+        id=one["id"],
+        operators=(Operator(one["cost_ms"] / cores, one.get("output_ratio", 1.0)),),
+        period_ms=period_ms,
+        first_ms=one.get("first_ms", period_ms or 0.0),
+        event_bytes=one.get("record_bytes", _RECORD_BYTES),
+        waits_ms=one.get("waits_ms", backlog_ms),
+    )
+
+
+def _arrivals(one: Mapping[str, Any], query: Query, bin_ms: float) -> Arrivals:
+    """Records in pieces; a piece of a bin comes at the end of its part of the bin."""
+    records = np.repeat(np.array(one["arrivals"]) / _PIECES, _PIECES)
+    end_ms = len(one["arrivals"]) * bin_ms
+    at_ms = (np.arange(len(records)) + 1) * (bin_ms / _PIECES)
+    at = np.ceil(at_ms / _TICK_MS - 1e-9).astype(np.int64)
+    bins = math.ceil(end_ms / _TICK_MS) + 1
+    events, stimulus = np.zeros(bins), np.full(bins, math.inf)
+    np.add.at(events, at, records)
+    np.minimum.at(stimulus, at, at_ms - bin_ms / _PIECES)
+    delays = np.array(one.get("delays_ms", [])) if query.period_ms is not None else np.empty(0)
+    due = query.first_ms + np.arange(len(delays)) * (query.period_ms or 0.0)
+    seen = due < end_ms
+    due, delays = due[seen], delays[seen]
+    shown = np.where(np.isinf(delays), 0.0, delays)[:, None]
+    return Arrivals(events, stimulus, (due + delays)[:, None], shown, shown**2)
+
+
+def _setting(policy: str, settings: ScheduleSettings) -> Setting:
+    """As an agent has it: memory and starvation are looked after by Sluice's default policy."""
+    own = policy == "klink"
+    return Setting(
+        policy=policy,
+        tick_ms=_TICK_MS,
+        cycle_ms=settings.cycle_ms,
+        cores=1,
+        starvation_ms=1e3 * settings.starvation_s if own else math.inf,
+        memory_bytes=float(settings.memory_bytes) if own else math.inf,
+        release_share=settings.release_share,
+        release_s=settings.release_s,
+        history=settings.history,
+    )
+
+
+def _told(queries: Sequence[Query], run: Run) -> dict[str, Any]:
+    whole = _figures(run, None) | {
+        "memory_peak_bytes": float(run.memory_bytes.sum(axis=1).max()),
+        "busy_share": float(run.busy_ms.sum() / (run.end_ms * len(run.busy_ms))),
+    }
+    each = {query.id: _figures(run, index) | {"memory_peak_bytes": float(run.peak[index] * query.event_bytes)}
+            for index, query in enumerate(queries)}  # fmt: skip
+    return whole | {"queries": each}
+
+
+def _figures(run: Run, index: int | None) -> dict[str, Any]:
+    chosen = slice(None) if index is None else slice(index, index + 1)
+    latencies = run.latencies_ms(index=index)
+    came, overflow = float(run.came[chosen].sum()), float(run.overflow[chosen].sum())
+    return {
+        "windows": len(latencies),
+        "mean_ms": float(latencies.mean()) if len(latencies) else None,
+        "p99_ms": float(np.quantile(latencies, 0.99)) if len(latencies) else None,
+        "most_ms": float(latencies.max()) if len(latencies) else None,
+        "unswept": int(sum(np.isnan(one).sum() for one in run.swept_ms[chosen])),
+        "records": came,
+        "processed": float(run.processed[chosen].sum()),
+        "overflow": overflow,
+        "overflow_share": overflow / came if came > 0 else 0.0,
+        "waiting": float(run.waiting[chosen].sum()),
+    }

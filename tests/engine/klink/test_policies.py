@@ -1,0 +1,163 @@
+"""Which query runs next, told as small situations; and what must hold of every policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.klink.policies import ALL_POLICIES, policy, starving
+from engine.klink.settings import POLICIES
+from engine.klink.view import QueryView
+
+NOW_MS = 100_000.0
+
+
+def query(name: str, **known: Any) -> QueryView:
+    base: dict[str, Any] = {
+        "queued": [10.0], "cost_ms": [1.0], "selectivity": [0.5], "work_ms": 10.0, "arrived_ms": NOW_MS - 100,
+        "stimulus_ms": NOW_MS - 300, "deadline_ms": NOW_MS + 500, "slack_ms": 400.0, "ideal_ms": 1.0,
+    }  # fmt: skip
+    return QueryView(name, **base | known)
+
+
+def here(name: str, **known: Any) -> QueryView:
+    late: dict[str, Any] = {"deadline_ms": NOW_MS - 500, "pending_ms": NOW_MS - 200, "slack_ms": -210.0}
+    return query(name, **late | {"pending_work_ms": 10.0} | known)
+
+
+def picked(name: str, *views: QueryView, saturated: bool = False) -> str:
+    index = policy(name).pick(views, NOW_MS, saturated)
+    assert index is not None
+    return views[index].id
+
+
+def test_agents_know_no_policy_that_does_not_exist():
+    assert set(POLICIES) <= set(ALL_POLICIES)
+    with pytest.raises(KeyError):
+        policy("luck")
+
+
+def test_the_default_runs_what_is_due_before_what_has_little_slack():
+    assert picked("klink", query("a", slack_ms=-50.0), here("b", slack_ms=-10.0)) == "b"
+
+
+def test_of_what_is_due_the_latest_for_its_work_goes_first():
+    long, short = here("a", pending_work_ms=400.0), here("b", pending_work_ms=40.0)
+    assert picked("klink", long, short) == "b"
+    ancient = here("a", pending_work_ms=400.0, deadline_ms=NOW_MS - 60_000)
+    assert picked("klink", ancient, short) == "a"
+
+
+def test_before_any_watermark_is_here_the_least_slack_decides():
+    assert picked("klink", query("a", slack_ms=90.0), query("b", slack_ms=-3.0), query("c", slack_ms=0.0)) == "b"
+
+
+def test_above_saturation_the_nearest_deadline_decides():
+    near = query("a", deadline_ms=NOW_MS - 900, slack_ms=300.0)
+    assert picked("klink", near, here("b"), saturated=False) == "b"
+    assert picked("klink", near, here("b"), saturated=True) == "a"
+
+
+def test_a_query_without_windows_waits_as_long_as_its_slack_and_no_longer():
+    windowless = query("a", deadline_ms=None, slack_ms=700.0)
+    assert picked("klink", windowless, query("b")) == "b"
+    overdue = query("a", deadline_ms=None, slack_ms=-5_000.0)
+    assert picked("klink", overdue, here("b")) == "a"
+    assert picked("klink", overdue, here("b"), saturated=True) == "a"
+    just = query("a", deadline_ms=None, slack_ms=-1.0)
+    assert picked("klink", just, here("b")) == "b"
+
+
+def test_where_nothing_is_known_age_counts():
+    young = query("a", deadline_ms=None, slack_ms=None, arrived_ms=NOW_MS)
+    old = query("a", deadline_ms=None, slack_ms=None, arrived_ms=NOW_MS - 5_000)
+    assert picked("klink", young, query("b")) == "b"
+    assert picked("klink", old, query("b")) == "a"
+
+
+def test_the_other_policies_look_at_one_thing_each():
+    early = query("a", stimulus_ms=1.0)
+    assert picked("stimulus-time", query("b"), early) == "a"
+    assert picked("fcfs", query("b"), query("a", arrived_ms=1.0)) == "a"
+    assert picked("least-slack", here("b"), query("a", slack_ms=-900.0)) == "a"
+    assert picked("nearest-deadline", here("b"), query("a", deadline_ms=5.0)) == "a"
+    assert picked("highest-rate", query("b"), query("a", ideal_ms=0.1)) == "a"
+    assert picked("highest-rate", query("a"), query("b", selectivity=[0.9])) == "b"
+    assert picked("response-ratio", query("b"), query("a", work_ms=1.0)) == "a"
+
+
+def test_round_robin_goes_round_whatever_comes_and_goes():
+    turns = policy("round-robin")
+    views = {name: query(name) for name in "abcd"}
+
+    def turn(names: str) -> str:
+        shown = [views[name] for name in names]
+        return shown[turns.pick(shown, NOW_MS) or 0].id
+
+    assert [turn(names) for names in ("abc", "abc", "acd", "acd", "abcd", "d", "abcd")] == list("abcdada")
+
+
+@pytest.mark.parametrize("name", ALL_POLICIES)
+def test_nobody_is_picked_of_nobody_and_equals_go_by_id(name):
+    assert policy(name).pick([], NOW_MS) is None
+    assert picked(name, query("b"), query("a"), query("c")) == "a"
+    assert picked(name, query("b"), query("a"), query("c"), saturated=True) == "a"
+
+
+def test_what_has_waited_too_long_for_its_turn_is_named():
+    waits = query("a", ran_ms=NOW_MS - 6_000, arrived_ms=NOW_MS - 9_000)
+    longer = query("b", arrived_ms=NOW_MS - 7_000)
+    served = query("c", ran_ms=NOW_MS - 100, arrived_ms=NOW_MS - 60_000)
+    assert starving([served, waits, longer], NOW_MS, 5.0) == 2
+    assert starving([served, waits], NOW_MS, 5.0) == 1
+    assert starving([served], NOW_MS, 5.0) is None
+    assert starving([], NOW_MS, 5.0) is None
+
+
+ANY = st.none() | st.floats(allow_nan=True, allow_infinity=True)
+FINITE = st.none() | st.floats(-1e12, 1e12)
+VIEWS = st.lists(
+    st.builds(
+        lambda name, work, arrived, due, pending, slack: query(
+            name, work_ms=work, arrived_ms=arrived, deadline_ms=due, pending_ms=pending, slack_ms=slack
+        ),
+        st.sampled_from("abcdef"), st.floats(0, 1e9), FINITE, FINITE, FINITE, ANY,
+    ),
+    min_size=1, max_size=6, unique_by=lambda view: view.id,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.sampled_from(ALL_POLICIES), VIEWS, st.booleans())
+def test_one_is_picked_whatever_is_known_and_the_order_of_listing_is_nothing(name, views, saturated):
+    index = policy(name).pick(views, NOW_MS, saturated)
+    backwards = policy(name).pick(views[::-1], NOW_MS, saturated)
+    assert index is not None and backwards is not None
+    assert views[index] == views[::-1][backwards] or views[index].id == views[::-1][backwards].id
+
+
+@pytest.mark.parametrize("name", ["klink", "fcfs", "round-robin", "stimulus-time", "nearest-deadline", "least-slack"])
+@pytest.mark.parametrize("saturated", [False, True])
+def test_a_query_without_windows_is_served_beside_windows_that_never_end(name, saturated):
+    """Two queries whose windows are always due share a core with one that has none: all run, none alone."""
+    runs = dict.fromkeys("abc", 0)
+    turns, since = policy(name), dict.fromkeys("abc", 0.0)
+    for step in range(600):
+        now_ms = 1_000.0 + step * 120
+        views = [
+            QueryView(
+                one, [10.0], [1.0], [0.5], 60.0, arrived_ms=since[one], stimulus_ms=since[one],
+                deadline_ms=None if one == "c" else since[one], pending_ms=None if one == "c" else since[one],
+                pending_work_ms=60.0,
+                slack_ms=since[one] + (330.0 if one == "c" else 0.0) - now_ms - 60, ideal_ms=1.0,
+            )
+            for one in "abc"
+        ]  # fmt: skip
+        index = turns.pick(views, now_ms, saturated)
+        assert index is not None
+        runs[views[index].id] += 1
+        since[views[index].id] = now_ms
+    assert min(runs.values()) > 100

@@ -1,0 +1,96 @@
+"""Slack in closed form: against SciPy, and what must hold of it at every instant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from math import inf, isfinite
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import erfcx
+from scipy.stats import norm, truncnorm
+
+from engine.klink.slack import expected_wait_ms, least_slack_ms, mean_excess, stream_slack_ms
+from engine.klink.view import SweepForecast
+
+TIMES = st.floats(-1e9, 1e9)
+FORECAST = SweepForecast(12_000.0, 80.0, 11_850.0, 12_150.0, 10)
+
+
+@pytest.mark.parametrize("z", np.linspace(-8, 4, 25))
+def test_the_mean_excess_is_that_of_scipy(z):
+    assert mean_excess(z) == pytest.approx(np.sqrt(2 / np.pi) / erfcx(z / np.sqrt(2)) - z, rel=1e-12)
+
+
+@pytest.mark.parametrize("z", [4.999, 5.0, 5.001, 6.0, 10.0, 25.0, 100.0, 1e4])
+def test_far_overdue_it_is_the_integral_of_what_lies_above(z):
+    """integral of Q(z + x) over x, divided by Q(z), both scaled: no difference of equal numbers."""
+
+    def scaled(x: float) -> float:
+        return erfcx((z + x) / np.sqrt(2)) * np.exp(-z * x - x * x / 2)
+
+    area, _ = quad(scaled, 0, 40 / z, epsabs=0, epsrel=1e-13, limit=200)
+    assert mean_excess(z) == pytest.approx(area / erfcx(z / np.sqrt(2)), rel=1e-12)
+
+
+def test_both_forms_meet():
+    below, above = mean_excess(5.0), mean_excess(np.nextafter(5.0, 6.0))
+    assert below == pytest.approx(above, rel=1e-12)
+
+
+@pytest.mark.parametrize("now_ms", [11_000.0, 11_900.0, 12_000.0, 12_100.0, 12_300.0])
+def test_the_wait_is_the_mean_of_the_truncated_normal(now_ms):
+    z = (now_ms - 12_000) / 80
+    mean = truncnorm.mean(z, inf, loc=12_000, scale=80)
+    assert expected_wait_ms(now_ms, 12_000, 80) == pytest.approx(mean - now_ms, abs=1e-8)
+
+
+@settings(deadline=None)
+@given(TIMES, TIMES, st.floats(0, 1e9))
+def test_a_wait_is_finite_never_below_zero_nor_before_the_mean(now_ms, mean_ms, deviation_ms):
+    wait_ms = expected_wait_ms(now_ms, mean_ms, deviation_ms)
+    assert isfinite(wait_ms)
+    assert wait_ms >= max(0.0, mean_ms - now_ms) * (1 - 1e-12)
+
+
+@settings(deadline=None)
+@given(TIMES, st.floats(0.001, 1e6), st.floats(-30, 60), st.floats(0.001, 10))
+def test_a_wait_falls_as_time_goes_by(mean_ms, deviation_ms, z, step):
+    first = expected_wait_ms(mean_ms + z * deviation_ms, mean_ms, deviation_ms)
+    then = expected_wait_ms(mean_ms + (z + step) * deviation_ms, mean_ms, deviation_ms)
+    assert then <= first * (1 + 1e-9) + 1e-6
+
+
+def test_it_falls_to_nothing_where_what_is_overdue_is_certain():
+    assert expected_wait_ms(500.0, 900.0, 0.0) == 400
+    assert expected_wait_ms(1000.0, 900.0, 0.0) == 0
+    assert expected_wait_ms(1000.0, 900.0, 1e-300) == 0
+    assert expected_wait_ms(500.0, 900.0, 1e-300) == 400
+
+
+def test_a_watermark_that_is_here_leaves_less_than_nothing():
+    assert stream_slack_ms(12_100, 200, FORECAST) == pytest.approx(
+        80 * (norm.pdf(1.25) / norm.sf(1.25) - 1.25) - 200, abs=1e-9
+    )
+    assert stream_slack_ms(12_100, 200, FORECAST, pending_ms=12_040) == -260
+
+
+def test_a_query_has_the_least_slack_of_its_streams():
+    later = SweepForecast(15_000.0, 0.0, 15_000.0, 15_000.0, 5)
+    assert least_slack_ms(12_000, 100, [(later, None), (FORECAST, None)]) == stream_slack_ms(12_000, 100, FORECAST)
+    assert least_slack_ms(12_000, 100, [(later, 11_000.0), (FORECAST, None)]) == -1100
+    assert least_slack_ms(12_000, 100, []) is None
+
+
+def test_what_an_agent_computes_with_loads_no_numbers_library():
+    modules = ("slack", "distribution", "history", "policies", "memory", "forwarding", "algorithm1", "view")
+    code = (
+        f"import sys\nfor name in {modules!r}: __import__('engine.klink.' + name)\n"
+        "print(sorted({'numpy', 'scipy', 'numba'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
