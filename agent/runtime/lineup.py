@@ -59,9 +59,11 @@ class Lineup:
 
     def _take_up(self, query: QueryConfig, agent: str, old: Mapping[Key, Chain], memory: Memory, now_us: int) -> None:
         key = (query.query, query.pipeline.digest)
-        source = query.pipeline.source.id
-        if source not in self.intakes:
-            self.refused[query.query] = f"source {source!r} is not configured here; there are: {sorted(self.intakes)}"
+        streams = query.pipeline.streams
+        lacking = [name for name in streams if name not in self.intakes]
+        if lacking:
+            said = f"source {lacking[0]!r} is not configured here; there are: {sorted(self.intakes)}"
+            self.refused[query.query] = said
         elif key in old:
             old[key].update(query, now_us)
             self.chains[key] = old[key]
@@ -72,7 +74,8 @@ class Lineup:
                 chain.windows.restore(memory.rows.get(key, []))
             known = memory.plans.get(key)
             # what a plan that is new here did not see is not held back by it
-            watermark_us = known.watermark_us if known is not None else self.intakes[source].watermark_us
+            seen_us = min(self.intakes[name].watermark_us for name in streams)
+            watermark_us = known.watermark_us if known is not None else seen_us
             chain.restore(watermark_us, memory.queues.get(key, ()))
             self.chains[key] = chain
 

@@ -177,7 +177,7 @@ class Runtime:
         now_us = self._epoch_us if self._sub == 0 else self._labels.now_us()
         chains = list(self._lineup.chains.values())
         for name, intake in self._lineup.intakes.items():
-            self._take_in(intake, [one for one in chains if one.config.pipeline.source.id == name], now_us)
+            self._take_in(intake, [one for one in chains if name in one.config.pipeline.streams], now_us)
         share = 1.0 if last else (self._sub + 1) / self._config.sub_epochs
         due_ns = self._due_ns(self._config.sub_epochs if last else self._sub + 1)
         if last:  # what waited for it is not given away because the host was slow to let it run
@@ -205,8 +205,17 @@ class Runtime:
         for chain in chains:
             if table is not None:
                 self._polled_bytes += table.nbytes
-                chain.feed(table, now_us, intake.least_us(table, chain.config.pipeline.source.time))
-            chain.mark(watermark_us, now_us)
+                self._feed(chain, intake, table, now_us)
+            chain.mark(chain.least_watermark_us(intake.source_id, watermark_us), now_us)
+
+    @staticmethod
+    def _feed(chain: Chain, intake: Intake, table: pa.Table, now_us: int) -> None:
+        """Records come to the operators, or go by them where their stream is the one that is joined; or both."""
+        pipeline = chain.config.pipeline
+        if intake.source_id == pipeline.source.id:
+            chain.feed(table, now_us, intake.least_us(table, pipeline.source.time))
+        if intake.source_id == pipeline.other_stream:
+            chain.pass_by(table)
 
     # Ending
 

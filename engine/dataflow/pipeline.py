@@ -98,10 +98,14 @@ class Pipeline:
         return next((one.index for one in self.operators if isinstance(one.spec, StreamJoinSpec)), None)
 
     @property
+    def other_stream(self) -> str | None:
+        """Id of the stream that is joined, which may be the source's own."""
+        return next((one.spec.stream for one in self.operators if isinstance(one.spec, StreamJoinSpec)), None)
+
+    @property
     def streams(self) -> tuple[str, ...]:
-        """Ids of the streams that it reads: the source's, and that of a join."""
-        joined = (one.spec.stream for one in self.operators if isinstance(one.spec, StreamJoinSpec))
-        return tuple(dict.fromkeys([self.source.id, *(name for name in joined if name is not None)]))
+        """Ids of the streams that it reads, each once."""
+        return tuple(dict.fromkeys(name for name in (self.source.id, self.other_stream) if name is not None))
 
     @property
     def other_entry(self) -> int | None:
