@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.collect import Collector, make
 from agent.config import AgentConfig
+from agent.forwarding import Costs
 from agent.readable import Readable
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 
@@ -69,6 +70,7 @@ class Collecting:
         return {
             "queries": state["queries"],
             "collectors": reports,
+            "schedule": state["schedule"],
             "faults": state["faults"],
             "epoch_us": state["epoch_us"],
         }
@@ -80,6 +82,10 @@ class Collecting:
     def said(self, queries: Mapping[str, int]) -> None:
         """The console has heard of these queries' epochs up to these."""
         self._runtime.said(queries)
+
+    def downstream(self, costs: Costs) -> None:
+        """What rows that leave the queries cost at the relay above; from any thread."""
+        self._runtime.scheduler.downstream = costs
 
     def _collector_report(self, collector: Collector, state: dict[str, Any]) -> dict[str, Any]:
         says = collector.report()
@@ -126,4 +132,5 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
         checkpoint_share=config.checkpoint_share,
         schedule=config.schedule,
         refined_schedule=config.refined_schedule,
+        forwards=config.parent is not None,
     )

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from agent.config import AgentConfig, RelayConfig
+from agent.forwarding import FORWARDED, cost_notes
 from agent.relay_checks import Taken, read_post
+from agent.relay_children import Children
 from agent.relay_http import UNKNOWN, RelayServer, Reply
-from agent.relay_state import Key, Mark, RelayState, split_closed
+from agent.relay_state import Key, Mark, RelayState, row_count, split_closed
+from agent.relay_turns import Seat, Turns
 from agent.runtime import Record, Spool
+from agent.runtime.clock import Clock, SystemClock
 from agent.runtime.framing import Framer
 from agent.wire import Frame, FrameKind
-from engine.dataflow import Pipeline
 from engine.dataflow.arrow import aggregate_kernel
 
 __all__ = ["Relay"]
@@ -42,15 +44,18 @@ class Relay:
 
     kind = "relay"
 
-    def __init__(self, config: AgentConfig, spool: Spool) -> None:
-        self._spool = spool
+    def __init__(self, config: AgentConfig, spool: Spool, clock: Clock | None = None) -> None:
+        self._spool, self._clock = spool, clock or SystemClock()
         self._lock = threading.RLock()
         self._state = RelayState.recovered(spool.recovered(WRITER))
-        self._heard_s: dict[str, float] = {}
+        assert config.relay is not None
+        self._children = Children(config.relay)
         self._server: RelayServer | None = None
         self._fault = ""
-        self._began_s = time.monotonic()
+        self._turns = Turns(config.schedule)
         self._set(config)
+        for key in self._state.held:
+            self._waits(key)
 
     def apply(self, config: AgentConfig) -> None:
         with self._lock:
@@ -60,7 +65,8 @@ class Relay:
         assert config.relay is not None
         self._config = config
         self._relay: RelayConfig = config.relay
-        self._by_secret = {child.secret_hash: child.agent for child in self._relay.children.values()}
+        self._children.adopt(self._relay)
+        self._turns.adopt(config.schedule, self._relay.children)
 
     # Running
 
@@ -89,7 +95,7 @@ class Relay:
                 self._fault = fault
 
     def _admits(self, secret_hash: str) -> bool:
-        return secret_hash in self._by_secret
+        return self._children.named(secret_hash) is not None
 
     def _hang_up(self) -> None:
         if self._server is not None:
@@ -101,10 +107,10 @@ class Relay:
     def take(self, secret_hash: str, data: bytes) -> Reply:
         """The answer to a post of frames."""
         with self._lock:
-            child = self._by_secret.get(secret_hash)
+            child = self._children.named(secret_hash)
             if child is None:
                 return UNKNOWN
-            self._heard_s[child] = time.monotonic()
+            self._children.heard(child)
             post = read_post(child, data, self._relay.pipelines, self._state)
             if isinstance(post, Reply):
                 return post
@@ -112,7 +118,8 @@ class Relay:
                 return self._busy(429, child, post.life, "The relay has no room until its own frames are taken.")
             if post.frames and not self._keep(child, post):
                 return self._busy(503, child, post.life, f"The relay's disk takes nothing: {self._spool.fault}.")
-            return self._accepted(200, child, post.life, duplicates=post.duplicates)
+            told = {FORWARDED: notes} if (notes := cost_notes(self._costs(child))) else {}
+            return self._accepted(200, child, post.life, duplicates=post.duplicates, **told)
 
     def _accepted(self, status: int, child: str, life: str, **more: Any) -> Reply:
         """How far this child has come. What is accepted is on disk here: the child may forget it."""
@@ -141,7 +148,36 @@ class Relay:
         partials = [[frame.query, frame.plan, self._size_us(frame.plan), frame.entry] for frame, _ in merging]
         taken = {"child": child, "life": post.life, "seq": post.seq, "partials": partials, "marks": marks}
         bodies = tuple(frame.body for frame, _ in merging)
-        return self._append({"taken": taken}, [table for _, table in merging], bodies, passing)
+        if not self._append({"taken": taken}, [table for _, table in merging], bodies, passing):
+            return False
+        for key in dict.fromkeys((frame.query, frame.plan) for frame, _ in merging):
+            self._waits(key)
+        for frame, _ in post.frames:
+            if frame.kind == FrameKind.MARK:
+                self._hear((frame.query, frame.plan), child, frame.extra)
+        return True
+
+    def _hear(self, key: Key, child: str, extra: Mapping[str, Any]) -> None:
+        """A child's mark was taken: how late its watermarks are, and where the query stands now."""
+        seat = self._waits(key)
+        self._turns.hear(seat, child, extra)
+        mark = self._children.least(key, self._state).mark
+        if mark.watermarks:
+            seat.passed(min(mark.watermarks.values()), self._clock.wall_us())
+
+    def _waits(self, key: Key) -> Seat:
+        """Something came for the query."""
+        seat = self._turns.seat(key, self._relay.pipelines.get(key[1]))
+        seat.came(row_count(self._state.held.get(key, ())), self._clock.wall_us())
+        return seat
+
+    def _costs(self, child: str) -> Iterator[tuple[str, str, str, float]]:
+        """What merging costs here, of the queries that the child has a part in."""
+        for key, seat in self._turns.seats.items():
+            pipeline = self._relay.pipelines.get(key[1])
+            if seat.cost.known and pipeline is not None and child in self._children.of(key, self._state):
+                assert pipeline.aggregate is not None
+                yield *key, pipeline.operators[pipeline.aggregate].id, seat.cost.record_ns / 1e9
 
     def _append(
         self, notes: dict[str, Any], tables: Sequence[pa.Table], blobs: tuple[bytes, ...], frames: Sequence[Frame]
@@ -159,17 +195,40 @@ class Relay:
     # Sending on
 
     def send_on(self) -> None:
-        """Merge and send what all children have passed."""
+        """Merge and send what all children have passed: query by query, while the epoch's CPU time lasts."""
         with self._lock:
-            self._merge_held()
             framer = Framer(self._config.agent, self._latest_us(), self._config.batch_records)
-            sent = []
-            for key in {*self._state.marks, *self._state.held}:
-                notes = self._send_query(key, framer)
-                if notes is not None:
-                    sent.append(notes)
-            if sent and not self._append({"sent": sent}, (), (), framer.frames):
+            waiting = {key for key in {*self._state.marks, *self._state.held} if self._has_news(key)}
+            sent: dict[Key, dict[str, Any]] = {}
+            before_ns, turns = self._clock.thread_cpu_ns(), 0
+            most_ns = min(self._config.budget_cores, 1.0) * self._config.epoch_s * 1e9
+            while waiting and (not turns or self._clock.thread_cpu_ns() - before_ns < most_ns):
+                key = self._turns.pick(waiting, self._clock.wall_us())
+                waiting.remove(key)
+                turns += 1
+                if (notes := self._send_query(key, framer)) is not None:
+                    sent[key] = notes
+                else:
+                    self._had_its_turn(key)
+            self._turns.epoch_over(len(waiting))
+            if sent and not self._append({"sent": [*sent.values()]}, (), (), framer.frames):
                 log.warning("the relay's disk takes nothing: %s", self._spool.fault)
+                return
+            for key in sent:
+                self._had_its_turn(key)
+
+    def _has_news(self, key: Key) -> bool:
+        """Whether there is anything to be merged or said; what came before a restart is news."""
+        seat = self._turns.seats.get(key) or self._waits(key)
+        least = self._children.least(key, self._state)
+        return seat.since_us is not None or least.final or least.mark != self._state.sent.get(key)
+
+    def _had_its_turn(self, key: Key) -> None:
+        if not any(key in known for known in (self._state.marks, self._state.held, self._state.sent)):
+            del self._turns.seats[key]  # it has ended
+            return
+        watermark_us = min(self._state.sent.get(key, Mark({}, 0)).watermarks.values(), default=0)
+        self._turns.seats[key].sent(watermark_us, row_count(self._state.held.get(key, ())), self._clock.wall_us())
 
     def _latest_us(self) -> int:
         closing = (mark.closing_epoch_us for marks in self._state.marks.values() for mark in marks.values())
@@ -177,10 +236,11 @@ class Relay:
 
     def _send_query(self, key: Key, framer: Framer) -> dict[str, Any] | None:
         """Frames of one query; the note of what they say, or None where there is nothing new."""
-        left_out = self._silent(key)
-        mark, final = self._least(key, left_out)
+        mark, final, left_out = self._children.least(key, self._state)
         before = self._state.sent.get(key)
         tables = self._state.held.get(key, [])
+        if len(tables) > MERGE_TABLES:  # many small ones become one; the same rows, so nothing is written down
+            tables[:] = [self._merged(key, tables)]
         too_much = sum(table.nbytes for table in tables) > MOST_HELD_BYTES
         size_us, entry = self._state.shapes.get(key, (None, 0))
         going, _ = split_closed(tables, size_us, None if final or too_much else mark)
@@ -188,8 +248,7 @@ class Relay:
             return None
         query, plan = key
         if going is not None:
-            merged = self._merged(self._relay.pipelines.get(plan), [going])
-            framer.tables(FrameKind.PARTIALS, query, plan, entry, [merged])
+            framer.tables(FrameKind.PARTIALS, query, plan, entry, [self._merged(key, [going])])
         says = {"watermarks": dict(mark.watermarks), "closing_epoch_us": mark.closing_epoch_us, "final": final}
         extra = {**says, "left_out": sorted(left_out)[:MOST_LEFT_OUT]} if left_out else says
         if mark.watermarks:
@@ -198,53 +257,27 @@ class Relay:
             )
         return {"query": query, "plan": plan, "all": too_much or final, **says}
 
-    def _silent(self, key: Key) -> set[str]:
-        """Children of the query that have not been heard for so long that they are not waited for."""
-        since_s = time.monotonic() - self._relay.idle_after_s
-        return {child for child in self._children_of(key) if self._heard_s.get(child, self._began_s) < since_s}
-
-    def _children_of(self, key: Key) -> set[str]:
-        query, plan = key
-        told = {child.agent for child in self._relay.children.values() if child.queries.get(query) == plan}
-        return told | (self._state.marks.get(key, {}).keys() & self._relay.children.keys())
-
-    def _least(self, key: Key, left_out: set[str]) -> tuple[Mark, bool]:
-        """The least of the children's marks, never below what was sent; and whether the query has ended."""
-        before = self._state.sent.get(key, Mark({}, 0))
-        marks = self._state.marks.get(key, {})
-        children = self._children_of(key)
-        if not children:
-            return before, key in self._state.marks
-        waited_for = children - left_out
-        if not waited_for or any(child not in marks for child in waited_for):
-            return before, False
-        heard = [marks[child] for child in waited_for]
-        paths = dict.fromkeys(path for mark in heard for path in mark.watermarks)
-        least = {path: min(mark.watermarks.get(path, 0) for mark in heard) for path in paths}
-        never_back = {path: max(us, before.watermarks.get(path, 0)) for path, us in least.items()}
-        return Mark(never_back, max(before.closing_epoch_us, *(mark.closing_epoch_us for mark in heard))), False
-
-    def _merge_held(self) -> None:
-        """Many small tables become one; the same rows, so nothing is written down."""
-        for (_, plan), tables in self._state.held.items():
-            if len(tables) > MERGE_TABLES and (pipeline := self._relay.pipelines.get(plan)):
-                tables[:] = [self._merged(pipeline, tables)]
-
-    @staticmethod
-    def _merged(pipeline: Pipeline | None, tables: list[pa.Table]) -> pa.Table:
+    def _merged(self, key: Key, tables: list[pa.Table]) -> pa.Table:
+        pipeline = self._relay.pipelines.get(key[1])
         if pipeline is None:
             return pa.concat_tables(tables)
-        return aggregate_kernel(pipeline).merge(tables)
+        before_ns = self._clock.thread_cpu_ns()
+        merged = aggregate_kernel(pipeline).merge(tables)
+        self._turns.seats[key].cost.observe(row_count(tables), self._clock.thread_cpu_ns() - before_ns)
+        return merged
 
     # Reporting
 
     def report(self) -> dict[str, Any]:
         """The heartbeat's part of the relay."""
         with self._lock:
-            children = [self._child_report(child) for child in self._relay.children]
             queries = [self._query_report(key) for key in self._state.marks]
             faults = [self._fault] if self._fault else []
-            return {"queries": queries, "collectors": [], "faults": faults, "relay": {"children": children}}
+            if ignored := self._turns.ignored:
+                faults.append(f"{ignored} delays that agents told could not be used")
+            merging = self._turns.report(self._clock.wall_us())
+            says = {"children": self._children.reports(self._state), "merging": merging}
+            return {"queries": queries, "collectors": [], "faults": faults, "relay": says}
 
     def unsaid(self) -> dict[str, list[dict[str, Any]]]:
         """No epochs of its own."""
@@ -253,20 +286,8 @@ class Relay:
     def said(self, queries: Mapping[str, int]) -> None:
         """Nothing was told."""
 
-    def _child_report(self, child: str) -> dict[str, Any]:
-        heard_s = self._heard_s.get(child)
-        silent_s = time.monotonic() - (heard_s if heard_s is not None else self._began_s)
-        silent = silent_s > self._relay.idle_after_s
-        lives = list(self._state.accepted.get(child, {}).values())
-        return {
-            "agent": child,
-            "state": "silent" if silent else "connected" if heard_s is not None else "awaited",
-            "silent_s": round(silent_s, 1),
-            "accepted_seq": lives[-1] if lives else 0,
-        }
-
     def _query_report(self, key: Key) -> dict[str, Any]:
-        sent, left_out = self._state.sent.get(key, Mark({}, 0)), sorted(self._silent(key))
+        sent, left_out = self._state.sent.get(key, Mark({}, 0)), sorted(self._children.silent(key, self._state))
         return {
             "query": key[0],
             "plan": key[1],

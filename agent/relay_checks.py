@@ -9,7 +9,17 @@ import pyarrow as pa
 
 from agent.relay_http import Reply
 from agent.relay_state import RelayState
-from agent.wire import COUNTERS, Frame, FrameKind, WireError, decode_frames, mark_fault, table_of
+from agent.wire import (
+    COUNTERS,
+    OLDER_COUNTERS,
+    SWEEPS,
+    Frame,
+    FrameKind,
+    WireError,
+    decode_frames,
+    mark_fault,
+    table_of,
+)
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow import aggregate_kernel, partial_schema
 
@@ -17,7 +27,8 @@ __all__ = ["Taken", "read_post"]
 
 _MOST_FAULTS = 20
 _PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
-_TABLES = (FrameKind.RECORDS, *_PARTIAL, FrameKind.COUNTERS)
+_PASSED_ON = {FrameKind.COUNTERS: (COUNTERS, OLDER_COUNTERS), FrameKind.SWEEPS: (SWEEPS,)}  # of all queries at once
+_TABLES = (FrameKind.RECORDS, *_PARTIAL, *_PASSED_ON)
 
 
 @dataclass(frozen=True)
@@ -84,13 +95,13 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
             raise ValueError(f"extra.{fault}")
         return None
     if frame.kind not in _TABLES:
-        raise ValueError(f"kind is {frame.kind.value!r}; allowed: records, partials, checkpoint, mark, counters")
+        raise ValueError(f"kind is {frame.kind.value!r}; allowed: mark, {', '.join(_TABLES)}")
     table = table_of(frame.body)
     table.validate(full=True)
-    wanted = COUNTERS if frame.kind == FrameKind.COUNTERS else _wanted(frame, pipelines.get(frame.plan))
-    if wanted is not None and not table.schema.equals(wanted):
+    wanted = _PASSED_ON.get(frame.kind) or _wanted(frame, pipelines.get(frame.plan))
+    if wanted and not any(table.schema.equals(schema) for schema in wanted):
         raise ValueError(
-            f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(wanted.names)}, by type"
+            f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(wanted[0].names)}, by type"
         )
     if frame.kind in _PARTIAL and frame.plan in pipelines:
         fault = aggregate_kernel(pipelines[frame.plan]).partial_fault(table)
@@ -99,23 +110,23 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
     return table
 
 
-def _wanted(frame: Frame, pipeline: Pipeline | None) -> pa.Schema | None:
-    """The columns that the entry takes; None for a plan that this relay does not know.
+def _wanted(frame: Frame, pipeline: Pipeline | None) -> tuple[pa.Schema, ...]:
+    """The columns that the entry takes; none for a plan that this relay does not know.
 
     It is the console's to judge such a plan: the child may know it earlier, or have had it before. Refused here, it
     would hold back everything that the child has behind it.
     """
     if pipeline is None:
-        return None
+        return ()
     if frame.kind in _PARTIAL:
         if pipeline.stream_join is not None:
             raise ValueError(f"kind is {frame.kind.value!r}; allowed of a query that joins streams: records")
         if frame.entry != pipeline.aggregate:
             allowed = f"{pipeline.aggregate}, the aggregate"
             raise ValueError(f"entry is {frame.entry}; allowed for {frame.kind.value}: {allowed}")
-        return partial_schema(pipeline)
+        return (partial_schema(pipeline),)
     if frame.entry == pipeline.other_entry:
-        return pipeline.other_schema
+        return (pipeline.other_schema,)
     if frame.entry >= len(pipeline.operators):
         raise ValueError(f"entry is {frame.entry}; allowed: 0 to {len(pipeline.operators) - 1}")
-    return pipeline.operators[frame.entry].input_schema
+    return (pipeline.operators[frame.entry].input_schema,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from agent.runtime import Stored
 from agent.runtime.windows import still_open
 from agent.wire import batch_bytes, table_of
 
-__all__ = ["Key", "Mark", "RelayState", "split_closed"]
+__all__ = ["Key", "Mark", "RelayState", "row_count", "split_closed"]
 
 Key = tuple[str, str]  # query and plan
 _LIVES = 4  # of one child are remembered
@@ -120,6 +120,11 @@ class RelayState:
 
 def _mark_notes(mark: Mark) -> tuple[dict[str, int], int]:
     return dict(mark.watermarks), mark.closing_epoch_us
+
+
+def row_count(tables: Iterable[pa.Table]) -> int:
+    """Rows of all tables."""
+    return sum(table.num_rows for table in tables)
 
 
 def split_closed(

@@ -13,6 +13,7 @@ from typing import Any
 
 from agent.client import Answer, Away, Client
 from agent.files import write_whole
+from agent.forwarding import FORWARDED, Costs, read_costs
 from agent.runtime import Spool
 
 __all__ = ["CONSOLE", "Sender"]
@@ -38,10 +39,20 @@ class Sender:
 
     A spool's numbers belong to one receiver. When the agent is sent to another (below a relay, or back), the old one
     is asked how far it has come, and what it has taken is waited for until it is committed; the rest begins a new life.
+
+    A relay's answers tell what the agent's rows cost further up: `costs` is called with it, in the sender's thread.
     """
 
-    def __init__(self, spool: Spool, client_of: Callable[[str], Client], state_dir: Path, *, route: str) -> None:
-        self._spool = spool
+    def __init__(
+        self,
+        spool: Spool,
+        client_of: Callable[[str], Client],
+        state_dir: Path,
+        *,
+        route: str,
+        costs: Callable[[Costs], None] = lambda _: None,
+    ) -> None:
+        self._spool, self._costs = spool, costs
         self._client_of = client_of
         self._route_file = state_dir / ROUTE
         self._route = route
@@ -56,6 +67,7 @@ class Sender:
         self.state = "sending"
         self.fault = ""
         self.sent_seq = spool.acked_seq
+        self.ignored = 0  #: costs that a relay told and that could not be used
 
     def start(self) -> None:
         self._thread.start()
@@ -138,6 +150,10 @@ class Sender:
         self._learned = True
         self.state, self.fault, self._pause_s = "sending", "", 0.0
         self._acknowledge(says)
+        if FORWARDED in says and self._route != CONSOLE and not self._moving:
+            costs, ignored = read_costs(says)
+            self.ignored += ignored
+            self._costs(costs)
 
     def _acknowledge(self, says: Mapping[str, Any]) -> None:
         if isinstance(accepted := says.get("accepted_seq"), int):

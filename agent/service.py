@@ -17,12 +17,14 @@ from agent.collecting import Collecting
 from agent.config import AgentConfig
 from agent.control import Control, cached_config
 from agent.files import hold, write_whole
+from agent.forwarding import Costs
 from agent.identity import Identity, enrolled
 from agent.local import LocalFrames
 from agent.runtime import Spool
 from agent.runtime.reporting import spool_report
 from agent.sender import CONSOLE, Sender
 from agent.settings import Settings
+from agent.status import config_words
 from agent.version import VERSION
 from engine.errors import DocumentError, Fault
 
@@ -152,7 +154,7 @@ class Service:
                 self._changed.clear()
                 self._start_sender(config)
                 self._work = self._work_of(config)
-            log.info("configuration %d: %s", config.version, _words(config))
+            log.info("configuration %d: %s", config.version, config_words(config))
             if self.stopping.is_set():
                 self._changed.set()
             self._work.run(self._changed)
@@ -171,9 +173,15 @@ class Service:
         if self._settings.local is None:
             assert self._identity is not None
             route = config.parent.url if config.parent is not None else CONSOLE
-            self._sender = Sender(self._spool, self._client_of, self._settings.state_dir, route=route)
+            folder = self._settings.state_dir
+            self._sender = Sender(self._spool, self._client_of, folder, route=route, costs=self._hear_costs)
         assert self._sender is not None
         self._sender.start()
+
+    def _hear_costs(self, costs: Costs) -> None:
+        """What rows of this agent cost at the relay above it; from the sender's thread."""
+        if isinstance(self._work, Collecting):
+            self._work.downstream(costs)
 
     def _client_of(self, route: str) -> Client:
         """A way to the console, or to the relay at that address."""
@@ -210,7 +218,7 @@ class Service:
                 else:
                     self._work.apply(config)
                     if before.version != config.version:
-                        log.info("configuration %d: %s", config.version, _words(config))
+                        log.info("configuration %d: %s", config.version, config_words(config))
         self._configured.set()
 
     def _quiet(self) -> int | None:
@@ -242,6 +250,8 @@ class Service:
         faults = [*says["faults"]]
         if sender is not None and sender.fault:
             faults.append(f"frames: {sender.fault}")
+        if isinstance(sender, Sender) and sender.ignored:
+            faults.append(f"{sender.ignored} costs that the relay told could not be used")
         if control is not None:
             faults += control.config_faults
         return {
@@ -285,11 +295,3 @@ class Service:
             write_whole(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
         except OSError as error:
             log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)
-
-
-def _words(config: AgentConfig) -> str:
-    if config.relay is not None:
-        return f"relay of {len(config.relay.children)} agents on {config.relay.listen[0]}:{config.relay.listen[1]}"
-    sources = ", ".join(f"{source.name} ({source.kind})" for source in config.sources.values()) or "no sources"
-    queries = ", ".join(query.query for query in config.queries) or "no queries"
-    return f"{sources}; {queries}; {config.budget_cores:g} cores"

@@ -1,4 +1,4 @@
-"""What `./sluice agent status` prints."""
+"""What an agent says to people: in its log, and where `./sluice agent status` is asked."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.config import AgentConfig
 from agent.files import InUse, hold
 
-__all__ = ["running", "words"]
+__all__ = ["config_words", "running", "words"]
 
 
 def running(folder: Path) -> bool:
@@ -51,6 +52,15 @@ def words(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
             yield f"              {one['adapting']}{by}: {one['reason']}"
         yield from (f"              {text}" for text in one["faults"])
     yield from (f"  fault       {text}" for text in says["faults"])
+
+
+def config_words(config: AgentConfig) -> str:
+    """A configuration in a line of the log."""
+    if config.relay is not None:
+        return f"relay of {len(config.relay.children)} agents on {config.relay.listen[0]}:{config.relay.listen[1]}"
+    sources = ", ".join(f"{source.name} ({source.kind})" for source in config.sources.values()) or "no sources"
+    queries = ", ".join(query.query for query in config.queries) or "no queries"
+    return f"{sources}; {queries}; {config.budget_cores:g} cores"
 
 
 def _mib(size_bytes: float) -> str:

@@ -1,7 +1,8 @@
-"""What the stream processor spends on learning operators: ``./sluice bench learning [--agents 100] [--steps 30]``.
+"""What the stream processor spends on learning: ``./sluice bench learning [--agents 100] [--steps 30]``.
 
 Agents count chains of a filter, a map and an aggregate; every ten seconds what they counted is learned from and fitted.
-Once load factors are drawn anew for every epoch, once they stay.
+Once load factors are drawn anew for every epoch, once they stay. And they tell of the sweeping watermarks of ten
+queries with windows of a second, of which as many are remembered as may be.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from agent.wire import COUNTERS, batch_bytes
+from agent.wire import COUNTERS, SWEEPS, batch_bytes
 from benchmarks.machine import machine
 from engine.jarvis.grouping import distinct
+from spark_jobs.files import compressed
 from spark_jobs.learning import Learned, learn
 from spark_jobs.refining import refined
 from spark_jobs.statistics import counters_of
+from spark_jobs.sweeping import watermarks
+from spark_jobs.sweeps import HISTORY, RINGS, lengths, sweeps_of, take_in
 
 __all__ = ["main"]
 
@@ -30,6 +34,7 @@ _LAST = 3  # steps that count
 _RECORDS, _KEYS = 4000, 300.0
 _COST_S, _GROUP_COST_S = 4e-6, 5e-5
 _START_US = 1_700_000_000_000_000
+_SWEPT_QUERIES, _PERIOD_US = 10, 1_000_000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,6 +54,11 @@ def main(arguments: Sequence[str]) -> int:
             f"  load factors that {'move with every epoch' if moves else 'stay'}: {found[-1].rows:,} rows, "
             f"{found[-1].size_bytes / 1e6:.1f} MB; CPU s a step: {learning_s:.2f} learning, {fitting_s:.2f} fitting"
         )
+    swept = _sweep(asked.agents)
+    print(
+        f"  sweeping watermarks of {_SWEPT_QUERIES} queries: {swept.rows:,} windows, {swept.size_bytes / 1e6:.1f} MB; "
+        f"CPU s a step: {swept.learn_s:.2f} taking in, {swept.fit_s:.2f} telling"
+    )
     return 0
 
 
@@ -71,6 +81,36 @@ def _run(agents: int, steps: int, *, moves: bool) -> list[_Step]:
         size_bytes = len(batch_bytes(known.operators.combine_chunks())) + len(batch_bytes(known.cycles))
         found.append(_Step(known.operators.num_rows, size_bytes, learned_s - before_s, time.process_time() - learned_s))
     return found
+
+
+def _sweep(agents: int) -> _Step:
+    """A step while as many windows are remembered as may be."""
+    draw = np.random.default_rng(1)
+    known = [sweeps_of(_swept(0, HISTORY, draw), f"agent-{i}", _START_US // 1000) for i in range(agents)]
+    rings = take_in(RINGS.empty_table(), pa.concat_tables(known), _START_US // 1000)
+    told = [_swept(HISTORY, _EPOCHS, draw) for _ in range(agents)]
+    before_s = time.process_time()
+    rows = [sweeps_of(table, f"agent-{i}", _START_US // 1000 + 1) for i, table in enumerate(told)]
+    rings = take_in(rings, pa.concat_tables(rows), _START_US // 1000 + 1)
+    taken_s = time.process_time()
+    watermarks(rings, {})
+    told_s = time.process_time()
+    return _Step(int(lengths(rings).sum()), len(compressed(rings)), taken_s - before_s, told_s - taken_s)
+
+
+def _swept(first: int, windows: int, draw: np.random.Generator) -> pa.Table:
+    """What one agent tells of a run of windows of each query."""
+    rows = []
+    for query in range(_SWEPT_QUERIES):
+        for window in range(first, first + windows):
+            deadline_us = _START_US + window * _PERIOD_US
+            late_us = int(draw.uniform(0, _PERIOD_US))
+            times = dict.fromkeys(("arrived_us", "swept_us", "emitted_us"), deadline_us + late_us)
+            rows.append(
+                {"query": f"here/q{query}", "plan": f"plan-{query}", "stream": "lines", "deadline_us": deadline_us}
+                | {"period_us": _PERIOD_US, "delay_s": late_us / 1e6, "clamped": False, **times}
+            )
+    return pa.Table.from_pylist(rows, schema=SWEEPS)
 
 
 def _counted(agent: str, step: int, draw: np.random.Generator, *, moves: bool) -> pa.Table:

@@ -38,6 +38,7 @@ from engine.elements import (
 from engine.errors import DocumentError, Fault
 from engine.export import canonical, to_document
 from engine.fields import Series
+from engine.scheduling import STIMULUS_TIME
 from engine.tables import json_schema
 from engine.topology import Graph, Layout, capacities_of, graph_of, layout_of, order_of, servers_of
 
@@ -91,6 +92,7 @@ class Deployment:
     priorities: Mapping[str, int] = field(default_factory=dict)
     constraints: Constraints = field(default_factory=Constraints)
     plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
+    scheduling: str | None = None
 
     @classmethod
     def parse(cls, document: Any, *, placed: bool = True) -> Deployment:
@@ -143,6 +145,13 @@ class Deployment:
     def node_index(self) -> dict[str, int]:
         """Position of every node by its id."""
         return {node.id: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def other_policies(self) -> dict[str, str]:
+        """Policy of each node that operators are on and that is not scheduled by stimulus time, in listing order."""
+        used = {replica.node for operator in self.operators for replica in operator.replicas}
+        named = {node.id: node.scheduling or self.scheduling or STIMULUS_TIME for node in self.nodes if node.id in used}
+        return {node: policy for node, policy in named.items() if policy != STIMULUS_TIME}
 
     def objective_of(self, query: str) -> Objective | None:
         """The latency objective of `query`, if it has one."""

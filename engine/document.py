@@ -82,6 +82,7 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         "operators": tuple(parts.operators),
         "links": tuple(parts.links),
         "combine": combine,
+        "scheduling": record.get("scheduling"),
         "objectives": tuple(parts.objectives),
         "priorities": dict(record.get("priorities", {})),
         "constraints": parts.constraints,

@@ -65,6 +65,7 @@ class Node:
     price_per_hour: float | None = None
     memory_bytes: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    scheduling: str | None = None  #: which of its operators' events go first; None: the deployment's
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from engine.intervals import Jackknife, covered_inputs, jackknife
 from engine.mace import Mace, mace
 from engine.quantiles import LEVELS, event_mean, event_quantile, nearest_rank
 from engine.reports import QueryEstimate, QueryReporter
+from engine.scheduling import bound_document
 
 __all__ = ["Alarm", "Estimate", "command", "estimate", "is_large"]
 
@@ -62,16 +63,20 @@ class Estimate:
 
     def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
         """As JSON. Without `detail` the series of operators, servers and queries are left out."""
-        document = self._totals() | {
-            "resolution_s": self.resolution_s,
-            "alarm": {
-                "untrusted": self.alarm.untrusted,
-                "flow_over_mace": self.alarm.flow_over_mace,
-                "message": self.alarm.message,
-            },
-            "servers": self._servers(detail),
-            "queries": {query: report.to_dict(detail=detail) for query, report in self.queries.items()},
-        }
+        document = (
+            self._totals()
+            | self._scheduling()
+            | {
+                "resolution_s": self.resolution_s,
+                "alarm": {
+                    "untrusted": self.alarm.untrusted,
+                    "flow_over_mace": self.alarm.flow_over_mace,
+                    "message": self.alarm.message,
+                },
+                "servers": self._servers(detail),
+                "queries": {query: report.to_dict(detail=detail) for query, report in self.queries.items()},
+            }
+        )
         if detail:
             document["operators"] = self._operators()
         return document
@@ -103,6 +108,11 @@ class Estimate:
             "quantiles": {str(level): nearest_rank(m.total_s, level) for level in LEVELS},
             **self._by_events(),
         }
+
+    def _scheduling(self) -> dict[str, Any]:
+        """Nodes whose policy asks for the looser upper bound, in words too; empty where there is none."""
+        others = self.coarse.other_policies
+        return {"scheduling": bound_document(others)} if others else {}
 
     def _by_events(self) -> dict[str, Any]:
         total = self.mace.total_s

@@ -40,6 +40,7 @@ def _document(deployment: Deployment, series: SeriesWriter) -> dict[str, Any]:
         "combine": _combine(deployment),
     }
     optional = {
+        "scheduling": deployment.scheduling,
         "objectives": [_fields(objective, ("query", "statistic", "bound_s")) for objective in deployment.objectives],
         "priorities": dict(deployment.priorities),
         "constraints": _constraints(deployment.constraints),
@@ -63,7 +64,7 @@ def _combine(deployment: Deployment) -> dict[str, Any]:
 
 
 def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
-    document = _fields(node, ("id", "capacity_cps", "cores", "pool", "price_per_hour", "memory_bytes"))
+    document = _fields(node, ("id", "capacity_cps", "cores", "pool", "price_per_hour", "memory_bytes", "scheduling"))
     if node.capacity_series_cps is not None:
         document["capacity_series_cps"] = series(node.capacity_series_cps)
     return document | ({"labels": dict(node.labels)} if node.labels else {})

@@ -117,10 +117,22 @@ class Mace:
         """Smallest and largest total delay of the query graph's paths through each server (P_min, P_max), (n,) each."""
         return delays_through(self.deployment)
 
+    def server_epsilon_s(self, server: int) -> FloatArray:
+        """What one server adds to the epsilon that holds here: its lambda, or its load over its capacity, (d,)."""
+        if self.deployment.other_policies:
+            return np.asarray(self.load[server] / self.least_capacity[server])
+        return np.full(len(self.total_s), self.lambda_s[server])
+
+    @cached_property
+    def widening_s(self) -> FloatArray:
+        """What the upper ends lie above Mace, shape (d,): w + epsilon, the looser one where a policy asks for it."""
+        epsilon = self.loose_epsilon_s if self.deployment.other_policies else np.full(len(self.total_s), self.epsilon_s)
+        return self.deployment.subinterval_s + epsilon
+
     @cached_property
     def upper_s(self) -> FloatArray:
-        """Upper end of theorem 3, shape (d,)."""
-        return self.total_s + (self.deployment.subinterval_s + self.epsilon_s)
+        """Upper end of theorem 3, shape (d,); of section VII-A where a node is not scheduled by stimulus time."""
+        return self.loose_upper_s if self.deployment.other_policies else self.total_s + self.widening_s
 
     @cached_property
     def loose_upper_s(self) -> FloatArray:
@@ -131,10 +143,9 @@ class Mace:
     def delayed_s(self) -> tuple[FloatArray, FloatArray]:
         """Lower and upper end with propagation delay (section VII-B), shape (d,) each."""
         least, most = self.delays_s
-        widening = self.deployment.subinterval_s + self.epsilon_s
         if not len(least):
-            return self.total_s, self.total_s + widening
-        return (self.mace_s + least[:, None]).max(axis=0), (self.mace_s + most[:, None]).max(axis=0) + widening
+            return self.total_s, self.upper_s
+        return (self.mace_s + least[:, None]).max(axis=0), (self.mace_s + most[:, None]).max(axis=0) + self.widening_s
 
 
 def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray | None = None) -> Mace:

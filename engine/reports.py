@@ -16,6 +16,7 @@ from engine.loads import loads_of
 from engine.mace import Mace
 from engine.objectives import against
 from engine.quantiles import event_mean, event_quantile, statistic_of
+from engine.scheduling import bound_document
 from engine.topology import closures_of, servers_above
 
 __all__ = ["Bottleneck", "QueryEstimate", "QueryReporter"]
@@ -61,6 +62,7 @@ class QueryEstimate:
     bottleneck: Bottleneck | None
     hops: tuple[Hop, ...]
     uncovered: tuple[dict[str, Any], ...]
+    scheduling: dict[str, Any] | None
     series: dict[str, FloatArray | None]
 
     def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
@@ -70,6 +72,8 @@ class QueryEstimate:
             plain["bottleneck"] = asdict(self.bottleneck) | {"operators": list(self.bottleneck.operators)}
         plain["hops"] = [asdict(hop) for hop in self.hops]
         plain["uncovered"] = list(self.uncovered)
+        if self.scheduling is None:
+            del plain["scheduling"]
         series = plain.pop("series")
         if detail:
             plain["series"] = {name: None if s is None else s.tolist() for name, s in series.items()}
@@ -142,8 +146,22 @@ class QueryReporter:
             bottleneck=self._bottleneck(servers, worst_p),
             hops=self._flow.hops.get(query, ()),
             uncovered=uncovered,
+            scheduling=self._scheduling(servers),
             series=self._series(query, covered),
         )
+
+    def _scheduling(self, servers: IntArray) -> dict[str, Any] | None:
+        """Where a node of the query runs another policy than stimulus time: the upper bound by the servers it uses."""
+        mace, others = self._mace, self._deployment.other_policies
+        names = [
+            self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
+        ]
+        own = {name: others[name] for name in names if name in others}
+        if not own:
+            return None
+        epsilon_s = (mace.load[servers] / mace.least_capacity[servers, None]).sum(axis=0)
+        upper_s = mace.mace_s[servers].max(axis=0) + mace.deployment.subinterval_s + epsilon_s
+        return {**bound_document(own), "upper_s": float(upper_s.max())}
 
     def _uncovered(self, replicas: IntArray) -> tuple[tuple[dict[str, Any], ...], bool]:
         """Inputs that the interval leaves out for lack of batches, and whether any input is covered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.fields import Anything, Choice, Field, Flag, Listed, Mapped, Number, Series, Table, Text
+from engine.klink.settings import POLICIES
 
 __all__ = ["CANDIDATE", "DEPLOYMENT", "FORMAT", "OPERATOR", "SOURCE", "VERSION", "json_schema"]
 
@@ -24,6 +25,7 @@ SUBINTERVALS = Number(least=1, most=10_000_000, whole=True)
 STATISTIC = Text(
     r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
 )
+SCHEDULING = Choice(POLICIES)
 KINDS = ("source", "filter", "map", "join", "aggregate", "window", "sink", "other")
 
 SOURCE = Table(
@@ -43,6 +45,7 @@ NODE = Table(
     Field("price_per_hour", PRICE, nullable=True),
     Field("memory_bytes", NOT_NEGATIVE, nullable=True),
     Field("labels", Mapped(Text())),
+    Field("scheduling", SCHEDULING, nullable=True, help="its policy; the deployment's unless given"),
 )
 MODEL = Table(
     "a model",
@@ -141,6 +144,7 @@ DEPLOYMENT = Table(
     Field("operators", Listed(OPERATOR)),
     Field("links", Listed(LINK)),
     Field("combine", COMBINE),
+    Field("scheduling", SCHEDULING, nullable=True, help="policy of the nodes that name none; stimulus-time"),
     Field("objectives", Listed(OBJECTIVE)),
     Field("priorities", Mapped(PRIORITY)),
     Field("constraints", CONSTRAINTS),

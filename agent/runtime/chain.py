@@ -14,6 +14,7 @@ from agent.runtime.clock import Clock
 from agent.runtime.cpu import OperatorCost
 from agent.runtime.interface import QueryConfig
 from agent.runtime.proxy import ControlProxy, Counts
+from agent.runtime.runs import doubt
 from agent.runtime.stage import Stage
 from agent.runtime.sweeps import Sweep, swept
 from agent.runtime.waiting import Change, Item, Mark, Waiting
@@ -274,9 +275,7 @@ class Chain:
         ended = [stage.proxy.end_epoch() for stage in self.stages]
         paths = [drained for drained, _ in ended]
         counts = [counted for _, counted in ended]
-        for stage, counted in zip(self.stages, counts, strict=True):
-            if (counted.records_overflow or counted.records_queued) and not counted.records_processed:
-                stage.cost.doubt()
+        doubt(self.stages, counts)
         paths.append(self.finished)
         self.finished, self.used_ns = [], 0
         closed = Closed(None, None, restart=True, groups=0)

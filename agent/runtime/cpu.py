@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.runtime.clock import Clock
 
-__all__ = ["CpuBudget", "OperatorCost", "quota_cores"]
+__all__ = ["CpuBudget", "OperatorCost", "quota_cores", "records_within"]
 
 FORGETTING = 0.9  # of older observations, with each new one
 UNKNOWN_CHUNK = 1000  # records of an operator's first run
@@ -75,10 +75,22 @@ class OperatorCost:
         """How many records a run of `cpu_ns` takes, by what is known."""
         if not self._w:
             return UNKNOWN_CHUNK if cpu_ns > 0 else 0
-        fixed, per_record = self._line()
-        if self._doubt * fixed >= cpu_ns:
-            return 0
-        return int((cpu_ns - self._doubt * fixed) / max(self._doubt * per_record, 1e-3))
+        return records_within(cpu_ns, *self.believed())
+
+    def believed(self) -> tuple[float, float]:
+        """CPU time of a run and of each record in it, as far as that is not doubted; 0 while nothing is known."""
+        fixed, per_record = self._line() if self._w else (0.0, 0.0)
+        return self._doubt * fixed, self._doubt * per_record
+
+    @property
+    def known(self) -> bool:
+        """It has run."""
+        return self._w > 0
+
+    @property
+    def record_ns(self) -> float:
+        """CPU time of a record among many; 0 while nothing is known."""
+        return self._line()[1] if self._w else 0.0
 
     def run_ns(self, records: int) -> float:
         """CPU time of a run over so many records, by what is known."""
@@ -105,6 +117,11 @@ class OperatorCost:
         if slope <= 0:
             return 0.0, ratio
         return (fixed, slope) if fixed > 0 else (0.0, ratio)
+
+
+def records_within(cpu_ns: float, fixed_ns: float, record_ns: float) -> int:
+    """How many records fit, at this price of the run and of each."""
+    return int((cpu_ns - fixed_ns) / max(record_ns, 1e-3)) if cpu_ns > fixed_ns else 0
 
 
 class CpuBudget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,10 @@ class Ended:
     queue: tuple[Item, ...]  #: what waits
 
 
-def end_chain(report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float) -> Ended:
-    """Frame what leaves the query's chain, and count it in the report."""
+def end_chain(
+    report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float, delays: Mapping[str, Any]
+) -> Ended:
+    """Frame what leaves the query's chain, and count it in the report; `delays` of its streams go with the mark."""
     chain = report.chain
     paths, closed, report.counts = chain.end_epoch(epoch_us)
     for k, tables in enumerate(paths):
@@ -43,7 +46,7 @@ def end_chain(report: QueryReport, framer: Framer, epoch_us: int, checkpoint_sha
     if chain.windows is not None:
         bodies = chain.checkpoints.due(chain.windows, checkpoint_share)
         framer.checkpoint(chain.query, chain.plan, entry, bodies)
-    framer.mark(chain.query, chain.plan, len(paths), chain.watermark_us, final=False)
+    framer.mark(chain.query, chain.plan, len(paths), chain.watermark_us, final=False, delays=delays)
     delta = Delta(closed.delta, chain.queue_change())
     rows = chain.windows.tables() if chain.windows is not None else []
     note = _note(chain, entry).anew(delta, restart=closed.restart)

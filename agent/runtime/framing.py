@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from agent.forwarding import DELAY
 from agent.wire import MOST_BODY_BYTES, Frame, FrameKind, batch_bytes
 
 __all__ = ["Framer"]
@@ -61,14 +62,22 @@ class Framer:
             yield from self._bodies(table.slice(0, half))
             yield from self._bodies(table.slice(half))
 
-    def mark(self, query: str, plan: str, paths: int, watermark_us: int, *, final: bool) -> None:
-        """The watermark of every path, drained and regular."""
-        says = {
+    def mark(
+        self, query: str, plan: str, paths: int, watermark_us: int, *, final: bool, delays: Mapping[str, Any] = {}
+    ) -> None:
+        """The watermark of every path, drained and regular; and how late the query's streams are, for a relay."""
+        says: dict[str, Any] = {
             "watermarks": {str(k): watermark_us for k in range(paths)},
             "closing_epoch_us": self.epoch,
             "final": final,
         }
+        if delays:
+            says[DELAY] = dict(delays)
         self._add(FrameKind.MARK, query, plan, extra=says)
+
+    def sweeps(self, table: pa.Table) -> None:
+        """Windows of all queries whose watermark has passed the operators."""
+        self._add(FrameKind.SWEEPS, "", "", body=batch_bytes(table))
 
     def counters(self, table: pa.Table) -> None:
         """What every operator did; the last frame of an epoch."""

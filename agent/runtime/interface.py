@@ -76,3 +76,4 @@ class RuntimeConfig:
     checkpoint_share: float = 0.1  #: bytes of copies of open windows, over those of all else that a query sends
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     refined_schedule: Any = None  #: a refined schedule, judged when the next epoch begins
+    forwards: bool = False  #: another node goes on with the queries, and is told how late their watermarks are

@@ -15,7 +15,7 @@ from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
 from agent.runtime.memory import Memory, PlanNote
 from agent.runtime.taking import NewestTaken
 
-__all__ = ["Leaving", "Lineup"]
+__all__ = ["Leaving", "Lineup", "feed"]
 
 Key = tuple[str, str]  # query and plan
 
@@ -97,3 +97,14 @@ class Lineup:
             chain.steer()
             told, chain.adapting.prior.news = told or chain.adapting.prior.news, False
         return told
+
+
+def feed(chain: Chain, intake: Intake, table: pa.Table | None, now_us: int) -> None:
+    """Records come to a query's operators, or pass them by where theirs is the stream that is joined; or both."""
+    if table is None:
+        return
+    pipeline = chain.config.pipeline
+    if intake.source_id == pipeline.source.id:
+        chain.feed(table, now_us, intake.least_us(table, pipeline.source.time))
+    if intake.source_id == pipeline.other_stream:
+        chain.pass_by(table)

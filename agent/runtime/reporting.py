@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agent.runtime.chain import Chain
-from agent.runtime.cpu import CpuBudget
 from agent.runtime.interface import RuntimeConfig
 from agent.runtime.lineup import Lineup
 from agent.runtime.proxy import Counts
+from agent.runtime.scheduling import Scheduler
 from agent.runtime.sharing import granted_ns
 from agent.runtime.spool import Spool
 
@@ -55,11 +55,10 @@ class QueryReport:
         return "near its budget" if near else "steady"
 
 
-def query_reports(lineup: Lineup, budget: CpuBudget, epoch_s: float) -> list[QueryReport]:
-    """What each query was granted and used, before its epoch is ended."""
+def query_reports(lineup: Lineup, free_ns: float, epoch_s: float) -> list[QueryReport]:
+    """What each query was granted of what operators could have had, and used, before its epoch is ended."""
     chains, intakes = list(lineup.chains.values()), lineup.intakes
     epoch_ns = int(epoch_s * 1e9)
-    free_ns = budget.close(sum(chain.used_ns for chain in chains), epoch_ns)
     shed = {name: intake.shed_since() for name, intake in intakes.items()}
     return [
         QueryReport(
@@ -99,6 +98,7 @@ def runtime_state(
     *,
     config: RuntimeConfig,
     lineup: Lineup,
+    scheduler: Scheduler,
     reports: Sequence[QueryReport],
     spool: Spool,
     clock_fault: str,
@@ -114,7 +114,8 @@ def runtime_state(
         "budget_cores": config.budget_cores,
         "granted_cores": min(granted_cores, config.budget_cores),
         "cpu_cores": used_cores,
-        "queries": _query_states(config, lineup, reports, spool),
+        "queries": _query_states(config, lineup, scheduler, reports, spool),
+        "schedule": scheduler.report(),
         "sources": {
             name: {
                 "records": intake.records,
@@ -125,7 +126,7 @@ def runtime_state(
             for name, intake in lineup.intakes.items()
         },
         "spool": spool_report(spool),
-        "faults": [*spool.faults, *filter(None, (spool_fault, clock_fault))],
+        "faults": [*spool.faults, *filter(None, (spool_fault, clock_fault)), *scheduler.faults],
     }
 
 
@@ -140,7 +141,7 @@ def spool_report(spool: Spool) -> dict[str, Any]:
 
 
 def _query_states(
-    config: RuntimeConfig, lineup: Lineup, reports: Sequence[QueryReport], spool: Spool
+    config: RuntimeConfig, lineup: Lineup, scheduler: Scheduler, reports: Sequence[QueryReport], spool: Spool
 ) -> list[dict[str, Any]]:
     running, refused = {chain.query: chain for chain in lineup.chains.values()}, lineup.refused
     last = {report.chain.query: report for report in reports if running.get(report.chain.query) is report.chain}
@@ -152,6 +153,7 @@ def _query_states(
             "state": _state_of(last.get(query.query), query.query in refused, blocked),
             "watermark_us": last[query.query].chain.watermark_us if query.query in last else 0,
             "load_factors": [],
+            "late": scheduler.late(running[query.query]) if query.query in running else "",
             "faults": _faults_of(running.get(query.query), refused.get(query.query)),
             **(running[query.query].adapting.report() if query.query in running else {}),
         }

@@ -18,19 +18,20 @@ from agent.runtime.ending import adapt, end_chain
 from agent.runtime.framing import Framer
 from agent.runtime.intake import Intake
 from agent.runtime.interface import RuntimeConfig, Source
-from agent.runtime.lineup import Lineup
+from agent.runtime.lineup import Lineup, feed
 from agent.runtime.memory import Delta, Memory
 from agent.runtime.reporting import QueryReport, counter_rows, query_reports, runtime_state
 from agent.runtime.rows import EpochRows
-from agent.runtime.sharing import run_operators
+from agent.runtime.scheduling import Scheduler
 from agent.runtime.spool import Record, Spool, Stored
-from agent.wire import COUNTERS, FrameKind
+from agent.wire import COUNTERS, SWEEPS, FrameKind
 
 __all__ = ["Runtime"]
 
 log = logging.getLogger(__name__)
 
 WRITER = "runtime"
+SCHEDULE = ""  # in place of a query: the refined schedule that was taken last
 MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
 WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
@@ -68,6 +69,8 @@ class Runtime:
         self._polled_bytes = self._queued_bytes = 0
         self._reports: list[QueryReport] = []
         self._rows = EpochRows()
+        newest = self._memory.newest.get(SCHEDULE)
+        self.scheduler = Scheduler(config, newest, self._clock, self._labels.now_us)
         self._adopt(config, sources)
         self._state = self._report()
 
@@ -128,9 +131,8 @@ class Runtime:
             self._quota_cores, self._quota_at_ns = self._quota(), now_ns + QUOTA_NS
         self._elapsed_ns = max(now_ns - self._began_ns, 1)
         planned_ns = self._began_ns + epoch_ns
-        self._began_ns = (
-            planned_ns if 0 <= now_ns - planned_ns < epoch_ns else now_ns
-        )  # missed ones are not made up for
+        # missed ones are not made up for
+        self._began_ns = planned_ns if 0 <= now_ns - planned_ns < epoch_ns else now_ns
         self._epoch_us = self._labels.now_us()
         if self._waiting is not None:
             self._write(*self._waiting)
@@ -150,7 +152,9 @@ class Runtime:
             coming, self._coming = self._coming, None
         if coming is not None:
             self._adopt(*coming)
-        news = self._lineup.begin_epoch(self._clock.wall_us())
+        wall_us = self._clock.wall_us()
+        news = self._lineup.begin_epoch(wall_us)
+        news = self.scheduler.take_up(self._config, self._lineup.chains, wall_us) or news
         if news or coming is not None:
             self._state = self._report()
         if news:
@@ -189,7 +193,7 @@ class Runtime:
 
         before_ns, ran_ns = self._clock.monotonic_ns(), sum(chain.used_ns for chain in chains)
         much = WAITING_SHARE * self._config.epoch_s * 1e9 / self._config.sub_epochs
-        run_operators(chains, left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
+        self.scheduler.run(left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
         took_ns = self._clock.monotonic_ns() - before_ns
         self._budget.had_chance(due_ns - before_ns, took_ns, sum(chain.used_ns for chain in chains) - ran_ns)
 
@@ -202,20 +206,12 @@ class Runtime:
         least = int(even == 1 and self._polled_bytes == 0)
         table = intake.poll(now_us, left / even / len(chains), least)
         watermark_us = intake.see_watermark()
+        self._polled_bytes += table.nbytes * len(chains) if table is not None else 0
         for chain in chains:
-            if table is not None:
-                self._polled_bytes += table.nbytes
-                self._feed(chain, intake, table, now_us)
-            chain.mark(chain.least_watermark_us(intake.source_id, watermark_us), now_us)
-
-    @staticmethod
-    def _feed(chain: Chain, intake: Intake, table: pa.Table, now_us: int) -> None:
-        """Records come to the operators, or go by them where their stream is the one that is joined; or both."""
-        pipeline = chain.config.pipeline
-        if intake.source_id == pipeline.source.id:
-            chain.feed(table, now_us, intake.least_us(table, pipeline.source.time))
-        if intake.source_id == pipeline.other_stream:
-            chain.pass_by(table)
+            feed(chain, intake, table, now_us)
+            seen_us = chain.least_watermark_us(intake.source_id, watermark_us)
+            self.scheduler.watermark(chain, seen_us, now_us)
+            chain.mark(seen_us, now_us)
 
     # Ending
 
@@ -223,10 +219,10 @@ class Runtime:
         self._reports, epoch_us = [], self._epoch_us
         if self._lineup.chains or self._lineup.leaving:
             memory = self._lineup.memory(epoch_us, self._memory.newest)
-            self._reports = query_reports(self._lineup, self._budget, self._config.epoch_s)
+            self._settle(memory)
             give_up(
                 list(self._lineup.chains.values()),
-                self._config.schedule,
+                self.scheduler.settings,
                 until_us=self._labels.now_us() + int(self._config.epoch_s * 1e6),
                 most_bytes=QUEUED_SHARE * self._most_bytes,
             )
@@ -236,6 +232,15 @@ class Runtime:
             told = partial(self._told, epoch_us)
             self._write(Record(WRITER, stored.notes, stored.blobs, framer.frames, memory.snapshot, told), memory)
         self._state = self._report()
+
+    def _settle(self, memory: Memory) -> None:
+        """What the epoch's operators used and could have had, and what is to be remembered of scheduling."""
+        used_ns = sum(chain.used_ns for chain in self._lineup.chains.values())
+        free_ns = self._budget.close(used_ns, int(self._config.epoch_s * 1e9))
+        self.scheduler.epoch_over(used_ns, free_ns)
+        self._reports = query_reports(self._lineup, free_ns, self._config.epoch_s)
+        if self.scheduler.prior.newest.version:
+            memory.newest[SCHEDULE] = self.scheduler.prior.newest
 
     def _take_leave(self, framer: Framer) -> None:
         for left in self._lineup.leaving:
@@ -249,15 +254,22 @@ class Runtime:
         """What every query sends and what it has to tell; and how the next epoch runs."""
         deltas: dict[tuple[str, str], Delta] = {}
         counters: list[dict[str, Any]] = []
+        sweeps: list[dict[str, Any]] = []
         rows: dict[str, dict[str, Any]] = {}
+        emitted_us = self._labels.now_us()
         for report in self._reports:
-            ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share)
+            delays = self.scheduler.delays(report.chain)
+            ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share, delays)
             self._lineup.intakes[report.chain.config.pipeline.source.id].lose(framer.take_lost())
             key = ended.note.key
             memory.plans[key], deltas[key] = ended.note, ended.delta
             memory.rows[key], memory.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
-            rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s)
+            row, swept = self.scheduler.told(report.chain, self._epoch_us, emitted_us, self._config.version)
+            rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s) | row
+            sweeps += swept
+        if sweeps:
+            framer.sweeps(pa.Table.from_pylist(sweeps, schema=SWEEPS))
         if counters:
             framer.counters(pa.Table.from_pylist(counters, schema=COUNTERS))
         self._rows.add(self._epoch_us, self._clock.monotonic_ns(), rows)
@@ -278,6 +290,7 @@ class Runtime:
         return runtime_state(
             config=self._config,
             lineup=self._lineup,
+            scheduler=self.scheduler,
             reports=self._reports,
             spool=self._spool,
             clock_fault=self._labels.fault,

@@ -34,7 +34,8 @@ def with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estim
     """The engine's answer with the estimates of live queries made whole.
 
     Each gets `live` (its parts in seconds, and their evidence: assumed until a batch was timed) and `trust` (factor,
-    score, outcomes, whose they are, and the interval before it was widened).
+    score, outcomes, whose they are, and the interval before it was widened); the whole gets `policies`, in force at
+    the agents of nodes.
     """
     queries = {
         row.query.name: row.query for row in live_served().filter(query__cluster=cluster).select_related("query")
@@ -47,7 +48,8 @@ def with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estim
         name: _whole(found, queries[name], estimate, timing, servers) if name in queries else found
         for name, found in answer["queries"].items()
     }
-    return {**answer, "queries": made}
+    policies = {node.id: node.scheduling for node in estimate.coarse.nodes if node.scheduling}
+    return {**answer, "policies": policies, "queries": made}
 
 
 def _is_stream(estimate: Estimate, node: int | None) -> bool:
@@ -69,6 +71,8 @@ def _whole(
         "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
     }
     made = {**found, **_shifted(found, live, work, timing), "live": parts}
+    if "scheduling" in found:
+        made["scheduling"] = {**found["scheduling"], "upper_s": parts["upper_s"]}
     trusted, whose = trust_of(query, found["statistic"], evidence_of(made))
     return made | _interval(made, half, trusted, whose)
 

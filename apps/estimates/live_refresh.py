@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from apps.core.errors import SluiceError
 from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.policies import node_policies
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
 from apps.estimates.trust import evidence_of, trust_of
@@ -26,16 +27,22 @@ _log = logging.getLogger(__name__)
 
 
 def live_estimates_refresh() -> int:
-    """Ask for an estimate of clusters whose live queries' waits or trust have moved; returns how many.
+    """Ask for an estimate of clusters whose live queries' waits or trust, or agents' policies, have moved; how many.
 
-    Neither is part of a snapshot, whose change asks for an estimate by itself.
+    None of them is part of a snapshot, whose change asks for an estimate by itself.
     """
     timing = timing_now()
     moved: dict[int, Cluster] = {}
+    policies: dict[int, dict[str, str]] = {}
     for live in live_served().select_related("query__cluster"):
-        newest = query_estimate_latest(live.query) if live.query.cluster_id not in moved else None
-        if newest is not None and _has_moved(newest, live.query, timing):
-            moved[live.query.cluster_id] = live.query.cluster
+        cluster = live.query.cluster
+        newest = query_estimate_latest(live.query) if cluster.pk not in moved else None
+        if newest is None:
+            continue
+        if cluster.pk not in policies:
+            policies[cluster.pk] = node_policies(cluster)
+        if newest.run.result.get("policies", {}) != policies[cluster.pk] or _has_moved(newest, live.query, timing):
+            moved[cluster.pk] = cluster
     for cluster in moved.values():
         try:
             estimate_request(cluster=cluster, by_telemetry=True)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 from apps.estimates.models import DocumentEstimate, EstimateRun
+from apps.estimates.policies import as_scheduled
 from apps.estimates.services import document_estimate_document, document_estimate_store, estimate_store
 from apps.jobs.models import Job
 from apps.jobs.running import Outcome, Reporter
@@ -24,7 +25,8 @@ def estimate_cluster(report: Reporter) -> Outcome:
     report(0.0, "Taking a snapshot")
     snapshot = cluster_snapshot(cluster)
     started = time.perf_counter()
-    found = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
+    deployment = as_scheduled(snapshot.deployment, cluster)
+    found = estimate(deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
     duration_s = time.perf_counter() - started
 
     def store(job: Job) -> Outcome:

@@ -15,6 +15,7 @@ from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.results.models import ResultWindow
 from apps.ui.numbers import factor, seconds, seconds_range
+from engine.scheduling import run_words
 
 __all__ = ["LatencyParts", "Part", "parts_of"]
 
@@ -68,6 +69,8 @@ class LatencyParts:
             return ""
         live = self._result["live"]
         said = f"At most {seconds(live['upper_s'])}, were each wait as long as it can be"
+        if "scheduling" in self._result:
+            said += f" and events of a subinterval in any order, as {run_words(self._result['scheduling']['nodes'])}"
         if live.get("evidence") == Evidence.ASSUMED:
             said = f"Its waits are assumed, no batch was timed yet. {said}"
         if self.measured_s is None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from django.utils import timezone
-from django.utils.html import escape, format_html
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.pages.agents_picture import factor_text
+from apps.pages.drawing import Room, clock_axis, shortened, steps_path, text_at
 from apps.pages.provisioning_scale import nice_step
 from apps.telemetry.epochs import EpochRow
 from apps.ui.numbers import Quantity, bytes_size, counted, percent, ratio, scaled
@@ -21,26 +19,7 @@ from apps.ui.numbers import Quantity, bytes_size, counted, percent, ratio, scale
 __all__ = ["Settling", "settled_words"]
 
 _STRIP, _PANEL, _GAP, _HEAD = 24, 58, 26, 18
-_LETTER = 6.6
-_TICKS_WANTED = 6
-_TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
-
-
-@dataclass(frozen=True)
-class _Room:
-    """A picture's width and margins: a wide one for desks, a narrow one for phones."""
-
-    css: str
-    width: int
-    left: int
-    right: int
-
-    @property
-    def span(self) -> int:
-        return self.width - self.left - self.right
-
-
-_WIDE, _NARROW = _Room("fig wide", 1040, 92, 132), _Room("fig narrow", 366, 62, 12)
+_WIDE, _NARROW = Room("fig wide", 1040, 92, 132), Room("fig narrow", 366, 62, 12)
 
 
 def settled_words(change: Mapping[str, Any]) -> str:
@@ -135,7 +114,7 @@ class Settling:
         return mark_safe(self._drawn(_WIDE) + self._drawn(_NARROW))
 
     # -- drawing
-    def _drawn(self, room: _Room) -> str:
+    def _drawn(self, room: Room) -> str:
         y, parts = float(_HEAD), []
         for place, name in enumerate(self.operators):
             parts.append(self._strip(room, y, place, name))
@@ -146,7 +125,7 @@ class Settling:
             y += _PANEL + _GAP
         base = y - _GAP
         marks = "".join(self._mark(room, base, one, place) for place, one in enumerate(self.changes))
-        axis = self._axis(room, base)
+        axis = clock_axis(room, base, self._first_us, self.rows[-1].epoch_us, partial(self._x, room))
         return format_html(
             '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>',
             room.css,
@@ -156,41 +135,44 @@ class Settling:
             mark_safe(marks + "".join(parts) + axis),
         )
 
-    def _x(self, room: _Room, epoch_us: float) -> float:
+    def _x(self, room: Room, epoch_us: float) -> float:
         return room.left + room.span * (epoch_us - self._first_us) / self._span_us
 
-    def _xs(self, room: _Room) -> list[float]:
+    def _xs(self, room: Room) -> list[float]:
         return [self._x(room, row.epoch_us) for row in self.rows]
 
-    def _strip(self, room: _Room, y: float, place: int, name: str) -> str:
+    def _strip(self, room: Room, y: float, place: int, name: str) -> str:
         """One operator's load factor: how much of the strip is filled is how much is processed here."""
         values = [min(max(row.load_factors[place], 0.0), 1.0) for row in self.rows]
         ground = f'<rect x="{room.left}" y="{y:g}" width="{room.span}" height="{_STRIP}" fill="var(--c-drain)"/>'
-        line = _steps(self._xs(room), values, lambda value: y + _STRIP * (1 - value))
+        line = steps_path(self._xs(room), values, lambda value: y + _STRIP * (1 - value))
         area = f'<path d="{line}V{y + _STRIP:g}H{room.left:g}z" fill="var(--c-estimate)"/>'
-        text = _text(room.left - 8, y + 16, _short(name, room.left - 8), "tx", "end")
+        text = text_at(room.left - 8, y + 16, shortened(name, room.left - 8), "tx", "end")
         return ground + area + text + self._at_end(room, y + 16, factor_text(values[-1]), "tb")
 
-    def _at_end(self, room: _Room, y: float, text: object, css: str = "") -> str:
+    def _at_end(self, room: Room, y: float, text: object, css: str = "") -> str:
         """Right of the picture where there is room; phones have the numbers below."""
-        return _text(room.width - room.right + 8, y, text, css) if room.right > 40 else ""
+        return text_at(room.width - room.right + 8, y, text, css) if room.right > 40 else ""
 
-    def _panel(self, room: _Room, y: float, title: str, top: float, told: Callable[[float], Quantity]) -> str:
-        lines = [_text(room.left - 8, y + 4, told(top), "", "end"), _text(room.left - 8, y + _PANEL, "0", "", "end")]
+    def _panel(self, room: Room, y: float, title: str, top: float, told: Callable[[float], Quantity]) -> str:
+        lines = [
+            text_at(room.left - 8, y + 4, told(top), "", "end"),
+            text_at(room.left - 8, y + _PANEL, "0", "", "end"),
+        ]
         grid = "".join(f'<path class="grid" d="M{room.left} {at:g}h{room.span}"/>' for at in (y, y + _PANEL))
-        return grid + "".join(lines) + _text(room.left, y - 6, title, "t2 halo")
+        return grid + "".join(lines) + text_at(room.left, y - 6, title, "t2 halo")
 
-    def _cpu(self, room: _Room, y: float) -> str:
+    def _cpu(self, room: Room, y: float) -> str:
         top = _top([*self.used, *self.budget])
         xs, at = self._xs(room), _scale(y, top)
-        used = f'<path class="est" d="{_steps(xs, self.used, at)}"/>'
-        budget = f'<path class="obj" fill="none" d="{_steps(xs, self.budget, at)}"/>'
+        used = f'<path class="est" d="{steps_path(xs, self.used, at)}"/>'
+        budget = f'<path class="obj" fill="none" d="{steps_path(xs, self.budget, at)}"/>'
         ends = _apart([(at(self.budget[-1]), "to", f"may use {ratio(self.budget[-1])}"),
                        (at(self.used[-1]), "ta", f"uses {ratio(self.used[-1])}")])  # fmt: skip
         words = "".join(self._at_end(room, place, text, css) for place, css, text in ends)
         return self._panel(room, y, "CPU, cores", top, lambda value: Quantity(ratio(value))) + used + budget + words
 
-    def _overflowing(self, room: _Room, y: float) -> str:
+    def _overflowing(self, room: Room, y: float) -> str:
         top = max(_top(self.overflow), 2 * self.threshold)
         at = _scale(y, top)
         width = max(1.5, 0.7 * room.span / max(len(self.rows), 2))
@@ -204,18 +186,18 @@ class Settling:
         words = self._at_end(room, at(self.threshold) + 4, f"congested from {percent(self.threshold)}", "to")
         return self._panel(room, y, "Overflow, share of records", top, percent) + bars + limit + words
 
-    def _bytes(self, room: _Room, y: float) -> str:
+    def _bytes(self, room: Room, y: float) -> str:
         top = _top([*self.came, *self.sent])
         xs, at = self._xs(room), _scale(y, top)
-        came = f'<path class="alt" d="{_steps(xs, self.came, at)}"/>'
-        sent = f'<path class="est" d="{_steps(xs, self.sent, at)}"/>'
+        came = f'<path class="alt" d="{steps_path(xs, self.came, at)}"/>'
+        sent = f'<path class="est" d="{steps_path(xs, self.sent, at)}"/>'
         ends = _apart([(at(self.came[-1]), "talt", f"come {bytes_size(self.came[-1], '/s')}"),
                        (at(self.sent[-1]), "ta", f"leave {bytes_size(self.sent[-1], '/s')}")])  # fmt: skip
         words = "".join(self._at_end(room, place, text, css) for place, css, text in ends)
         title = f"Bytes a second, means over {scaled(self.window_s, 's')}" if self.window > 1 else "Bytes a second"
         return self._panel(room, y, title, top, lambda value: bytes_size(value, "/s")) + came + sent + words
 
-    def _mark(self, room: _Room, base: float, change: Mapping[str, Any], place: int) -> str:
+    def _mark(self, room: Room, base: float, change: Mapping[str, Any], place: int) -> str:
         """A dotted line at a change; its words only where they do not run into the next one's."""
         x = self._x(room, change["epoch_us"])
         line = f'<path d="M{x:.1f} {_HEAD - 4}V{base:g}" stroke="var(--ink-3)" stroke-dasharray="2 3"/>'
@@ -224,19 +206,7 @@ class Settling:
         ends = self._x(room, after[0]["epoch_us"]) if after else room.width
         if x + len(words) * 5.6 > ends:
             return line
-        return line + _text(x + 3, 10, words)
-
-    def _axis(self, room: _Room, base: float) -> str:
-        seconds = self._span_us / 1e6
-        step = next((one for one in _TICK_STEPS_S if seconds / one <= _TICKS_WANTED * room.span / 700), 600)
-        first = datetime.fromtimestamp(self._first_us / 1e6, UTC)
-        at = first.replace(microsecond=0) + timedelta(seconds=step - first.timestamp() // 1 % step)
-        parts = [f'<path class="axis" d="M{room.left} {base:g}h{room.span}"/>']
-        while at.timestamp() <= self.rows[-1].epoch_us / 1e6:
-            x = self._x(room, at.timestamp() * 1e6)
-            parts.append(_text(x, base + 15, f"{timezone.localtime(at):%H:%M:%S}", "", "middle"))
-            at += timedelta(seconds=step)
-        return "".join(parts)
+        return line + text_at(x + 3, 10, words)
 
 
 def _means(values: Sequence[float], window: int) -> list[float]:
@@ -260,25 +230,8 @@ def _scale(y: float, top: float) -> Callable[[float], float]:
     return lambda value: y + _PANEL * (1 - value / top)
 
 
-def _steps(xs: Sequence[float], values: Sequence[float], at: Callable[[float], float]) -> str:
-    """A value holds for its epoch, then jumps."""
-    path = f"M{xs[0]:.1f} {at(values[0]):.1f}"
-    return path + "".join(f"H{x:.1f}V{at(value):.1f}" for x, value in zip(xs[1:], values[1:], strict=True))
-
-
 def _apart(ends: list[tuple[float, str, str]]) -> list[tuple[float, str, str]]:
     """Words at the ends of two lines, moved apart where they would lie on each other."""
     (upper, css, text), (lower, other_css, other) = sorted(ends)
     gap = max(0.0, 13.0 - (lower - upper)) / 2
     return [(upper - gap + 4, css, text), (lower + gap + 4, other_css, other)]
-
-
-def _text(x: float, y: float, text: object, css: str = "", anchor: str = "") -> str:
-    end = f' text-anchor="{anchor}"' if anchor else ""
-    name = f' class="{css}"' if css else ""
-    return f'<text{name} x="{x:.1f}" y="{y:.1f}"{end}>{escape(str(text))}</text>'
-
-
-def _short(name: str, room: float) -> str:
-    letters = int(room / _LETTER)
-    return name if len(name) <= letters else f"{name[: letters - 1]}…"

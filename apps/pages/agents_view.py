@@ -17,6 +17,7 @@ from apps.pages.agents_predict import Forecast, operator_cores
 from apps.pages.agents_rows import NO_CONFIG, STATE_MARKS, AgentLine
 from apps.pages.agents_saved import Comparison
 from apps.pages.findings import Stat
+from apps.pages.schedule_forms import POLICY_NAMES
 from apps.refinement.models import Learned
 from apps.refinement.selectors import config_of_agents, saved_bytes
 from apps.telemetry.choices import AgentState
@@ -144,6 +145,18 @@ class AgentView:
     def used_cores(self) -> float | None:
         value = self.said.get("cpu_cores")
         return float(value) if isinstance(value, (int, float)) else None
+
+    @property
+    def schedule(self) -> SafeString | None:
+        """How its queries share its core, in a sentence; None where it has not said."""
+        said: Mapping[str, Any] = self.said.get("schedule") or {}
+        if not said.get("policy") or not self.assignments:
+            return None
+        name = POLICY_NAMES.get(str(said["policy"]), str(said["policy"]))
+        held, bound = said.get("memory_bytes"), said.get("memory_bound")
+        waiting = format_html("; {} of at most {} wait", bytes_size(held), bytes_size(bound)) if bound else ""
+        mode = {"memory": ", freeing memory first", "saturated": ", saturated"}.get(str(said.get("mode")), "")
+        return format_html("Which query runs next: <b>{}</b>{}{}.", name, mode, waiting)
 
     # -- the strip
     @property

@@ -11,6 +11,7 @@ from apps.core.errors import Malformed
 from apps.pages.adapting_forms import AdaptingForm
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.configs_view import CheckPanel
+from apps.pages.schedule_forms import ScheduleForm
 from apps.refinement.configuring import Wish
 from apps.refinement.services import config_check, config_create, rollout_start
 from apps.telemetry.choices import AgentKind, LiveState
@@ -45,15 +46,28 @@ class NewConfigForm(AdaptingForm):
         help_text="Costs and relay ratios with at least a thousand records behind them; agents start from them.",
     )
 
-    def __init__(self, *args: Any, queries: list[str], agents: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    with_schedule = forms.BooleanField(
+        label="It also sets how agents share their cores",
+        required=False,
+        help_text="For whole agents, so for all of their queries.",
+    )
+
+    def __init__(self, data: Any = None, *args: Any, queries: list[str], agents: list[str], **kwargs: Any) -> None:
+        super().__init__(data, *args, **kwargs)
+        self.scheduling = ScheduleForm(data if data and data.get("with_schedule") else None, prefix="schedule")
         self.fields["queries"].choices = [(name, name) for name in queries]
         self.fields["agents"].choices = [(name, name) for name in agents]
+
+    def is_valid(self) -> bool:
+        """With what is said of scheduling, where it is: all faults at once."""
+        own = super().is_valid()
+        return (not self.scheduling.is_bound or self.scheduling.is_valid()) and own
 
     @property
     def wish(self) -> Wish:
         found = self.cleaned_data
-        return Wish(self.settings, tuple(found["queries"]), tuple(found["agents"]), found["learned"])
+        schedule = self.scheduling.settings if found["with_schedule"] else None
+        return Wish(self.settings, tuple(found["queries"]), tuple(found["agents"]), found["learned"], schedule)
 
     @property
     def rest_body(self) -> dict[str, Any]:
@@ -61,7 +75,13 @@ class NewConfigForm(AdaptingForm):
         if not self.is_bound or not self.is_valid():
             return {"words": "", "settings": {}, "queries": [], "agents": []}
         wish = self.wish
-        given = {"settings": dict(wish.settings), "queries": list(wish.queries), "agents": list(wish.agents)}
+        given: dict[str, Any] = {
+            "settings": dict(wish.settings or {}),
+            "queries": list(wish.queries),
+            "agents": list(wish.agents),
+        }
+        if wish.schedule is not None:
+            given["schedule"] = dict(wish.schedule)
         return {"words": self.cleaned_data["words"], **given, "learned": wish.learned}
 
 

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from apps.pages.adapting_forms import setting_told
 from apps.pages.configs_table import config_badge, made_by
+from apps.pages.schedule_forms import schedule_told
 from apps.refinement.choices import ConfigState
 from apps.refinement.showing import ConfigView, PartView
 from apps.ui.numbers import MISSING, bytes_size, count, counted, percent, ratio, seconds, significant
@@ -155,6 +156,12 @@ def _signed(share: Any) -> str:
     return text if text == "0%" else f"{'+' if share > 0 else '−'}{text}"
 
 
+def _scheduling(name: str, before: str, after: str) -> tuple[str, str, str]:
+    """A setting of scheduling as people read it."""
+    label, now = schedule_told(name, after)
+    return label, schedule_told(name, before)[1], now
+
+
 class ConfigPanel:
     """A configuration as its page shows it."""
 
@@ -181,7 +188,12 @@ class ConfigPanel:
         for name, before, after in self.view.settings:
             label, now = setting_told(name, after)
             rows.append((label, setting_told(name, before)[1], now))
-        return rows
+        return [*rows, *(_scheduling(*change) for change in self.view.schedule)]
+
+    @property
+    def schedules(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
+        """(agent, [(what, before, now)]) of how agents share their cores by it."""
+        return [(one.agent, [_scheduling(*change) for change in one.changes]) for one in self.view.schedules]
 
     @property
     def parts(self) -> list[Part]:

@@ -45,6 +45,8 @@ _WORDS = (
     ("Objective", "How late a query may be: worst, mean, or a quantile such as p99, and a bound in seconds."),
     ("Headroom", "Objective minus estimate. As a share of the objective it compares queries."),
     ("Interval", "Where the estimate may lie, at the 90% level, judged from the batches statistics were taken from."),
+    ("Watermark", "A statement that no earlier record comes any more. One that passes a window's end sweeps it."),
+    ("Slack", "How much later a query can run without its next window being late. Least slack runs first."),
     (
         "Preview",
         "The verdict on a request, from a snapshot of the cluster. Only a passing preview can be applied.",

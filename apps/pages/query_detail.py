@@ -23,6 +23,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
+from engine.scheduling import run_words
 
 __all__ = ["QueryDetail", "statistic_words"]
 
@@ -182,7 +183,10 @@ class QueryDetail:
     def _mace(self) -> Stat:
         if self.estimate is None:
             return Stat("Mace", Quantity(MISSING), "None yet")
-        return Stat("Mace", seconds(self.estimate.mace_s), "Largest excess on its servers")
+        note, bound = "Largest excess on its servers", self.result.get("scheduling")
+        if bound:
+            note = f"At most {seconds(bound['upper_s'])} late, as {run_words(bound['nodes'])}"
+        return Stat("Mace", seconds(self.estimate.mace_s), note)
 
     def _headroom(self) -> Stat:
         if self.estimate is None or not self.estimate.bound_s:

@@ -1,4 +1,4 @@
-"""The tabs of the sources: agents, their configurations, and how those are rolled out."""
+"""The tabs of the sources: agents, how they schedule, their configurations, and how those are rolled out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ __all__ = ["source_tabs"]
 
 _TABS = {
     "agents": ("Agents", "pages:sources"),
+    "schedule": ("Schedule", "pages:schedule"),
     "configs": ("Configs", "pages:configs"),
     "policy": ("Rollout policy", "pages:rollout-policy"),
 }

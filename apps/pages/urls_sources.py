@@ -13,6 +13,8 @@ from apps.pages import (
     configs,
     configs_new,
     rollouts,
+    schedule,
+    schedule_switch,
     sources,
     sources_edit,
 )
@@ -20,6 +22,7 @@ from apps.pages import (
 _SOURCES = "c/<str:slug>/sources/"
 _AGENT = f"{_SOURCES}agents/<str:name>/"
 _CONFIGS = f"{_SOURCES}configs/"
+_SCHEDULE = f"{_SOURCES}schedule/"
 
 urlpatterns = [
     path(_SOURCES, sources.SourcesPage.as_view(), name="sources"),
@@ -34,6 +37,8 @@ urlpatterns = [
     path(f"{_AGENT}load-factors/<str:query>/back/", agents_factors.AgentGiveBack.as_view(), name="agent-give-back"),
     path(f"{_AGENT}method/<str:query>/", agents_method.AgentMethod.as_view(), name="agent-method"),
     path(f"{_SOURCES}change/", agents_bulk.AgentsChange.as_view(), name="agents-change"),
+    path(_SCHEDULE, schedule.SchedulePage.as_view(), name="schedule"),
+    path(f"{_SCHEDULE}switch/", schedule_switch.ScheduleSwitch.as_view(), name="schedule-switch"),
     path(_CONFIGS, configs.ConfigsPage.as_view(), name="configs"),
     path(f"{_CONFIGS}new/", configs_new.ConfigNew.as_view(), name="config-new"),
     path(f"{_CONFIGS}<int:number>/", configs.ConfigPage.as_view(), name="config"),

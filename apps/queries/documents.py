@@ -42,6 +42,9 @@ class DocumentImport:
         return {name: getattr(self, name) for name in ("dry_run", "created", "updated", "unchanged", "notes")}
 
 
+_SCHEDULED = "a cluster's nodes are scheduled as their agents say; allowed: none"
+
+
 class _DryRun(Exception):
     """Ends the transaction of a dry run."""
 
@@ -115,6 +118,8 @@ def _unkept(deployment: Deployment) -> list[Fault]:
             faults.append(
                 Fault(f"nodes[{i}].capacity_series_cps", "a cluster's nodes have one capacity; allowed: capacity_cps")
             )
+        if node.scheduling is not None:
+            faults.append(Fault(f"nodes[{i}].scheduling", _SCHEDULED))
     for i, operator in enumerate(deployment.operators):
         if not operator.query:
             faults.append(Fault(f"operators[{i}].query", "query is missing; a cluster keeps operators by query"))
@@ -128,6 +133,8 @@ def _unkept(deployment: Deployment) -> list[Fault]:
         faults.append(
             Fault("combine.kind", f"kind is {deployment.combine.kind!r}; a cluster's loads add up, allowed: sum")
         )
+    if deployment.scheduling is not None:
+        faults.append(Fault("scheduling", _SCHEDULED))
     if deployment.plans:
         faults.append(Fault("plans", "a cluster keeps one plan per version; allowed: none"))
     limits = deployment.constraints

@@ -7,7 +7,7 @@ class RefinementConfig(AppConfig):
     name = "apps.refinement"
 
     def ready(self) -> None:
-        from apps.refinement import giving, proposing  # noqa: F401 - both register themselves
+        from apps.refinement import giving, learning, schedules  # noqa: F401 - they register themselves
         from apps.refinement.signals import connect
 
         connect()

@@ -9,7 +9,7 @@ from typing import Any
 
 from apps.refinement.documents import document_of_learned, learned_in
 from apps.refinement.giving import assignments_adapting, part_of
-from apps.refinement.making import PartDraft
+from apps.refinement.making import PartDraft, ScheduleDraft
 from apps.refinement.models import RolloutPolicy
 from apps.refinement.predicting import Predicted, known_of, predict
 from apps.refinement.recorded import recorded_of
@@ -35,10 +35,17 @@ class _Both:
     agents: int = 0
 
 
-def drafts_check(cluster: Any, drafts: Sequence[PartDraft], policy: RolloutPolicy, now: datetime) -> dict[str, Any]:
+def drafts_check(
+    cluster: Any,
+    drafts: Sequence[PartDraft],
+    policy: RolloutPolicy,
+    now: datetime,
+    schedules: Sequence[ScheduleDraft] = (),
+) -> dict[str, Any]:
     """Predict a configuration beside what is in force: {"health", "reasons", "queries", "agents", "epochs", "at"}.
 
     `health` is unknown where nothing was learned of the operators yet, or nothing recorded: the canaries will tell.
+    They alone tell what schedules do; a replay of recorded arrivals is asked for apart (`apps.scheduling.replaying`).
     """
     by_part = {(draft.live.pk, draft.agent.pk if draft.agent else None): draft for draft in drafts}
     parts = [
@@ -53,13 +60,17 @@ def drafts_check(cluster: Any, drafts: Sequence[PartDraft], policy: RolloutPolic
         epochs = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
         epochs = epochs[:: -(-len(epochs) // _MOST_EPOCHS) or 1]
         row = known.get((one.live_id, one.agent_id))
-        document = draft.learned or (document_of_learned(row) if row else None)
+        figures = draft.learned if draft.learned and draft.learned.get("operators") else None
+        document = figures or (document_of_learned(row) if row else None)
         if both := _predicted(one, draft, document, epochs):
             sums = queries.setdefault(one.live.query.name, _Both(Predicted(), Predicted()))
             sums.now.add(both.now)
             sums.then.add(both.then)
             sums.agents += 1
-    return _told(queries, policy, now, len(parts))
+    told = _told(queries, policy, now, len(parts))
+    if schedules and not drafts:
+        told["reasons"] = ["what a schedule changes is told by its canaries, and beforehand by a replay"]
+    return told
 
 
 def _predicted(

@@ -5,16 +5,46 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from apps.refinement.choices import MemberState
 from apps.refinement.giving import assignments_adapting
 from apps.refinement.models import RefinedConfig, Rollout, RolloutMember
+from apps.refinement.schedules import schedule_takers
+from apps.scheduling.selectors import parts_running
 from apps.telemetry.models import Agent, Assignment
 from apps.telemetry.states import SILENT_S
 
-__all__ = ["assignments_of", "canaries_replace", "is_heard", "members_make", "members_sync"]
+__all__ = ["Taker", "assignments_of", "canaries_replace", "is_heard", "members_make", "members_sync", "takers_of"]
+
+
+@dataclass
+class Taker:
+    """An agent that a configuration holds something for."""
+
+    agent: Agent
+    parts: list[Assignment] = field(default_factory=list)  #: in queries that it holds something for
+    runs: list[Assignment] = field(default_factory=list)  #: in queries whose epochs show what comes of it
+    schedules: bool = False  #: it is told how to schedule
+
+
+def takers_of(config: RefinedConfig) -> dict[Any, Taker]:
+    """Agents that a configuration holds something for, by id. A schedule bears on all that an agent runs."""
+    found: dict[Any, Taker] = {}
+    for one in assignments_of(config):
+        found.setdefault(one.agent_id, Taker(one.agent)).parts.append(one)
+    scheduling = schedule_takers(config)
+    runs: dict[Any, list[Assignment]] = {}
+    for part in parts_running(config.cluster_id) if scheduling else ():
+        runs.setdefault(part.agent_id, []).append(part)
+    for agent in scheduling:
+        taker = found.setdefault(agent.pk, Taker(agent))
+        taker.schedules, taker.runs = True, runs.get(agent.pk, [])
+    for taker in found.values():
+        taker.runs = taker.runs or taker.parts
+    return found
 
 
 def assignments_of(config: RefinedConfig) -> list[Assignment]:
@@ -35,7 +65,7 @@ def is_heard(agent: Agent, now: datetime, within_s: float = SILENT_S) -> bool:
 
 def members_make(rollout: Rollout, now: datetime, wanted: Collection[str] = ()) -> list[RolloutMember]:
     """The stages of a rollout that begins. Canaries are agents that report, those in `wanted` (ids) first."""
-    agents = {one.agent_id: one.agent for one in assignments_of(rollout.config)}
+    agents = {pk: taker.agent for pk, taker in takers_of(rollout.config).items()}
     ordered = sorted(agents.values(), key=lambda agent: _rank(agent, rollout, now, wanted))
     stages = stages_of(len(ordered), rollout.policy, len(set(wanted) & {str(pk) for pk in agents}))
     rollout.policy = {**rollout.policy, "last_stage": len(stages) - 1}
@@ -71,14 +101,12 @@ def _rank(agent: Agent, rollout: Rollout, now: datetime, wanted: Collection[str]
     return (not is_heard(agent, now), str(agent.pk) not in wanted, chance)
 
 
-def members_sync(rollout: Rollout, now: datetime) -> dict[Any, list[Assignment]]:
-    """Let agents that came meanwhile join the last wave, and those that left drop out; returns who takes part.
+def members_sync(rollout: Rollout, now: datetime) -> dict[Any, Taker]:
+    """Let agents that came meanwhile join the last wave, and those that left drop out; returns who takes part, by id.
 
-    Assignments are by agent's id. Whoever was given the configuration stays a member, and is counted no more.
+    Whoever was given the configuration stays a member, and is counted no more.
     """
-    present: dict[Any, list[Assignment]] = {}
-    for one in assignments_of(rollout.config):
-        present.setdefault(one.agent_id, []).append(one)
+    present = takers_of(rollout.config)
     known = set(rollout.members.values_list("agent_id", flat=True))
     rollout.members.filter(state=MemberState.PENDING).exclude(agent_id__in=present).delete()
     fresh = [agent for agent in present if agent not in known]

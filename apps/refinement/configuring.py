@@ -18,12 +18,15 @@ from apps.refinement.checking import WORSE, drafts_check
 from apps.refinement.choices import ConfigOrigin, ConfigState
 from apps.refinement.documents import document_of_learned, learned_in
 from apps.refinement.giving import assignments_adapting
-from apps.refinement.making import PartDraft, config_make, configs_announce, policy_locked
+from apps.refinement.making import PartDraft, ScheduleDraft, config_make, configs_announce, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RolloutPolicy
+from apps.refinement.watermarks import watermarks_for, watermarks_in
+from apps.scheduling.selectors import agents_scheduling
 from apps.telemetry.adapting import settings_read
-from apps.telemetry.models import Assignment, LiveQuery
+from apps.telemetry.models import Agent, Assignment, LiveQuery
 from engine.jarvis.refined import ENOUGH_RECORDS
 from engine.jarvis.settings import Settings
+from engine.klink.settings import ScheduleSettings
 
 __all__ = ["Wish", "config_check", "config_create", "policy_update"]
 
@@ -34,15 +37,26 @@ _MOST_WAVES = 10
 class Wish:
     """What somebody wants agents to do.
 
-    `settings` are those of adapting (`engine.jarvis.settings`); what is left out has its default. Without `queries`
-    (names) it is for every live query of the cluster, without `agents` (names) for all of their agents. `learned`:
-    with what Spark knows of the operators, where it knows enough.
+    `settings` are those of adapting (`engine.jarvis.settings`), `schedule` those of scheduling
+    (`engine.klink.settings`); what is left out of either has its default, and None leaves all of it as it is. Without
+    `queries` (names) it is for every live query of the cluster, without `agents` (names) for all of their agents; a
+    schedule is for whole agents, and goes with no queries. `learned`: with what Spark knows of operators and
+    watermarks, where it knows enough.
     """
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] | None
     queries: Sequence[str] = field(default=())
     agents: Sequence[str] = field(default=())
     learned: bool = True
+    schedule: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Drafts:
+    """Everything that a configuration is to hold."""
+
+    parts: list[PartDraft]
+    schedules: list[ScheduleDraft]
 
 
 @transaction.atomic
@@ -62,10 +76,11 @@ def config_create(
     policy = policy_locked(cluster)
     faults = [Fault("words", f"words has {len(words)} characters; allowed: 200")] if len(words) > 200 else []
     drafts = _drafts(cluster, wish, faults)
-    checked = drafts_check(cluster, drafts, policy, now)
+    checked = drafts_check(cluster, drafts.parts, policy, now, drafts.schedules)
     config = config_make(
-        cluster=cluster, origin=ConfigOrigin.PERSON, drafts=drafts, now=now, author=user,
-        words=words or _words(wish), settings=dict(wish.settings), checked=checked,
+        cluster=cluster, origin=ConfigOrigin.PERSON, drafts=drafts.parts, schedules=drafts.schedules, now=now,
+        author=user, words=words or _words(wish), settings=dict(wish.settings or {}), checked=checked,
+        schedule=None if wish.schedule is None else dict(wish.schedule),
         scope={"queries": list(wish.queries), "agents": list(wish.agents), "learned": wish.learned},
     )  # fmt: skip
     if checked["health"] == WORSE:
@@ -77,26 +92,42 @@ def config_create(
 def config_check(*, cluster: Cluster, wish: Wish, now: datetime | None = None) -> dict[str, Any]:
     """What a configuration would have done with the epochs recorded of late; nothing is stored."""
     policy = RolloutPolicy.objects.filter(cluster=cluster).first() or RolloutPolicy(cluster=cluster)
-    return drafts_check(cluster, _drafts(cluster, wish, []), policy, now or timezone.now())
+    drafts = _drafts(cluster, wish, [])
+    return drafts_check(cluster, drafts.parts, policy, now or timezone.now(), drafts.schedules)
 
 
 def _words(wish: Wish) -> str:
-    said = ", ".join(f"{name} {value}" for name, value in wish.settings.items()) or "defaults"
-    return f"Sets {said}"[:200]
+    said = []
+    for given, what in ((wish.settings, ""), (wish.schedule, "scheduling ")):
+        if given is not None:
+            said.append(what + (", ".join(f"{name} {value}" for name, value in given.items()) or "defaults"))
+    return f"Sets {'; '.join(said)}"[:200]
 
 
-def _drafts(cluster: Cluster, wish: Wish, faults: list[Fault]) -> list[PartDraft]:
-    assignments = assignments_adapting(cluster)
+def _drafts(cluster: Cluster, wish: Wish, faults: list[Fault]) -> _Drafts:
+    assignments = assignments_adapting(cluster) if wish.settings is not None else []
+    scheduling = list(agents_scheduling(cluster)) if wish.schedule is not None else []
+    if wish.settings is None and wish.schedule is None:
+        faults.append(Fault("settings", "neither settings nor schedule is given; allowed: one of them, or both"))
     lives = {one.live.query.name: one.live for one in assignments}
-    agents = {one.agent.name: one.agent for one in assignments}
-    faults += _unknown("queries", wish.queries, lives, "no live query that an agent adapts")
-    faults += _unknown("agents", wish.agents, agents, "no agent that adapts a live query")
+    agents = {one.agent.name: one.agent for one in assignments} | {agent.name: agent for agent in scheduling}
+    if wish.schedule is not None and wish.queries:
+        faults.append(Fault("queries", "a schedule is of whole agents, not of queries; allowed beside it: no queries"))
+    else:
+        faults += _unknown("queries", wish.queries, lives, "no live query that an agent adapts")
+    what = "no agent that adapts a live query" if wish.schedule is None else "no agent that runs a live query"
+    faults += _unknown("agents", wish.agents, agents, what)
     chosen = [live for name, live in lives.items() if not wish.queries or name in wish.queries]
     settings = _settings(wish, chosen, faults)
-    if not assignments and not faults:
-        faults.append(Fault("queries", f"no agent of {cluster.slug} adapts a live query"))
-    drafts = [] if faults else _parts(chosen, assignments, wish, settings)
-    if not drafts and not faults:
+    if wish.schedule is not None:
+        ScheduleSettings.read(wish.schedule, "", "schedule", faults)
+    if not agents and not faults:
+        doing = "adapts" if wish.schedule is None else "runs"
+        faults.append(Fault("queries", f"no agent of {cluster.slug} {doing} a live query"))
+    drafts = _Drafts([], [])
+    if not faults:
+        drafts = _Drafts(_parts(chosen, assignments, wish, settings), _schedules(wish, agents))
+    if not drafts.parts and not drafts.schedules and not faults:
         faults.append(Fault("agents", "none of these agents takes part in one of these queries"))
     if faults:
         first = f"{faults[0].path}: {faults[0].message}"
@@ -104,8 +135,19 @@ def _drafts(cluster: Cluster, wish: Wish, faults: list[Fault]) -> list[PartDraft
     return drafts
 
 
+def _schedules(wish: Wish, agents: Mapping[str, Agent]) -> list[ScheduleDraft]:
+    """One for all, or one for each agent that is chosen."""
+    if wish.schedule is None:
+        return []
+    if not wish.agents:
+        return [ScheduleDraft(None, wish.schedule)]
+    return [ScheduleDraft(agents[name], wish.schedule) for name in dict.fromkeys(wish.agents)]
+
+
 def _settings(wish: Wish, chosen: Sequence[LiveQuery], faults: list[Fault]) -> dict[str, Any]:
     """The settings as they are stored; load factors by hand have to fit every query that they are for."""
+    if wish.settings is None:
+        return {}
     before = len(faults)
     Settings.read(wish.settings, "", "settings", faults)
     if len(faults) > before:
@@ -122,21 +164,25 @@ def _parts(
     chosen: Sequence[LiveQuery], assignments: Sequence[Assignment], wish: Wish, settings: Mapping[str, Any]
 ) -> list[PartDraft]:
     """For all agents one part with settings alone, and one of their own for agents that are chosen or known of."""
-    drafts = [] if wish.agents else [PartDraft(live, None, settings) for live in chosen]
+    cluster = assignments[0].agent.cluster_id if wish.learned and assignments else None
+    known, watermarks = (learned_in(cluster), watermarks_in(cluster)) if cluster else ({}, {})
+    drafts = [PartDraft(live, None, settings, watermarks_for(watermarks, live)) for live in chosen]
+    drafts = [] if wish.agents else drafts
     keys = {live.pk for live in chosen}
-    known = learned_in(assignments[0].agent.cluster_id) if wish.learned and assignments else {}
     for one in assignments:
         if one.live_id in keys and (not wish.agents or one.agent.name in wish.agents):
             learned = _well_known(known.get((one.live_id, one.agent_id)))
-            if wish.agents or learned:
+            own = (one.live_id, one.agent_id) in watermarks
+            if wish.agents or learned or own:
+                learned |= watermarks_for(watermarks, one.live, one.agent_id)
                 drafts.append(PartDraft(one.live, one.agent, settings, learned))
     return drafts
 
 
-def _well_known(row: Learned | None) -> dict[str, Any] | None:
+def _well_known(row: Learned | None) -> dict[str, Any]:
     """What Spark knows of a query's operators at an agent, where it knows enough."""
     if row is None or any(one["records"] < ENOUGH_RECORDS for one in row.document["operators"]):
-        return None
+        return {}
     return document_of_learned(row)
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from apps.refinement.predicting import Known
 from engine.jarvis.settings import Settings
 
-__all__ = ["Difference", "difference"]
+__all__ = ["Difference", "difference", "watermarks_difference"]
 
 LEAST_GAIN = 0.05  # of the bytes of an epoch
 LEAST_CHANGE = 0.20  # of a figure
 LEAST_RECORDS = 1000  # behind every figure
+LEAST_DELAY_S = 0.01  # watermarks are seen once in a tenth of an epoch
 _Z = 1.645  # standard errors that chance may do
 
 
@@ -48,6 +50,34 @@ def difference(
     if changed is not None and changed.size > LEAST_CHANGE:
         return changed
     return Difference("first figures of its operators", 0.0) if before is None else None
+
+
+def watermarks_difference(known: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None) -> Difference | None:
+    """What makes `watermarks` of a refined document worth telling, against those of the document `before`; or None.
+
+    A period that is another one, a mean that moved by more than a deviation, a variance twice or half of what it was,
+    or that they are known now where they were not.
+    """
+    had = {one["stream"]: one for one in (before or {}).get("watermarks") or ()}
+    found = (_delay_differs(one, had.get(one["stream"])) for one in known)
+    return next((one for one in found if one is not None), None)
+
+
+def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Difference | None:
+    if old is not None and not math.isclose(new["period_s"], old["period_s"], rel_tol=1e-6):
+        return Difference(f"period of {new['stream']} {old['period_s']:.4g} → {new['period_s']:.4g} s", 0.0)
+    if new["mean_s"] is None:
+        return None
+    deviation_s = math.sqrt(new["variance_s2"])
+    told = f"{new['mean_s']:.2g} ± {deviation_s:.2g} s"
+    if old is None or old.get("mean_s") is None:
+        return Difference(f"watermarks of {new['stream']} come after {told}", 0.0)
+    had_s = math.sqrt(old["variance_s2"])
+    moved = abs(new["mean_s"] - old["mean_s"]) > max(had_s, LEAST_DELAY_S)
+    low, high = sorted((max(deviation_s, LEAST_DELAY_S), max(had_s, LEAST_DELAY_S)))
+    if moved or high**2 > 2 * low**2:
+        return Difference(f"watermarks of {new['stream']} {old['mean_s']:.2g} ± {had_s:.2g} → {told}", 0.0)
+    return None
 
 
 def _changed(known: Known, before: Known | None) -> Difference | None:

@@ -19,12 +19,14 @@ __all__ = [
     "document_plain",
     "document_renew",
     "document_stamp",
+    "figures_of",
     "learned_in",
     "source_operators",
 ]
 
 TTL_S = 3600.0  #: an agent that hears nothing for longer goes on with what it sees itself
 _LEARNED = ("record_bytes", "operators", "fitted", "plan_prior")
+_OF_WATERMARKS = ("watermarks", "event_cost_s")  # left out where nothing is known: older agents know of none
 _NOTHING: dict[str, Any] = {"record_bytes": [0.0], "operators": [], "fitted": None, "plan_prior": None}
 
 
@@ -38,13 +40,15 @@ def document_make(
     now: datetime,
 ) -> dict[str, Any]:
     """The document of a query at an agent, or at all of them; without what was `learned` it holds settings alone."""
+    known = {**_NOTHING, **(learned or {})}
     says = {
         "schema": SCHEMA,
         "query": live.key,
         "plan": live.plan,
         "agent": str(agent.pk) if agent else "*",
         "settings": dict(settings),
-        **{name: (learned or _NOTHING)[name] for name in _LEARNED},
+        **{name: known[name] for name in _LEARNED},
+        **{name: known[name] for name in _OF_WATERMARKS if known.get(name)},
         "ttl_s": TTL_S,
         "fallback": "local",
     }
@@ -83,6 +87,11 @@ def learned_in(cluster: Any) -> dict[tuple[int, Any], Learned]:
 def document_of_learned(row: Learned) -> dict[str, Any]:
     """What was learned, as documents hold it."""
     return {name: row.document[name] for name in _LEARNED}
+
+
+def figures_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a refined document holds that was learned."""
+    return {name: document[name] for name in (*_LEARNED, *_OF_WATERMARKS) if name in document}
 
 
 def source_operators(live: LiveQuery) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from apps.refinement.measuring import Measure, measure
+from apps.refinement.measuring import IN_SECONDS, Measure, measure
+from apps.refinement.measuring_windows import WINDOW_MEASURES, measure_windows, windows_in
 from apps.refinement.recorded import EPOCH_US
 from apps.refinement.spans import Case, Compared, applied_since, compared, span_after, within
 
@@ -19,7 +20,11 @@ _LABELS = {
     "bytes": "bytes sent per record",
     "latency": "delay",
     "cpu": "CPU time per record",
+    "window": "mean latency of windows",
+    "window_p99": "99 % quantile of the latency of windows",
+    "queue": "records waiting, in seconds of their arrival,",
 }
+_SCALES = {"overflow": (100, " %"), "cpu": (1e6, " µs"), **dict.fromkeys(IN_SECONDS, (1, " s"))}
 
 
 class Health(StrEnum):
@@ -41,6 +46,8 @@ class CaseVerdict:
     epochs: int = 0  #: judged so far
     needed: int = 0
     others: int = 0  #: agents that it was compared with
+    windows: int = 0  #: that closed
+    of_windows: bool = False  #: it is said of all queries together, by their windows
 
 
 def judge_case(case: Case) -> CaseVerdict:
@@ -52,9 +59,10 @@ def judge_case(case: Case) -> CaseVerdict:
     if after is None:
         return CaseVerdict(Health.WAITING, (_more(case, needed),), needed=needed)
     sides, epochs = compared(case, applied, after), (after[1] - after[0]) // EPOCH_US
-    measures = measure(
+    measures = (measure_windows if case.of_windows else measure)(
         sides.watched, sides.others, before=sides.before, after=after, window_us=case.window_us, limits=case.limits
     )
+    windows = windows_in(sides.watched, after)
     records = sum(row.records_in for rows in sides.watched.values() for row in within(rows, after))
     if epochs < needed:
         health, reasons = Health.WAITING, (_more(case, needed - epochs),)
@@ -62,7 +70,10 @@ def judge_case(case: Case) -> CaseVerdict:
         health, reasons = _quiet(case, records, epochs)
     else:
         health, reasons = _verdict(case, sides, measures, epochs)
-    return CaseVerdict(health, reasons, measures, records, epochs, needed, len(sides.others))
+        if health == Health.HEALTHY and case.of_windows:
+            health, reasons = _by_windows(case, measures, windows, epochs)
+    others = len(sides.others)
+    return CaseVerdict(health, reasons, measures, records, epochs, needed, others, windows, case.of_windows)
 
 
 def _more(case: Case, epochs: int) -> str:
@@ -99,18 +110,46 @@ def _verdict(
     return Health.HEALTHY, (f"{case.query}: no measure is beyond its limit after {epochs} epochs",)
 
 
+def _by_windows(
+    case: Case, measures: Mapping[str, Measure], windows: int, epochs: int
+) -> tuple[Health, tuple[str, ...]]:
+    """Nothing is worse: with the figures of it, where enough windows have closed, or have been waited for."""
+    told = [
+        f"{_LABELS[key]} {_moved(one, *_SCALES[key])}"
+        for key, one in measures.items()
+        if key in WINDOW_MEASURES and (key == "queue" or windows)
+    ]
+    figures = f": {'; '.join(told)}" if told else ""
+    if windows >= case.least_sweeps:
+        return Health.HEALTHY, (f"{case.query}: nothing is worse over {windows} windows in {epochs} epochs{figures}",)
+    few = f"{case.query}: {windows} windows closed; {case.least_sweeps} are the least that is judged"
+    if _is_over(case, epochs):
+        return Health.HEALTHY, (f"{few}, and it is let pass after {epochs} epochs{figures}",)
+    return Health.WAITING, (f"{few}{figures}",)
+
+
+def _moved(one: Measure, scale: float, unit: str) -> str:
+    before = f"{one.before * scale:.4g} → " if one.before is not None else ""
+    return f"{before}{one.after * scale:.4g}{unit}"
+
+
 def _doubt(one: Measure) -> str:
-    return "chance" if one.tells else "a busy host's doing, with too little to compare with"
+    if one.tells:
+        return "chance"
+    return (
+        "chance: of so few windows"
+        if one.key == "window_p99"
+        else "a busy host's doing, with too little to compare with"
+    )
 
 
 def _told(case: Case, sides: Compared, one: Measure) -> str:
     """`s2s: bytes sent per record 92 → 127 at 2 agents, +38 ± 6 % (limit +5 %); …`"""
-    scale, unit = {"overflow": (100, " %"), "cpu": (1e6, " µs"), "latency": (1, " s")}.get(one.key, (1, ""))
-    times, ending = {"overflow": (1, " points"), "latency": (1, " s")}.get(one.key, (100, " %"))
-    moved = f"{one.before * scale:.4g} → " if one.before is not None else ""
+    scale, unit = _SCALES.get(one.key, (1, ""))
+    times, ending = {"overflow": (1, " points"), **dict.fromkeys(IN_SECONDS, (1, " s"))}.get(one.key, (100, " %"))
     agents, others = len(sides.watched), len(sides.others)
     text = (
-        f"{case.query}: {_LABELS[one.key]} {moved}{one.after * scale:.4g}{unit} at {agents} "
+        f"{case.query}: {_LABELS[one.key]} {_moved(one, scale, unit)} at {agents} "
         f"agent{'s' if agents != 1 else ''}, {_in_digits(one.change * times, 3, '+')}{_chance(one, times)}{ending} "
         f"(limit {one.limit * times:+.3g}{ending})"
     )

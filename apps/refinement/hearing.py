@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.refinement.choices import GIVEN, MemberState
-from apps.refinement.choosing import assignments_of, is_heard
+from apps.refinement.choosing import is_heard, takers_of
 from apps.refinement.models import Rollout, RolloutMember
 from apps.telemetry.configs import EPOCH_S
 
@@ -28,10 +28,11 @@ def members_hear(row: Rollout, now: datetime) -> bool:
 
 
 def _reports(row: Rollout) -> dict[Any, list[Mapping[str, Any]]]:
-    """What agents that take part said last of the queries that they are given something for."""
-    found: dict[Any, list[Mapping[str, Any]]] = {}
-    for one in assignments_of(row.given):
-        found.setdefault(one.agent_id, []).append(one.report)
+    """What agents that take part said last of the queries, and of the schedule, that they are given something for."""
+    found = {}
+    for pk, taker in takers_of(row.given).items():
+        schedule = [taker.agent.heartbeat.get("schedule") or {}] if taker.schedules else []
+        found[pk] = [one.report for one in taker.parts] + schedule
     return found
 
 

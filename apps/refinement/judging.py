@@ -9,27 +9,32 @@ from datetime import datetime
 from typing import Any
 
 from apps.refinement.choices import GIVEN, MemberState
+from apps.refinement.choosing import Taker
 from apps.refinement.guarding import LEAST_RECORDS, CaseVerdict, Health, judge_case
-from apps.refinement.measuring import MEASURES, Limits, Measure
+from apps.refinement.measuring import IN_SECONDS, MEASURES, Limits, Measure
+from apps.refinement.measuring_windows import WINDOW_MEASURES, together
 from apps.refinement.models import Rollout, RolloutMember
 from apps.refinement.recorded import EPOCH_US, Recorded, by_our_clock, recorded_of, window_us
-from apps.refinement.spans import Case
+from apps.refinement.spans import SETTLE_EPOCHS, Case
 from apps.telemetry.epochs import EpochRow
-from apps.telemetry.models import Assignment, LiveQuery
+from apps.telemetry.models import LiveQuery
 
-__all__ = ["members_note", "rollout_judge"]
+__all__ = ["LEAST_SWEEPS", "members_note", "rollout_judge", "stage_epochs"]
 
 _MOST_S = 900.0  # of epochs are looked at; more are not kept
 _MARGIN_S = 240.0
 _MOST_AGENTS = 100  # of either side are looked at
 _MOST_NOTES = 20
 _HALF = 0.5
+LEAST_SWEEPS = 10  #: windows that have to close before a schedule is judged by them
+_LONGEST_US = 120_000_000  # windows that are longer are not waited for to be whole: one more or less tells little
+_MOST_AWAITED = 300  # epochs that are waited for windows to close, before what is judged otherwise is known long since
 
 
-def rollout_judge(row: Rollout, present: Mapping[Any, list[Assignment]], now: datetime) -> dict[str, Any]:
+def rollout_judge(row: Rollout, present: Mapping[Any, Taker], now: datetime) -> dict[str, Any]:
     """What the guard says of the present stage: {"health", "reasons", "notes", "figures", …}, as JSON.
 
-    `present` are the parts of those who take part now, by agent's id.
+    `present` are those who take part now, by agent's id.
     """
     members = [one for one in row.members.select_related("agent") if one.agent_id in present]
     stage = [one for one in members if one.stage == row.stage and one.state in GIVEN]
@@ -83,46 +88,116 @@ def _note(member: RolloutMember) -> str:
 
 def _cases(
     row: Rollout,
-    present: Mapping[Any, list[Assignment]],
+    present: Mapping[Any, Taker],
     watched: Sequence[RolloutMember],
     others: Sequence[RolloutMember],
     recorded: Recorded,
 ) -> Iterable[Case]:
-    policy = row.policy
-    limits = Limits(**{name: policy[name] for name in Limits.__slots__})
-    least = policy["wave_epochs" if row.stage else "canary_epochs"]
-    lives: dict[int, LiveQuery] = {}
-    for member in watched:
-        lives.update({part.live_id: part.live for part in present[member.agent_id]})
+    """One for each query that these agents run; where they are told how to schedule, one of all of them together."""
+    takers = [present[member.agent_id] for member in watched]
+    lives = {part.live_id: part.live for taker in takers for part in taker.runs}
     for live in lives.values():
-        window, size = window_us(live)
-        late = round(live.source.lateness_s * 1e6) + EPOCH_US
-        case = Case(
-            query=live.query.name,
-            version=row.config.number,
-            window_us=window,
-            size_us=size,
-            phase_us=(late + window // 2) if window > EPOCH_US else 0,
-            watched=_epochs(live, watched, present, recorded, window),
-            others=_epochs(live, others, present, recorded, window),
-            least_epochs=least,
-            limits=limits,
+        case = _case(row.policy, row.stage, row.config.number, live.query.name, _times(live))
+        yield _fitting(
+            replace(
+                case,
+                watched=_epochs(live, watched, present, recorded, case.window_us),
+                others=_epochs(live, others, present, recorded, case.window_us),
+                schedules=any(taker.schedules for taker in takers),
+                schedule_only=frozenset(
+                    str(taker.agent.pk) for taker in takers if all(part.live_id != live.pk for part in taker.parts)
+                ),
+            )
         )
-        # of windows that are too long for what is kept no two can be compared: then it is epoch by epoch
-        yield case if case.needed <= case.most else replace(case, window_us=EPOCH_US, size_us=EPOCH_US, phase_us=0)
+    scheduling = [taker for taker in takers if taker.schedules]
+    if scheduling and lives:
+        case = _of_windows(row.policy, row.stage, row.config.number, scheduling)
+        yield _fitting(
+            replace(
+                case,
+                watched=_all_epochs(watched, present, recorded, case.window_us),
+                others=_all_epochs(others, present, recorded, case.window_us),
+            )
+        )
+
+
+def _case(policy: Mapping[str, Any], stage: int, version: int, name: str, times: tuple[int, int, int]) -> Case:
+    window, size, phase = times
+    return Case(
+        query=name,
+        version=version,
+        window_us=window,
+        size_us=size,
+        phase_us=phase,
+        watched={},
+        others={},
+        least_epochs=policy["wave_epochs" if stage else "canary_epochs"],
+        limits=Limits(**{name: policy[name] for name in Limits.__slots__}),
+    )
+
+
+def _times(live: LiveQuery) -> tuple[int, int, int]:
+    """From one window to the next, how long each is, and when after its end nothing of it is on its way any more."""
+    window, size = window_us(live)
+    late = round(live.source.lateness_s * 1e6) + EPOCH_US
+    return window, size, (late + window // 2) if window > EPOCH_US else 0
+
+
+def _fitting(case: Case) -> Case:
+    """Of windows that are too long for what is kept no two can be compared: then it is epoch by epoch."""
+    return case if case.needed <= case.most else replace(case, window_us=EPOCH_US, size_us=EPOCH_US, phase_us=0)
+
+
+def stage_epochs(policy: Mapping[str, Any], stage: int, takers: Sequence[Taker]) -> int:
+    """How many epochs a stage with these agents is watched at least, from when they have what they are given."""
+    lives = {part.live_id: part.live for taker in takers for part in taker.runs}
+    cases = [_case(policy, stage, 0, live.query.name, _times(live)) for live in lives.values()]
+    if any(taker.schedules for taker in takers):
+        cases.append(_of_windows(policy, stage, 0, takers))
+    fitting = [_fitting(case) for case in cases]
+    return max((SETTLE_EPOCHS + case.size_us // EPOCH_US + case.needed for case in fitting), default=0)
+
+
+def _of_windows(policy: Mapping[str, Any], stage: int, version: int, takers: Sequence[Taker]) -> Case:
+    """All queries of each agent together, over as many epochs as it takes for enough windows to close."""
+    periods = [times for taker in takers for part in taker.runs if (times := _times(part.live))[0] > EPOCH_US]
+    whole = [times for times in periods if times[0] <= _LONGEST_US]
+    case = _case(policy, stage, version, "scheduling", max(whole, default=(EPOCH_US, EPOCH_US, 0)))
+    epochs_a_window = 1 / sum(EPOCH_US / window for window, _, _ in periods) if periods else 0.0
+    enough = min(math.ceil(LEAST_SWEEPS * epochs_a_window), _MOST_AWAITED)
+    return replace(
+        case,
+        least_epochs=max(case.least_epochs, enough),
+        schedules=True,
+        schedule_only=frozenset(str(taker.agent.pk) for taker in takers),
+        of_windows=True,
+        least_sweeps=LEAST_SWEEPS if periods else 0,
+    )
 
 
 def _epochs(
     live: LiveQuery,
     members: Sequence[RolloutMember],
-    present: Mapping[Any, list[Assignment]],
+    present: Mapping[Any, Taker],
     recorded: Recorded,
     window: int,
 ) -> dict[str, list[EpochRow]]:
     found = {}
     for one in members:
         rows = recorded.get(str(one.agent_id), {}).get(live.key)
-        if rows and any(part.live_id == live.pk for part in present[one.agent_id]):
+        if rows and any(part.live_id == live.pk for part in present[one.agent_id].runs):
+            found[str(one.agent_id)] = by_our_clock(rows, one.agent, window)
+    return found
+
+
+def _all_epochs(
+    members: Sequence[RolloutMember], present: Mapping[Any, Taker], recorded: Recorded, window: int
+) -> dict[str, list[EpochRow]]:
+    found = {}
+    for one in members:
+        runs = {part.live.key for part in present[one.agent_id].runs}
+        rows = together({key: own for key, own in recorded.get(str(one.agent_id), {}).items() if key in runs})
+        if rows:
             found[str(one.agent_id)] = by_our_clock(rows, one.agent, window)
     return found
 
@@ -131,7 +206,7 @@ def _judged(
     row: Rollout, verdicts: Sequence[CaseVerdict], cases: Sequence[Case], notes: list[str], now: datetime
 ) -> dict[str, Any]:
     by_health = {health: [one for one in verdicts if one.health == health] for health in Health}
-    figures = _figures([one for one in verdicts if one.measures])
+    figures = _figures(verdicts)
     health = Health.HEALTHY if any(one.records >= LEAST_RECORDS for one in verdicts) else Health.WAITING
     for worst in (Health.WORSE, Health.WAITING):
         if by_health[worst]:
@@ -145,6 +220,7 @@ def _judged(
         "epochs": min((one.epochs for one in verdicts), default=0),
         "needed": max((one.needed for one in verdicts), default=0),
         "others": max((one.others for one in verdicts), default=0),
+        "windows": max((one.windows for one in verdicts), default=0),
         "doubtful": any(figure["worse"] or figure["unsure"] for figure in figures.values()),
         "measured_us": max((rows[-1].epoch_us for case in cases for rows in case.watched.values()), default=None),
     }
@@ -157,8 +233,9 @@ def _verdict(health: Health, reasons: Sequence[str], notes: list[str], row: Roll
 def _figures(verdicts: Sequence[CaseVerdict]) -> dict[str, dict[str, Any]]:
     """Every measure over all queries together; of delays the one that grew most."""
     found = {}
-    for key in MEASURES:
-        weighed = [(one.measures[key], one.records) for one in verdicts if key in one.measures]
+    for key in (*MEASURES, *WINDOW_MEASURES):
+        telling = [one for one in verdicts if key in one.measures and one.of_windows == (key in WINDOW_MEASURES)]
+        weighed = [(one.measures[key], one.records) for one in telling]
         if weighed:
             found[key] = _together(key, weighed)
     return found
@@ -169,7 +246,7 @@ def _together(key: str, weighed: Sequence[tuple[Measure, int]]) -> dict[str, Any
     worst = max((measure for measure, _ in weighed), key=lambda one: one.change)
     change, uncertainty = worst.change, worst.uncertainty
     weights = [measure.base * records for measure, records in weighed]
-    if key != "latency" and sum(weights) > 0:
+    if key not in IN_SECONDS and sum(weights) > 0:
         shares = [(measure, weight / sum(weights)) for (measure, _), weight in zip(weighed, weights, strict=True)]
         change = sum(share * measure.change for measure, share in shares)
         uncertainty = math.hypot(*(share * measure.uncertainty for measure, share in shares))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.db.models import Max
@@ -13,11 +14,20 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.refinement.choices import IN_FORCE, ConfigOrigin, ConfigState
 from apps.refinement.documents import document_make, document_stamp
-from apps.refinement.giving import assignments_refined
-from apps.refinement.models import RefinedConfig, RefinedPart, RolloutPolicy
+from apps.refinement.giving import parts_in_force
+from apps.refinement.models import RefinedConfig, RefinedPart, RolloutPolicy, SchedulePart
+from apps.refinement.schedules import schedule_make
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 
-__all__ = ["PartDraft", "config_make", "config_reissue", "configs_announce", "policy_locked", "supersede"]
+__all__ = [
+    "PartDraft",
+    "ScheduleDraft",
+    "config_make",
+    "config_reissue",
+    "configs_announce",
+    "policy_locked",
+    "supersede",
+]
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,22 @@ def policy_locked(cluster: Cluster) -> RolloutPolicy:
     return RolloutPolicy.objects.select_for_update(of=("self",)).select_related("cluster").get(cluster=cluster)
 
 
+@dataclass(frozen=True)
+class ScheduleDraft:
+    """What a configuration is to hold of scheduling for an agent, or for all (None)."""
+
+    agent: Agent | None
+    settings: Mapping[str, Any]
+
+
 def config_make(
-    *, cluster: Cluster, origin: ConfigOrigin, drafts: Sequence[PartDraft], now: datetime, **fields: Any
+    *,
+    cluster: Cluster,
+    origin: ConfigOrigin,
+    drafts: Sequence[PartDraft],
+    now: datetime,
+    schedules: Sequence[ScheduleDraft] = (),
+    **fields: Any,
 ) -> RefinedConfig:
     """A new configuration with its parts. The caller has locked the policy."""
     config = RefinedConfig.objects.create(
@@ -49,6 +73,9 @@ def config_make(
         **{"words": "", **fields, "author": fields.get("author")},
     )
     RefinedPart.objects.bulk_create(_part(config, draft, now) for draft in drafts)
+    SchedulePart.objects.bulk_create(
+        schedule_make(config=config, agent=one.agent, settings=one.settings, now=now) for one in schedules
+    )
     configs_announce(cluster)
     return config
 
@@ -71,7 +98,7 @@ def config_reissue(config: RefinedConfig, now: datetime) -> RefinedConfig:
         config = _copied(config, now)
     config.parent, config.state = _newest(config.cluster), ConfigState.ROLLING
     config.save(update_fields=["parent", "state", "updated_at"])
-    for part in config.parts.all():
+    for part in chain(*config.all_parts):
         part.document = document_stamp(part.document, config, now)
         part.save(update_fields=["document"])
     return config
@@ -79,14 +106,15 @@ def config_reissue(config: RefinedConfig, now: datetime) -> RefinedConfig:
 
 def _copied(config: RefinedConfig, now: datetime) -> RefinedConfig:
     """The same under a new number; its rollout goes over to it."""
-    parts, rollout, name = list(config.parts.all()), config.rollout, config.name
-    fields = ("cluster", "origin", "author", "settings", "scope", "checked")
+    rollout, name, parts = config.rollout, config.name, [list(rows) for rows in config.all_parts]
+    fields = ("cluster", "origin", "author", "settings", "schedule", "scope", "checked")
     same = {field: getattr(config, field) for field in fields}
     words = f"{config.words} (was {name})".strip()[:200]
     copy = RefinedConfig.objects.create(**same, number=_next_number(config.cluster), words=words, created_at=now)
-    for part in parts:
+    for part in chain(*parts):
         part.pk, part.config = None, copy
-    RefinedPart.objects.bulk_create(parts)
+    for model, rows in zip((RefinedPart, SchedulePart), parts, strict=True):
+        model.objects.bulk_create(rows)
     RefinedConfig.objects.filter(pk=config.pk).update(state=ConfigState.STOPPED)
     rollout.config = copy
     rollout.save(update_fields=["config"])
@@ -104,9 +132,10 @@ def _newest(cluster: Cluster) -> RefinedConfig | None:
 
 def supersede(cluster: Cluster) -> None:
     """Note which configurations are in force nowhere any more, and which are again."""
-    wanted = assignments_refined(Assignment.objects.filter(live__query__cluster=cluster))
-    ids = {pk for pk in wanted.values_list("part_id", flat=True) if pk is not None}
-    used = set(RefinedPart.objects.filter(pk__in=ids).values_list("config", flat=True))
+    assignments = Assignment.objects.filter(live__query__cluster=cluster)
+    queries, schedules = parts_in_force(assignments, cluster.agents.all())
+    used = set(RefinedPart.objects.filter(pk__in=queries).values_list("config", flat=True))
+    used |= set(SchedulePart.objects.filter(pk__in=schedules).values_list("config", flat=True))
     rows = RefinedConfig.objects.filter(cluster=cluster, state__in=IN_FORCE)
     rows.filter(state=ConfigState.CURRENT).exclude(pk__in=used).update(state=ConfigState.SUPERSEDED)
     rows.filter(state=ConfigState.SUPERSEDED, pk__in=used).update(state=ConfigState.CURRENT)

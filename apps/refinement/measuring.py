@@ -16,7 +16,22 @@ from apps.refinement.recorded import EPOCH_US
 from apps.telemetry.epochs import EpochRow
 from engine.measurement.ratios import Ratio, ratio
 
-__all__ = ["MEASURES", "Limits", "Measure", "Rows", "Span", "measure"]
+__all__ = [
+    "IN_SECONDS",
+    "MEASURES",
+    "Kind",
+    "Limits",
+    "Measure",
+    "Rows",
+    "Span",
+    "block_of",
+    "compare",
+    "measure",
+    "ratio_of",
+]
+
+#: Measures of which the change is told in seconds, and judged by the limits of latency.
+IN_SECONDS = ("latency", "window", "window_p99", "queue")
 
 #: Times the half of the 90 % interval by which a measure has to be beyond its limit: it is looked at every few seconds,
 #: and so are the others in every query, so that one of them would soon be beyond it by chance.
@@ -69,7 +84,9 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
+    """What is divided by what; changes are relative, or differences."""
+
     over: Callable[[EpochRow], float]
     under: Callable[[EpochRow], float]
     relative: bool
@@ -80,10 +97,10 @@ def _records(row: EpochRow) -> float:
 
 
 _KINDS = {
-    "overflow": _Kind(lambda row: row.overflow, _records, relative=False),
-    "bytes": _Kind(lambda row: row.bytes_sent, _records, relative=True),
-    "latency": _Kind(lambda row: row.delay_s or 0.0, lambda row: float(row.delay_s is not None), relative=False),
-    "cpu": _Kind(lambda row: row.used_s, _records, relative=True),
+    "overflow": Kind(lambda row: row.overflow, _records, relative=False),
+    "bytes": Kind(lambda row: row.bytes_sent, _records, relative=True),
+    "latency": Kind(lambda row: row.delay_s or 0.0, lambda row: float(row.delay_s is not None), relative=False),
+    "cpu": Kind(lambda row: row.used_s, _records, relative=True),
 }
 MEASURES = tuple(_KINDS)
 
@@ -95,19 +112,19 @@ def measure(
 
     Where there is nothing to compare with, no record is to overflow, and nothing else is told.
     """
-    block_us = max(window_us, _LEAST_BLOCK_EPOCHS * EPOCH_US // window_us * window_us)
+    block_us = block_of(window_us)
     found: dict[str, Measure] = {}
     for key, kind in _KINDS.items():
         ratios = [
-            _ratio(watched, before, kind, block_us),
-            _ratio(watched, after, kind, block_us),
-            _ratio(others, before, kind, block_us),
-            _ratio(others, after, kind, block_us),
+            ratio_of(watched, before, kind, block_us),
+            ratio_of(watched, after, kind, block_us),
+            ratio_of(others, before, kind, block_us),
+            ratio_of(others, after, kind, block_us),
         ]
         told = key == "overflow" or ratios[0] is not None or ratios[3] is not None
         if ratios[1] is not None and told:
             least = _LEAST_SHARE * _bytes_in(watched, after) if key == "bytes" else 0.0
-            found[key] = _measure(key, kind, ratios, limits, least)
+            found[key] = compare(key, kind, ratios, limits, least)
     if "cpu" in found:
         found["cpu"] = replace(found["cpu"], tells=_cpu_tells(watched, others, before, after))
     saving = "bytes" in found and found["bytes"].change < -_SAVES
@@ -116,7 +133,12 @@ def measure(
     return found
 
 
-def _ratio(rows: Rows, span: Span | None, kind: _Kind, block_us: int) -> Ratio | None:
+def block_of(window_us: int) -> int:
+    """Over how long epochs are taken together, to know by how much a measure differs from one block to the next."""
+    return max(window_us, _LEAST_BLOCK_EPOCHS * EPOCH_US // window_us * window_us)
+
+
+def ratio_of(rows: Rows, span: Span | None, kind: Kind, block_us: int) -> Ratio | None:
     """The ratio over a span, all agents together, its error from block to block; None where nothing came."""
     if span is None:
         return None
@@ -149,7 +171,8 @@ def _bytes_in(rows: Rows, span: Span) -> float:
     return sum(row.bytes_in for row in inside) / records if records else 0.0
 
 
-def _measure(key: str, kind: _Kind, ratios: Sequence[Ratio | None], limits: Limits, least: float) -> Measure:
+def compare(key: str, kind: Kind, ratios: Sequence[Ratio | None], limits: Limits, least: float = 0.0) -> Measure:
+    """A measure of its ratios: at those watched before and after, the latter known, and at the others likewise."""
     own_before, own_after, others_before, others_after = ratios
     assert own_after is not None
     expected = _expected(own_before, others_before, others_after, kind.relative, least)
@@ -171,7 +194,7 @@ def _measure(key: str, kind: _Kind, ratios: Sequence[Ratio | None], limits: Limi
     )
 
 
-def _base(key: str, kind: _Kind, expected: float, after: float, least: float) -> float:
+def _base(key: str, kind: Kind, expected: float, after: float, least: float) -> float:
     if kind.relative:
         return max(expected, least) or after or 1.0
     return 0.01 if key == "overflow" else 1.0
@@ -191,6 +214,6 @@ def _expected(
 
 
 def _limit(key: str, limits: Limits, expected: float) -> float:
-    if key == "latency":
+    if key in IN_SECONDS:
         return max(limits.latency_abs_s, limits.latency_rel * expected)
     return {"overflow": limits.overflow_pp, "bytes": limits.bytes_rel, "cpu": limits.cpu_rel}[key]

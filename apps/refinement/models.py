@@ -11,7 +11,17 @@ from apps.fleet.models import Cluster
 from apps.refinement.choices import ConfigOrigin, ConfigState, MemberState, RolloutState
 from apps.telemetry.models import Agent, LiveQuery
 
-__all__ = ["Learned", "RefinedConfig", "RefinedPart", "Rollout", "RolloutEvent", "RolloutMember", "RolloutPolicy"]
+__all__ = [
+    "Learned",
+    "LearnedWatermarks",
+    "RefinedConfig",
+    "RefinedPart",
+    "Rollout",
+    "RolloutEvent",
+    "RolloutMember",
+    "RolloutPolicy",
+    "SchedulePart",
+]
 
 _SHARE = [MinValueValidator(0.0), MaxValueValidator(1.0)]
 _NOT_NEGATIVE = [MinValueValidator(0.0)]
@@ -40,6 +50,11 @@ class RefinedConfig(models.Model):
     author = _user()
     words = models.CharField(max_length=200, blank=True, help_text="What it changes.")
     settings = models.JSONField(default=dict, blank=True, help_text="Of adapting, as given; the rest has its defaults.")
+    schedule = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Of scheduling, as given; null: it sets none, or not the same for all.",
+    )
     scope = models.JSONField(default=dict, blank=True, help_text="Queries and agents by name; empty: all.")
     state = models.CharField(max_length=12, choices=ConfigState.choices, default=ConfigState.DRAFT)
     checked = models.JSONField(default=dict, blank=True, help_text="What is predicted on recorded epochs.")
@@ -57,6 +72,11 @@ class RefinedConfig(models.Model):
     def name(self) -> str:
         """`c-118`."""
         return f"c-{self.number}"
+
+    @property
+    def all_parts(self) -> tuple[models.QuerySet, models.QuerySet]:
+        """What it holds: parts for queries, and for schedules."""
+        return self.parts.all(), self.schedule_parts.all()
 
 
 class RefinedPart(models.Model):
@@ -81,6 +101,28 @@ class RefinedPart(models.Model):
 
     def __str__(self) -> str:
         return f"{self.config} for {self.live} at {self.agent or 'all'}"
+
+
+class SchedulePart(models.Model):
+    """How an agent is to share its core, by a configuration, or every agent that has no part of its own."""
+
+    config = models.ForeignKey(RefinedConfig, on_delete=models.CASCADE, related_name="schedule_parts")
+    agent = models.ForeignKey(
+        Agent, null=True, blank=True, on_delete=models.CASCADE, related_name="schedule_parts", help_text="Null: all."
+    )
+    document = models.JSONField(help_text="As agents get it (engine.klink.refined).")
+
+    class Meta:
+        ordering = ["agent"]
+        constraints = [
+            models.UniqueConstraint(fields=["config", "agent"], name="schedule_part_once"),
+            models.UniqueConstraint(
+                fields=["config"], condition=models.Q(agent=None), name="schedule_part_for_all_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.config} for {self.agent or 'all'}"
 
 
 class RolloutPolicy(models.Model):
@@ -206,3 +248,33 @@ class Learned(models.Model):
 
     def __str__(self) -> str:
         return f"{self.live} at {self.agent}"
+
+
+class LearnedWatermarks(models.Model):
+    """What Spark knows of the sweeping watermarks of a live query at an agent, or of all agents together (null)."""
+
+    live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned_watermarks")
+    agent = models.ForeignKey(
+        Agent,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="learned_watermarks",
+        help_text="Null: all.",
+    )
+    plan = models.CharField(max_length=64)
+    measured_us = models.BigIntegerField(help_text="Newest window behind it; what is older does not replace it.")
+    document = models.JSONField(help_text="watermarks and event_cost_s of a refined document, and figures beside them.")
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name_plural = "learned watermarks"
+        constraints = [
+            models.UniqueConstraint(fields=["live", "agent"], name="learned_watermarks_once"),
+            models.UniqueConstraint(
+                fields=["live"], condition=models.Q(agent=None), name="learned_watermarks_of_all_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"watermarks of {self.live} at {self.agent or 'all'}"

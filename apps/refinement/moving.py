@@ -39,7 +39,7 @@ def _begin(row: Rollout, policy: RolloutPolicy, now: datetime) -> None:
     row.started_at = row.stage_at = now
     row.save()
     if not members_make(row, now, wanted):
-        stop(row, now, ["no agent that adapts runs any of its queries"], None)
+        stop(row, now, ["no agent that it is for takes part"], None)
         return
     moved(row, RolloutState.CANARY, now, "canaries begin")
     give(row, now)
@@ -51,7 +51,8 @@ def give(row: Rollout, now: datetime) -> None:
     agents = list(members.values_list("agent", flat=True))
     if agents:
         row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now)
-        stamped = parts_stamp(row.config.parts.all(), now)  # what was stamped when it began may be old by now
+        # what was stamped when it began may be old by now
+        stamped = [part for parts in row.config.all_parts for part in parts_stamp(parts, now)]
         configs_renew({*agents, *agents_of(stamped)})
         configs_announce(row.config.cluster)
 

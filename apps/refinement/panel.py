@@ -13,13 +13,22 @@ from apps.refinement.checking import GOOD, WORSE
 from apps.refinement.choices import ENDED, GIVEN, ON_ITS_WAY, ConfigState, RolloutState
 from apps.refinement.guarding import Health
 from apps.refinement.listed import rollouts_listed
+from apps.refinement.measuring import IN_SECONDS
 from apps.refinement.models import Rollout
 from apps.refinement.showing import Button, Figure, RolloutStep, RolloutView, StepState
 
 __all__ = ["rollout_now", "rollout_view"]
 
 _SHOWN = dt.timedelta(hours=1)  # after it has ended
-_LABELS = {"cpu": "Agent CPU", "bytes": "Bytes sent", "overflow": "Overflow", "latency": "Delay"}
+_LABELS = {
+    "cpu": "Agent CPU",
+    "bytes": "Bytes sent",
+    "overflow": "Overflow",
+    "latency": "Delay",
+    "window": "Window latency",
+    "window_p99": "Window latency, p99",
+    "queue": "Waiting",
+}
 _BUTTONS = {
     RolloutState.WAITING: {Button.STOP},
     RolloutState.CANARY: {Button.PAUSE, Button.ROLL_BACK},
@@ -132,7 +141,7 @@ def _stage(rollout: Rollout, stage: int, title: str) -> RolloutStep:
 
 def _figure(key: str, row: dict[str, Any]) -> Figure:
     change, limit = row["change"], row["limit"]
-    scale, unit = {"overflow": (1, " pp"), "latency": (1, " s")}.get(key, (100, " %"))
+    scale, unit = {"overflow": (1, " pp"), **dict.fromkeys(IN_SECONDS, (1, " s"))}.get(key, (100, " %"))
     limit_text = f"limit {_signed(limit * scale)}{unit}" if limit is not None else "saves bytes"
     chance = f"{row.get('uncertainty', 0.0) * scale:.2g}"
     text = _signed(change * scale) + (f" ± {float(chance):g}" if float(chance) else "") + unit

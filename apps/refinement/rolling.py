@@ -21,7 +21,7 @@ from apps.refinement.judging import members_note, rollout_judge
 from apps.refinement.making import configs_announce, policy_locked, supersede
 from apps.refinement.models import RefinedConfig, Rollout
 from apps.refinement.moving import begin_next, give, moved, note, stop, under_way
-from apps.refinement.undoing import config_undo, holders_of
+from apps.refinement.undoing import config_undo, holders_of, schedulers_of
 from apps.telemetry.configs import configs_renew
 from apps.telemetry.models import Agent
 
@@ -200,8 +200,8 @@ def _step(row: Rollout, now: datetime) -> bool:
 
 def _nobody_left(row: Rollout, now: datetime) -> bool:
     """Nobody is left to judge it by: agents that were given it, and may come back, are not to have it then."""
-    reasons = ["no agent that adapts runs any of its queries any more"]
-    if holders_of(row.config):
+    reasons = ["no agent that it is for takes part any more"]
+    if holders_of(row.config) or schedulers_of(row.config):
         _take_back(row, now, reasons, None)
     else:
         stop(row, now, reasons, None)

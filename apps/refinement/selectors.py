@@ -13,6 +13,7 @@ from apps.refinement.listed import (
     rollouts_listed,
 )
 from apps.refinement.panel import rollout_now, rollout_view
+from apps.refinement.schedule_states import schedules_of
 
 __all__ = [
     "config_detail",
@@ -25,4 +26,5 @@ __all__ = [
     "rollout_view",
     "rollouts_listed",
     "saved_bytes",
+    "schedules_of",
 ]

@@ -12,6 +12,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.serializers import NumberField
 from apps.refinement.choices import ConfigOrigin, ConfigState, RolloutState
 from apps.refinement.configuring import Wish
+from apps.refinement.details import config_parts, config_schedules
 from apps.refinement.models import RefinedConfig, Rollout, RolloutMember
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
@@ -46,14 +47,17 @@ class ConfigSerializer(serializers.ModelSerializer):
     origin = serializers.ChoiceField(ConfigOrigin.choices)
     author = serializers.CharField(source="author.username", default=None, allow_null=True)
     settings = serializers.DictField(help_text="Of adapting, as given.")
+    schedule = serializers.DictField(
+        allow_null=True, help_text="Of scheduling, as given; null: it sets none, or not the same for all."
+    )
     scope = serializers.DictField(help_text="Queries and agents by name; empty: all.")
     state = serializers.ChoiceField(ConfigState.choices)
     checked = serializers.DictField(help_text="What is predicted on recorded epochs.")
 
     class Meta:
         model = RefinedConfig
-        fields = ["number", "name", "cluster", "parent", "origin", "author", "words", "settings", "scope", "state"]
-        fields += ["checked", "created_at", "updated_at"]
+        fields = ["number", "name", "cluster", "parent", "origin", "author", "words", "settings", "schedule", "scope"]
+        fields += ["state", "checked", "created_at", "updated_at"]
 
 
 class _PartSerializer(serializers.Serializer):
@@ -65,34 +69,50 @@ class _PartSerializer(serializers.Serializer):
     document = serializers.DictField(help_text="As agents get it.")
 
 
+class _SchedulePartSerializer(serializers.Serializer):
+    """How an agent is to share its core by a configuration."""
+
+    agent = serializers.CharField(help_text="Its name, or: all agents.")
+    changes = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
+    document = serializers.DictField(help_text="As agents get it.")
+
+
 class ConfigDetailSerializer(ConfigSerializer):
     """A configuration with its parts, the first 200 of them; each `changes` says what, before and after."""
 
     parts = serializers.SerializerMethodField()
+    schedules = serializers.SerializerMethodField()
 
     class Meta(ConfigSerializer.Meta):
-        fields = [*ConfigSerializer.Meta.fields, "parts"]
+        fields = [*ConfigSerializer.Meta.fields, "parts", "schedules"]
 
     @extend_schema_field(_PartSerializer(many=True))
     def get_parts(self, row: RefinedConfig) -> Any:
-        from apps.refinement.details import config_detail
+        return _PartSerializer(config_parts(row), many=True).data
 
-        return _PartSerializer(config_detail(row).parts, many=True).data
+    @extend_schema_field(_SchedulePartSerializer(many=True))
+    def get_schedules(self, row: RefinedConfig) -> Any:
+        return _SchedulePartSerializer(config_schedules(row), many=True).data
 
 
 class WishSerializer(StrictSerializer):
     """What agents are to do."""
 
-    settings = serializers.JSONField(help_text="Of adapting; what is left out has its default.")
-    queries = _names(help_text="Names of live queries; all unless given.")
+    settings = serializers.JSONField(
+        required=False, help_text="Of adapting; what is left out has its default. Without it, adapting stays as it is."
+    )
+    schedule = serializers.JSONField(
+        required=False, help_text="Of scheduling; what is left out has its default. Without it, it stays as it is."
+    )
+    queries = _names(help_text="Names of live queries; all unless given. None beside a schedule.")
     agents = _names(help_text="Names of agents; all unless given.")
-    learned = serializers.BooleanField(default=True, help_text="With what Spark knows of the operators.")
+    learned = serializers.BooleanField(default=True, help_text="With what Spark knows of operators and watermarks.")
 
     def wish(self) -> Wish:
         """As services take it."""
         values = self.validated_data
         queries, agents = tuple(values.get("queries", ())), tuple(values.get("agents", ()))
-        return Wish(values["settings"], queries=queries, agents=agents, learned=values["learned"])
+        return Wish(values.get("settings"), queries, agents, learned=values["learned"], schedule=values.get("schedule"))
 
 
 class NewConfigSerializer(WishSerializer):

@@ -2,7 +2,8 @@
 
 from apps.refinement.configuring import config_check, config_create, policy_update
 from apps.refinement.giving import parts_renew
-from apps.refinement.proposing import learned_receive, proposal_make
+from apps.refinement.learning import learned_receive, watermarks_receive
+from apps.refinement.proposing import proposal_make
 from apps.refinement.rolling import (
     canaries_add,
     rollout_advance,
@@ -12,6 +13,7 @@ from apps.refinement.rolling import (
     rollout_start,
     rollouts_advance,
 )
+from apps.refinement.switching import schedule_preview, schedule_switch
 
 __all__ = [
     "canaries_add",
@@ -27,4 +29,7 @@ __all__ = [
     "rollout_resume",
     "rollout_start",
     "rollouts_advance",
+    "schedule_preview",
+    "schedule_switch",
+    "watermarks_receive",
 ]

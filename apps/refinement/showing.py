@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = [
     "AgentConfigState",
+    "AgentSchedule",
     "Button",
     "ConfigView",
     "Figure",
@@ -16,7 +17,11 @@ __all__ = [
     "RolloutStep",
     "RolloutView",
     "SavedBytes",
+    "SchedulePartView",
     "StepState",
+    "Switch",
+    "SwitchAgent",
+    "SwitchPreview",
 ]
 
 
@@ -51,11 +56,11 @@ class RolloutStep:
 class Figure:
     """How a measure moved against what would have been without the configuration."""
 
-    key: str  #: cpu, bytes, overflow, latency
+    key: str  #: cpu, bytes, overflow, latency; of scheduling window, window_p99, queue
     label: str  #: `Agent CPU`
     text: str  #: `+2.1 ± 0.8 %`: the change, and by how much it is not known
     limit_text: str  #: `limit +5 %`
-    change: float | None  #: relative; of overflow in percentage points, of latency in seconds; None: not known yet
+    change: float | None  #: relative; of overflow in percentage points, of delays in seconds; None: not known yet
     worse: bool  #: beyond its limit by more than that
     unsure: bool  #: beyond its limit, perhaps by chance
 
@@ -90,7 +95,7 @@ class AgentConfigState:
     same_as: str = ""  #: `c-116`, where a rollback brought that one back
     canary: bool = False
     behind: bool = False  #: a newer one is meant for it
-    by_hand: bool = False  #: its load factors are set by hand in every query it runs
+    by_hand: bool = False  #: its load factors are set by hand in every query it runs; it may be told how to schedule
     refused: tuple[str, ...] = ()  #: why it refuses the one that is meant for it
 
 
@@ -106,6 +111,16 @@ class PartView:
 
 
 @dataclass(frozen=True)
+class SchedulePartView:
+    """How an agent is to share its core by a configuration, beside what was in force before it."""
+
+    agent: str  #: name, or `all agents`
+    document: dict[str, Any]
+    before: dict[str, Any] | None
+    changes: tuple[tuple[str, str, str], ...]  #: (setting, before, after)
+
+
+@dataclass(frozen=True)
 class ConfigView:
     """A configuration with its parts and what came of it."""
 
@@ -114,6 +129,61 @@ class ConfigView:
     settings: tuple[tuple[str, str, str], ...]  #: (name, before, after) of what it sets
     rollout: Any | None
     events: tuple[Any, ...]
+    schedules: tuple[SchedulePartView, ...] = ()
+    schedule: tuple[tuple[str, str, str], ...] = ()  #: (name, before, after) of what it sets of scheduling
+
+
+@dataclass(frozen=True)
+class AgentSchedule:
+    """How an agent shares its core, and how it is to."""
+
+    agent: Any  #: the row
+    settings: Any  #: `ScheduleSettings` in force: those of the document that it says it has, else the defaults
+    config: str  #: in force, `c-9`; `` where it has none
+    version: int
+    wanted: str  #: that it is to have, `c-10`; `` where none is meant for it
+    behind: bool
+    canary: bool
+    refused: tuple[str, ...]  #: why it refuses the one that is meant for it
+    report: dict[str, Any]  #: policy, mode, memory and so on as it said last; empty of older agents
+
+    @property
+    def policy(self) -> str:
+        """By which it says it schedules; empty where it said nothing."""
+        return str(self.report.get("policy") or "")
+
+
+@dataclass(frozen=True)
+class SwitchAgent:
+    """What a switch of scheduling changes at an agent."""
+
+    name: str
+    policy_before: str
+    policy_after: str
+    is_canary: bool  #: it would come first
+    changes: tuple[tuple[str, str, str], ...]  #: (setting, before, after)
+
+
+@dataclass(frozen=True)
+class SwitchPreview:
+    """What a switch of scheduling would do."""
+
+    settings: dict[str, Any]  #: all of them, as agents would have them
+    agents: tuple[SwitchAgent, ...]
+    judged: tuple[str, ...]  #: what its guard looks at, in words
+    stages: tuple[int, ...]  #: how many agents each stage adds, canaries first
+    least_s: float  #: until all have it, at the least
+    waits_for: str  #: `c-8`, which is on its way; `` where it would begin at once
+    unchanged: bool  #: all of these agents schedule so already, or are about to
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A switch that was made, or what makes one needless."""
+
+    config: Any | None  #: None where agents have always scheduled so
+    rollout: Any | None
+    made: bool
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,15 @@ class Case:
     others: Rows
     least_epochs: int
     limits: Limits
+    schedules: bool = False  #: it changes how agents share their cores
+    schedule_only: frozenset[str] = frozenset()  #: agents to which it gives nothing else for this query
+    of_windows: bool = False  #: it is all queries of an agent together, and how late their windows are that counts
+    least_sweeps: int = 0  #: windows that have to close for that
+
+    def has(self, agent: str, row: EpochRow) -> bool:
+        """Whether an agent ran an epoch with the configuration."""
+        adapts = agent in self.schedule_only or row.version == self.version
+        return adapts and (not self.schedules or row.schedule_version == self.version)
 
     @property
     def needed(self) -> int:
@@ -59,7 +68,7 @@ def applied_since(case: Case) -> dict[str, int]:
     newest = max((rows[-1].epoch_us for rows in (*case.watched.values(), *case.others.values())), default=0)
     found = {}
     for agent, rows in case.watched.items():
-        first = next((row.epoch_us for row in rows if row.version == case.version), None)
+        first = next((row.epoch_us for row in rows if case.has(agent, row)), None)
         # clocks are put right to the nearest whole window
         if first is not None and newest - rows[-1].epoch_us <= STILL_EPOCHS * EPOCH_US + case.window_us:
             found[agent] = first
@@ -69,7 +78,7 @@ def applied_since(case: Case) -> dict[str, int]:
 def span_after(case: Case, applied: Mapping[str, int]) -> Span | None:
     """Whole windows since all of them had it and settled; None before there is one."""
     window = case.window_us
-    since = max(_held_since(case.watched[agent], case.version) for agent in applied)
+    since = max(_held_since(case, agent) for agent in applied)
     begin = _aligned(since + SETTLE_EPOCHS * EPOCH_US, case)
     begin += case.size_us if window > EPOCH_US else 0  # what leaves then was gathered before
     end = min(case.watched[agent][-1].epoch_us for agent in applied) + EPOCH_US
@@ -113,11 +122,12 @@ def _before(case: Case, watched: Rows, applied: Mapping[str, int], after: Span) 
     return (end - whole, end) if whole >= least else None
 
 
-def _held_since(rows: Sequence[EpochRow], version: int) -> int:
+def _held_since(case: Case, agent: str) -> int:
     """Since when an agent has had the configuration without a break, such as by being set by hand for a while."""
+    rows = case.watched[agent]
     since = rows[-1].epoch_us + EPOCH_US
     for row in reversed(rows):
-        if row.version != version:
+        if not case.has(agent, row):
             break
         since = row.epoch_us
     return since
@@ -128,7 +138,7 @@ def _unchanged_since(rows: Sequence[EpochRow], applied_us: int) -> int:
     earlier = [row for row in rows if row.epoch_us < applied_us]
     since = applied_us
     for row in reversed(earlier):
-        if row.version != earlier[-1].version:
+        if _held(row) != _held(earlier[-1]):
             break
         since = row.epoch_us
     return since
@@ -141,7 +151,12 @@ def _aligned(at_us: int, case: Case) -> int:
 
 
 def _same_version(rows: Sequence[EpochRow], span: Span) -> bool:
-    return len({row.version for row in within(rows, span)}) <= 1
+    return len({_held(row) for row in within(rows, span)}) <= 1
+
+
+def _held(row: EpochRow) -> tuple[int | None, int | None]:
+    """What configured an epoch."""
+    return row.version, row.schedule_version
 
 
 def _same_budget(rows: Sequence[EpochRow], before: Span, after: Span) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, NamedTuple
 
 import redis
@@ -20,7 +20,6 @@ __all__ = ["MOST_ROWS", "EpochRow", "Forecast", "Sweep", "epochs_add", "epochs_o
 MOST_ROWS = 900  # of a query at an agent: a quarter of an hour of epochs of a second
 _KEPT_S = 3600  # after the last row
 _LEAST_EPOCH_US = 1_000_000  # agents are told so (configs.EPOCH_S)
-_PLAIN = 9  # fields of a row between load factors and what is told of scheduling
 
 # KEYS: the newest epoch by query, then the rows of each query. ARGV: how long and how many are kept; for each query
 # its name, how many rows, and of each its epoch and its text. What is not newer than the newest was there before.
@@ -115,6 +114,9 @@ class EpochRow:
     schedule_version: int | None = None  #: of the refined schedule of the agent in force
 
 
+_NAMES = tuple(one.name for one in fields(EpochRow))
+
+
 def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
     """Keep rows by query, oldest first. Rows that are kept already, or older than these, are left out.
 
@@ -178,18 +180,14 @@ def _count(newest_us: int, since_us: int | None) -> int:
 
 
 def _row(text: bytes) -> EpochRow:
-    epoch_us, load_factors, *rest = json.loads(text)
-    plain, told = rest[:_PLAIN], rest[_PLAIN:]  # rows of an older console end there
-    if not told:
-        return EpochRow(epoch_us, tuple(load_factors), *plain)
-    queued, queued_bytes, slack_s, expected, sweeps, spans, schedule_version = told
-    return EpochRow(
-        epoch_us, tuple(load_factors), *plain, queued, queued_bytes, slack_s,
-        Forecast(*expected) if expected else None,
-        tuple(Sweep(*one) for one in sweeps),
-        tuple((start_ms, ms) for start_ms, ms in spans),
-        schedule_version,
-    )  # fmt: skip
+    said = dict(zip(_NAMES, json.loads(text), strict=False))  # rows of older consoles end sooner
+    said["load_factors"] = tuple(said["load_factors"])
+    if said.get("expected"):
+        said["expected"] = Forecast(*said["expected"])
+    for name, kind in (("sweeps", Sweep._make), ("spans", tuple)):
+        if name in said:
+            said[name] = tuple(map(kind, said[name]))
+    return EpochRow(**said)
 
 
 def _newest(agent: str) -> str:

@@ -80,6 +80,10 @@ class SweepHistory:
         self._known = None
         return True
 
+    def adopt(self, length: int, prior: SweepPrior | None) -> None:
+        """Go on with another length and another prior; of its own epochs the last `length` are kept."""
+        self._epochs, self._prior, self._known = deque(self._epochs, maxlen=max(1, length)), prior, None
+
     @property
     def sums(self) -> tuple[float, float, float]:
         """S1, S2, S3: sums of the means (ms), of their squares and of the mean squares (ms2)."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.wire import COUNTERS, Frame, FrameKind, decode_frames, table_of
+from agent.wire import COUNTERS, SWEEPS, Frame, FrameKind, decode_frames, table_of
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow import kernel, partial_schema, rest, whole
 
@@ -29,6 +29,7 @@ class ReferenceProcessor:
         self.marks: dict[tuple[str, str, str], dict[str, int]] = {}  #: agent, query, plan -> watermarks
         self.finals: list[Key] = []
         self.counters: list[dict[str, Any]] = []
+        self.sweeps: list[dict[str, Any]] = []  #: windows whose watermark has passed the agent's operators
         self.records: dict[Key, int] = defaultdict(int)  #: that came unfinished
         self.late: int = 0  #: rows behind a watermark that was marked before
         self.epochs: list[int] = []
@@ -43,6 +44,7 @@ class ReferenceProcessor:
             FrameKind.PARTIALS: self._take_partials,
             FrameKind.CHECKPOINT: self._take_checkpoint,
             FrameKind.MARK: self._take_mark,
+            FrameKind.SWEEPS: self._take_sweeps,
             FrameKind.COUNTERS: self._take_counters,
         }
 
@@ -105,6 +107,14 @@ class ReferenceProcessor:
             self.finals.append((frame.query, frame.plan))
             self.checkpoints.pop(key, None)
             self.queued = {one: left for one, left in self.queued.items() if one[:3] != key}
+
+    def _take_sweeps(self, frame: Frame) -> None:
+        table = table_of(frame.body)
+        assert table.schema.equals(SWEEPS)
+        rows = table.to_pylist()
+        assert all(row["arrived_us"] <= row["swept_us"] <= row["emitted_us"] for row in rows), rows
+        assert all(row["epoch_us"] == frame.epoch for row in rows)
+        self.sweeps += rows
 
     def _take_counters(self, frame: Frame) -> None:
         table = table_of(frame.body)

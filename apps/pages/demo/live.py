@@ -1,6 +1,7 @@
 """The demo's live cluster: three agents that watch this very host, and queries on what they see.
 
-Nothing of it is made up: agents probe each other's ports, read the host's counters and follow the console's access log.
+Agents probe each other's ports, read the host's counters and follow the console's access log. Made up are jobs of a
+scheduler alone: lines that a small budget does not do for, and records that several queries of one agent wait for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.measurements.places import STREAM_NODE
+from apps.pages.demo.jobs import JOB_TEMPLATES, RECORDS, RECORDS_EPS, RECORDS_SOURCE
 from apps.pages.live_templates import live_query_describe
 from apps.queries.models import Query
 from apps.queries.services import query_start
@@ -76,6 +78,7 @@ WATCHES = (
     Watch("host-load", "host-metrics", "host", rate_eps=3.0),
     Watch("console-requests", "access-log", "console-log", rate_eps=8.0, agents=AGENTS[:1]),
     Watch("job-histograms", "log-analytics", JOBS_SOURCE, rate_eps=len(AGENTS) * JOBS_EPS),
+    *(Watch(name, name, RECORDS_SOURCE, rate_eps=RECORDS_EPS, agents=AGENTS[2:]) for name in JOB_TEMPLATES),
 )
 #: Made-up lines of a scheduler; one in fourteen is of another kind, which the query's filter drops.
 JOB_LINES: dict[str, Any] = {
@@ -164,13 +167,14 @@ def _write(agent: Agent, secret: str) -> None:
 def _queries(cluster: Cluster, agents: Mapping[str, Agent], user: User) -> None:
     options = {
         "probes": {"interval_s": PROBE_EVERY_S},
+        RECORDS_SOURCE: RECORDS,
         "console-log": {"path": str(settings.ACCESS_LOG), "time_pattern": r"time=(\S+)"},
     }
-    queries = {}
+    queries, templates = {}, {**TEMPLATES, **JOB_TEMPLATES}
     for watch in WATCHES:
         queries[watch.name] = live_query_describe(
             cluster=cluster,
-            template=TEMPLATES[watch.template],
+            template=templates[watch.template],
             name=watch.name,
             source=watch.source,
             options=options.get(watch.source),

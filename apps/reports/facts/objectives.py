@@ -78,6 +78,7 @@ def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
         "state": row.state,
         "bottleneck": bottleneck.get("node") or bottleneck.get("server") or "",
         "bottleneck_load": bottleneck.get("load_peak"),
+        "scheduling": result.get("scheduling"),
         "assumed": sum(one.get("evidence") == "assumed" for one in result.get("uncovered", [])),
         "period": None
         if period is None

@@ -19,13 +19,14 @@ _NAMED = 5
 def risk_facts(
     run: EstimateRun | None, fleet: dict[str, Any], rows: list[dict[str, Any]], purchases: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """Broken objectives, those at risk, nodes whose loss breaks one, draining nodes, the alarm, assumed statistics."""
+    """Broken objectives, those at risk, losses that break one, draining nodes, what makes estimates less certain."""
     found = [
         *_objectives(rows),
         *_losses(purchases.get("losses") or []),
         *_overloaded(fleet),
         *_draining(fleet),
         *_alarm(run),
+        *_scheduling(run),
         *_assumed(rows),
     ]
     return sorted(found, key=lambda risk: _ORDER.index(risk["level"]))
@@ -84,6 +85,13 @@ def _alarm(run: EstimateRun | None) -> Iterator[dict[str, str]]:
     alarm = (run.result or {}).get("alarm") if run is not None else None
     if alarm and alarm.get("untrusted"):
         yield _risk("medium", "Estimate", alarm.get("message") or "Mace and Flow differ more than they should.")
+
+
+def _scheduling(run: EstimateRun | None) -> Iterator[dict[str, str]]:
+    result = (run.result or {}) if run is not None else {}
+    if "scheduling" in result:
+        upper = f"It is {seconds(result['upper_wc'])}; estimates are those of stimulus time."
+        yield _risk("low", "Scheduling", f"{result['scheduling']['words']} {upper}")
 
 
 def _assumed(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:

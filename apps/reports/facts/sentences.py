@@ -86,6 +86,8 @@ def _latency(facts: dict[str, Any]) -> list[str]:
 
 def _one(row: dict[str, Any]) -> str:
     worst = f"In the worst case an event of {row['query']} takes {seconds(row['worst_s'], under=row['resolution_s'])}"
+    if row.get("scheduling"):
+        worst += f" by stimulus time, at most {seconds(row['scheduling']['upper_s'])} as scheduled"
     if not row["bound_s"]:
         return f"{worst}. It has no objective."
     words = {

@@ -23,6 +23,10 @@ class ManualClock:
         self._monotonic_ns += int(seconds * 1e9)
         self._wall_us += int(seconds * 1e6)
 
+    def pass_us(self, us: float) -> None:
+        self._monotonic_ns += int(us * 1000)
+        self._wall_us += int(us)
+
     def step_s(self, seconds: float) -> None:
         self._wall_us += int(seconds * 1e6)
 

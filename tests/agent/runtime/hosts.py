@@ -79,7 +79,7 @@ class SpentClock(ManualClock):
 
     def spend_us(self, us: float) -> None:
         self.cpu_ns += int(us * 1000)
-        self.pass_s(us / 1e6)
+        self.pass_us(us)
 
 
 class Host:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from engine.dataflow.arrow import whole
 from engine.jarvis.settings import Settings
+from engine.klink.settings import POLICIES, ScheduleSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
@@ -24,13 +26,15 @@ PLANS = (probes_pipeline(), probes_pipeline(where="rtt_us < 5000", slide_s=5))
 
 shares = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)
 factors = st.tuples(shares, shares, shares, shares)
+budgets = st.sampled_from([0.0, 0.02, 0.05, 0.1]) | st.floats(0, 0.5)  # in small ones records wait
 actions = st.one_of(
     st.tuples(st.just("epochs"), st.integers(1, 4)),
     st.tuples(st.just("factors"), factors),
     st.tuples(st.just("method"), st.sampled_from(["scalar", "stepwise-lp", "stepwise", "lp", "best-op"])),
     st.tuples(st.just("refined"), st.tuples(st.integers(1, 5), factors)),
     st.tuples(st.just("plan"), st.integers(0, 1)),
-    st.tuples(st.just("budget"), st.floats(0, 0.5)),
+    st.tuples(st.just("budget"), budgets),
+    st.tuples(st.just("schedule"), st.tuples(st.sampled_from(POLICIES), st.sampled_from([0.0, 0.1, 0.33, 2.0]))),
     st.tuples(st.just("send"), st.integers(1, 30)),
     st.tuples(st.just("commit"), st.floats(0, 1)),
     st.tuples(st.just("rewind"), st.floats(0, 1)),
@@ -38,29 +42,44 @@ actions = st.one_of(
     st.tuples(st.just("clock"), st.floats(-100, 100)),
 )
 
+moves = st.one_of(
+    st.tuples(st.just("epochs"), st.integers(1, 2)),
+    st.tuples(st.just("kill"), st.integers(0, 9)),
+    st.tuples(st.just("plan"), st.integers(0, 1)),
+    st.tuples(st.just("budget"), st.sampled_from([0.0, 0.01, 0.02])),
+    st.tuples(st.just("send"), st.integers(1, 30)),
+    st.tuples(st.just("commit"), st.floats(0, 1)),
+)
 
-NAMED = ("factors", "method", "refined", "plan", "budget", "clock")  # also of fields
+NAMED = ("factors", "method", "refined", "plan", "budget", "schedule", "clock")  # also of fields
 
 
 class Story:
     """One agent whose process dies now and then, and a console that takes what it sends."""
 
     def __init__(
-        self, directory: Path, records: pa.Table, sizes: list[int], chance: random.Random, limit_bytes: int
+        self,
+        directory: Path,
+        records: pa.Table,
+        sizes: list[int],
+        chance: random.Random,
+        limit_bytes: int,
+        budget: float = 0.3,
     ) -> None:
         self.directory, self.records, self.sizes, self.chance = directory, records, sizes, chance
         self.limit_bytes = limit_bytes
         self.clock = ManualClock(cpu_step_ns=2_000_000)
-        self.adapting, self.refined, self.plan, self.budget = by_hand(1.0, 0.5, 1.0, 0.7), None, 0, 0.3
+        self.adapting, self.refined, self.plan, self.budget = by_hand(1.0, 0.5, 1.0, 0.7), None, 0, budget
+        self.schedule = ScheduleSettings(backlog_most_s=20.0)
         self.versions = [0]  #: that were in force, one after the other
         self.ranges: list[list[int]] = [[0, 0]]  #: from which record on which plan
         self.reference = ReferenceProcessor(PLANS)
-        self.sent = 0
+        self.sent, self.waited = 0, False
         self.start()
 
     def settings(self) -> RuntimeConfig:
         query = QueryConfig(QUERY, PLANS[self.plan], self.adapting, self.refined)
-        more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5}
+        more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5, "schedule": self.schedule}
         return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, **more)
 
     def start(self) -> None:
@@ -70,14 +89,22 @@ class Story:
         for span in self.ranges:  # what was lost with the process is read again, by the plan of now
             span[0] = min(span[0], self.source.position_at)
 
-    def do(self, action: str, value: object) -> None:
-        getattr(self, action)(value)
+    def tell(self, script: list[tuple[str, object]]) -> None:
+        for action, value in script:
+            getattr(self, f"{action}_" if action in NAMED else action)(value)
+        self.finish()
+
+    @property
+    def waiting(self) -> int:
+        """Records in queues."""
+        return sum(chain.waiting() for chain in self.runtime._lineup.chains.values())
 
     def epochs(self, count: int) -> None:
         for _ in range(count):
             if not self.runtime.run_epoch():
                 self.send(10**6)
                 self.commit(1.0)
+            self.waited = self.waited or self.waiting > 0
             self.clock.pass_s(1)
             (query,) = self.runtime.state()["queries"]
             if query["refined"] is not None and query["refined"]["version"] != self.versions[-1]:
@@ -112,6 +139,12 @@ class Story:
         self.budget = cores
         self.apply()
 
+    def schedule_(self, says: tuple[str, float]) -> None:
+        """Another order of queries, another limit for what waits."""
+        policy, backlog_periods = says
+        self.schedule = replace(self.schedule, policy=policy, backlog_periods=backlog_periods)
+        self.apply()
+
     def clock_(self, seconds: float) -> None:
         self.clock.step_s(seconds)
 
@@ -139,10 +172,28 @@ class Story:
         self.start()
 
     def finish(self) -> None:
-        while not self.source.done:
+        while not self.source.done or self.waiting:
             self.epochs(1)
         self.epochs(2)
         self.send(10**6)
+
+    def check(self) -> None:
+        """Every plan has had its records, each once, and its windows were open for them."""
+        count, reference = self.records.num_rows, self.reference
+        ends = [start for start, _ in self.ranges[1:]] + [count]
+        for number, plan in enumerate(PLANS):
+            mine = [
+                self.records.slice(start, max(end - start, 0))
+                for (start, which), end in zip(self.ranges, ends, strict=True)
+                if which == number
+            ]
+            expected = whole(plan, pa.concat_tables([self.records.slice(0, 0), *mine]))
+            assert rows_of(reference.result(QUERY, plan)) == rows_of(expected)
+        assert reference.total("records_in", entry=0) == count
+        assert reference.late == 0
+        assert reference.epochs == sorted(set(reference.epochs))
+        assert self.versions == sorted(set(self.versions)), "an older refined configuration was taken"
+        self.spool.close()
 
 
 @given(
@@ -151,28 +202,31 @@ class Story:
     script=st.lists(actions, max_size=25),
     seed=st.integers(0, 2**16),
     exponent=st.integers(15, 17),
+    budget=budgets,
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed, exponent):
+def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed, exponent, budget):
     records = probe_records(PLANS[0], count, seed=seed)
-    story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed), 2**exponent)
-    for action, value in script:
-        story.do(f"{action}_" if action in NAMED else action, value)
-    story.finish()
-    ends = [start for start, _ in story.ranges[1:]] + [count]
-    for number, plan in enumerate(PLANS):
-        mine = [
-            records.slice(start, max(end - start, 0))
-            for (start, which), end in zip(story.ranges, ends, strict=True)
-            if which == number
-        ]
-        expected = whole(plan, pa.concat_tables([records.slice(0, 0), *mine]))
-        assert rows_of(story.reference.result(QUERY, plan)) == rows_of(expected)
-    assert story.reference.total("records_in", entry=0) == count
-    assert story.reference.late == 0
-    assert story.reference.epochs == sorted(set(story.reference.epochs))
-    assert story.versions == sorted(set(story.versions)), "an older refined configuration was taken"
-    story.spool.close()
+    story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed), 2**exponent, budget)
+    story.tell(script)
+    story.check()
+
+
+@given(
+    script=st.lists(moves, min_size=5, max_size=20),
+    seed=st.integers(0, 2**16),
+    budget=st.sampled_from([0.0, 0.01, 0.02]),
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_waits_survives_whatever_happens(tmp_path_factory, script, seed, budget):
+    """With next to no budget there is always something that waits."""
+    records = probe_records(PLANS[0], 600, seed=seed)
+    story = Story(tmp_path_factory.mktemp("spool"), records, [10, 3, 17], random.Random(seed), 2**15, budget)
+    story.schedule_(("klink", 2.0))
+    story.epochs(2)
+    story.tell(script)
+    story.check()
+    assert story.waited, "nothing did"
 
 
 @given(cut=st.floats(0, 1), seed=st.integers(0, 1000))

@@ -105,6 +105,7 @@ def test_arrivals_that_end_early_need_a_word() -> None:
         ),
         ({"combine": {"kind": "max"}}, "combine.kind"),
         ({"constraints": {"pin": {"a": "m1"}}}, "constraints"),
+        ({"scheduling": "klink"}, "scheduling"),
         ({"plans": {"q": []}}, "plans"),
         ({"surprise": 1}, "surprise"),
         ({"subinterval_s": float("nan")}, "subinterval_s"),

@@ -6,7 +6,7 @@ Time is passed in; one step is five seconds. Documents come from the agents' con
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,11 +17,14 @@ from apps.refinement.models import RefinedConfig, Rollout
 from apps.refinement.services import rollouts_advance
 from apps.telemetry import heartbeats
 from apps.telemetry.configs import agent_config
-from apps.telemetry.epochs import EpochRow, epochs_add
+from apps.telemetry.epochs import EpochRow, Sweep, epochs_add
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.services import agent_heartbeat
 from engine.jarvis.judging import judge
 from engine.jarvis.refined import Refined
+from engine.klink.refined import RefinedSchedule
+from engine.klink.refined import judge as judge_schedule
+from engine.klink.settings import ScheduleSettings
 from tests.apps.telemetry.loop import EXPRESSIONS, enrolled, live_at, probing
 
 __all__ = ["GOOD", "OLD", "Behaviour", "Fleet", "fleet_of"]
@@ -37,6 +40,8 @@ class Behaviour:
     overflow: float = 0.0  #: share of the records
     cpu_us: float = 20.0  #: per record
     delay_s: float = 0.2
+    window_s: float = 0.4  #: from a window's end until it is out
+    waiting: int = 10  #: records at an epoch's end
 
 
 OLD, GOOD = Behaviour(), Behaviour(bytes_per_record=30.0, cpu_us=24.0)
@@ -52,6 +57,9 @@ class Fleet:
     silent: set[str] = field(default_factory=set)
     refuses: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
+    scheduled: dict[str, int] = field(default_factory=dict)  #: version of the schedule in force
+    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)  #: as the document in force says it
+    unscheduled: dict[str, dict[str, Any]] = field(default_factory=dict)  #: refusals of schedules
     refused: dict[str, dict[str, Any]] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)  #: version of the configuration that was reported last
     records: Callable[[Agent], int] = lambda agent: 100
@@ -95,10 +103,11 @@ class Fleet:
         return {name for name, held in self.versions.items() if held == version}
 
     def _work(self, agent: Agent) -> None:
-        version = self.versions.get(agent.name)
-        does = self.behaviours.get(version or 0, OLD)
+        version, schedule = self.versions.get(agent.name), self.scheduled.get(agent.name)
+        does = self.behaviours.get(max(version or 0, schedule or 0), OLD)
         begin = round((self.now.timestamp() - STEP_S + self.ahead_s.get(agent.name, 0.0)) * 1e6)
         rows = [self._row(agent, does, begin + i * 1_000_000, version) for i in range(STEP_S)]
+        rows = [replace(row, schedule_version=schedule) for row in rows]
         epochs_add(str(agent.pk), {self.live.key: rows})
 
     def _row(self, agent: Agent, does: Behaviour, at_us: int, version: int | None) -> EpochRow:
@@ -119,18 +128,29 @@ class Fleet:
             idle_s=max(0.0, 0.2 - used),
             delay_s=does.delay_s,
             version=version,
+            queued=does.waiting,
+            queued_bytes=86 * does.waiting,
+            sweeps=(self._sweep(at_us, does),) if burst else (),
         )
+
+    def _sweep(self, at_us: int, does: Behaviour) -> Sweep:
+        """The window that ended at the last ten seconds; latencies differ a little from one to the next."""
+        deadline_us = at_us // 10_000_000 * 10_000_000
+        late_us = round(1e6 * does.window_s) + deadline_us // 10_000_000 % 3 * 10_000
+        return Sweep(deadline_us, None, None, deadline_us + 100_000, deadline_us + late_us, deadline_us + late_us)
 
     def _report(self, agent: Agent) -> None:
         agent.refresh_from_db()
         self._seen(agent)
         if self.reported.get(agent.name) == agent.config_version:
             return
-        queries = agent_config(agent)["queries"]
+        config = agent_config(agent)
+        queries = config["queries"]
         self.reported[agent.name] = agent.config_version
         if not queries:
             return
         self._take(agent, queries[0])
+        self._take_schedule(agent, config.get("refined_schedule"))
         version = self.versions.get(agent.name)
         says = {
             "query": self.live.key,
@@ -141,8 +161,34 @@ class Fleet:
         }
         heartbeats._heard.pop(str(agent.pk), None)  # each report is written
         common = {"life": "l1", "version": "0.1.0", "time": self.now.timestamp()}
-        agent_heartbeat(agent_id=str(agent.pk), says={**common, "queries": [says]})
+        agent_heartbeat(agent_id=str(agent.pk), says={**common, "queries": [says], "schedule": self._schedule(agent)})
         self._seen(agent)
+
+    def _schedule(self, agent: Agent) -> dict[str, Any]:
+        held = self.scheduled.get(agent.name)
+        return {
+            "policy": ScheduleSettings.parse(self.schedules.get(agent.name, {})).policy,
+            "mode": "latency",
+            "memory_bytes": 860,
+            "memory_bound": 8_388_608,
+            "refined": {"version": held, "config": f"c-{held}"} if held else None,
+            "refused": self.unscheduled.get(agent.name),
+        }
+
+    def _take_schedule(self, agent: Agent, document: Any) -> None:
+        current = self.scheduled.get(agent.name, 0)
+        if document is None or document["version"] == current:
+            return
+        refined = RefinedSchedule.parse(document)
+        now_us = round(self.now.timestamp() * 1e6)
+        reasons = judge_schedule(refined, current=current, agent=str(agent.pk), now_us=now_us)
+        reasons += [self.refuses[agent.name]] if agent.name in self.refuses else []
+        if reasons:
+            said = {"version": refined.version, "config": refined.config, "reasons": reasons}
+            self.unscheduled[agent.name] = said
+        else:
+            self.scheduled[agent.name] = refined.version
+            self.schedules[agent.name] = document["schedule"]
 
     def _seen(self, agent: Agent) -> None:
         """Heartbeats are taken by the real clock."""

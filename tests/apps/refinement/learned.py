@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import REFINEMENTS, Frame, FrameKind, batch_bytes
+from agent.wire import REFINEMENTS, WATERMARKS, Frame, FrameKind, batch_bytes
 from tests.apps.refinement.fleet import Fleet
 
-__all__ = ["FIGURES", "frame_of", "rows_of"]
+__all__ = ["FIGURES", "frame_of", "rows_of", "sweeping", "watermarks_of"]
 
 #: (cost, relay, bytes before, bytes after) of window, good and rtt.
 FIGURES: dict[str, tuple[float, float, float, float]] = {
@@ -36,9 +36,26 @@ def rows_of(
     return rows
 
 
+def sweeping(agent: Any, **changes: Any) -> dict[str, Any]:
+    """What is known of the probes' watermarks at an agent, or at all (`*`)."""
+    row: dict[str, Any] = dict.fromkeys(WATERMARKS.names)
+    row |= {"agent": str(getattr(agent, "pk", agent)), "stream": "probes", "period_s": 10.0, "epochs": 12}
+    row |= {"sweeps": 12, "clamped": 0, "mean_s": 1.2, "variance_s2": 0.04, "least_s": 0.9, "most_s": 1.7}
+    row |= {"expected": 9, "within": 8, "latency_mean_s": 1.4, "latency_p99_s": 2.0, "event_cost_s": 95e-6}
+    return row | {"measured_us": 1_700_000_000_000_000} | changes
+
+
+def watermarks_of(fleet: Fleet, *rows: dict[str, Any], **fields: Any) -> Frame:
+    """One frame of what is known of the fleet's query's watermarks."""
+    return _frame(fleet, FrameKind.WATERMARKS, pa.Table.from_pylist(list(rows), schema=WATERMARKS), **fields)
+
+
 def frame_of(fleet: Fleet, rows: list[dict[str, Any]], batch: int = 1, **fields: Any) -> Frame:
     """One frame of the fleet's query."""
-    table = pa.Table.from_pylist(rows, schema=REFINEMENTS)
+    return _frame(fleet, FrameKind.REFINED, pa.Table.from_pylist(rows, schema=REFINEMENTS), batch, **fields)
+
+
+def _frame(fleet: Fleet, kind: FrameKind, table: pa.Table, batch: int = 1, **fields: Any) -> Frame:
     common: dict[str, Any] = {"agent": "stream", "life": "s1", "seq": batch, "extra": {"batch": batch}}
     common |= {"query": fleet.live.key, "plan": fleet.live.plan, "body": batch_bytes(table)}
-    return Frame(kind=FrameKind.REFINED, **{**common, **fields})
+    return Frame(kind=kind, **{**common, **fields})

@@ -107,6 +107,15 @@ def test_what_others_have_seen_counts_until_there_is_enough_of_its_own():
     assert (own.mean_ms, own.most_ms) == (100, 100)
 
 
+def test_other_settings_keep_what_is_known():
+    history = filled([100.0, 200.0, 300.0, 400.0])
+    history.adopt(3, None)
+    assert (len(history), history.forecast(0.0, 0.95).mean_ms) == (3, 300)
+    history.adopt(400, SweepPrior(700.0, 0.0, 6))
+    assert (len(history), history.forecast(0.0, 0.95).mean_ms) == (3, 500)
+    assert not history.add(2000.0, 100.0)
+
+
 def test_quantiles_that_do_not_reach_the_confidence_are_not_stretched():
     prior = SweepPrior(400.0, 2500.0, 200, (0.05, 0.9), (320.0, 470.0))
     assert filled([], prior=prior).forecast(0.0, 0.95).most_ms == pytest.approx(400 + deviations(0.95) * 50)

@@ -302,3 +302,4 @@ def test_the_benchmark_counts_what_is_kept(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().out
     assert "load factors that stay: 24 rows" in printed
     assert "2 agents, 4 queries of 3 operators, 2 steps of 10 s" in printed
+    assert "sweeping watermarks of 10 queries: 8,000 windows" in printed
