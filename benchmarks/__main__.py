@@ -14,6 +14,7 @@ __all__ = ["BENCHMARKS", "main"]
 BENCHMARKS = {
     "forecast": ("benchmarks.forecast",),
     "jarvis": ("benchmarks.jarvis",),
+    "klink": ("benchmarks.klink",),
     "learning": ("benchmarks.learning",),
     "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
     "mace-speed": ("benchmarks.mace_speed",),

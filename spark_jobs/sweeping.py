@@ -17,10 +17,11 @@ from spark_jobs.delays import Windows, figures
 from spark_jobs.news import Flow, Rows, by_flow, has_moved, news
 from spark_jobs.results import news_frame
 from spark_jobs.state import State
-from spark_jobs.sweeps import CHAIN, VALUES, Swept, flat, lengths, numbered, take_in
+from spark_jobs.sweeps import CHAIN, VALUES, flat, lengths, numbered, take_in
 
 __all__ = ["ALL", "EventCost", "Sweeping", "differs", "event_costs", "watermarks"]
 
+_MOST_ROWS = 50_000  # that wait to be taken in, whatever the time
 ALL = "*"  #: all agents of a query together
 
 #: CPU seconds of a source record through the operators at an agent, and the records of an epoch.
@@ -35,16 +36,19 @@ class Sweeping:
 
     def frames(self, state: State, live: Collection[Flow]) -> list[bytes]:
         """A frame for each live query and plan of which there is something new to tell."""
-        known, rows = state.swept, state.sweeps
-        if state.now_ms - known.told_ms < self._every_ms or (rows is None and not known.rings.num_rows):
+        is_time = state.now_ms - state.swept.told_ms >= self._every_ms
+        if state.sweeps is not None and (is_time or state.sweeps.num_rows >= _MOST_ROWS):
+            rings = take_in(state.swept.rings, state.sweeps, state.now_ms)
+            state.sweeps, state.swept = None, replace(state.swept, step=state.step, rings=rings)
+        known = state.swept
+        if not is_time or not known.rings.num_rows:
             return []
-        rings = known.rings if rows is None else take_in(known.rings, rows, state.now_ms)
-        told = watermarks(rings, event_costs(state.learned.sent))
+        told = watermarks(known.rings, event_costs(state.learned.sent))
         found = {flow: one for flow, one in told.items() if flow in live}
         fresh, sent = news(found, known.sent, state.now_ms, differs)
-        state.sweeps, state.swept = None, replace(known, told_ms=state.now_ms)
-        if rows is not None or fresh:  # else the tables stay where they were written
-            state.swept = Swept(state.step, state.now_ms, rings, sent)
+        state.swept = replace(known, told_ms=state.now_ms)
+        if fresh:  # else the tables stay where they were written
+            state.swept = replace(state.swept, step=state.step, sent=sent)
         return [news_frame(FrameKind.WATERMARKS, WATERMARKS, state, flow, one) for flow, one in sorted(fresh.items())]
 
 

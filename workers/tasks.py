@@ -13,6 +13,7 @@ from workers.planning import answer_what_if
 from workers.plans import compare_plans, review_plans
 from workers.refinement import advance_rollouts, renew_refined
 from workers.reports import run_due_reports, run_report, send_deliveries
+from workers.scheduling import replay_schedule
 
 __all__ = [
     "advance_rollouts",
@@ -31,6 +32,7 @@ __all__ = [
     "refresh_estimates",
     "renew_forecasts",
     "renew_refined",
+    "replay_schedule",
     "review_plans",
     "review_queue",
     "run_backtest",

@@ -58,7 +58,9 @@ class Scheduler:
         self.fault = self._logged = ""
         self.downstream: Costs = {}  #: what rows cost further up, by query and plan; set by any thread
         self._forwards = False
-        self._adopt(config.schedule)
+        self.settings = config.schedule
+        self._policy = policy(self.settings.policy)
+        self._memory = self._memory_mode()
 
     # Between two epochs
 
@@ -67,8 +69,7 @@ class Scheduler:
         self.prior.look(config.refined_schedule, wall_us)
         self.prior.expire(wall_us)
         settings = config.schedule if self.prior.in_force is None else self.prior.in_force.schedule
-        if settings != self.settings:
-            self._adopt(settings)
+        self._adopt(settings)
         self._forwards = config.forwards
         seats = {key: self._seat(key, chain) for key, chain in chains.items()}
         self._seats, self._began_ns, self.fault = seats, self._clock.monotonic_ns(), ""
@@ -79,9 +80,15 @@ class Scheduler:
         return news
 
     def _adopt(self, settings: ScheduleSettings) -> None:
-        self.settings = settings
-        self._policy = policy(settings.policy)
-        self._memory = MemoryMode(settings.memory_bytes, settings.release_share, settings.release_s)
+        """The policy knows queries by what it saw of them, and memory what it is about: they stay while they may."""
+        before, self.settings = self.settings, settings
+        if settings.policy != before.policy:
+            self._policy = policy(settings.policy)
+        if _of_memory(settings) != _of_memory(before):
+            self._memory = self._memory_mode()
+
+    def _memory_mode(self) -> MemoryMode:
+        return MemoryMode(*_of_memory(self.settings))
 
     def _seat(self, key: tuple[str, str], chain: Chain) -> Seat:
         known = self._seats.get(key)
@@ -187,11 +194,13 @@ class Scheduler:
     # What is told
 
     def told(self, chain: Chain, epoch_us: int, emitted_us: int, version: int) -> tuple[dict[str, Any], list[Any]]:
-        """Of an epoch of a query that has ended: what its row says of scheduling, and rows of `agent.wire.SWEEPS`."""
+        """Of an epoch of a query that has ended: what its row says of scheduling, with the version `s` of the refined
+        schedule in force, and rows of `agent.wire.SWEEPS`."""
         seat, sweeps = self._seats[chain.query, chain.plan], chain.take_sweeps(emitted_us)
         try:
             swept = seat.sweep_rows(sweeps, epoch_us, version)
-            return seat.epoch_row(swept, emitted_us, self._began_ns), swept
+            held = self.prior.in_force.version if self.prior.in_force is not None else None
+            return {**seat.epoch_row(swept, emitted_us, self._began_ns), "s": held}, swept
         except Exception as error:
             self._failed("nothing is told of scheduling", error)
             return {}, []
@@ -240,5 +249,9 @@ class Scheduler:
                 f"{self._waiting_bytes():,} bytes wait, {self.settings.memory_bytes:,} may: what frees most goes first"
             )
         if self.settings.policy == "klink" and self.mode == "saturated":
-            return "more work than CPU time: the nearest deadline first"
+            return "more work than CPU time: short windows first, none much later than all"
         return _WORDS[self.settings.policy]
+
+
+def _of_memory(settings: ScheduleSettings) -> tuple[float, float, float]:
+    return settings.memory_bytes, settings.release_share, settings.release_s

@@ -17,6 +17,10 @@ from engine.klink.view import QueryView
 
 __all__ = ["Seat"]
 
+#: By operator: CPU milliseconds of a record, records that come to the next queue for each, and CPU milliseconds of a
+#: record through all that follows.
+_Path = tuple[list[float], list[float], list[float]]
+
 DECIMALS = 6
 MOST_TOLD = 20  # windows of a row
 
@@ -32,6 +36,7 @@ class Seat:
         self.downstream_cost_s = 0.0  #: CPU time that what leaves here takes further up, per record
         self._settings = settings
         self._learned: Refined | None = None
+        self._known: _Path | None = None
         self.tracker: StreamTracker | None = None
         if chain.period_us is not None:
             stream = chain.config.pipeline.source.id
@@ -39,7 +44,7 @@ class Seat:
 
     def learn(self, settings: ScheduleSettings) -> None:
         """Settings, or what was learned elsewhere, may have changed."""
-        self._settings, self._learned = settings, self.chain.adapting.prior.in_force
+        self._settings, self._learned, self._known = settings, self.chain.adapting.prior.in_force, None
         if self.tracker is not None:
             self.tracker.learn(settings, self._prior(self.tracker.stream))
 
@@ -65,9 +70,8 @@ class Seat:
 
     def view(self, now_us: int) -> QueryView:
         """The query at this instant."""
-        chain, cost_ms, shares = self.chain, self._cost_ms(), self._shares()
-        through_ms = self._through_ms(cost_ms, shares)
-        queued = chain.queued
+        chain, queued = self.chain, self.chain.queued
+        cost_ms, shares, through_ms = self._path()
         work_ms = _product(queued, through_ms)
         pending = chain.pending()
         pending_ms = pending[0].arrived_us / 1e3 if pending is not None else None
@@ -76,11 +80,11 @@ class Seat:
             id=chain.query,
             queued=queued,
             cost_ms=cost_ms,
-            selectivity=[*shares[:-1], 0.0][: len(shares)],  # what leaves the last operator waits here no more
+            selectivity=shares,
             work_ms=work_ms,
             queued_bytes=chain.queued_bytes,
             arrived_ms=_ms(chain.arrived_us),
-            stimulus_ms=_ms(chain.stimulus_us),
+            stimulus_ms=_ms(chain.stimulus_us) if self._settings.policy == "stimulus-time" else None,
             deadline_ms=self._due_ms(pending_ms),
             pending_ms=pending_ms,
             pending_work_ms=pending_work_ms,
@@ -110,6 +114,17 @@ class Seat:
             return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - work_ms
         arrived_ms = now_ms if self.chain.arrived_us is None else self.chain.arrived_us / 1e3
         return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
+
+    def _path(self) -> _Path:
+        """What the way through the operators costs, as it was when the epoch began."""
+        if self._known is None:
+            cost_ms, shares = self._cost_ms(), self._shares()
+            through_ms = self._through_ms(cost_ms, shares)
+            here = [*shares[:-1], 0.0][: len(shares)]  # what leaves the last operator waits here no more
+            if not all(stage.cost.known for stage in self.chain.stages):
+                return cost_ms, here, through_ms
+            self._known = cost_ms, here, through_ms
+        return self._known
 
     def _cost_ms(self) -> list[float]:
         """CPU time of a record in each operator; what was learned elsewhere where it has not run here."""

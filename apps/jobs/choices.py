@@ -32,3 +32,4 @@ class JobKind(models.TextChoices):
     WHAT_IF = "workers.answer_what_if", "Answer a what-if"
     REPORT = "workers.run_report", "Write a report"
     BACKTEST = "workers.run_backtest", "Replay a recorded period"
+    REPLAY = "workers.replay_schedule", "Replay under other policies"

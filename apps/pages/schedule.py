@@ -46,8 +46,9 @@ class SchedulePage(ClusterPage):
 
     def around(self, agents: list[Agent], view: ScheduleView) -> dict[str, Any]:
         rollout = rollout_now(self.cluster)
+        is_of_scheduling = rollout is not None and rollout.rollout.config.schedule is not None
         return {
-            "rollout": RolloutPanel(rollout) if rollout is not None else None,
+            "rollout": RolloutPanel(rollout) if rollout is not None and is_of_scheduling else None,
             "as_menu": len(agents) >= _MENU_FROM,
             "chips": [
                 (one, policy_said(one), address(self.request, agent=one.name, query=None), one.pk == view.agent.pk)

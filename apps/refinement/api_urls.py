@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, re_path
+from django.urls import URLPattern, URLResolver, path, re_path
 
 from apps.refinement.api import ConfigViewSet, PolicyView, RolloutViewSet
+from apps.refinement.api_schedule import AgentScheduleView, ReplayView, ScheduleView
 
 _CLUSTER = r"^clusters/(?P<slug>[A-Za-z0-9._-]+)"
 _CONFIG = rf"{_CLUSTER}/configs/(?P<number>[0-9]{{1,9}})"
@@ -26,4 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
         PolicyView.as_view({"get": "retrieve", "patch": "partial_update"}),
         name="rollout-policy",
     ),
+    re_path(rf"{_CLUSTER}/schedule$", ScheduleView.as_view(), name="schedule"),
+    re_path(rf"{_CLUSTER}/schedule/replay$", ReplayView.as_view(), name="schedule-replay"),
+    path("agents/<uuid:pk>/schedule", AgentScheduleView.as_view(), name="agent-schedule"),
 ]

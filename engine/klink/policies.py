@@ -8,8 +8,8 @@ neither left waiting for ever nor always first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
-from typing import Protocol
+from math import fsum, prod
+from typing import NamedTuple, Protocol
 
 from engine.klink.view import QueryView
 
@@ -17,6 +17,10 @@ __all__ = ["ALL_POLICIES", "Klink", "Policy", "RoundRobin", "due_ms", "policy", 
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
 _LEAST_WORK_MS = 1e-3
+_SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice bench klink`
+_SPREADS = 0.5, 0.9  # of windows' work, standard deviation over mean: alike below, different above
+_LEAST_COUNTED, _MOST_COUNTED = 3, 50  # windows of a query before their mean work counts, and after which it forgets
+_MOST_SIZES = 10_000
 
 
 class Policy(Protocol):
@@ -29,22 +33,75 @@ class Policy(Protocol):
         """
 
 
+class _Size(NamedTuple):
+    """Work of a query's windows."""
+
+    windows: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def after(self, work_ms: float) -> _Size:
+        """With one window more."""
+        count = min(self.windows + 1, _MOST_COUNTED)
+        off = work_ms - self.mean
+        mean = self.mean + off / count
+        return _Size(count, mean, self.variance + (off * (work_ms - mean) - self.variance) / count)
+
+
+_UNSEEN = (None, _Size())
+
+
 class Klink:
-    """Sluice's default: watermarks that are here by response ratio, then least slack; above saturation by deadline.
+    """Sluice's default: watermarks that are here by response ratio, then least slack; above saturation the short first.
 
     While the core keeps up, a window whose sweeping watermark is here can only be made later by waiting: of these the
     one that is late most, measured by the work left, goes first. Where none is here, the least slack decides. Above
-    saturation this would leave long queries behind for good: there the nearest deadline goes first.
+    saturation this would leave long queries behind for good: there the window with the least work left goes first, but
+    none is to be later than a share of the time that all waiting work takes; what is goes before, by deadline. Where
+    windows differ much in work, going first helps the short ones most: there the share is larger (`_SHARES`).
     """
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, tuple[float | None, _Size]] = {}  # last window's deadline, and what work they are
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
         """As `Policy.pick`."""
-        if saturated:
-            return _first(views, lambda view: due_ms(view, now_ms))
+        self._remember(views)
         here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
-        if here:
-            return here[_first([views[index] for index in here], lambda view: -_lateness(view, now_ms)) or 0]
-        return _first(views, lambda view: slack_ms(view, now_ms))
+        if not here:
+            return _first(views, lambda view: slack_ms(view, now_ms))
+        shown = [views[index] for index in here]
+        if not saturated:
+            return here[_first(shown, lambda view: -_lateness(view, now_ms)) or 0]
+        bound_ms = self._share() * fsum(view.work_ms for view in views)
+        late = [index for index in here if now_ms - due_ms(views[index], now_ms) > bound_ms]
+        if late:
+            return late[_first([views[index] for index in late], lambda view: due_ms(view, now_ms)) or 0]
+        return here[_first(shown, _due_work_ms) or 0]
+
+    def _remember(self, views: Sequence[QueryView]) -> None:
+        """Work of windows whose watermark is here, each window once."""
+        for view in views:
+            deadline_ms, size = self._sizes.get(view.id, _UNSEEN)
+            if view.pending_ms is None or (size.windows and deadline_ms == view.deadline_ms):
+                continue
+            if not size.windows and len(self._sizes) >= _MOST_SIZES:
+                self._sizes.clear()
+            self._sizes[view.id] = view.deadline_ms, size.after(view.pending_work_ms)
+
+    def _share(self) -> float:
+        """Of the time that all waiting work takes, by which windows may be late before the short ones yield.
+
+        By how much queries' usual windows differ (deviation over mean), less what chance adds to that.
+        """
+        sizes = [size for _, size in self._sizes.values() if size.windows >= _LEAST_COUNTED]
+        mean = fsum(size.mean for size in sizes) / len(sizes) if sizes else 0.0
+        if not 0 < mean < float("inf"):
+            return _SHARES[0]
+        variance = fsum((size.mean - mean) ** 2 - size.variance / (size.windows - 1) for size in sizes) / len(sizes)
+        spread = max(0.0, variance) ** 0.5 / mean
+        between = min(1.0, max(0.0, (spread - _SPREADS[0]) / (_SPREADS[1] - _SPREADS[0])))
+        return _SHARES[0] + between * (_SHARES[1] - _SHARES[0])
 
 
 class RoundRobin:
@@ -112,8 +169,12 @@ def _is_here(view: QueryView, now_ms: float) -> bool:
 
 def _lateness(view: QueryView, now_ms: float) -> float:
     """Response ratio of what is due: the time since it was, for each unit of the work that is left of it."""
-    work_ms = view.work_ms if view.deadline_ms is None else view.pending_work_ms
-    return max(0.0, now_ms - due_ms(view, now_ms)) / max(work_ms, _LEAST_WORK_MS)
+    return max(0.0, now_ms - due_ms(view, now_ms)) / max(_due_work_ms(view), _LEAST_WORK_MS)
+
+
+def _due_work_ms(view: QueryView) -> float:
+    """CPU time until what is due is done."""
+    return view.work_ms if view.deadline_ms is None else view.pending_work_ms
 
 
 def _response_ratio(view: QueryView, now_ms: float) -> float:

@@ -219,7 +219,7 @@ def _stage_rows(
         row["windows"], row["streams"] = arrivals[stage.query].marks_ms.shape
         row["cost"], row["out"], row["rate"] = costs[-1], keeps[-1], _rate(query)
         row["first"], row["period"], row["age"] = query.first_ms, query.period_ms or 0.0, query.waits_ms
-        row["event_bytes"], row["oldest"], row["known"] = query.event_bytes, -1, 1
+        row["event_bytes"], row["oldest"], row["known"], row["sized"] = query.event_bytes, -1, 1, -1
         row["free_at"] = row["ran"] = -math.inf
     for row in rows[rows["feeds"] >= 0]:
         fed = rows[row["feeds"]]

@@ -21,7 +21,7 @@ _MOST_DELAY_MS = 1_000.0
 _ZIPF = 0.99
 _SHARE = 0.1  # of a core that a query of these loads takes on average: 40 saturate four cores
 _MIXED_PERIODS_MS = (1_000.0, 2_000.0, 3_000.0, 5_000.0, 10_000.0)
-_MIXED_SPREAD = 4.0  # a query's work is up to so many times the average's, or as many times less
+_MIXED_SPREAD = 8.0  # a query's work is up to so many times the average's, or as many times less
 
 
 @dataclass(frozen=True)

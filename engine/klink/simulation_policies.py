@@ -18,6 +18,8 @@ _LEAST_SLACK, _RATE = CODES["least-slack"], CODES["highest-rate"]
 _DEADLINE, _RESPONSE, _RANDOM = CODES["nearest-deadline"], CODES["response-ratio"], CODES["random"]
 _PRINTED, _REPAIRED = CODES["algorithm-1"], CODES["algorithm-1-repaired"]
 _UNKNOWN, _LEAST_WORK, _LEAST_EPOCHS = 1000.0, 1e-3, 3
+_SHARES, _SPREADS = (0.65, 1.25), (0.5, 0.9)
+_LEAST_COUNTED, _MOST_COUNTED = 3, 50
 _TAIL, _DEPTH = 5.0, 25
 _PICKS, _STATE = 0, 2
 
@@ -187,18 +189,61 @@ def due(world: World, s: int, now: float, b: int) -> float:
 
 
 @compiled
-def klink(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[float, float]:
-    """Group and rank: what is here by response ratio, then least slack; above saturation the nearest deadline."""
+def klink(world: World, s: int, now: float, b: int, bound: float) -> tuple[float, float]:
+    """Group and rank: what is here, by response ratio, or with a `bound` of lateness the short first; least slack."""
     row = world.stages[s]
-    if saturated:
-        return 0.0, due(world, s, now, b)
+    left, here = work(world, s), False
     if row["swept"] >= row["windows"]:
-        left = slack(world, s, now, b)
-        late = max(0.0, now - due(world, s, now, b)) / max(work(world, s), _LEAST_WORK)
-        return (0.0, -late) if left <= 0.0 else (1.0, left)
-    if sweepable(world, s):
-        return 0.0, -max(0.0, now - due(world, s, now, b)) / max(pending_work(world, s), _LEAST_WORK)
-    return 1.0, slack(world, s, now, b)
+        here = slack(world, s, now, b) <= 0.0
+    elif sweepable(world, s):
+        left, here = pending_work(world, s), True
+    if not here:
+        return 2.0, slack(world, s, now, b)
+    late = now - due(world, s, now, b)
+    if bound == math.inf:
+        return 1.0, -max(0.0, late) / max(left, _LEAST_WORK)
+    return (0.0, -late) if late > bound else (1.0, left)
+
+
+@compiled
+def ready(world: World, s: int, now: float) -> bool:
+    """Whether a core could take the stage."""
+    row = world.stages[s]
+    return bool(row["taken"] == 0 and row["free_at"] <= now and has_work(world, s))
+
+
+@compiled
+def add_size(world: World, s: int, size: float) -> None:
+    """One window more of which the work is known."""
+    row = world.stages[s]
+    row["counted"] = min(row["counted"] + 1, _MOST_COUNTED)
+    off = size - row["usual"]
+    row["usual"] += off / row["counted"]
+    row["varies"] += (off * (size - row["usual"]) - row["varies"]) / row["counted"]
+
+
+@compiled
+def bound_of(world: World, n: int, now: float) -> float:
+    """By how much windows may be late before the short ones yield; infinite below saturation."""
+    node, total, count, sizes, squares, chance = world.nodes[n], 0.0, 0, 0.0, 0.0, 0.0
+    for s in range(node["first_stage"], node["end_stage"]):
+        row = world.stages[s]
+        if ready(world, s, now):
+            total += work(world, s)
+            if sweepable(world, s) and row["sized"] != row["swept"]:
+                add_size(world, s, pending_work(world, s))
+                row["sized"] = row["swept"]
+        if row["counted"] >= _LEAST_COUNTED:
+            count, sizes, squares = count + 1, sizes + row["usual"], squares + row["usual"] ** 2
+            chance += row["varies"] / (row["counted"] - 1)
+    if now - node["idled"] < world.saturated:
+        return math.inf
+    share = _SHARES[0]
+    if sizes > 0.0:
+        mean = sizes / count
+        spread = math.sqrt(max(0.0, (squares - chance) / count - mean * mean)) / mean
+        share += min(1.0, max(0.0, (spread - _SPREADS[0]) / (_SPREADS[1] - _SPREADS[0]))) * (_SHARES[1] - _SHARES[0])
+    return float(share * total / (node["end_core"] - node["first_core"]))
 
 
 @compiled
@@ -224,12 +269,12 @@ def draw(world: World) -> float:
 
 
 @compiled
-def rank(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[float, float]:
+def rank(world: World, s: int, now: float, b: int, bound: float) -> tuple[float, float]:
     """Group and rank of a stage; the least goes first."""
     row = world.stages[s]
     policy = world.policy
     if policy == _KLINK:
-        return klink(world, s, now, b, saturated)
+        return klink(world, s, now, b, bound)
     if policy == _STIMULUS:
         return 0.0, stimulus(world, s, b)
     if policy == _FCFS:
@@ -253,12 +298,12 @@ def rank(world: World, s: int, now: float, b: int, saturated: bool) -> tuple[flo
 @compiled
 def pick(world: World, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
-    saturated = now - world.nodes[n]["idled"] >= world.saturated
+    bound = bound_of(world, n, now) if world.policy == _KLINK else math.inf
     relieving = world.nodes[n]["relieving"] > 0.0
     found, group, best = -1, math.inf, math.inf
     starved, longest = -1, world.starvation
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
-        if world.stages[s]["taken"] > 0 or world.stages[s]["free_at"] > now or not has_work(world, s):
+        if not ready(world, s, now):
             continue
         waited = now - max(world.stages[s]["ran"], arrived(world, s, b)) if longest < math.inf else 0.0
         if waited > longest:
@@ -266,7 +311,7 @@ def pick(world: World, n: int, now: float, b: int) -> int:
         if relieving:
             mine, own = -gain(world, s), slack(world, s, now, b)
         else:
-            mine, own = rank(world, s, now, b, saturated)
+            mine, own = rank(world, s, now, b, bound)
         if mine < group or (mine == group and own < best):
             found, group, best = s, mine, own
     if starved >= 0:

@@ -36,12 +36,13 @@ CODES = {
 # delays of its watermarks are known, 0 where the period alone is; `age`: that an event may wait before it overflows.
 # `head`: first bin whose events are not all gone; `came`, `gone`: events taken in, and of these those that have left;
 # `swept`: first window that is not; `oldest`: bin of the earliest event time that waits, -1 where that is not known;
-# `taken`: 1 while a core runs it; `free_at`: when one last let go of it; `ran`: when it was last picked.
+# `taken`: 1 while a core runs it; `free_at`: when one last let go of it; `ran`: when it was last picked;
+# `sized`: next window when its work was last looked at; `counted`, `usual`, `varies`: how many, mean, variance.
 STAGE = np.dtype(
     [(name, "i8") for name in ("node", "feeds", "fed", "operators", "streams", "windows", "known")]
     + [(name, "f8") for name in ("cost", "further", "out", "rate", "event_bytes", "first", "period", "age")]
-    + [(name, "i8") for name in ("head", "swept", "oldest", "taken")]
-    + [(name, "f8") for name in ("waiting", "came", "gone", "free_at", "ran")]
+    + [(name, "i8") for name in ("head", "swept", "oldest", "taken", "sized", "counted")]
+    + [(name, "f8") for name in ("waiting", "came", "gone", "free_at", "ran", "usual", "varies")]
     + [(name, "f8") for name in ("refused", "overflow", "processed", "peak")]
 )
 # `running`: stage, -1 while idle; `until`: when it chooses anew; `busy`: time it has worked.

@@ -22,6 +22,7 @@ from apps.plans.work import compare_plans
 from apps.queries.arrivals import arrivals_create_from_counts
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
+from apps.scheduling.replaying import replay_work
 
 __all__ = ["CAPACITY_CPS", "body", "little_cluster", "make_query", "run_jobs", "start_query", "user"]
 
@@ -39,6 +40,7 @@ _WORK = {
     JobKind.PLANS: compare_plans,
     JobKind.FORECAST: forecast_cluster,
     JobKind.BACKTEST: run_backtest,
+    JobKind.REPLAY: replay_work,
 }
 
 

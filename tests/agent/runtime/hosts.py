@@ -9,8 +9,9 @@ import pyarrow as pa
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import Settings
-from tests.agent.reference import ReferenceProcessor
+from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import SECOND_US, ManualClock
+from tests.agent.runtime.epochs import expected_of
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
 
 QUERY = "here/probes"
@@ -92,6 +93,7 @@ class Host:
         self.pipelines: tuple[Pipeline, ...] = options.pop("pipelines", (PIPELINE,))
         self.settings: Settings = options.pop("settings", Settings())
         self.refined: Any = options.pop("refined", None)
+        self.refined_schedule: Any = options.pop("refined_schedule", None)
         self.cores, self.version, self.news = cores, 1, 0
         self.source = RatedSource(self.pipelines[0], rate_per_s)
         self.reference = ReferenceProcessor(self.pipelines)
@@ -113,7 +115,8 @@ class Host:
             QueryConfig(QUERY if i == 0 else f"{QUERY}-{i}", pipeline, self.settings, self.refined if i == 0 else None)
             for i, pipeline in enumerate(self.pipelines)
         ]
-        return RuntimeConfig(self.version, AGENT, tuple(queries), budget_cores=self.cores, **self.options)
+        told = {"budget_cores": self.cores, "refined_schedule": self.refined_schedule, **self.options}
+        return RuntimeConfig(self.version, AGENT, tuple(queries), **told)
 
     def apply(self, **changes: Any) -> None:
         """Another configuration."""
@@ -156,6 +159,18 @@ class Host:
     def records(self) -> pa.Table:
         """All that the source gave."""
         return pa.concat_tables(self.source.given)
+
+
+def exact(host: Host) -> bool:
+    """Once all windows are closed, the result is that of the query run whole."""
+    host.source.rate_per_s = 0
+    host.epochs(13)
+    for i, pipeline in enumerate(host.pipelines):
+        query = QUERY if i == 0 else f"{QUERY}-{i}"
+        assert host.reference.total("records_in", entry=0, query=query) == host.records().num_rows
+        if rows_of(host.reference.result(query, pipeline)) != expected_of(host.records(), pipeline):
+            return False
+    return True
 
 
 def settled(rows: list[dict[str, Any]]) -> bool:

@@ -7,22 +7,9 @@ import json
 import pytest
 
 from engine.jarvis.settings import METHODS, Settings
-from tests.agent.reference import rows_of
-from tests.agent.runtime.epochs import by_hand, expected_of
-from tests.agent.runtime.hosts import PIPELINE, QUERY, Host, settled
+from tests.agent.runtime.epochs import by_hand
+from tests.agent.runtime.hosts import PIPELINE, Host, exact, settled
 from tests.agent.runtime.pipelines import probes_pipeline
-
-
-def exact(host: Host) -> bool:
-    """Once all windows are closed, the result is that of the query run whole."""
-    host.source.rate_per_s = 0
-    host.epochs(13)
-    for i, pipeline in enumerate(host.pipelines):
-        query = QUERY if i == 0 else f"{QUERY}-{i}"
-        assert host.reference.total("records_in", entry=0, query=query) == host.records().num_rows
-        if rows_of(host.reference.result(query, pipeline)) != expected_of(host.records(), pipeline):
-            return False
-    return True
 
 
 def test_it_begins_at_the_stream_processor_and_settles_at_its_budget(tmp_path):

@@ -39,7 +39,7 @@ def test_no_budget_means_everything_overflows_to_the_stream_processor(tmp_path, 
     assert runtime.state()["queries"][0]["state"] == "steady"  # the last epoch had nothing to do
 
 
-def test_the_budget_is_kept_and_plans_are_granted_their_shares_by_weight_while_queries_take_turns(tmp_path):
+def test_the_budget_is_kept_and_plans_are_granted_their_shares_by_weight_whoever_runs_first(tmp_path):
     others = [probes_pipeline(where=f"rtt_us > {i}") for i in range(3)]
     queries = tuple(
         QueryConfig(f"here/q{i}", pipeline, ALL, weight=weight)
@@ -48,18 +48,16 @@ def test_the_budget_is_kept_and_plans_are_granted_their_shares_by_weight_while_q
     records = probe_records(PIPELINE, 600_000)
     source = TableSource(records, [20_000])  # so many that every sub-epoch's records are worth a run
     clock = ManualClock(cpu_step_ns=5_000_000)
-    settings = config(queries=queries, budget_cores=0.7, schedule=ScheduleSettings(policy="round-robin"))
-    runtime, spool = runtime_of(tmp_path, source, settings, clock, limit=4 * LIMIT)
+    runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.7), clock, limit=4 * LIMIT)
     while not source.done:
         assert runtime.run_epoch()
         clock.pass_s(1)
     seen = processed_by(spool, *others)
     assert clock.cpu_ns / (len(seen.epochs) * 1e9) < 1.1
-    full = [row for row in seen.counters if row["epoch_us"] < max(seen.epochs)]  # the last one has records to its half
-    used = [sum(row["cpu_ns"] for row in full if row["query"] == query.query) for query in queries]
-    assert used == pytest.approx([used[0]] * 3, rel=0.2)
-    granted = [sum(row["granted_cpu_ns"] for row in full if row["query"] == query.query) for query in queries]
-    assert granted[2] > 1.3 * granted[0]
+    told = runtime.unsaid()
+    could_have = [sum(row["b"] for row in told[query.query][:-1]) for query in queries]  # the last had half the records
+    assert could_have[0] == pytest.approx(could_have[1], rel=0.2)
+    assert could_have[2] > 1.5 * could_have[0]
 
 
 def test_cheap_records_of_small_polls_wait_for_one_run_in_an_epoch(tmp_path):

@@ -11,13 +11,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
-from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.models import Agent, Assignment, LiveQuery
 from tests.apps.pages.cores import epochs_with, scheduling, shared_core
+from tests.apps.results.rows import live_query
 
 pytestmark = pytest.mark.django_db
 
@@ -186,3 +189,20 @@ def test_many_agents_are_chosen_from_a_menu(browser: Client, cluster: Cluster, c
     html = body(browser.get(f"{SCHEDULE}?agent=edge-9"))
     assert '<option value="edge-9" selected>' in html
     assert '<option value="edge-1">edge-1, klink</option>' in html
+
+
+def test_more_queries_cost_no_more_of_the_database(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+    agent, lives = core
+    for live in lives:
+        epochs_with(agent, live)
+    browser.get(SCHEDULE)
+    with CaptureQueriesContext(connection) as few:
+        browser.get(SCHEDULE)
+    for name in ("third", "fourth", "fifth"):
+        lives.append(live_query(agent.cluster, name))
+        Assignment.objects.create(live=lives[-1], agent=agent)
+        epochs_with(agent, lives[-1])
+    scheduling(agent, lives)
+    with CaptureQueriesContext(connection) as many:
+        assert "edge-1 runs 5 queries" in body(browser.get(SCHEDULE))
+    assert len(many) == len(few)

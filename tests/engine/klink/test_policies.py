@@ -55,10 +55,28 @@ def test_before_any_watermark_is_here_the_least_slack_decides():
     assert picked("klink", query("a", slack_ms=90.0), query("b", slack_ms=-3.0), query("c", slack_ms=0.0)) == "b"
 
 
-def test_above_saturation_the_nearest_deadline_decides():
-    near = query("a", deadline_ms=NOW_MS - 900, slack_ms=300.0)
-    assert picked("klink", near, here("b"), saturated=False) == "b"
-    assert picked("klink", near, here("b"), saturated=True) == "a"
+def test_above_saturation_the_short_windows_go_first_unless_one_is_too_late():
+    short, long = here("a", pending_work_ms=5.0), here("b", pending_work_ms=4_000.0, work_ms=4_000.0)
+    assert picked("klink", short, long, saturated=True) == "a"
+    late = here("b", pending_work_ms=4_000.0, work_ms=4_000.0, deadline_ms=NOW_MS - 5_000)
+    assert picked("klink", short, late, saturated=True) == "b"
+    assert picked("klink", query("a", slack_ms=-9_000.0), long, saturated=True) == "b"
+
+
+def test_windows_that_differ_much_in_work_may_be_later_before_the_short_ones_yield():
+    def first(works: list[float]) -> str:
+        """After three windows of each query: what goes first where the last one is late."""
+        turns = policy("klink")
+        for window in range(3):
+            due_ms = NOW_MS - 500 + window
+            others = [here(f"a{index}", pending_work_ms=work, work_ms=100.0, deadline_ms=due_ms)
+                      for index, work in enumerate(works)]  # fmt: skip
+            late = here("z", pending_work_ms=100.0, work_ms=600.0, deadline_ms=NOW_MS - 900 + window)
+            shown = [*others, late]
+            index = turns.pick(shown, NOW_MS, True)
+        return shown[index or 0].id
+
+    assert (first([90.0, 80.0, 90.0, 95.0]), first([1.0, 2.0, 3.0, 900.0])) == ("z", "a0")
 
 
 def test_a_query_without_windows_waits_as_long_as_its_slack_and_no_longer():

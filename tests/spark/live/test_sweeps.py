@@ -5,22 +5,28 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from agent.wire import REFINEMENTS, FrameKind, batch_bytes, decode_frames, table_of
+from agent.wire import REFINEMENTS, SWEEPS, FrameKind, batch_bytes, decode_frames, table_of
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.grouping import distinct
 from engine.klink.history import SweepHistory
-from spark_jobs import sweeps
+from spark_jobs import sweeping, sweeps
 from spark_jobs.news import RESEND_MS, sent_schema
+from spark_jobs.records import conforming
 from spark_jobs.state import State, StateStore
 from spark_jobs.sweeping import ALL, Sweeping, differs, event_costs, watermarks
 from spark_jobs.sweeps import HISTORY, lengths, sweeps_of
+from tests.agent.test_relay import CHILDREN, run_child
+from tests.agent.test_relay import PIPELINE as AGENT_PIPELINE
+from tests.agent.test_relay import QUERY as AGENT_QUERY
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.swept import FLOW, PERIOD_S, PLAN, QUERY, ringed, seen_ms, sweep, table, told
 from tests.spark.live.world import World
@@ -248,6 +254,17 @@ def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_pat
     assert resent == both
 
 
+def test_many_windows_are_taken_in_before_it_is_time_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "_MOST_ROWS", 5)
+    console = Console()
+    console.step(1, told("a1", [0.5, 0.6]))
+    assert console.step(2, told("a1", [0.5] * 4, first=2)) == []
+    assert console.state.sweeps is not None, "two steps are no ten seconds, and four windows not many"
+    assert console.step(2, told("a1", [0.5], first=6)) == []
+    assert console.state.sweeps is None and lengths(console.state.swept.rings).tolist() == [7]
+    assert [row["epochs"] for row in console.step(4)] == [7, 7]
+
+
 def test_nothing_is_told_of_what_is_not_live() -> None:
     console = Console()
     assert console.step(2, told("a1", [0.5] * 3), live=()) == []
@@ -308,3 +325,19 @@ def test_frames_count_once_across_duplicates_gaps_and_restarts(world: World, pai
     last = world.console.watermarks[-1]
     assert (last.query, last.plan) == (QUERY, pairs.digest)
     assert {row["agent"]: row["sweeps"] for row in table_of(last.body).to_pylist()} == {"a0": 5, "a1": 3, ALL: 8}
+
+
+def test_what_an_agent_tells_is_taken(tmp_path: Path) -> None:
+    """The agent's own windows, by its own clock."""
+    spool, _ = run_child(tmp_path, CHILDREN[0], [1.0, 1.0, 1.0])
+    frames = [frame for _, data in spool.unsent() for frame, _ in decode_frames(data) if frame.kind == FrameKind.SWEEPS]
+    spool.close()
+    rows = [sweeps_of(conforming(frame.body, SWEEPS), "a1", time.time_ns() // 1_000_000) for frame in frames]
+    rings = sweeps.take_in(sweeps.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000)
+    ((flow, told),) = watermarks(rings, {}).items()
+    assert flow == (AGENT_QUERY, AGENT_PIPELINE.digest)
+    assert [(row["agent"], row["stream"], row["period_s"]) for row in told] == [
+        (agent, AGENT_PIPELINE.source.id, 1.0) for agent in ("a1", ALL)
+    ]
+    assert told[0]["sweeps"] == told[0]["epochs"] == sum(table.num_rows for table in rows) >= 1
+    assert told[0]["latency_mean_s"] >= 0.0

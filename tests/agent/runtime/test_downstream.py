@@ -1,0 +1,75 @@
+"""A query that goes on at another node: its slack knows the cost there, and that node how late its watermarks are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.agent.runtime.desk import Desk
+from tests.agent.runtime.test_tracking import swept, tracker
+
+TWINS = {"a": (10, 10.0), "b": (10, 10.0)}
+
+
+def key(desk: Desk, name: str) -> tuple[str, str]:
+    chain = desk.chain(name)
+    return chain.query, chain.plan
+
+
+def watched(desk: Desk, delays_s: dict[str, float], windows: int = 4) -> None:
+    for number in range(windows + 1):
+        for name, delay_s in sorted(delays_s.items(), key=lambda one: one[1]):
+            desk.at(number * 10 + 0.5 + delay_s)
+            desk.mark(name, number * 10 + 0.5)
+
+
+def test_what_rows_cost_further_up_is_work_of_the_query() -> None:
+    desk = Desk(TWINS)
+    watched(desk, {"a": 1.0, "b": 1.0})
+    desk.at(45)
+    for name in TWINS:
+        desk.come(name, 5)
+    assert desk.run() == ["a", "b"], "equals, by name"
+    for name in TWINS:
+        desk.come(name, 5)
+    before = desk.seat("b").view(desk.clock.wall_us())
+    desk.scheduler.downstream = {key(desk, "b"): 0.5, ("here/a", "another plan"): 9.0}
+    desk.take_up()
+    after = desk.seat("b").view(desk.clock.wall_us())
+    rows = desk.chain("b").stages[0].selectivity * desk.chain("b").stages[1].selectivity
+    assert rows > 0
+    assert after.work_ms - before.work_ms == pytest.approx(5 * rows * 500.0)
+    assert before.slack_ms - after.slack_ms == pytest.approx(5 * rows * 500.0)
+    assert desk.run() == ["b", "a"], "less time is left for what goes on"
+    desk.scheduler.downstream = {}
+    desk.take_up()
+    assert desk.seat("b").downstream_cost_s == 0.0
+
+
+def test_delays_are_told_where_somebody_goes_on_and_a_window_was_passed() -> None:
+    desk = Desk({"a": (10, 10.0), "whole": (None, 10.0)})
+    watched(desk, {"a": 1.0})
+    assert desk.scheduler.delays(desk.chain("a")) == {}, "nobody goes on with it"
+    desk.config = replace(desk.config, forwards=True)
+    desk.take_up()
+    found = desk.scheduler.delays(desk.chain("a"))
+    assert set(found) == {"probes"} and set(found["probes"]) == {"period_s", "epochs", "mean_s", "variance_s2"}
+    assert desk.scheduler.delays(desk.chain("a")) == {}, "it was told"
+    assert desk.scheduler.delays(desk.chain("whole")) == {}, "without windows there is none"
+    desk.at(60)
+    desk.mark("a", 55)
+    assert desk.scheduler.delays(desk.chain("a")) != {}
+
+
+def test_the_period_alone_is_told_until_there_are_three_windows() -> None:
+    one = tracker()
+    assert one.take_delay() is None
+    last = swept(one, 1.0, 3.0)
+    first = one.take_delay()
+    assert first is not None and first.note() == {"period_s": 10.0, "epochs": 2}
+    swept(one, 2.0, first=last + 1)
+    then = one.take_delay()
+    assert then is not None
+    assert (then.epochs, then.mean_s, then.variance_s2) == (3, pytest.approx(2.0), pytest.approx(2.0 / 3.0))
+    assert one.take_delay() is None

@@ -1,0 +1,84 @@
+"""What another policy would change, by what an agent recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from apps.core.errors import Impossible, Malformed
+from apps.scheduling.recording import recorded
+from apps.scheduling.replaying import replay_latest, replay_of, replay_request
+from apps.scheduling.selectors import lines_of
+from apps.telemetry.models import Agent
+from engine.klink.settings import POLICIES
+from tests.apps.little import run_jobs
+from tests.apps.scheduling.recorded import agent_with_two, epochs
+
+pytestmark = pytest.mark.django_db
+
+
+def refused(agent: Agent) -> dict[str, str]:
+    with pytest.raises(Impossible) as told:
+        replay_request(agent=agent)
+    assert told.value.code == "too_little_recorded"
+    return {fault.path: fault.message for fault in told.value.faults}
+
+
+def test_the_same_arrivals_under_each_policy() -> None:
+    agent, lives = agent_with_two()
+    for live in lives:
+        epochs(agent, live)
+    job = replay_request(agent=agent)
+    assert replay_of(job) is None
+    (job,) = run_jobs()
+    assert job.state == "succeeded", job.error
+    found = replay_of(replay_latest(agent))
+    assert (found.agent, found.epochs, found.windows, found.notes) == ("a1", 60, 36, ())
+    assert set(found.policies) == set(POLICIES)
+    for figures in found.policies.values():
+        assert figures.records == 12_000
+        assert set(figures.queries) == {"s2s", "quick"}
+        assert figures.queries["quick"].windows >= 25
+        assert 1.2 <= figures.mean_s < 5.0  # not before the watermark
+
+
+def test_what_is_replayed_is_what_was_recorded() -> None:
+    agent, (slow, quick) = agent_with_two()
+    epochs(agent, slow)
+    rows = epochs(agent, quick, overflow=50, used_s=0.03)
+    lines = lines_of([agent], {str(agent.pk): 0})[str(agent.pk)]
+    found = recorded("a1", lines)
+    one, two = (next(row for row in found.queries if row["id"] == name) for name in ("s2s", "quick"))
+    assert (one["cost_ms"], two["cost_ms"]) == (pytest.approx(0.2), pytest.approx(0.6))  # of those worked on
+    assert (one["arrivals"], one["period_ms"], one["record_bytes"]) == ([100] * 60, 10_000.0, 86.0)
+    assert set(two["delays_ms"]) == {1200.0}
+    first_us = found.since_us + 1e3 * two["first_ms"]
+    assert (first_us % 2_000_000, first_us - found.since_us < 2_000_000) == (0, True)
+    assert found.cores == pytest.approx(0.15 - 0.02 + 0.05)  # what one could have had, and what the other used
+    gaps = [replace(line, rows=line.rows[::2]) if line.name == "quick" else line for line in lines]
+    assert any(note.startswith("quick: 50 % of the epochs were not told") for note in recorded("a1", gaps).notes)
+    assert rows[0].epoch_us == found.since_us
+
+
+def test_too_little_is_refused_with_reasons() -> None:
+    agent, (slow, quick) = agent_with_two()
+    assert refused(agent) == {"s2s": "no epoch is recorded", "quick": "no epoch is recorded"}
+    epochs(agent, slow, seconds=12)
+    found = refused(agent)
+    assert found["epochs"] == "12 epochs are recorded; 30 are the least that is replayed"
+    epochs(agent, quick, records_in=0, sweeps=())
+    assert refused(agent)["quick"] == "no record came"
+
+
+def test_without_windows_there_is_nothing_to_compare() -> None:
+    agent, (slow, _) = agent_with_two()
+    epochs(agent, slow, sweeps=())
+    assert refused(agent)["windows"] == "0 windows were swept in 60 epochs; 3 are the least"
+
+
+def test_what_is_asked_is_checked() -> None:
+    agent, _ = agent_with_two()
+    with pytest.raises(Malformed) as told:
+        replay_request(agent=agent, policies=("lifo",), schedule={"cycle_ms": 1}, last_s=5)
+    assert {fault.path for fault in told.value.faults} == {"policies[0]", "schedule.cycle_ms", "last_s"}

@@ -1,0 +1,91 @@
+"""What another policy would change on recorded arrivals: the document, and what the answer adds up to."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from engine.__main__ import main
+from engine.errors import DocumentError
+from engine.klink.policies import ALL_POLICIES
+from engine.klink.replay import replay
+from engine.klink.settings import POLICIES
+
+
+def query(name="a", **more):
+    return {"id": name, "cost_ms": 0.1, "period_ms": 2_000, "arrivals": [500] * 10, "delays_ms": [100] * 4} | more
+
+
+def test_alone_and_with_time_to_spare_a_window_waits_for_its_watermark_alone():
+    answer = replay({"queries": [query()]})
+    assert (answer["bins"], answer["duration_s"], tuple(answer["policies"])) == (10, 10.0, POLICIES)
+    for one in answer["policies"].values():
+        assert (one["windows"], one["unswept"], one["overflow"], one["waiting"]) == (4, 0, 0.0, 0.0)
+        assert one["records"] == one["processed"] == pytest.approx(5_000)
+        assert 100 <= one["mean_ms"] <= one["p99_ms"] <= one["most_ms"] < 130
+        assert one["busy_share"] == pytest.approx(0.05, rel=0.01)
+        assert one["queries"]["a"]["mean_ms"] == one["mean_ms"]
+
+
+def test_a_smaller_budget_makes_records_wait_and_overflow():
+    short = {"queries": [query("a", cost_ms=1.0), query("b", cost_ms=1.0)], "cores": 0.5}
+    for one in replay(short)["policies"].values():
+        assert one["overflow"] > 3_000
+        assert one["processed"] + one["overflow"] + one["waiting"] == pytest.approx(one["records"])
+        assert one["overflow_share"] == pytest.approx(one["overflow"] / one["records"])
+        assert one["memory_peak_bytes"] > 0
+    patient = replay(short | {"schedule": {"backlog_periods": 10, "backlog_most_s": 600}})["policies"]["fcfs"]
+    assert patient["overflow"] == 0 and patient["waiting"] > 3_000
+
+
+def test_policies_differ_where_windows_wait_for_each_other():
+    queries = [query("short", cost_ms=0.05, arrivals=[20] * 10), query("long", cost_ms=1.9, arrivals=[490] * 10)]
+    asked = {"queries": queries, "policies": list(ALL_POLICIES), "schedule": {"backlog_periods": 5}}
+    answer = replay(asked)["policies"]
+    assert tuple(answer) == ALL_POLICIES
+    assert answer["klink"]["queries"]["short"]["mean_ms"] < answer["fcfs"]["queries"]["short"]["mean_ms"]
+    assert replay(asked) == replay(asked)
+
+
+def test_a_watermark_that_did_not_come_is_passed_by_the_next():
+    one = replay({"queries": [query(delays_ms=[None, 100, None])], "policies": ["klink"]})["policies"]["klink"]
+    assert (one["windows"], one["unswept"]) == (3, 1)
+    assert one["most_ms"] == pytest.approx(4_020, abs=30)  # not swept until the end, 10.02 s, of one due at 6 s
+
+
+def test_a_query_without_windows_has_no_latencies():
+    plain = {"id": "a", "cost_ms": 0.1, "arrivals": [500] * 10}
+    answer = replay({"queries": [plain], "policies": ["klink"]})["policies"]["klink"]
+    assert (answer["windows"], answer["mean_ms"], answer["p99_ms"]) == (0, None, None)
+    assert not any(isinstance(one, float) and math.isnan(one) for one in answer.values())
+
+
+def test_every_fault_is_told_at_once():
+    with pytest.raises(DocumentError) as caught:
+        replay(
+            {
+                "queries": [
+                    query(cost_ms=-1, arrivals=[1, math.nan]),
+                    query(arrivals=[1], period_ms=5, delays_ms=["soon"]),
+                    {"id": "c", "cost_ms": 1, "arrivals": [1, 2], "delays_ms": [1], "colour": "red"},
+                ],
+                "policies": ["best"],
+                "bin_ms": 1,
+                "schedule": {"cycle_ms": 1},
+                "cores": 0,
+            }
+        )
+    assert {fault.path for fault in caught.value.faults} >= {
+        "queries[0].cost_ms", "queries[0].arrivals[1]", "queries[1].id", "queries[1].period_ms",
+        "queries[1].delays_ms[0]", "queries[2].colour", "queries[2].delays_ms", "policies[0]", "bin_ms",
+        "schedule.cycle_ms", "cores",
+    }  # fmt: skip
+
+
+def test_the_command_line_answers_as_the_function_does(tmp_path, capsys):
+    file = tmp_path / "recorded.json"
+    file.write_text(json.dumps({"queries": [query()]}))
+    assert main(["replay", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["result"] == replay({"queries": [query()]})

@@ -1,0 +1,16 @@
+"""Tasks: replay what an agent recorded under other policies of scheduling."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.jobs.choices import JobKind
+from apps.jobs.running import run_job
+from apps.scheduling.replaying import replay_work
+
+__all__ = ["replay_schedule"]
+
+
+@shared_task(name=JobKind.REPLAY.value)
+def replay_schedule(job_id: str) -> None:
+    run_job(job_id, replay_work)
