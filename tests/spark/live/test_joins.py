@@ -160,7 +160,7 @@ def test_results_are_the_same_where_spark_works_them_off(world: World, by_sql: b
     pipeline = joining(how="left")
     agents = two_agents(world, pipeline)
     world.send(*(one.run(9) for one in agents))
-    loop = world.drain()
+    loop = world.work_off()
     assert world.console.rows(QUERY) == expected(pipeline, [agents], 9) != []
     assert world.quarantined() == []
     assert loop.state.flows[QUERY, pipeline.digest].sides
