@@ -23,7 +23,7 @@ class _Sums(models.Model):
     starts_at = models.DateTimeField()
     width_s = models.FloatField()
     records_in = models.FloatField()
-    events = models.FloatField(help_text="Records worked on: in - drained - overflow.")
+    events = models.FloatField(help_text="Records worked on.")
     outputs = models.FloatField()
     drained = models.FloatField()
     overflow = models.FloatField()

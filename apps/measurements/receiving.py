@@ -86,9 +86,6 @@ def _faults(index: int, row: Mapping[str, Any]) -> Iterable[Fault]:
             yield Fault(f"{path}.{name}", f"{name} is {value}; allowed: a number of at least 0")
     if row["window_us"] > MOST_NUMBER:
         yield Fault(f"{path}.window_us", f"window_us is {row['window_us']}; allowed: 0 to {MOST_NUMBER}")
-    if row["records_drained"] + row["records_overflow"] > row["records_in"]:
-        handed = row["records_drained"] + row["records_overflow"]
-        yield Fault(f"{path}.records_in", f"records_in is {row['records_in']}; allowed: at least {handed}, handed on")
     if not 0 < row["width_us"] <= 86_400_000_000:
         yield Fault(f"{path}.width_us", f"width_us is {row['width_us']}; allowed: 1 to 86400000000")
 

@@ -137,7 +137,7 @@ def _doubt(one: Measure) -> str:
     if one.tells:
         return "chance"
     return (
-        "chance: of so few windows"
+        "chance, of so few windows"
         if one.key == "window_p99"
         else "a busy host's doing, with too little to compare with"
     )

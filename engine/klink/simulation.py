@@ -166,7 +166,8 @@ def _world(
     streams = max(max(one.marks_ms.shape[1] for one in arrivals), 1)
     chains = [_chain(stage.operators) for stage in stages]
     longest = max(len(cost) for cost, _ in chains)
-    samples = int(bins * setting.tick_ms / _SAMPLE_MS) + 1
+    sample = round(_SAMPLE_MS / setting.tick_ms)
+    samples = math.ceil(bins / sample)
     shape = (count, windows, streams)
     world = World(
         stages=_stage_rows(stages, chains, queries, arrivals, setting),
@@ -199,7 +200,7 @@ def _world(
         memory_bound=setting.memory_bytes,
         release=setting.release_share,
         relief=setting.release_s * 1e3,
-        sample=round(_SAMPLE_MS / setting.tick_ms),
+        sample=sample,
     )
     _fill(world, stages, arrivals)
     return world

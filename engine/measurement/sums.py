@@ -16,7 +16,7 @@ __all__ = ["Stamped", "Sums", "decay", "merged", "scaled"]
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What adds up. `events` are the records the operator worked on: in - drained - overflow.
+    """What adds up. `events` are the records the operator worked on, some of which may have come in before.
 
     `wn2` to `wgt` are the normal equations of cost = a n + b g over epochs of n records and g groups that took T CPU
     seconds, with weights w = 1 / n^2; `cost_count`, `cost_sum` and `cost_sum2` are of CPU seconds per record.
@@ -46,13 +46,12 @@ class Sums:
     @classmethod
     def of_wire(cls, row: Mapping[str, Any]) -> Sums:
         """The sums of a row of `agent.wire.schemas.STATISTICS`."""
-        drained, overflow = row["records_drained"], row["records_overflow"]
         return cls(
             records_in=row["records_in"],
-            events=row["records_in"] - drained - overflow,
+            events=row["records_processed"],
             outputs=row["records_out"],
-            drained=drained,
-            overflow=overflow,
+            drained=row["records_drained"],
+            overflow=row["records_overflow"],
             shed=row["records_shed"],
             bytes_in=row["bytes_in"],
             bytes_out=row["bytes_out"],

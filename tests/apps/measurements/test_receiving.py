@@ -50,9 +50,17 @@ def test_within_one_post_the_latest_batch_counts(query: Query) -> None:
 
 
 def test_what_was_handed_on_is_no_event(query: Query) -> None:
-    statistics_receive([statistics_frame(row(records_in=100, records_drained=30, records_overflow=20))])
+    counts = {"records_in": 100, "records_processed": 50, "records_drained": 30, "records_overflow": 20}
+    statistics_receive([statistics_frame(row(**counts))])
     found = StatisticsWindow.objects.get()
     assert (found.events, found.drained, found.overflow, found.cpu_s) == (50, 30, 20, 0.002)
+
+
+def test_what_waited_from_the_subinterval_before_is_worked_on_in_this_one(query: Query) -> None:
+    counts = {"records_in": 100, "records_processed": 140, "records_drained": 90, "records_overflow": 20}
+    statistics_receive([statistics_frame(row(**counts))])
+    found = StatisticsWindow.objects.get()
+    assert (found.records_in, found.events, found.drained, found.overflow) == (100, 140, 90, 20)
 
 
 def test_queries_that_are_gone_are_left_out(query: Query) -> None:
@@ -64,13 +72,13 @@ def test_every_row_that_cannot_be_is_named(query: Query) -> None:
         row(),
         row(cpu_ns=-1),
         row(place=""),
-        row(records_drained=101),
+        row(records_processed=-1),
         row(cost_sum=float("nan")),
     ]
     with pytest.raises(Impossible) as caught:
         statistics_receive([statistics_frame(*rows)])
     named = [fault.path for fault in caught.value.faults]
-    assert named == ["rows[1].cpu_ns", "rows[2].place", "rows[3].records_in", "rows[4].cost_sum"]
+    assert named == ["rows[1].cpu_ns", "rows[2].place", "rows[3].records_processed", "rows[4].cost_sum"]
     assert not StatisticsWindow.objects.exists()
 
 

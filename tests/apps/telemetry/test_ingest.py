@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from agent.wire import SWEEPS, Frame, FrameKind, batch_bytes, broker, encode_frame
+from agent.wire import OLDER_COUNTERS, SWEEPS, Frame, FrameKind, batch_bytes, broker, encode_frame, table_of
 from apps.fleet.services import cluster_update
 from apps.telemetry import directory
 from apps.telemetry.enrolment import Enrolled
@@ -278,6 +278,15 @@ def test_counters_of_a_query_the_agent_has_no_part_in_are_refused_by_name(live: 
         assert (status, why.startswith(words)) == (422, True), why
     assert not in_redis(agent)
     assert post(client, counted(agent, 1, mine), counted(agent, 2)).status_code == 200
+
+
+def test_counters_of_agents_without_queues_are_taken(live: Given) -> None:
+    query, agent, client = live
+    today = counted(agent, 1, (query.key, query.plan))
+    older = batch_bytes(table_of(today.body).select(OLDER_COUNTERS.names))
+    assert post(client, replace(today, body=older)).status_code == 200
+    without = batch_bytes(table_of(today.body).drop_columns(["records_overflow"]))
+    assert post(client, replace(today, seq=2, body=without)).status_code == 422
 
 
 def test_sweeps_come_as_counters_do(live: Given) -> None:
