@@ -13,6 +13,7 @@ from agent.collect.checks import check_options
 from agent.collect.options import COLUMNS_OF, OPTIONS
 from agent.config_tables import CONFIG
 from engine.dataflow import Pipeline
+from engine.dataflow.operators import StreamJoinSpec
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
 from engine.jarvis.settings import Settings
@@ -194,7 +195,7 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
         if pipeline is None or BAD in (says["query"], says["version"], says["plan"]):
             continue
         seen.add(says["query"])
-        _check_source(pipeline, sources, read["sources"], f"{path}.pipeline.source", faults)
+        _check_sources(pipeline, sources, read["sources"], f"{path}.pipeline", faults)
         settings = _settings(says.get("settings", {}), pipeline, f"{path}.settings", faults)
         weight = says.get("weight", 1.0)
         kept.append(
@@ -224,20 +225,38 @@ def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[
     return pipeline
 
 
-def _check_source(
+def _check_sources(
     pipeline: Pipeline, sources: Mapping[str, SourceConfig], given: Any, path: str, faults: list[Fault]
 ) -> None:
-    """The pipeline reads a source of this configuration, by columns and types that it has."""
+    """The pipeline reads sources of this configuration, by columns and types that they have."""
     wanted = pipeline.document["source"]
-    source = sources.get(wanted["id"])
+    _check_stream("id", wanted["id"], wanted["time"], wanted["columns"], sources, given, f"{path}.source", faults)
+    for operator in pipeline.operators:
+        if isinstance(operator.spec, StreamJoinSpec):
+            spec, at = operator.spec, f"{path}.operators[{operator.index}].expression"
+            columns = {name: kind.value for name, kind in spec.columns}
+            _check_stream("stream", spec.stream, spec.window.time, columns, sources, given, at, faults)
+
+
+def _check_stream(
+    field: str,
+    stream: str | None,
+    time: str,
+    columns: Mapping[str, str],
+    sources: Mapping[str, SourceConfig],
+    given: Any,
+    path: str,
+    faults: list[Fault],
+) -> None:
+    source = sources.get(stream or "")
     if source is None:
-        if not _is_object(given) or wanted["id"] not in given:  # else its own faults were reported
+        if not _is_object(given) or stream not in given:  # else its own faults were reported
             allowed = ", ".join(given) if _is_object(given) and given else "none is configured"
-            faults.append(Fault(f"{path}.id", f"id is {show(wanted['id'])}; allowed: {allowed}"))
+            faults.append(Fault(f"{path}.{field}", f"{field} is {show(stream)}; allowed: {allowed}"))
         return
-    if wanted["time"] != source.time:
-        faults.append(Fault(f"{path}.time", f"time is {show(wanted['time'])}; allowed: {source.time}, the source's"))
-    for name, kind in wanted["columns"].items():
+    if time != source.time:
+        faults.append(Fault(f"{path}.time", f"time is {show(time)}; allowed: {source.time}, the source's"))
+    for name, kind in columns.items():
         if source.columns.get(name) != kind:
             has = source.columns.get(name)
             allowed = f"{name} as {has}" if has else ", ".join(source.columns)

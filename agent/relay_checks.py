@@ -119,10 +119,14 @@ def _wanted(frame: Frame, pipeline: Pipeline | None) -> tuple[pa.Schema, ...]:
     if pipeline is None:
         return ()
     if frame.kind in _PARTIAL:
+        if pipeline.stream_join is not None:
+            raise ValueError(f"kind is {frame.kind.value!r}; allowed of a query that joins streams: records")
         if frame.entry != pipeline.aggregate:
             allowed = f"{pipeline.aggregate}, the aggregate"
             raise ValueError(f"entry is {frame.entry}; allowed for {frame.kind.value}: {allowed}")
         return (partial_schema(pipeline),)
+    if frame.entry == pipeline.other_entry:
+        return (pipeline.other_schema,)
     if frame.entry >= len(pipeline.operators):
         raise ValueError(f"entry is {frame.entry}; allowed: 0 to {len(pipeline.operators) - 1}")
     return (pipeline.operators[frame.entry].input_schema,)

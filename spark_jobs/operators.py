@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from engine.dataflow.arrow import AggregateKernel, Kernel, RowKernel, kernel
+from engine.dataflow.arrow import AggregateKernel, Kernel, RowKernel, StreamJoinKernel, kernel
 from engine.dataflow.pipeline import Pipeline
 
-__all__ = ["aggregate_of", "operator_of", "row_operator"]
+__all__ = ["aggregate_of", "operator_of", "row_operator", "stream_join_of"]
 
 
 class _Plan:
@@ -40,6 +40,14 @@ def row_operator(pipeline: Pipeline, index: int) -> RowKernel:
     """A stateless operator."""
     made = operator_of(pipeline, index)
     assert isinstance(made, RowKernel)
+    return made
+
+
+def stream_join_of(pipeline: Pipeline) -> StreamJoinKernel:
+    """The join with another stream, of a pipeline that has one."""
+    assert pipeline.stream_join is not None
+    made = operator_of(pipeline, pipeline.stream_join)
+    assert isinstance(made, StreamJoinKernel)
     return made
 
 

@@ -25,7 +25,7 @@ from spark_jobs.results import Work
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BadBody", "body_of", "by_driver", "by_spark", "conforming", "entry_schema"]
+__all__ = ["BadBody", "body_of", "by_driver", "by_spark", "carried", "conforming", "entry_schema", "joined_by_spark"]
 
 
 class BadBody(ValueError):
@@ -58,9 +58,11 @@ def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
     BadBody
         Records may not enter there.
     """
-    if not 0 <= entry <= (pipeline.aggregate or 0):
-        raise BadBody(f"records enter at operator {entry}; allowed: 0 to {pipeline.aggregate}")
-    return pipeline.operators[entry].input_schema
+    schema = pipeline.entry_schema(entry)
+    if schema is None:
+        allowed = [str(index) for index in range(len(pipeline.operators) + 1) if pipeline.entry_schema(index)]
+        raise BadBody(f"records enter at operator {entry}; allowed: {', '.join(allowed)}")
+    return schema
 
 
 def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
@@ -89,19 +91,24 @@ def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
 def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: Work) -> pa.Table:
     """Partial aggregates of records at hand; an entry may have none, as where all of its frames were put aside."""
     assert pipeline.aggregate is not None
-    entries = {index: tables for index, tables in entries.items() if tables}
-    if not entries:
+    if not any(entries.values()):
         return aggregate_of(pipeline).partial_schema.empty_table()
-    carried: list[pa.Table] = []
-    for index in range(min(entries), pipeline.aggregate):
-        carried = [*carried, *entries.get(index, ())]
-        rows = pa.concat_tables(carried)
-        after = row_operator(pipeline, index).run(rows)
-        work.add(index, rows.num_rows, after.num_rows)
-        carried = [after]
-    rows = pa.concat_tables([*carried, *entries.get(pipeline.aggregate, ())])
+    rows = carried(pipeline, entries, pipeline.aggregate, work)
     work.add(pipeline.aggregate, rows.num_rows, 0)
     return aggregate_of(pipeline).partial(rows)
+
+
+def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until: int, work: Work) -> pa.Table:
+    """What comes to the operator `until` of records that entered at it or before."""
+    entries = {index: tables for index, tables in entries.items() if tables}
+    rows: list[pa.Table] = []
+    for index in range(min(entries, default=until), until):
+        whole = pa.concat_tables([*rows, *entries.get(index, ())])
+        after = row_operator(pipeline, index).run(whole)
+        work.add(index, whole.num_rows, after.num_rows)
+        rows = [after]
+    rows = [*rows, *entries.get(until, ())]
+    return pa.concat_tables(rows) if rows else pipeline.operators[until].input_schema.empty_table()
 
 
 def by_spark(
@@ -141,6 +148,26 @@ def by_spark(
     return partial, dict(faults.value)
 
 
+def joined_by_spark(
+    spark: SparkSession, pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Work
+) -> pa.Table:
+    """Partial aggregates of windows whose two sides Spark joins."""
+    assert pipeline.aggregate is not None and pipeline.stream_join is not None
+    views, index = _Views(spark, pipeline), pipeline.stream_join
+    views.join_with(others)
+    rows = spark.createDataFrame(records)
+    for at in range(index, pipeline.aggregate + 1):
+        rows = _counted(views.after(at, _counted(rows, f"in {at}")), f"out {at}")
+    schema = aggregate_of(pipeline).partial_schema
+    partial = rows.toArrow().select(schema.names).cast(schema)
+    views.drop()
+    counts = _counts(rows)
+    for at in range(index, pipeline.aggregate + 1):
+        more = others.num_rows if at == index else 0
+        work.add(at, counts(f"in {at}") + more, counts(f"out {at}") if at < pipeline.aggregate else 0)
+    return partial
+
+
 def _counted(rows: DataFrame, name: str) -> DataFrame:
     """The same rows, counted while they pass."""
     from pyspark.sql import functions as sql
@@ -164,6 +191,7 @@ class _Views:
         self._spark, self._pipeline = spark, pipeline
         self._prefix = f"sluice_{uuid4().hex}"
         self._names: list[str] = []
+        self._other = ""
         self._tables = {
             name: self._view(name, spark.createDataFrame(table.data)) for name, table in pipeline.tables.items()
         }
@@ -173,7 +201,11 @@ class _Views:
         view = self._view(str(index), rows)
         if index == self._pipeline.aggregate:
             return self._spark.sql(spark_sql.partial(self._pipeline, view))
-        return self._spark.sql(spark_sql.select(self._pipeline, index, view, self._tables))
+        return self._spark.sql(spark_sql.select(self._pipeline, index, view, self._tables, self._other))
+
+    def join_with(self, rows: pa.Table) -> None:
+        """What the join of streams finds on its other side."""
+        self._other = self._view("other", self._spark.createDataFrame(rows))
 
     def drop(self) -> None:
         for name in self._names:

@@ -27,7 +27,7 @@ from spark_jobs.statistics import of_today
 from spark_jobs.sweeps import Swept
 from spark_jobs.watermarks import AgentMarks
 
-__all__ = ["Checkpoint", "Flow", "State", "StateStore", "Window"]
+__all__ = ["Checkpoint", "Flow", "Rows", "Sides", "State", "StateStore", "Window"]
 
 _KEPT = 3
 _FORMAT = 1
@@ -36,6 +36,7 @@ _SWEPT = ("rings", "sent")
 _COMPRESSED = {"swept/rings"}  # to a sixth
 _TABLES = ("waiting", "counters", "sums", "sweeps")
 _CHECKPOINTS = ("checkpoints", "arriving")
+_SIDES = ("records", "others")
 _FACTS = ("step", "run", "batch", "now_ms", "summed_ms", "emitted", "counts", "read_to")
 
 
@@ -48,6 +49,26 @@ class Window:
     records: int = 0
     revision: int = -1  #: of the last result; -1 before the first
     missing: list[str] = field(default_factory=list)  #: agents that the last result lacked
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of one side of a join."""
+
+    rows: pa.Table
+    step: int  #: that put them together
+
+
+@dataclass
+class Sides:
+    """A window of two streams that are joined: rows in parts, each at least twice as large as the next."""
+
+    records: list[Rows] = field(default_factory=list)  #: of the source, as they come to the join
+    others: list[Rows] = field(default_factory=list)  #: of the joined stream
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.rows.nbytes for one in (*self.records, *self.others))
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,7 @@ class Flow:
     excluded: list[str] = field(default_factory=list)
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)  #: by agent
     arriving: dict[str, Checkpoint] = field(default_factory=dict)  #: of which not all parts are here
+    sides: dict[int, Sides] = field(default_factory=dict)  #: of windows where two streams are joined, by beginning
 
 
 @dataclass
@@ -202,7 +224,11 @@ class StateStore:
             for name in _CHECKPOINTS
         }
         agents = {name: _marks(one) for name, one in facts.pop("agents").items()}
-        return Flow(**facts, **checkpoints, agents=agents, windows=windows)
+        sides = {begin: self._sides(one) for begin, one in facts.pop("sides", ())}
+        return Flow(**facts, **checkpoints, agents=agents, windows=windows, sides=sides)
+
+    def _sides(self, facts: dict[str, Any]) -> Sides:
+        return Sides(**{name: [Rows(self._part(one), one["step"]) for one in facts[name]] for name in _SIDES})
 
     def _part(self, facts: dict[str, Any]) -> pa.Table:
         """The table of a part, which lies in the file of the step that last changed it."""
@@ -242,7 +268,8 @@ def _packed(state: State) -> bytes:
 
 
 def _flow_facts(flow: Flow) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(flow).items() if name not in {"agents", "windows", *_CHECKPOINTS}}
+    apart = {"agents", "windows", "sides", *_CHECKPOINTS}
+    facts = {name: value for name, value in vars(flow).items() if name not in apart}
     facts["agents"] = {name: asdict(marks) for name, marks in flow.agents.items()}
     facts["windows"] = [
         [begin, {"part": _part(flow, begin)} | {key: value for key, value in vars(window).items() if key != "partial"}]
@@ -253,7 +280,16 @@ def _flow_facts(flow: Flow) -> dict[str, Any]:
             [agent, {"part": _part(flow, name, agent), "step": one.step, "epoch": one.epoch, "parts": one.parts}]
             for agent, one in getattr(flow, name).items()
         ]
+    if flow.sides:
+        facts["sides"] = [[begin, _sides_facts(flow, begin, sides)] for begin, sides in flow.sides.items()]
     return facts
+
+
+def _sides_facts(flow: Flow, begin: int, sides: Sides) -> dict[str, Any]:
+    """A step puts at most one part of each side together, so the names of a file are unlike."""
+    return {
+        name: [{"part": _part(flow, name, begin), "step": one.step} for one in getattr(sides, name)] for name in _SIDES
+    }
 
 
 def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
@@ -270,6 +306,10 @@ def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
         for name in _CHECKPOINTS:
             for agent, one in getattr(flow, name).items():
                 yield _part(flow, name, agent), one.rows, one.step
+        for begin, sides in flow.sides.items():
+            for name in _SIDES:
+                for some in getattr(sides, name):
+                    yield _part(flow, name, begin), some.rows, some.step
 
 
 def _part(flow: Flow, *names: str | int) -> str:
@@ -290,6 +330,7 @@ def _copied(flow: Flow) -> Flow:
         begin: Window(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
     }
     checkpoints = {name: dict(getattr(flow, name)) for name in _CHECKPOINTS}
-    shared = {"windows", *_CHECKPOINTS}
+    sides = {begin: Sides(list(one.records), list(one.others)) for begin, one in flow.sides.items()}
+    shared = {"windows", "sides", *_CHECKPOINTS}
     rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
-    return Flow(**rest, **checkpoints, windows=windows)
+    return Flow(**rest, **checkpoints, windows=windows, sides=sides)

@@ -13,7 +13,7 @@ import redis
 
 from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, counters_table, encode_frame
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs import checkpoints
+from spark_jobs import checkpoints, joins
 from spark_jobs.arrivals import Arrival, arrivals_of, in_order
 from spark_jobs.beginnings import begin_anew, recall
 from spark_jobs.collecting import collected, fetched, frame_bytes, last_ids, listed, moment_ms
@@ -33,10 +33,10 @@ from spark_jobs.state import Flow, State, StateStore
 from spark_jobs.statistics import counters_of
 from spark_jobs.sweeps import sweeps_of
 from spark_jobs.watermarks import AgentMarks, mark
-from spark_jobs.windows import absorb, advance, due, evict
+from spark_jobs.windows import absorb, advance, due, evict, records_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Parts", "Step"]
 
@@ -72,6 +72,8 @@ class Bundle:
     partials: list[pa.Table] = field(default_factory=list)
     records: list[Arrival] = field(default_factory=list)  #: whose rows are in `tables`
     afar: dict[str, Arrival] = field(default_factory=dict)  #: records that stayed with Spark, by id
+    places: dict[str, dict[int, list[pa.Table]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    sides: joins.Taken = field(default_factory=joins.Taken)  #: what comes of `places`, where two streams are joined
     work: Work = field(default_factory=Work)
 
 
@@ -115,7 +117,7 @@ class Step:
             return arrivals_of(listed(self._kept)), []
         flows = self._parts.plans.live().keys() | self.state.flows.keys()
         pipelines = {plan: self._pipeline(plan) for _, plan in flows}
-        usable = [one for one in pipelines.values() if one is not None and _is_usable(one)]
+        usable = [one for one in pipelines.values() if one is not None and _is_usable(one) and one.stream_join is None]
         rows, worked = by_tasks(self._spans, self._parts.read, usable, self.state.positions, self.state.waiting)
         return arrivals_of(rows), worked
 
@@ -130,6 +132,7 @@ class Step:
         """Advance every flow; the RESULT frames of windows that are due."""
         for key, bundle in self.bundles.items():
             absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step, self._arrived_ms)
+            joins.absorb(self.state.flows[key], bundle.pipeline, bundle.sides, self.state.step, self._arrived_ms)
         for key, live in self._parts.plans.live().items():
             flow = self.state.flows.setdefault(key, Flow(*key))
             flow.started_us = flow.started_us or live.started_us
@@ -155,14 +158,26 @@ class Step:
             one.window.revision += 1
             one.window.missing = one.missing
             again = one.window.revision > 0  # rows of a window count once, whatever comes late
+            counted = Work() if again else work
+            own = one.window.partial
+            if pipeline.stream_join is not None:
+                own = joins.partial_of(flow, pipeline, one.begin_us, counted, self._spark, self._join_at_hand_bytes)
+                one.window.records = records_of(own)
             left = checkpoints.recovered(flow, one.begin_us, one.missing)
-            partials = [one.window.partial, *left.values()]
-            partial = aggregate_of(pipeline).merge(partials) if left else one.window.partial
-            rows = finished(pipeline, partial, Work() if again else work)
+            partial = aggregate_of(pipeline).merge([own, *left.values()]) if left else own
+            rows = finished(pipeline, partial, counted)
             self.state.emitted += 1
             yield encode_frame(result_frame(flow, pipeline, one, rows, left, self.state.step, self.state.emitted))
         evict(flow, pipeline, plan)
         checkpoints.drop_passed(flow, pipeline, self.state.step)
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self._spans.sparkSession
+
+    @property
+    def _join_at_hand_bytes(self) -> int:
+        return 0 if self._parts.by_sql else joins.AT_HAND_BYTES
 
     # -- frames
 
@@ -213,6 +228,8 @@ class Step:
                 flow.whole_from[one.agent] = marks.watermark_us
             if marks.final:
                 checkpoints.drop(flow, one.agent)
+        elif pipeline.stream_join is not None:
+            self._take_side(one, pipeline, bundle)
         elif one.kind == FrameKind.PARTIALS:
             table = body_of(one, pipeline)
             bundle.partials.append(table)
@@ -226,6 +243,15 @@ class Step:
         elif self._kept is not None:
             entry_schema(pipeline, one.entry)
             bundle.afar[one.id] = one
+
+    def _take_side(self, one: Arrival, pipeline: Pipeline, bundle: Bundle) -> None:
+        """Records of a query that joins two streams; the driver keeps them by window."""
+        place = joins.place_of(one, pipeline)
+        entry_schema(pipeline, one.entry)
+        if one.body is None:
+            (one,) = self._fetched([one])
+        bundle.places[place][one.entry].append(body_of(one, pipeline))
+        bundle.records.append(one)
 
     def _take_counters(self, one: Arrival) -> None:
         rows = counters_table(conforming(one.body or b"", COUNTERS, OLDER_COUNTERS))
@@ -249,9 +275,12 @@ class Step:
 
     def _work_off(self, bundle: Bundle) -> None:
         """Partial aggregates of the records that are here, and of those that stayed with Spark."""
-        if bundle.tables:
+        if bundle.tables or bundle.places:
             try:
-                bundle.partials.append(by_driver(bundle.pipeline, bundle.tables, bundle.work))
+                if bundle.tables:
+                    bundle.partials.append(by_driver(bundle.pipeline, bundle.tables, bundle.work))
+                if bundle.places:
+                    bundle.sides = joins.taken(bundle.pipeline, bundle.places, bundle.work)
             except Exception as error:  # of data that no test foresaw: the batch is tried again before it is given up
                 if not self._give_up:
                     raise

@@ -16,9 +16,10 @@ from spark_jobs.plans import LivePlan
 from spark_jobs.state import Flow, Window
 from spark_jobs.watermarks import AgentMarks, forget_passed, progress
 
-__all__ = ["Due", "absorb", "advance", "due", "evict", "records_of"]
+__all__ = ["Due", "absorb", "admitted", "advance", "due", "evict", "records_of"]
 
 
+_MOST_SIDES_BYTES = 256 * 2**20  # rows of a flow's windows where streams are joined
 _ROWS = "_rows"  # the state of a partial aggregate that counts records
 
 
@@ -38,25 +39,28 @@ def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: i
     Early is what belongs to a window that begins more than `MOST_AHEAD_US` after `arrived_ms`, when the last of the
     frames came: a clock is wrong, and no watermark would close that window in its time.
     """
-    assert pipeline.window is not None
     aggregate = aggregate_of(pipeline)
-    fresh: dict[int, list[pa.Table]] = {}
-    for table in partials:
-        for begin_us, part in _by_window(table):
-            fresh.setdefault(begin_us, []).append(part)
-    for begin_us, parts in fresh.items():
-        if begin_us + pipeline.window.size_us <= flow.passed_us:
-            flow.late += sum(map(records_of, parts))
-            continue
-        if begin_us > arrived_ms * 1000 + MOST_AHEAD_US:
-            flow.early += sum(map(records_of, parts))
-            continue
+    for begin_us, parts in admitted(flow, pipeline, partials, arrived_ms).items():
         known = flow.windows.get(begin_us)
         merged = aggregate.merge([known.partial, *parts] if known else parts)
         if known is None:
             flow.windows[begin_us] = Window(merged, step, records_of(merged))
         else:
             known.partial, known.step, known.records = merged, step, records_of(merged)
+
+
+def admitted(flow: Flow, pipeline: Pipeline, tables: Iterable[pa.Table], arrived_ms: int) -> dict[int, list[pa.Table]]:
+    """Rows by the beginning of their window; the others are counted as too late or too early."""
+    assert pipeline.window is not None
+    fresh: dict[int, list[pa.Table]] = {}
+    for table in tables:
+        for begin_us, part in _by_window(table):
+            fresh.setdefault(begin_us, []).append(part)
+    late = [begin_us for begin_us in fresh if begin_us + pipeline.window.size_us <= flow.passed_us]
+    flow.late += sum(records_of(part) for begin_us in late for part in fresh.pop(begin_us))
+    early = [begin_us for begin_us in fresh if begin_us > arrived_ms * 1000 + MOST_AHEAD_US]
+    flow.early += sum(records_of(part) for begin_us in early for part in fresh.pop(begin_us))
+    return fresh
 
 
 def advance(flow: Flow, plan: LivePlan, now_ms: int) -> None:
@@ -91,11 +95,24 @@ def evict(flow: Flow, pipeline: Pipeline, plan: LivePlan) -> None:
     if flow.watermark_us is None:
         return
     assert pipeline.window is not None
-    flow.passed_us = max(flow.passed_us, flow.watermark_us - plan.retain_us)
-    for begin_us in [begin for begin in flow.windows if begin + pipeline.window.size_us <= flow.passed_us]:
-        del flow.windows[begin_us]
+    size_us = pipeline.window.size_us
+    flow.passed_us = max(flow.passed_us, flow.watermark_us - plan.retain_us, _crowded_out_us(flow, size_us))
+    for kept in (flow.windows, flow.sides):
+        for begin_us in [begin for begin in kept if begin + size_us <= flow.passed_us]:
+            del kept[begin_us]
     for marks in flow.agents.values():
         forget_passed(marks, flow.watermark_us)
+
+
+def _crowded_out_us(flow: Flow, size_us: int) -> int:
+    """End of the newest closed window for whose rows there is no room beside those of later ones; 0 where all fit."""
+    assert flow.watermark_us is not None
+    kept_bytes = 0
+    for begin_us in sorted(flow.sides, reverse=True):
+        kept_bytes += flow.sides[begin_us].size_bytes
+        if kept_bytes > _MOST_SIDES_BYTES and begin_us + size_us <= flow.watermark_us:
+            return begin_us + size_us
+    return 0
 
 
 def _expected(flow: Flow, plan: LivePlan) -> list[str]:

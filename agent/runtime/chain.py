@@ -35,7 +35,8 @@ class Chain:
     is no time for waits as early as it came. At an epoch's end records wait at the first operator only.
 
     Marks of the source's watermark wait among the records. The query's own watermark is that of the last mark which
-    came out: everything before it was processed, drained or given up.
+    came out: everything before it was processed, drained or given up. A query that joins another stream has marks of
+    the slower of both; that stream's records go on as they are, for what matches is found by the stream processor.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class Chain:
             size_us = pipeline.window.size_us if pipeline.window else None
             self.windows = OpenWindows(self.stages[-1].kernel.merge, size_us, most_bytes)
         self.finished: list[pa.Table] = []
+        self._others: list[pa.Table] = []  # of the stream that is joined
+        self._streams_us = dict.fromkeys(pipeline.streams, 0)
         self.used_ns = 0
         self.fault = ""
 
@@ -100,8 +103,22 @@ class Chain:
         """Records of the source come, none of an earlier event time."""
         self._hand_on(table, 0, now_us, least_us)
 
+    def pass_by(self, table: pa.Table) -> None:
+        """Records of the stream that is joined come: the columns that are needed of them go on."""
+        self._others.append(table.select(self.config.pipeline.other_schema.names))
+
+    def take_others(self) -> list[pa.Table]:
+        """Those of the epoch that has ended."""
+        found, self._others = self._others, []
+        return found
+
+    def least_watermark_us(self, stream: str, watermark_us: int) -> int:
+        """The least watermark of its streams, one of which has this one now; 0 while one of them has none."""
+        self._streams_us[stream] = watermark_us
+        return min(self._streams_us.values())
+
     def mark(self, watermark_us: int, now_us: int) -> None:
-        """The source's watermark, of all records that were fed."""
+        """The least watermark of its streams, of all records that were fed."""
         if watermark_us <= self._marked_us:
             return
         self._marked_us = watermark_us

@@ -38,6 +38,8 @@ def end_chain(
     paths, closed, report.counts = chain.end_epoch(epoch_us)
     for k, tables in enumerate(paths):
         chain.checkpoints.sent(framer.tables(FrameKind.RECORDS, chain.query, chain.plan, k, tables))
+    if (other := chain.config.pipeline.other_entry) is not None:
+        framer.tables(FrameKind.RECORDS, chain.query, chain.plan, other, chain.take_others())
     entry = max(len(chain.stages) - 1, 0)
     if closed.emitted is not None:
         chain.checkpoints.sent(framer.tables(FrameKind.PARTIALS, chain.query, chain.plan, entry, [closed.emitted]))

@@ -15,7 +15,7 @@ from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
 from agent.runtime.memory import Memory, PlanNote
 from agent.runtime.taking import NewestTaken
 
-__all__ = ["Leaving", "Lineup"]
+__all__ = ["Leaving", "Lineup", "feed"]
 
 Key = tuple[str, str]  # query and plan
 
@@ -59,9 +59,11 @@ class Lineup:
 
     def _take_up(self, query: QueryConfig, agent: str, old: Mapping[Key, Chain], memory: Memory, now_us: int) -> None:
         key = (query.query, query.pipeline.digest)
-        source = query.pipeline.source.id
-        if source not in self.intakes:
-            self.refused[query.query] = f"source {source!r} is not configured here; there are: {sorted(self.intakes)}"
+        streams = query.pipeline.streams
+        lacking = [name for name in streams if name not in self.intakes]
+        if lacking:
+            said = f"source {lacking[0]!r} is not configured here; there are: {sorted(self.intakes)}"
+            self.refused[query.query] = said
         elif key in old:
             old[key].update(query, now_us)
             self.chains[key] = old[key]
@@ -72,7 +74,8 @@ class Lineup:
                 chain.windows.restore(memory.rows.get(key, []))
             known = memory.plans.get(key)
             # what a plan that is new here did not see is not held back by it
-            watermark_us = known.watermark_us if known is not None else self.intakes[source].watermark_us
+            seen_us = min(self.intakes[name].watermark_us for name in streams)
+            watermark_us = known.watermark_us if known is not None else seen_us
             chain.restore(watermark_us, memory.queues.get(key, ()))
             self.chains[key] = chain
 
@@ -94,3 +97,14 @@ class Lineup:
             chain.steer()
             told, chain.adapting.prior.news = told or chain.adapting.prior.news, False
         return told
+
+
+def feed(chain: Chain, intake: Intake, table: pa.Table | None, now_us: int) -> None:
+    """Records come to a query's operators, or pass them by where theirs is the stream that is joined; or both."""
+    if table is None:
+        return
+    pipeline = chain.config.pipeline
+    if intake.source_id == pipeline.source.id:
+        chain.feed(table, now_us, intake.least_us(table, pipeline.source.time))
+    if intake.source_id == pipeline.other_stream:
+        chain.pass_by(table)

@@ -18,7 +18,7 @@ from agent.runtime.ending import adapt, end_chain
 from agent.runtime.framing import Framer
 from agent.runtime.intake import Intake
 from agent.runtime.interface import RuntimeConfig, Source
-from agent.runtime.lineup import Lineup
+from agent.runtime.lineup import Lineup, feed
 from agent.runtime.memory import Delta, Memory
 from agent.runtime.reporting import QueryReport, counter_rows, query_reports, runtime_state
 from agent.runtime.rows import EpochRows
@@ -181,7 +181,7 @@ class Runtime:
         now_us = self._epoch_us if self._sub == 0 else self._labels.now_us()
         chains = list(self._lineup.chains.values())
         for name, intake in self._lineup.intakes.items():
-            self._take_in(intake, [one for one in chains if one.config.pipeline.source.id == name], now_us)
+            self._take_in(intake, [one for one in chains if name in one.config.pipeline.streams], now_us)
         share = 1.0 if last else (self._sub + 1) / self._config.sub_epochs
         due_ns = self._due_ns(self._config.sub_epochs if last else self._sub + 1)
         if last:  # what waited for it is not given away because the host was slow to let it run
@@ -206,12 +206,12 @@ class Runtime:
         least = int(even == 1 and self._polled_bytes == 0)
         table = intake.poll(now_us, left / even / len(chains), least)
         watermark_us = intake.see_watermark()
+        self._polled_bytes += table.nbytes * len(chains) if table is not None else 0
         for chain in chains:
-            if table is not None:
-                self._polled_bytes += table.nbytes
-                chain.feed(table, now_us, intake.least_us(table, chain.config.pipeline.source.time))
-            self.scheduler.watermark(chain, watermark_us, now_us)
-            chain.mark(watermark_us, now_us)
+            feed(chain, intake, table, now_us)
+            seen_us = chain.least_watermark_us(intake.source_id, watermark_us)
+            self.scheduler.watermark(chain, seen_us, now_us)
+            chain.mark(seen_us, now_us)
 
     # Ending
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -21,7 +23,7 @@ from apps.telemetry.models import LiveQuery
 from apps.telemetry.pipelines import executable_of
 from engine.measurement.readiness import LEAST_EVENTS, LEAST_SUBINTERVALS
 
-__all__ = ["connect", "statistic_record", "statistics_inherit"]
+__all__ = ["connect", "statistic_records", "statistics_inherit"]
 
 
 def connect() -> None:
@@ -51,10 +53,12 @@ def _went_live(instance: LiveQuery, raw: bool = False, **_: Any) -> None:
 def statistics_inherit(*, version: QueryVersion, operators: list[PlanOperator]) -> int:
     """Give inputs that rest on no measurement the statistics of their operators' fingerprints; returns how many."""
     assumed = OperatorInput.objects.filter(operator__version=version).exclude(evidence=Evidence.MEASURED)
-    names = set(assumed.values_list("operator__name", flat=True))
-    wanted = {one.fingerprint: one.name for one in operators if one.name in names}
+    inputs: dict[str, list[OperatorInput]] = defaultdict(list)
+    for entry in assumed.select_related("operator"):
+        inputs[entry.operator.name].append(entry)
+    wanted = {one.fingerprint: inputs[one.name] for one in operators if one.name in inputs}
     known = _known(version.query_id).filter(fingerprint__in=wanted)
-    records = [statistic_record(row, wanted[row.fingerprint]) for row in known]
+    records = [record for row in known for record in statistic_records(row, wanted[row.fingerprint])]
     if records:
         statistics_update(version=version, statistics=records)
     return len(records)
@@ -65,14 +69,13 @@ def _known(query: int) -> QuerySet[OperatorStatistic]:
     return OperatorStatistic.objects.filter(query=query, events__gte=LEAST_EVENTS, units__gte=LEAST_SUBINTERVALS)
 
 
-def statistic_record(row: OperatorStatistic, operator: str) -> dict[str, Any]:
-    """A statistic as `statistics_update` takes it."""
-    return {
-        "operator": operator,
-        "batches": row.batches,
-        "events": row.events,
-        "measured_at": _past(row.last_at).isoformat(),
-    }
+def statistic_records(row: OperatorStatistic, inputs: Iterable[OperatorInput]) -> list[dict[str, Any]]:
+    """A statistic as `statistics_update` takes it.
+
+    An operator that joins two streams is measured over the records of both, so what is found holds for each input.
+    """
+    found = {"batches": row.batches, "events": row.events, "measured_at": _past(row.last_at).isoformat()}
+    return [{"operator": one.operator.name, "position": one.position, **found} for one in inputs]
 
 
 def _past(moment: datetime) -> datetime:

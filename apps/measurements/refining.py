@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from django.utils import timezone
 from apps.core.errors import SluiceError
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.measurements.inheriting import statistic_record
+from apps.measurements.inheriting import statistic_records
 from apps.measurements.learning import statistics_learn
 from apps.measurements.models import OperatorStatistic
 from apps.measurements.places import places_of
@@ -126,19 +127,21 @@ def _store(found: _InputsNews, now: datetime) -> int:
 def _inputs_news(
     live: LiveQuery, operators: list[PlanOperator], learned: Mapping[str, Statistic], now: datetime
 ) -> _InputsNews:
-    inputs = {row.operator.name: row for row in _inputs(live)}
+    inputs: dict[str, list[OperatorInput]] = defaultdict(list)
+    for row in _inputs(live):
+        inputs[row.operator.name].append(row)
     rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=live.query)}
     chosen = [
         one
         for one in operators
         if one.fingerprint in learned
         and one.name in inputs
-        and _says_more(learned[one.fingerprint], inputs[one.name], now)
+        and any(_says_more(learned[one.fingerprint], entry, now) for entry in inputs[one.name])
     ]
     return _InputsNews(
         version=live.query.running_version,
-        records=[statistic_record(rows[one.fingerprint], one.name) for one in chosen],
-        news=together(_news(learned[one.fingerprint], inputs[one.name]) for one in chosen),
+        records=[record for one in chosen for record in statistic_records(rows[one.fingerprint], inputs[one.name])],
+        news=together(_news(learned[one.fingerprint], entry) for one in chosen for entry in inputs[one.name]),
     )
 
 

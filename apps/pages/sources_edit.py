@@ -10,6 +10,7 @@ from apps.core.errors import Conflict, Missing
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources_forms import SourceForm, TableForm
 from apps.telemetry.models import StaticTable, TelemetrySource
+from apps.telemetry.selectors import source_readers
 from apps.telemetry.sources import source_delete, source_upsert, table_delete, table_upsert
 
 __all__ = ["SourceDelete", "SourceEdit", "SourceNew", "TableDelete", "TableEdit", "TableNew"]
@@ -27,11 +28,10 @@ class _SourcePage(ClusterPage):
     def shown(
         self, form: Any, source: TelemetrySource | None = None, status: int = 200, notice: str = ""
     ) -> HttpResponse:
-        lives = source.live_queries.select_related("query") if source is not None else []
         context = {
             "form": form,
             "source": source,
-            "readers": [live.query.name for live in lives],
+            "readers": source_readers(source) if source is not None else [],
             "notice": notice,
             "rest_body": {"cluster": self.slug, "source_id": "probes", "kind": "host_metrics", "time": "ts"},
         }

@@ -117,6 +117,7 @@ def _checked(version: QueryVersion) -> dict[str, Any]:
         "executable": not found.faults,
         "faults": [{"path": fault.path, "message": fault.message} for fault in found.faults],
         "source": found.source.source_id if found.source else None,
+        "joined": found.joined.source_id if found.joined else None,
         "source_operators": pipeline.source_operators if pipeline else None,
         "operators": operators,
     }

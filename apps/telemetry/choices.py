@@ -2,9 +2,10 @@
 
 from django.db import models
 
-__all__ = ["COLUMN_TYPES", "AgentKind", "AgentState", "LiveState"]
+__all__ = ["COLUMN_TYPES", "PRODUCER", "AgentKind", "AgentState", "LiveState"]
 
 COLUMN_TYPES = ("int64", "float64", "string", "bool", "timestamp")
+PRODUCER = "producer"  # the kind of a source whose records no agent collects
 
 
 class AgentKind(models.TextChoices):

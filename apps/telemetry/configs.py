@@ -12,7 +12,7 @@ from django.db.models import F, Q, QuerySet
 from apps.queries.choices import QueryState
 from apps.telemetry.adapting import refined_of, schedule_of
 from apps.telemetry.choices import AgentKind, LiveState
-from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan
+from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan, TelemetrySource
 from apps.telemetry.pushing import push
 
 __all__ = ["agent_config", "configs_renew", "live_served", "stream_plan"]
@@ -66,7 +66,7 @@ def _content(agent: Agent) -> dict[str, Any]:
         "budget_cores": agent.budget_cores,
         "batch_records": BATCH_RECORDS,
         "spool_max_bytes": SPOOL_MAX_BYTES,
-        "sources": {part.live.source.source_id: _source(agent, part) for part in parts},
+        "sources": {one.source_id: _source(agent, one) for part in parts for one in part.live.sources},
         "queries": [_query(part) for part in parts],
         "relay": relay,
         "parent": {"url": _address_of(agent.parent)} if _is_below(agent) else None,
@@ -77,12 +77,13 @@ def _content(agent: Agent) -> dict[str, Any]:
 def _parts(agents: Iterable[Any]) -> list[Assignment]:
     rows = Assignment.objects.filter(agent__in=list(agents), enabled=True, live__in=live_served())
     return list(
-        rows.select_related("live__query__cluster", "live__source", "live__version").order_by("live__query__name")
+        rows.select_related("live__query__cluster", "live__source", "live__joined", "live__version").order_by(
+            "live__query__name"
+        )
     )
 
 
-def _source(agent: Agent, part: Assignment) -> dict[str, Any]:
-    source = part.live.source
+def _source(agent: Agent, source: TelemetrySource) -> dict[str, Any]:
     return {
         "kind": source.kind,
         "options": {**source.options, **agent.source_options.get(source.source_id, {})},

@@ -176,7 +176,7 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
 def _assume(live: LiveQuery, found: Executable) -> None:
     """Take over what can be executed. A pipeline of other bytes is another plan."""
     assert found.pipeline is not None  # where there are no faults
-    live.version, live.source = live.query.running_version, found.source
+    live.version, live.source, live.joined = live.query.running_version, found.source, found.joined
     live.plan, live.pipeline = found.pipeline.digest, found.pipeline.document
     live.source_operators = found.pipeline.source_operators
     live.state, live.fault = LiveState.STARTING, ""

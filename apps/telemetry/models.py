@@ -140,6 +140,14 @@ class LiveQuery(models.Model):
     query = models.OneToOneField(Query, on_delete=models.CASCADE, related_name="live")
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="+")
     source = models.ForeignKey(TelemetrySource, on_delete=models.PROTECT, related_name="live_queries")
+    joined = models.ForeignKey(
+        TelemetrySource,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="live_joins",
+        help_text="The other stream, where the query joins one.",
+    )
     plan = models.CharField(max_length=64, db_index=True, help_text="Digest of the pipeline.")
     pipeline = models.JSONField()
     source_operators = models.PositiveSmallIntegerField(help_text="How many leading operators may run at a source.")
@@ -165,6 +173,11 @@ class LiveQuery(models.Model):
 
     def __str__(self) -> str:
         return self.query.name
+
+    @property
+    def sources(self) -> list[TelemetrySource]:
+        """What agents collect for it."""
+        return [self.source] if self.joined is None else [self.source, self.joined]
 
     @property
     def key(self) -> str:

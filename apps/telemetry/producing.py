@@ -62,6 +62,8 @@ def batch_take(*, live: LiveQuery, operator: str, post: Post, body: bytes) -> di
 
 def _entry(pipeline: Pipeline, operator: str) -> int:
     names = [one.id for one in pipeline.operators]
+    if pipeline.other_stream is not None and pipeline.other_stream not in names:
+        names.append(pipeline.other_stream)  # its records enter behind all operators
     allowed = [name for index, name in enumerate(names) if records_schema(pipeline, index) is not None]
     if operator not in allowed:
         message = f"operator is {operator!r}; allowed: {', '.join(allowed)}"

@@ -19,6 +19,7 @@ __all__ = [
     "live_by_key",
     "lives_listed",
     "policy_in_force",
+    "source_readers",
     "sources_listed",
     "stream_state",
     "tables_listed",
@@ -57,8 +58,15 @@ def enrolments_listed() -> QuerySet[EnrolmentToken]:
 
 def sources_listed() -> QuerySet[TelemetrySource]:
     """Sources with `reader_count`, the live queries that read each."""
-    live = Count("live_queries", filter=~Q(live_queries__state="stopped"))
-    return TelemetrySource.objects.select_related("cluster").annotate(reader_count=live)
+    read = Count("live_queries", filter=~Q(live_queries__state="stopped"), distinct=True)
+    joined = Count("live_joins", filter=~Q(live_joins__state="stopped"), distinct=True)
+    return TelemetrySource.objects.select_related("cluster").annotate(reader_count=read + joined)
+
+
+def source_readers(source: TelemetrySource) -> list[str]:
+    """Names of the queries that have read a source live, as theirs or to join with it."""
+    lives = LiveQuery.objects.filter(Q(source=source) | Q(joined=source))
+    return list(lives.order_by("query__name").values_list("query__name", flat=True))
 
 
 def tables_listed() -> QuerySet[StaticTable]:
@@ -69,7 +77,7 @@ def tables_listed() -> QuerySet[StaticTable]:
 def lives_listed() -> QuerySet[LiveQuery]:
     """Live queries with query, version, source and assignments."""
     parts = Assignment.objects.select_related("agent").order_by("agent__name")
-    rows = LiveQuery.objects.select_related("query__cluster", "query__running_version", "version", "source")
+    rows = LiveQuery.objects.select_related("query__cluster", "query__running_version", "version", "source", "joined")
     return rows.prefetch_related(Prefetch("assignments", parts))
 
 

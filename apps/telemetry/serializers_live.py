@@ -195,6 +195,9 @@ class LiveSerializer(StrictSerializer):
     query = serializers.CharField(source="query.name", read_only=True)
     version = serializers.IntegerField(source="version.number", read_only=True)
     source = serializers.CharField(source="source.source_id", read_only=True)
+    joined = serializers.CharField(
+        source="joined.source_id", read_only=True, allow_null=True, help_text="The other stream, where it joins one."
+    )
     plan = serializers.CharField(read_only=True)
     state = serializers.ChoiceField(LiveState.choices, read_only=True)
     fault = serializers.CharField(read_only=True)
@@ -253,5 +256,6 @@ class CheckSerializer(serializers.Serializer):
     executable = serializers.BooleanField()
     faults = serializers.ListField(child=serializers.DictField())
     source = serializers.CharField(allow_null=True)
+    joined = serializers.CharField(allow_null=True)
     source_operators = serializers.IntegerField(allow_null=True)
     operators = serializers.ListField(child=serializers.DictField())

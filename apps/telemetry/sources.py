@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from agent.config import AgentConfig
 from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
-from apps.telemetry.choices import COLUMN_TYPES
+from apps.telemetry.choices import COLUMN_TYPES, PRODUCER
 from apps.telemetry.configs import configs_renew, live_served
 from apps.telemetry.live import live_refresh
-from apps.telemetry.models import Agent, StaticTable, TelemetrySource
+from apps.telemetry.models import Agent, LiveQuery, StaticTable, TelemetrySource
 from engine.dataflow.documents import NAME_PATTERN, PIPELINE
 from engine.dataflow.static_tables import read_tables
 from engine.errors import DocumentError
 
-__all__ = ["PRODUCER", "options_faults", "source_delete", "source_upsert", "table_delete", "table_upsert"]
+__all__ = ["options_faults", "source_delete", "source_upsert", "table_delete", "table_upsert"]
 
-PRODUCER = "producer"  # the kind of a source whose records no agent collects
 MOST_ROWS = 20_000
 MOST_COLUMNS = 100
 _NAME = re.compile(NAME_PATTERN + r"\Z")
@@ -54,12 +54,13 @@ def source_upsert(*, cluster: Cluster, source_id: str, create: bool = False, **f
     for name, value in fields.items():
         setattr(source, name, value)
     check_row(source, [*_column_faults(source.columns), *_source_faults(source)])
-    readers = list(live_served().filter(source=source).values_list("query__name", flat=True)) if source.pk else []
+    readers = _readers(live_served(), source) if source.pk else []
     if readers and before != (source.time, source.columns):
         message = f"{', '.join(readers)} read it; stop them first, then change its columns"
         raise Conflict(f"columns: {message}.", [("columns", message)])
     source.save()
-    configs_renew(Agent.objects.filter(assignments__live__source=source).values_list("pk", flat=True))
+    collecting = Q(assignments__live__source=source) | Q(assignments__live__joined=source)
+    configs_renew(Agent.objects.filter(collecting).values_list("pk", flat=True))
     announce(f"telemetry:{cluster.slug}")
     return source
 
@@ -67,13 +68,18 @@ def source_upsert(*, cluster: Cluster, source_id: str, create: bool = False, **f
 @transaction.atomic
 def source_delete(*, source: TelemetrySource) -> None:
     """Delete a source that no query on live telemetry reads, or has read."""
-    readers = list(source.live_queries.values_list("query__name", flat=True))
+    readers = _readers(LiveQuery.objects.all(), source)
     if readers:
         raise Conflict(
             f"The source {source.source_id!r} is read by {', '.join(readers)}. Delete their live runs first."
         )
     source.delete()
     announce(f"telemetry:{source.cluster.slug}")
+
+
+def _readers(lives: QuerySet[LiveQuery], source: TelemetrySource) -> list[str]:
+    """Names of those that read the source, as theirs or to join with it."""
+    return list(lives.filter(Q(source=source) | Q(joined=source)).values_list("query__name", flat=True))
 
 
 @transaction.atomic

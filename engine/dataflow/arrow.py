@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.dataflow.groups import Groups
-from engine.dataflow.operators import AggregateSpec
+from engine.dataflow.operators import AggregateSpec, StreamJoinSpec
 from engine.dataflow.pipeline import Pipeline, PipelineOperator
 from engine.dataflow.rows import finite_columns, row_function
 from engine.dataflow.sketch import MOST_COUNT, is_sound
+from engine.dataflow.stream_join import joined, side_of, side_schema
 from engine.dataflow.types import WINDOW_START
 from engine.errors import EngineError, Fault
 
@@ -25,11 +26,13 @@ __all__ = [
     "Kernel",
     "NotRunnableError",
     "RowKernel",
+    "StreamJoinKernel",
     "aggregate_kernel",
     "kernel",
     "partial_schema",
     "rest",
     "row_kernel",
+    "stream_join_kernel",
     "whole",
 ]
 
@@ -71,6 +74,40 @@ class RowKernel:
         if self._finite is not None:
             batch = self._finite(batch)
         return _like(rows, self._run(batch))
+
+
+class StreamJoinKernel:
+    """A join with another stream: whole windows of records, matched with the other stream's of the same windows."""
+
+    def __init__(self, operator: PipelineOperator) -> None:
+        if not isinstance(operator.spec, StreamJoinSpec):
+            raise TypeError(f"{operator.id} joins no stream")
+        self.operator = operator
+        self._spec = operator.spec
+
+    @property
+    def within_agent(self) -> bool:
+        """Whether records of one agent alone match: both sides then have a column `AGENT`, or are of one agent."""
+        return self._spec.within_agent
+
+    @property
+    def most(self) -> int:
+        """How many records of the other stream one record matches at most."""
+        return self._spec.most
+
+    @property
+    def side_schema(self) -> pa.Schema:
+        """What `side` makes, besides the column of agents."""
+        return side_schema(self._spec)
+
+    def side(self, rows: Rows) -> Rows:
+        """Records of the other stream in their windows."""
+        return _like(rows, side_of(self._spec, _batch(rows)))
+
+    def run(self, rows: Rows, side: Rows) -> Rows:
+        """The records of `rows`, each as often as it matches; `side` holds whole windows of the other stream."""
+        found = joined(self._spec, self.operator.output_schema, _batch(rows), _batch(side))
+        return _like(rows, _batch(found))
 
 
 class AggregateKernel:
@@ -139,7 +176,7 @@ def _are_counts(column: pa.Array) -> bool:
     return bool(found["min"] >= 0 and found["max"] <= MOST_COUNT)
 
 
-Kernel = RowKernel | AggregateKernel
+Kernel = RowKernel | AggregateKernel | StreamJoinKernel
 
 
 def kernel(pipeline: Pipeline, k: int) -> Kernel:
@@ -153,6 +190,8 @@ def kernel(pipeline: Pipeline, k: int) -> Kernel:
     operator = pipeline.operators[k]
     if (reason := operator.not_runnable) is not None:
         raise NotRunnableError(reason, [Fault(f"operators[{k}]", reason)])
+    if isinstance(operator.spec, StreamJoinSpec):
+        return StreamJoinKernel(operator)
     return AggregateKernel(operator) if operator.stateful else RowKernel(operator)
 
 
@@ -160,8 +199,15 @@ def row_kernel(pipeline: Pipeline, k: int) -> RowKernel:
     """The stateless operator `k`."""
     made = kernel(pipeline, k)
     if not isinstance(made, RowKernel):
-        raise TypeError(f"operator {k} ({made.operator.id}) is an aggregate")
+        raise TypeError(f"operator {k} ({made.operator.id}) keeps a state")
     return made
+
+
+def stream_join_kernel(pipeline: Pipeline) -> StreamJoinKernel:
+    """The join with another stream."""
+    if pipeline.stream_join is None:
+        raise TypeError("the pipeline joins no stream")
+    return StreamJoinKernel(pipeline.operators[pipeline.stream_join])
 
 
 def aggregate_kernel(pipeline: Pipeline) -> AggregateKernel:
@@ -178,10 +224,14 @@ def partial_schema(pipeline: Pipeline) -> pa.Schema:
     return aggregate_kernel(pipeline).partial_schema
 
 
-def _through(pipeline: Pipeline, rows: Rows, first: int) -> Rows:
+def _through(pipeline: Pipeline, rows: Rows, first: int, other: Rows | None = None) -> Rows:
     for k in range(first, len(pipeline.operators)):
         one = kernel(pipeline, k)
-        rows = one.run(rows) if isinstance(one, RowKernel) else one.finalise(one.partial(rows))
+        if isinstance(one, StreamJoinKernel):
+            assert other is not None, f"records of the stream {pipeline.streams[-1]!r} are missing"
+            rows = one.run(rows, one.side(other))
+        else:
+            rows = one.run(rows) if isinstance(one, RowKernel) else one.finalise(one.partial(rows))
     return rows
 
 
@@ -192,6 +242,9 @@ def rest(pipeline: Pipeline, rows: Rows) -> Rows:
     return _through(pipeline, rows, pipeline.aggregate + 1)
 
 
-def whole(pipeline: Pipeline, rows: Rows) -> Rows:
-    """The query run whole over all records: what every way of running it must give."""
-    return _through(pipeline, rows, 0)
+def whole(pipeline: Pipeline, rows: Rows, other: Rows | None = None) -> Rows:
+    """The query run whole over all records: what every way of running it must give.
+
+    `other` has the records of the stream that is joined; what matches within agents alone is given for one agent.
+    """
+    return _through(pipeline, rows, 0, other)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 
 from engine.dataflow.aggregates import bind_aggregate
 from engine.dataflow.expressions import Node
+from engine.dataflow.joining import OF_STREAMS, bind_stream_join, join_pairs
 from engine.dataflow.operators import (
     BucketsSpec,
     FilterSpec,
@@ -23,29 +23,16 @@ from engine.dataflow.operators import (
     WindowSpec,
 )
 from engine.dataflow.parsing import parse_patterns
+from engine.dataflow.scope import Scope, check_free, type_of
 from engine.dataflow.sql import read_expression
 from engine.dataflow.types import NUMERIC, WINDOW_START, Columns, Type
 from engine.errors import Fault
 from engine.fields import BAD
 from engine.wording import join, show, suggest
 
-__all__ = ["Scope", "bind"]
+__all__ = ["bind"]
 
 _MICRO: Final = 1_000_000
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What an operation may refer to."""
-
-    columns: Columns
-    time: str
-    tables: Mapping[str, StaticTable | None]  # None for a table that is faulty itself
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The columns that a project keeps unasked."""
-        return tuple(name for name in (WINDOW_START, self.time) if name in self.columns)
 
 
 Bound = tuple[Spec, dict[str, Type]] | None
@@ -68,21 +55,6 @@ def _check_names(columns: Columns, path: str, faults: list[Fault]) -> None:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             faults.append(Fault(path, f"columns {other!r} and {name!r} differ in case alone; allowed: other names"))
-
-
-def _column(name: str, scope: Scope, path: str, key: str, faults: list[Fault]) -> Type | None:
-    kind = scope.columns.get(name)
-    if kind is None:
-        known = list(scope.columns)
-        text = f"{key} is {name!r}; allowed: {', '.join(known)}{suggest(name, known)}"
-        faults.append(Fault(join(path, key), text))
-    return kind
-
-
-def _free(name: str, scope: Scope, path: str, faults: list[Fault]) -> None:
-    """An operation may neither set the window nor the event time: watermarks are told of both."""
-    if name in (WINDOW_START, scope.time):
-        faults.append(Fault(join(path, name), f"{name} is set; allowed: any column but window_start and the time"))
 
 
 def _window(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
@@ -124,7 +96,7 @@ def _expressions(
 def _map(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
     at = join(path, "set")
     for name in kept["set"]:
-        _free(name, scope, at, faults)
+        check_free(name, scope, at, faults)
     made = _expressions(kept["set"], scope, at, faults)
     if made is None:
         return None
@@ -135,7 +107,7 @@ def _project(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault])
     at = join(path, "columns")
     given = {name: text for name, text in kept["columns"].items() if not (name in scope.kept and text == name)}
     for name in given:
-        _free(name, scope, at, faults)
+        check_free(name, scope, at, faults)
     made = _expressions(given, scope, at, faults)
     if made is None:
         return None
@@ -144,47 +116,30 @@ def _project(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault])
 
 
 def _join(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
-    table, columns = _joined(kept, scope, path, faults)
-    if columns is None:
-        return None
-    on = tuple(sorted(kept["on"].items()))
-    take = tuple(sorted(kept["take"].items()))
-    other = Scope(columns, "", {})
-    for mine, theirs in on:
-        pair = (_column(mine, scope, path, "on", faults), _column(theirs, other, path, "on", faults))
-        if None not in pair and (pair[0] != pair[1] or pair[0] == Type.FLOAT64):
-            text = f"on pairs {mine!r} ({pair[0]}) with {theirs!r} ({pair[1]}); allowed: one type, and not float64"
-            faults.append(Fault(join(path, "on"), text))
-    taken: dict[str, Type] = {}
-    for name, theirs in take:
-        _free(name, scope, join(path, "take"), faults)
-        taken[name] = _column(theirs, other, path, "take", faults) or Type.STRING
-    if table is not None:
-        _unique(table, [theirs for _, theirs in on if theirs in columns], path, faults)
-    spec = JoinSpec(table, kept.get("stream"), on, take, kept.get("how", "inner") == "inner")
-    return spec, {**scope.columns, **taken}
-
-
-def _joined(
-    kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]
-) -> tuple[StaticTable | None, Columns | None]:
-    """The other side of a join: a static table, or columns of a stream."""
     if ("table" in kept) == ("stream" in kept):
         faults.append(Fault(path, "a join has a table or a stream; allowed: exactly one of both"))
-        return None, None
+        return None
     if "stream" in kept:
-        if "columns" not in kept:
-            faults.append(Fault(join(path, "columns"), "columns is missing; a join with a stream needs it"))
-        return None, {name: Type(kind) for name, kind in kept.get("columns", {}).items()} or None
-    if "columns" in kept:
-        faults.append(Fault(join(path, "columns"), "columns is given; allowed: for a join with a stream"))
-    if kept["table"] not in scope.tables:
+        return bind_stream_join(kept, scope, path, faults)
+    faults.extend(
+        Fault(join(path, name), f"{name} is given; allowed: for a join with a stream")
+        for name in OF_STREAMS
+        if name in kept
+    )
+    table = _table(kept["table"], scope, path, faults)
+    if table is None:
+        return None
+    on, take, taken = join_pairs(kept, table.columns, scope, path, faults)
+    _unique(table, [theirs for _, theirs in on if theirs in table.columns], path, faults)
+    return JoinSpec(table, None, on, take, kept.get("how", "inner") == "inner"), {**scope.columns, **taken}
+
+
+def _table(name: str, scope: Scope, path: str, faults: list[Fault]) -> StaticTable | None:
+    if name not in scope.tables:
         known = ", ".join(scope.tables) or "none: tables is empty"
-        near = suggest(kept["table"], list(scope.tables))
-        faults.append(Fault(join(path, "table"), f"table is {kept['table']!r}; allowed: {known}{near}"))
-        return None, None
-    table = scope.tables[kept["table"]]
-    return table, None if table is None else table.columns
+        text = f"table is {name!r}; allowed: {known}{suggest(name, list(scope.tables))}"
+        faults.append(Fault(join(path, "table"), text))
+    return scope.tables.get(name)
 
 
 def _unique(table: StaticTable, keys: list[str], path: str, faults: list[Fault]) -> None:
@@ -202,13 +157,13 @@ def _unique(table: StaticTable, keys: list[str], path: str, faults: list[Fault])
 
 
 def _parse(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
-    kind = _column(kept["column"], scope, path, "column", faults)
+    kind = type_of(kept["column"], scope.columns, path, "column", faults)
     if kind not in (None, Type.STRING):
         text = f"column is {kept['column']!r}, a {kind}; allowed: a string"
         faults.append(Fault(join(path, "column"), text))
     into = tuple((name, Type(kept["into"][name])) for name in sorted(kept["into"]))
     for name, _ in into:
-        _free(name, scope, join(path, "into"), faults)
+        check_free(name, scope, join(path, "into"), faults)
     patterns = parse_patterns(kept, path, faults)
     columns = {name: one for name, one in scope.columns.items() if name != kept["column"]}
     spec = ParseSpec(kept["column"], kept["as"], patterns, into, kept.get("on_error", "drop") == "drop")
@@ -216,11 +171,11 @@ def _parse(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -
 
 
 def _buckets(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
-    kind = _column(kept["column"], scope, path, "column", faults)
+    kind = type_of(kept["column"], scope.columns, path, "column", faults)
     if kind is not None and kind not in NUMERIC:
         text = f"column is {kept['column']!r}, a {kind}; allowed: int64 or float64"
         faults.append(Fault(join(path, "column"), text))
-    _free(kept["into"], scope, path, faults)
+    check_free(kept["into"], scope, path, faults)
     bounds = _bounds(kept, path, faults)
     return BucketsSpec(kept["column"], bounds, kept["into"]), {**scope.columns, kept["into"]: Type.INT64}
 
@@ -246,7 +201,7 @@ def _bounds(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[float
 def _aggregate(kept: dict[str, Any], scope: Scope, path: str, faults: list[Fault]) -> Bound:
     keys = [WINDOW_START] * (WINDOW_START in scope.columns)
     for name in kept.get("by", []):
-        kind = _column(name, scope, path, "by", faults)
+        kind = type_of(name, scope.columns, path, "by", faults)
         if kind == Type.FLOAT64:
             text = (
                 f"by names {name!r}, a float64; allowed: int64, string, bool, timestamp (round() or buckets make one)"

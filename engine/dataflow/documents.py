@@ -16,6 +16,7 @@ NAME_PATTERN: Final = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 MOST_OPERATORS = 32
 MOST_TABLE_ROWS = 100_000
 MOST_BOUNDS = 1_000
+MOST_MATCHES = 1_000
 
 _ID = Text()
 _SQL = Text()
@@ -56,8 +57,11 @@ OPERATIONS: Final[Mapping[str, Table]] = {
     "join": Table(
         "a join",
         Field("table", _ID, help="a static table of the document"),
-        Field("stream", _ID, help="another stream: judged, but not run"),
+        Field("stream", _ID, help="another stream, whose records match in the same window"),
+        Field("time", _NAME, help="of the other stream: the column with the time of the event"),
         Field("columns", _TYPES, help="of the other stream"),
+        Field("within", Choice(("query", "agent")), help="whose records match: of all agents, or of the same one"),
+        Field("most", Number(least=1, most=MOST_MATCHES, whole=True), help="matches of a record; 100"),
         *_JOIN,
     ),
     "aggregate": Table(

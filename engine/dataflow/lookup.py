@@ -14,7 +14,7 @@ __all__ = ["lookup"]
 
 def lookup(spec: JoinSpec, schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """The join as a function from batch to batch of `schema`."""
-    assert spec.table is not None  # a join with a stream is refused before any kernel is made
+    assert spec.table is not None
     data = spec.table.data.combine_chunks()
     place = _finder(spec, spec.table)
     taken = {name: data[theirs].combine_chunks() for name, theirs in spec.take}

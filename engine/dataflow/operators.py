@@ -21,6 +21,7 @@ __all__ = [
     "Spec",
     "State",
     "StaticTable",
+    "StreamJoinSpec",
     "WindowSpec",
 ]
 
@@ -73,7 +74,7 @@ class ProjectSpec:
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """Looks `take` up in a static table whose keys are unique. `stream` names another stream: not run.
+    """Looks `take` up in a static table whose keys are unique. `stream` names another stream: `StreamJoinSpec`.
 
     `on` and `take` pair columns of the records with columns of the table. Null equals nothing.
     """
@@ -83,6 +84,26 @@ class JoinSpec:
     on: tuple[tuple[str, str], ...]
     take: tuple[tuple[str, str], ...]
     inner: bool
+
+
+@dataclass(frozen=True)
+class StreamJoinSpec(JoinSpec):
+    """Matches records of the same window by equal keys with those of another stream, of which `columns` are needed.
+
+    `window` puts records of the other stream into windows by their own time. A record is repeated for each match, but
+    for no more than `most`: those first by time, then by what is taken of them (nulls last). `within_agent`: only
+    records of one agent match.
+    """
+
+    columns: tuple[tuple[str, Type], ...]
+    window: WindowSpec
+    most: int
+    within_agent: bool
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Columns of the other stream by which its records are first or last; those with equal values are alike."""
+        return tuple(dict.fromkeys([self.window.time, *(theirs for _, theirs in self.take)]))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from engine.dataflow.documents import KINDS, PIPELINE
 from engine.dataflow.expressions import Node, canonical
-from engine.dataflow.operators import AggregateSpec, Spec, StaticTable, WindowSpec
+from engine.dataflow.operators import AggregateSpec, Spec, StaticTable, StreamJoinSpec, WindowSpec
 from engine.dataflow.rules import Judged, Rule, judge, not_runnable
+from engine.dataflow.scope import Scope
 from engine.dataflow.static_tables import read_tables
 from engine.dataflow.types import Columns, Type, arrow_schema
 from engine.errors import DocumentError, Fault
@@ -56,7 +57,7 @@ class PipelineOperator:
     @property
     def stateful(self) -> bool:
         """Whether what it puts out depends on more than one record."""
-        return isinstance(self.spec, AggregateSpec)
+        return isinstance(self.spec, (AggregateSpec, StreamJoinSpec))
 
     @property
     def not_runnable(self) -> str | None:
@@ -66,7 +67,7 @@ class PipelineOperator:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A linear chain of operators over one source.
+    """A linear chain of operators over one source, of which one may join another stream.
 
     `aggregate` is the index of the first aggregate, `window` the spec of the window operator; None where there is none.
     `source_operators` (M) counts the leading operators that may run at a source. `not_live` says why the pipeline
@@ -90,6 +91,42 @@ class Pipeline:
     def window(self) -> WindowSpec | None:
         """The window."""
         return next((one.spec for one in self.operators if isinstance(one.spec, WindowSpec)), None)
+
+    @property
+    def stream_join(self) -> int | None:
+        """Index of the join with another stream."""
+        return next((one.index for one in self.operators if isinstance(one.spec, StreamJoinSpec)), None)
+
+    @property
+    def other_stream(self) -> str | None:
+        """Id of the stream that is joined, which may be the source's own."""
+        return next((one.spec.stream for one in self.operators if isinstance(one.spec, StreamJoinSpec)), None)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Ids of the streams that it reads, each once."""
+        return tuple(dict.fromkeys(name for name in (self.source.id, self.other_stream) if name is not None))
+
+    @property
+    def other_entry(self) -> int | None:
+        """Where records of the stream that is joined enter: a number behind those of all operators."""
+        return None if self.stream_join is None else len(self.operators)
+
+    def entry_schema(self, entry: int) -> pa.Schema | None:
+        """Columns of records that enter at an operator, or of the joined stream's; None where none may.
+
+        What comes behind a join of streams, as behind the aggregate, hangs on more than one record.
+        """
+        if entry == self.other_entry:
+            return self.other_schema
+        stateful = next((one.index for one in self.operators if one.stateful), len(self.operators) - 1)
+        return self.operators[entry].input_schema if 0 <= entry <= stateful else None
+
+    @property
+    def other_schema(self) -> pa.Schema:
+        """Records of the joined stream: its needed columns, in the order of the alphabet."""
+        spec = next(one.spec for one in self.operators if isinstance(one.spec, StreamJoinSpec))
+        return arrow_schema(dict(spec.columns))
 
     @property
     def source_operators(self) -> int:
@@ -174,7 +211,7 @@ def _operators(
         if kept is BAD or kept["expression"] is BAD or columns is None or source is None:
             columns = None
             continue
-        operator = _operator(kept, index, columns, source.time, tables, chain, faults)
+        operator = _operator(kept, index, _scope(columns, source, tables, made), chain, faults)
         if operator is not None:
             made.append(operator)
             columns, chain = operator.columns_out, operator.fingerprint
@@ -183,27 +220,34 @@ def _operators(
     return made
 
 
-def _operator(
-    kept: dict[str, Any],
-    index: int,
+def _scope(
     columns: Columns,
-    time: str,
+    source: PipelineSource,
     tables: Mapping[str, StaticTable | None],
-    chain: str,
-    faults: list[Fault],
+    before: list[PipelineOperator],
+) -> Scope:
+    """What an operator behind others may refer to."""
+    window = next((one.spec for one in before if isinstance(one.spec, WindowSpec)), None)
+    aggregate = next((one.id for one in before if isinstance(one.spec, AggregateSpec)), None)
+    joined = next((one.id for one in before if isinstance(one.spec, StreamJoinSpec)), None)
+    return Scope(columns, source.time, tables, window, aggregate, joined)
+
+
+def _operator(
+    kept: dict[str, Any], index: int, scope: Scope, chain: str, faults: list[Fault]
 ) -> PipelineOperator | None:
-    from engine.dataflow.binding import Scope, bind  # sqlglot is loaded when a pipeline is read, not with the package
+    from engine.dataflow.binding import bind  # sqlglot is loaded when a pipeline is read, not with the package
 
     path = join(join("operators", index), "expression")
-    bound = bind(kept["expression"], Scope(columns, time, tables), path, faults)
+    bound = bind(kept["expression"], scope, path, faults)
     if bound is None or kept["id"] is BAD or kept.get("copies") is BAD:
         return None
     spec, after = bound
     copies = kept.get("copies", 1)
     fingerprint = _digest([chain, kept["expression"]["op"], _described(spec)])
-    schemas = arrow_schema(columns), arrow_schema(after)
+    schemas = arrow_schema(scope.columns), arrow_schema(after)
     return PipelineOperator(
-        kept["id"], kept["expression"]["op"], spec, index, columns, after, copies, fingerprint, *schemas
+        kept["id"], kept["expression"]["op"], spec, index, scope.columns, after, copies, fingerprint, *schemas
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.dataflow.operators import AggregateSpec, JoinSpec, Spec
+from engine.dataflow.operators import AggregateSpec, Spec, StreamJoinSpec
 
 __all__ = ["Judged", "Rule", "judge", "not_runnable"]
 
@@ -56,15 +56,22 @@ def _own(operator: Judged, stateful: str | None) -> Rule:
     if stateful is not None:
         reason = f"{operator.id} comes after {stateful}, whose groups are complete only where all sources meet"
         return Rule(False, 2, reason)
-    if isinstance(spec, JoinSpec) and spec.stream is not None:
-        reason = f"{operator.id} joins the stream {spec.stream!r}: records that match may be at other sources"
-        return Rule(False, 3, reason)
+    if isinstance(spec, StreamJoinSpec):
+        return Rule(False, 3, f"{operator.id} joins the stream {spec.stream!r}: {_WHY_NOT[spec.within_agent]}")
     if operator.copies > 1:
         reason = (
             f"{operator.id} has {operator.copies} physical copies: which one takes a record is not the source's to say"
         )
         return Rule(False, 4, reason)
     return Rule(True, None, f"{operator.id} needs nothing but the records of its source")
+
+
+#: Why a join of two streams runs at no source, by whether records of one agent alone match.
+_WHY_NOT = {
+    False: "records that match may be at other sources",
+    True: "both streams are the agent's own, but what matches is known at the end of a window, and no agent holds "
+    "records back so long",
+}
 
 
 def _exact(name: str, spec: AggregateSpec) -> str:
@@ -81,11 +88,9 @@ def not_runnable(operator: Judged) -> str | None:
     """Why an operator can run nowhere, or None if it can.
 
     What has no state that merges could not be taken up again after a restart, nor bounded, at the stream processor
-    either; and a query here is a chain of one stream.
+    either.
     """
     spec = operator.spec
     if isinstance(spec, AggregateSpec) and spec.exact:
         return f"{_exact(operator.id, spec)}; allowed: aggregates whose state merges"
-    if isinstance(spec, JoinSpec) and spec.stream is not None:
-        return f"{operator.id} joins the stream {spec.stream!r}; allowed: a join with a static table"
     return None

@@ -17,14 +17,15 @@ from engine.dataflow.operators import (
     ParseSpec,
     ProjectSpec,
     State,
+    StreamJoinSpec,
     WindowSpec,
 )
 from engine.dataflow.pipeline import Pipeline, PipelineOperator
 from engine.dataflow.sketch import MULTIPLIER, OFFSET
 from engine.dataflow.spark_sql_expressions import column, converted, expression, finite, text
-from engine.dataflow.types import WINDOW_START, Type
+from engine.dataflow.types import AGENT, WINDOW_START, Columns, Type
 
-__all__ = ["partial", "select"]
+__all__ = ["partial", "select", "side"]
 
 #: What the JSON of a column's type is called by Spark, and read as.
 _HELD = {
@@ -40,7 +41,7 @@ _READ = {Type.INT64: "bigint", Type.FLOAT64: "double", Type.BOOL: "boolean", Typ
 _NO_TABLES: Mapping[str, str] = {}
 
 
-def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] = _NO_TABLES) -> str:
+def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] = _NO_TABLES, other: str = "") -> str:
     """What the operator makes of the records of `view`, with the columns of its output schema.
 
     Parameters
@@ -49,6 +50,9 @@ def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] 
         Its operator `index` is no aggregate (`partial` is for those).
     tables
         The view of each static table of the pipeline; a table that is missing is a view of its own name.
+    other
+        For a join with another stream: the view of what `side` makes of its records. Where records of one agent alone
+        match, both views have the column `AGENT`.
     """
     operator = pipeline.operators[index]
     view = _read(operator, view)
@@ -59,6 +63,8 @@ def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] 
             return f"SELECT {_columns(operator, {})} FROM {view} WHERE {expression(where)}"
         case MapSpec(computed) | ProjectSpec(_, computed):
             return f"SELECT {_columns(operator, {name: expression(node) for name, node in computed})} FROM {view}"
+        case StreamJoinSpec() as spec:
+            return _stream_join(operator, spec, view, other)
         case JoinSpec() as spec:
             return _join(operator, spec, view, tables)
         case ParseSpec() as spec:
@@ -83,13 +89,28 @@ def partial(pipeline: Pipeline, view: str) -> str:
     return _with_sketches(spec, keys, sketched, view)
 
 
+def side(pipeline: Pipeline, view: str) -> str:
+    """Records of the joined stream in their windows, as a join takes them; `view` holds them as they were sent."""
+    spec = next(one.spec for one in pipeline.operators if isinstance(one.spec, StreamJoinSpec))
+    columns = dict(spec.columns)
+    agent = [column(AGENT)] if spec.within_agent else []
+    kept = [*(column(name) for name in columns), *agent]
+    sent = f"(SELECT {', '.join([_sent(columns), *agent])} FROM {view})"
+    begin = f"{_begin(spec.window)} AS {column(WINDOW_START)}"
+    return f"SELECT {', '.join([*kept, begin])} FROM {sent} WHERE {column(spec.window.time)} IS NOT NULL"
+
+
 def _read(operator: PipelineOperator, view: str) -> str:
-    """What the operator reads: the first one of a pipeline reads what a source sent, so infinities as null."""
-    floats = {name: finite(column(name)) for name, kind in operator.columns_in.items() if kind == Type.FLOAT64}
-    if operator.index or not floats:
+    """What the operator reads: the first one of a pipeline reads what a source sent."""
+    if operator.index or Type.FLOAT64 not in operator.columns_in.values():
         return view
-    columns = ", ".join(f"{floats.get(name, column(name))} AS {column(name)}" for name in operator.columns_in)
-    return f"(SELECT {columns} FROM {view})"
+    return f"(SELECT {_sent(operator.columns_in)} FROM {view})"
+
+
+def _sent(columns: Columns) -> str:
+    """Columns that a source sent: infinities as null."""
+    read = {name: finite(column(name)) if kind == Type.FLOAT64 else column(name) for name, kind in columns.items()}
+    return ", ".join(f"{value} AS {column(name)}" for name, value in read.items())
 
 
 def _columns(operator: PipelineOperator, computed: Mapping[str, str], view: str = "") -> str:
@@ -102,23 +123,41 @@ def _columns(operator: PipelineOperator, computed: Mapping[str, str], view: str 
 
 
 def _window(operator: PipelineOperator, spec: WindowSpec, view: str) -> str:
+    columns = _columns(operator, {WINDOW_START: _begin(spec)})
+    return f"SELECT {columns} FROM {view} WHERE {column(spec.time)} IS NOT NULL"
+
+
+def _begin(spec: WindowSpec) -> str:
+    """The beginning of a record's window; a row for each of several."""
     time = f"unix_micros({column(spec.time)})"
     last = f"{time} - pmod({time}, {spec.slide_us}L)"
-    begin = f"timestamp_micros({last})"
-    if spec.copies > 1:
-        each = f"_step -> timestamp_micros({last} - _step * {spec.slide_us}L)"
-        begin = f"explode(transform(sequence(0L, {spec.copies - 1}L), {each}))"
-    return f"SELECT {_columns(operator, {WINDOW_START: begin})} FROM {view} WHERE {column(spec.time)} IS NOT NULL"
+    if spec.copies == 1:
+        return f"timestamp_micros({last})"
+    each = f"_step -> timestamp_micros({last} - _step * {spec.slide_us}L)"
+    return f"explode(transform(sequence(0L, {spec.copies - 1}L), {each}))"
 
 
 def _join(operator: PipelineOperator, spec: JoinSpec, view: str, tables: Mapping[str, str]) -> str:
-    assert spec.table is not None, "a join with a stream is not run"
+    assert spec.table is not None
     table = tables.get(spec.table.name, column(spec.table.name))
     taken = {name: f"_table.{column(theirs)}" for name, theirs in spec.take}
     on = " AND ".join(f"_records.{column(mine)} = _table.{column(theirs)}" for mine, theirs in spec.on)
     how = "INNER" if spec.inner else "LEFT"
     selected = _columns(operator, taken, "_records")
     return f"SELECT /*+ BROADCAST(_table) */ {selected} FROM {view} AS _records {how} JOIN {table} AS _table ON {on}"
+
+
+def _stream_join(operator: PipelineOperator, spec: StreamJoinSpec, view: str, other: str) -> str:
+    pairs = [(WINDOW_START, WINDOW_START), *spec.on, *([(AGENT, AGENT)] if spec.within_agent else [])]
+    keys = ", ".join(dict.fromkeys(column(theirs) for _, theirs in pairs))
+    order = ", ".join(f"{column(name)} ASC NULLS LAST" for name in spec.order)
+    numbered = f"SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {order}) AS _number FROM {other}"
+    first = f"SELECT * FROM ({numbered}) WHERE _number <= {spec.most}"
+    taken = {name: f"_other.{column(theirs)}" for name, theirs in spec.take}
+    on = " AND ".join(f"_records.{column(mine)} = _other.{column(theirs)}" for mine, theirs in pairs)
+    how = "INNER" if spec.inner else "LEFT"
+    selected = _columns(operator, taken, "_records")
+    return f"SELECT {selected} FROM {view} AS _records {how} JOIN ({first}) AS _other ON {on}"
 
 
 def _bucket(value: str, bounds: Sequence[float], first: int) -> str:

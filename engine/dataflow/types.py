@@ -8,10 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["ARROW", "NUMERIC", "WINDOW_START", "Columns", "Type", "arrow_schema"]
+__all__ = ["AGENT", "ARROW", "NUMERIC", "WINDOW_START", "Columns", "Type", "arrow_schema"]
 
 #: The column that a window operator adds: the beginning of the record's window.
 WINDOW_START: Final = "window_start"
+#: The column that tells records of agents apart where a join matches within one; no column of a document is named so.
+AGENT: Final = "_agent"
 
 
 class Type(StrEnum):

@@ -92,6 +92,23 @@ def test_a_query_reads_what_its_source_has() -> None:
     assert "queries[0].pipeline.source.columns.rtt_us" in faults_of(document)
 
 
+def test_a_query_that_joins_another_stream_reads_what_that_source_has() -> None:
+    columns = {"ts": "timestamp", "src_ip": "string", "err_code": "int64", "unused": "string"}
+    pairs = {"on": {"src_ip": "src_ip"}, "take": {"other": "err_code"}}
+    join = {"op": "join", "stream": "others", "time": "ts", "columns": columns, **pairs}
+    made = copy.deepcopy(MADE)
+    made["operators"].insert(1, {"id": "match", "expression": join})
+    document = changed()
+    document["queries"][0] |= {"pipeline": made, "plan": Pipeline.parse(made).digest}
+    document["queries"][0]["settings"]["load_factors"] = [1]
+    path = "queries[0].pipeline.operators[1].expression"
+    assert faults_of(document) == {f"{path}.stream": "stream is 'others'; allowed: probes"}
+    others = document["sources"]["others"] = copy.deepcopy(document["sources"]["probes"])
+    assert AgentConfig.parse(document).queries[0].pipeline.streams == ("probes", "others")
+    del others["columns"]["err_code"]
+    assert list(faults_of(document)) == [f"{path}.columns.err_code"]
+
+
 def test_a_pipelines_faults_stand_under_its_path() -> None:
     document = changed()
     document["queries"][0]["pipeline"] = {"source": {"id": "probes"}, "operators": []}

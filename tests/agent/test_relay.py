@@ -20,7 +20,7 @@ from agent.relay_state import RelayState
 from agent.runtime import Spool
 from agent.wire import Frame, FrameKind, batch_bytes, decode_frames, encode_frame
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import kernel, whole
+from engine.dataflow.arrow import kernel, partial_schema, whole
 from engine.dataflow.templates import TEMPLATES
 from launcher.ports import free_port
 from tests.agent.reference import ReferenceProcessor, rows_of
@@ -402,3 +402,26 @@ def test_the_state_survives_a_snapshot(site: Site) -> None:
         state.sent,
         state.shapes,
     )
+
+
+def test_records_of_a_stream_that_is_joined_pass_through_with_who_sent_them(site: Site) -> None:
+    join = {"op": "join", "stream": "others", "time": "at", "columns": {"at": "timestamp", "ip": "string"}}
+    made = {**DOCUMENT, "operators": [*DOCUMENT["operators"]]}
+    made["operators"].insert(1, {"id": "match", "expression": {**join, "on": {"src_ip": "ip"}, "take": {"x": "ip"}}})
+    pipeline = Pipeline.parse(made)
+    site.relay.apply(relay_config(site.port, pipelines={pipeline.digest: made}))
+
+    def frame(seq: int, kind: FrameKind, entry: int, table: pa.Table) -> bytes:
+        body = batch_bytes(table)
+        return encode_frame(Frame(kind, "child-a", "life", seq, QUERY, pipeline.digest, entry=entry, body=body))
+
+    others = pipeline.other_schema.empty_table()
+    assert post(site, "child-a", frame(1, FrameKind.RECORDS, pipeline.other_entry, others)).status == 200
+    ((_, data),) = site.spool.unsent()
+    ((sent, _),) = decode_frames(data)
+    assert (sent.entry, sent.extra["origin"]) == (pipeline.other_entry, "child-a")
+    answer = post(
+        site, "child-a", frame(2, FrameKind.PARTIALS, pipeline.aggregate, partial_schema(pipeline).empty_table())
+    )
+    assert answer.status == 422 and "allowed of a query that joins streams: records" in answer.message
+    assert post(site, "child-a", frame(2, FrameKind.RECORDS, pipeline.other_entry + 1, others)).status == 422

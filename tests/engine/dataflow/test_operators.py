@@ -166,7 +166,6 @@ def test_what_can_run_nowhere_has_no_kernel() -> None:
         ({"op": "map", "set": {"I": "i"}}, "", "'i' and 'I' differ in case alone"),
         ({"op": "join", "table": "t", "on": {"s": "k"}, "take": {"v": "v"}}, "table", "allowed: none: tables is empty"),
         ({"op": "join", "on": {"s": "k"}, "take": {"v": "v"}}, "", "allowed: exactly one of both"),
-        ({"op": "join", "stream": "q", "on": {"s": "k"}, "take": {"v": "v"}}, "columns", "columns is missing"),
         ({"op": "aggregate", "by": ["x"], "compute": {"n": "count(*)"}}, "by", "a float64; allowed: int64"),
         ({"op": "aggregate", "by": ["i", "i"], "compute": {"n": "count(*)"}}, "by", "names 'i' twice"),
         ({"op": "aggregate", "by": ["i"], "compute": {"i": "count(*)"}}, "compute.i", "but grouped by too"),

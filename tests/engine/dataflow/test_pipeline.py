@@ -147,14 +147,6 @@ def test_rule_2_what_comes_after_the_aggregate_stays_at_the_stream_processor() -
     assert made.not_live == () and "o1" in made.rules[2].reason
 
 
-def test_rule_3_joins_of_two_streams_are_judged_and_not_run() -> None:
-    join = {"op": "join", "stream": "acks", "columns": {"id": "int64"}, "on": {"i": "id"}, "take": {"ack": "id"}}
-    made = pipeline(WINDOW, join, COUNT)
-    assert [rule.number for rule in made.rules] == [None, 3, None] and made.source_operators == 1
-    assert made.rules[2].reason == "o2 comes after o1, which must not run at a source"
-    assert [fault.path for fault in made.not_live] == ["operators[1]"]
-
-
 def test_rule_4_copies_keep_an_operator_from_the_source_but_not_from_running() -> None:
     given = document(WINDOW, FILTER, COUNT)
     given["operators"][1]["copies"] = 3

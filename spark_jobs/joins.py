@@ -1,0 +1,122 @@
+"""Windows of queries that join two streams: both sides are kept until nothing can change a window any more.
+
+What matches is known when both streams have passed a window's end. A record that comes later may match any that came
+before, so rows stay for as long as the window's result may be issued again, and it is then joined anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from agent.wire import FrameKind
+from engine.dataflow.pipeline import Pipeline
+from engine.dataflow.types import AGENT
+from spark_jobs.arrivals import Arrival
+from spark_jobs.operators import aggregate_of, stream_join_of
+from spark_jobs.records import BadBody, by_driver, carried, joined_by_spark
+from spark_jobs.results import Work
+from spark_jobs.state import Flow, Rows, Sides, Window
+from spark_jobs.windows import admitted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["AT_HAND_BYTES", "Taken", "absorb", "partial_of", "place_of", "taken"]
+
+AT_HAND_BYTES = 32 * 2**20  # of a window's rows; more is joined by Spark
+_MOST_MATCHED = 5_000_000  # rows that a join puts out at once
+
+
+@dataclass
+class Taken:
+    """Rows of both sides of a join, not yet in their windows."""
+
+    records: list[pa.Table] = field(default_factory=list)
+    others: list[pa.Table] = field(default_factory=list)
+
+
+def place_of(one: Arrival, pipeline: Pipeline) -> str:
+    """The agent whose records a frame holds, where only those of one agent match.
+
+    Raises
+    ------
+    BadBody
+        It holds no records.
+    """
+    if one.kind != FrameKind.RECORDS:
+        raise BadBody(f"{one.kind} of a query that joins streams; allowed: records")
+    return str(one.says.get("origin") or one.agent) if stream_join_of(pipeline).within_agent else ""
+
+
+def taken(pipeline: Pipeline, places: Mapping[str, Mapping[int, Sequence[pa.Table]]], work: Work) -> Taken:
+    """Records by place and entry, taken as far as the join."""
+    found, join = Taken(), stream_join_of(pipeline)
+    assert pipeline.stream_join is not None and pipeline.other_entry is not None
+    for place, entries in places.items():
+        own = {entry: tables for entry, tables in entries.items() if entry != pipeline.other_entry}
+        if own:
+            found.records.append(_named(carried(pipeline, own, pipeline.stream_join, work), place))
+        if others := entries.get(pipeline.other_entry):
+            found.others.append(_named(join.side(pa.concat_tables(others)), place))
+    return found
+
+
+def _named(rows: pa.Table, place: str) -> pa.Table:
+    return rows.append_column(AGENT, pa.repeat(pa.scalar(place), rows.num_rows)) if place else rows
+
+
+def absorb(flow: Flow, pipeline: Pipeline, came: Taken, step: int, arrived_ms: int) -> None:
+    """Keep rows with the windows they belong to. A window without records of the source has no result."""
+    for begin_us, tables in admitted(flow, pipeline, came.records, arrived_ms).items():
+        _keep(flow.sides.setdefault(begin_us, Sides()).records, tables, step)
+        empty = aggregate_of(pipeline).partial_schema.empty_table()
+        flow.windows.setdefault(begin_us, Window(empty, step)).step = step
+    for begin_us, tables in admitted(flow, pipeline, came.others, arrived_ms).items():
+        _keep(flow.sides.setdefault(begin_us, Sides()).others, tables, step)
+        if begin_us in flow.windows:
+            flow.windows[begin_us].step = step
+
+
+def _keep(parts: list[Rows], tables: Iterable[pa.Table], step: int) -> None:
+    """Each part is at least twice as large as the next, so that no row is written anew often."""
+    rows = pa.concat_tables(tables)
+    while parts and parts[-1].rows.num_rows < 2 * rows.num_rows:
+        rows = pa.concat_tables([parts.pop().rows, rows])
+    parts.append(Rows(rows.combine_chunks(), step))
+
+
+def partial_of(
+    flow: Flow, pipeline: Pipeline, begin_us: int, work: Work, spark: SparkSession, at_hand_bytes: int
+) -> pa.Table:
+    """Partial aggregates of a window: its two sides joined, and what comes of that."""
+    sides = flow.sides[begin_us]
+    records = pa.concat_tables([one.rows for one in sides.records])
+    others = _rows(pipeline, sides.others, like=records)
+    if sides.size_bytes > at_hand_bytes:
+        return joined_by_spark(spark, pipeline, records, others, work)
+    return _by_driver(pipeline, records, others, work)
+
+
+def _rows(pipeline: Pipeline, parts: Sequence[Rows], like: pa.Table) -> pa.Table:
+    if parts:
+        return pa.concat_tables([one.rows for one in parts])
+    empty = stream_join_of(pipeline).side_schema.empty_table()
+    return empty.append_column(AGENT, pa.array([], pa.string())) if AGENT in like.column_names else empty
+
+
+def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Work) -> pa.Table:
+    """By pyarrow, a part of the records at a time: each may be repeated for many matches."""
+    assert pipeline.stream_join is not None
+    join, index = stream_join_of(pipeline), pipeline.stream_join
+    at_once = max(1, _MOST_MATCHED // join.most)
+    work.add(index, records.num_rows + others.num_rows, 0)
+    partials = []
+    for begin in range(0, records.num_rows, at_once):
+        found = join.run(records.slice(begin, at_once), others)
+        work.add(index, 0, found.num_rows)
+        partials.append(by_driver(pipeline, {index + 1: [found]}, work))
+    return aggregate_of(pipeline).merge(partials)
