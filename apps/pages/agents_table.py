@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.http import HttpRequest
@@ -20,6 +20,8 @@ from apps.ui.tables import Choice, Column, Filter, Table
 
 __all__ = ["agents_table", "config_cell", "config_words", "state_tag"]
 
+_MOST_BARS = 6  # queries of one agent
+_Factors = tuple[str, list[tuple[str, float]]]
 #: What the chips of the column Config choose by.
 _CONFIG_CHIPS: dict[str, tuple[str, str, str, Callable[[AgentLine], bool]]] = {
     "canary": ("Canary", "", "", lambda line: line.config.canary),
@@ -150,7 +152,7 @@ def _named(slug: str, line: AgentLine) -> SafeString:
 
 
 def _bars(line: AgentLine) -> Any:
-    """One row of bars a query; its name only where there are several."""
+    """One row of bars a query; its name only where there are several. Of many, those that drain something first."""
     if not line.assignments:
         return format_html('<span class="muted sm">{}</span>', "no query assigned")
     many = len(line.assignments) > 1
@@ -159,9 +161,17 @@ def _bars(line: AgentLine) -> Any:
             format_html('<small class="muted">{}</small>', name) if many else "",
             factor_bars(f"{line.agent.name}, {name}:", factors, reported=line.reports),
         )
-        for name, factors in line.factors
+        for name, factors in _few(line.factors)
     )
-    return format_html('<span class="src-bars">{}</span>', format_html_join("", "<span>{}{}</span>", rows))
+    left = len(line.factors) - len(_few(line.factors))
+    more = format_html('<small class="muted">and {} more</small>', left) if left else ""
+    return format_html('<span class="src-bars">{}{}</span>', format_html_join("", "<span>{}{}</span>", rows), more)
+
+
+def _few(factors: Sequence[_Factors]) -> list[_Factors]:
+    if len(factors) <= _MOST_BARS:
+        return list(factors)
+    return sorted(factors, key=lambda one: all(factor >= 1 for _, factor in one[1]))[: _MOST_BARS - 1]
 
 
 def _bars_text(line: AgentLine) -> str:

@@ -174,8 +174,8 @@ class ScheduleView:
 
     def _starved(self) -> Stat:
         starved = self.said.get("starved")
-        note = f"turns that came after {seconds(self.settings.starvation_s)}"
-        return Stat("Waited too long", Quantity(count(starved)), note, "watch" if starved else "")
+        note = f"turns given after {seconds(self.settings.starvation_s)} without one"
+        return Stat("Waited too long", Quantity(count(starved)), note)
 
     def _config(self) -> Stat:
         config = self.given.config if self.given is not None else ""

@@ -58,7 +58,7 @@ FIRST_PORT = 9411
 PROBE_EVERY_S = 0.05
 JOBS_EPS = 8000.0  # enough that a small budget does not do for all of them
 JOBS_SOURCE = "job-log"
-JOBS_BURSTS = {"curve": [[0, 0.4], [8, 0.4], [8.5, 5], [9.5, 5], [10, 0.4]], "period_s": 10}  # of that agent's
+JOBS_BURSTS = {"curve": [[0, 0.5], [7.5, 0.5], [8, 3], [9.5, 3], [10, 0.5]], "period_s": 10}  # of that agent's
 BOUND_S = 15.0
 OTHERWISE_CPS = 2.4e9  # where the machine does not tell its clock rate
 

@@ -73,7 +73,15 @@ def test_the_head_tells_policy_mode_memory_and_config(browser: Client, core: tup
     scheduling(agent, lives, mode="memory", reason="9 MB wait", starved=3, refined=refined, refused=refused)
     html = body(browser.get(SCHEDULE))
     stats = html.split('aria-label="How it schedules"')[1].split("</dl>")[0]
-    for told in (">klink<", "a choice holds for 0.12\u00a0s", ">Memory<", "9 MB wait", ">3<", ">c-12<"):
+    for told in (
+        ">klink<",
+        "a choice holds for 0.12\u00a0s",
+        "turns given after 5\u00a0s without one",
+        ">Memory<",
+        "9 MB wait",
+        ">3<",
+        ">c-12<",
+    ):
         assert told in stats
     assert "of at most 8\u00a0MB" in stats
     assert 'style="width:50%"' in stats, "half of the bound is used"

@@ -11,6 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
@@ -19,6 +20,7 @@ from apps.pages.sources_stream import StreamCard
 from apps.telemetry.adapting import fixed
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
 from tests.apps.pages.edges import agents_at_work, measure, report
+from tests.apps.results.rows import live_query
 
 pytestmark = pytest.mark.django_db
 
@@ -288,3 +290,14 @@ def test_silent_and_congested_agents_are_on_the_overview(browser: Client, live: 
     assert "edge-1 keeps more than it gets rid of" in html
     Agent.objects.filter(name="edge-3").update(enabled=False)
     assert "edge-3 does not report" not in body(browser.get("/c/little/")), "switched off by hand"
+
+
+def test_of_many_queries_those_that_drain_come_first(browser: Client, cluster: Cluster) -> None:
+    agent = Agent.objects.create(cluster=cluster, name="edge-9", secret_hash="edge-9", last_seen=timezone.now())
+    for number in range(8):
+        factors = [1.0, 0.5, 0.0] if number == 7 else [1.0, 1.0, 1.0]
+        Assignment.objects.create(live=live_query(cluster, f"many-{number}"), agent=agent, settings=fixed(factors))
+    table = body(browser.get("/c/little/sources/")).split("Table: Agents")[1].split("</table>")[0]
+    bars = table.split('class="src-bars"')[1].split("</td>")[0]
+    assert bars.index(">many-7<") < bars.index(">many-0<")
+    assert "and 3 more" in bars and ">many-5<" not in bars
