@@ -10,6 +10,7 @@ import pytest
 
 from apps.refinement.configuring import Wish
 from apps.refinement.models import RefinedConfig, Rollout, RolloutEvent
+from apps.refinement.selectors import schedules_of
 from apps.refinement.services import (
     config_create,
     policy_update,
@@ -17,9 +18,13 @@ from apps.refinement.services import (
     rollout_back,
     rollout_start,
     rollouts_advance,
+    schedule_switch,
+    watermarks_receive,
 )
+from apps.telemetry.selectors import policy_in_force
 from tests.apps.parallel import at_once
 from tests.apps.refinement.fleet import Behaviour, Fleet, fleet_of
+from tests.apps.refinement.learned import sweeping, watermarks_of
 
 WISH = Wish({"margin": 0.96}, learned=False)
 
@@ -74,7 +79,20 @@ def _worse(fleet: Fleet) -> None:
     assert RolloutEvent.objects.filter(words__startswith="taken back").count() == 1
 
 
-STORIES = [_looked_at, _started, _worse]
+def _switched(fleet: Fleet) -> None:
+    """Who asks for the same switch at the same moment gets the same configuration; what was learned goes beside it."""
+    switch = partial(schedule_switch, cluster=fleet.cluster, settings={"policy": "fcfs"}, now=fleet.now)
+    assert at_once([switch] * 4) == {"done": 4}
+    config = RefinedConfig.objects.get()
+    fleet.until(lambda: fleet.state(config)[0] == "done", most=200)
+    assert set(policy_in_force(fleet.cluster).values()) == {"fcfs"}
+    assert {one.settings.policy for one in schedules_of(fleet.cluster).values()} == {"fcfs"}
+    tell = partial(watermarks_receive, [watermarks_of(fleet, sweeping("*"))], fleet.now)
+    assert at_once([tell] * 3) == {"done": 3}
+    assert RefinedConfig.objects.filter(origin="spark").count() == 1
+
+
+STORIES = [_looked_at, _started, _worse, _switched]
 
 
 @pytest.mark.django_db(transaction=True)
