@@ -178,7 +178,8 @@ class Spool:
 
     def _all_stored(self) -> Iterator[tuple[str, Stored]]:
         for writer, records in self._stored.items():  # of before the restart; it has written nothing since
-            yield from ((writer, stored) for stored in records)
+            # the first stands for all before it, or those that an older segment still holds would count twice
+            yield from ((writer, replace(stored, snapshot=i == 0)) for i, stored in enumerate(records))
         for writer, snapshot in self._snapshots.items():
             yield writer, replace(snapshot(), snapshot=True)
 

@@ -139,6 +139,18 @@ def test_what_a_writer_left_that_does_not_run_now_is_kept(tmp_path):
     assert [stored.notes["n"] for stored in Spool(tmp_path, LIMIT).recovered("relay")] == [7]
 
 
+def test_what_a_writer_said_before_its_first_snapshot_is_said_once(tmp_path):
+    """A segment that begins after a restart repeats it, while the one before is still there."""
+    spool = Spool(tmp_path, LIMIT)
+    for number in (1, 2):
+        spool.append(record(number, size=3000))
+    for number in (3, 4):
+        spool.close()
+        spool = Spool(tmp_path, limit_bytes=8 * 2000)  # so that a segment begins
+        spool.append(record(number))
+        assert [stored.notes["n"] for stored in Spool(tmp_path, LIMIT).recovered("w")] == list(range(1, number + 1))
+
+
 def test_what_was_committed_is_known_after_a_restart(tmp_path):
     """A receiver that then asks for older frames must not get those that were committed, in a new life or not."""
     spool = Spool(tmp_path, LIMIT)
