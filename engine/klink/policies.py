@@ -59,6 +59,7 @@ class Klink:
     saturation this would leave long queries behind for good: there the window with the least work left goes first, but
     none is to be later than a share of the time that all waiting work takes; what is goes before, by deadline. Where
     windows differ much in work, going first helps the short ones most: there the share is larger (`_SHARES`).
+    A query whose records would soon be too old to wait is due, too: else they overflow while its deadline is far.
     """
 
     def __init__(self) -> None:
@@ -69,12 +70,13 @@ class Klink:
         self._remember(views)
         here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
         if not here:
-            return _first(views, lambda view: slack_ms(view, now_ms))
+            return _first(views, lambda view: min(slack_ms(view, now_ms), _patience_ms(view, now_ms)))
         shown = [views[index] for index in here]
         if not saturated:
             return here[_first(shown, lambda view: -_lateness(view, now_ms)) or 0]
         bound_ms = self._share() * fsum(view.work_ms for view in views)
-        late = [index for index in here if now_ms - due_ms(views[index], now_ms) > bound_ms]
+        due = [index for index in here if not _is_early(views[index])]
+        late = [index for index in due if now_ms - due_ms(views[index], now_ms) > bound_ms]
         if late:
             return late[_first([views[index] for index in late], lambda view: due_ms(view, now_ms)) or 0]
         return here[_first(shown, _due_work_ms) or 0]
@@ -164,17 +166,30 @@ def due_ms(view: QueryView, now_ms: float) -> float:
 
 def _is_here(view: QueryView, now_ms: float) -> bool:
     """Whether its sweeping watermark is here; without windows, whether its records have waited for long enough."""
-    return slack_ms(view, now_ms) <= 0 if view.deadline_ms is None else view.pending_ms is not None
+    if view.deadline_ms is None:
+        return slack_ms(view, now_ms) <= 0
+    return view.pending_ms is not None or _patience_ms(view, now_ms) <= 0
+
+
+def _is_early(view: QueryView) -> bool:
+    """Of what is here: for the age of its records alone, before its watermark has come."""
+    return view.deadline_ms is not None and view.pending_ms is None
+
+
+def _patience_ms(view: QueryView, now_ms: float) -> float:
+    """Until its work must begin, if no record is to become too old to wait."""
+    return float("inf") if view.expires_ms is None else view.expires_ms - now_ms - view.work_ms
 
 
 def _lateness(view: QueryView, now_ms: float) -> float:
     """Response ratio of what is due: the time since it was, for each unit of the work that is left of it."""
-    return max(0.0, now_ms - due_ms(view, now_ms)) / max(_due_work_ms(view), _LEAST_WORK_MS)
+    late_ms = -_patience_ms(view, now_ms) if _is_early(view) else now_ms - due_ms(view, now_ms)
+    return max(0.0, late_ms) / max(_due_work_ms(view), _LEAST_WORK_MS)
 
 
 def _due_work_ms(view: QueryView) -> float:
     """CPU time until what is due is done."""
-    return view.work_ms if view.deadline_ms is None else view.pending_work_ms
+    return view.work_ms if view.deadline_ms is None or _is_early(view) else view.pending_work_ms
 
 
 def _response_ratio(view: QueryView, now_ms: float) -> float:

@@ -193,12 +193,17 @@ def klink(world: World, s: int, now: float, b: int, bound: float) -> tuple[float
     """Group and rank: what is here, by response ratio, or with a `bound` of lateness the short first; least slack."""
     row = world.stages[s]
     left, here = work(world, s), False
+    patience = math.inf
     if row["swept"] >= row["windows"]:
         here = slack(world, s, now, b) <= 0.0
     elif sweepable(world, s):
         left, here = pending_work(world, s), True
+    else:
+        patience = arrived(world, s, b) + row["age"] - now - left
+    if patience <= 0.0:
+        return 1.0, patience / max(left, _LEAST_WORK) if bound == math.inf else left
     if not here:
-        return 2.0, slack(world, s, now, b)
+        return 2.0, min(patience, slack(world, s, now, b))
     late = now - due(world, s, now, b)
     if bound == math.inf:
         return 1.0, -max(0.0, late) / max(left, _LEAST_WORK)

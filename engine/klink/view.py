@@ -41,3 +41,4 @@ class QueryView:
     slack_ms: float | None = None  #: until it would be late, least of its streams; None where nothing is known
     ideal_ms: float = 0.0  #: CPU time of one record through the whole chain
     ran_ms: float = float("-inf")  #: when it last ran
+    expires_ms: float | None = None  #: when the record that has waited longest is too old to wait; None: never

@@ -79,6 +79,14 @@ def test_windows_that_differ_much_in_work_may_be_later_before_the_short_ones_yie
     assert (first([90.0, 80.0, 90.0, 95.0]), first([1.0, 2.0, 3.0, 900.0])) == ("z", "a0")
 
 
+def test_records_that_would_soon_be_too_old_make_a_query_due():
+    old = query("a", slack_ms=9_000.0, work_ms=50.0, expires_ms=NOW_MS + 20)
+    assert picked("klink", old, query("b")) == "a"
+    assert picked("klink", query("a", slack_ms=9_000.0, work_ms=50.0, expires_ms=NOW_MS + 3_000), query("b")) == "b"
+    assert picked("klink", old, here("b", pending_work_ms=400.0, work_ms=4_000.0), saturated=True) == "a"
+    assert picked("klink", old, here("b", pending_work_ms=4.0, work_ms=4_000.0), saturated=True) == "b"
+
+
 def test_a_query_without_windows_waits_as_long_as_its_slack_and_no_longer():
     windowless = query("a", deadline_ms=None, slack_ms=700.0)
     assert picked("klink", windowless, query("b")) == "b"

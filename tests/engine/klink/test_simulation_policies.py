@@ -30,7 +30,10 @@ def world_of(name, random, **setting):
         windows, streams = (WINDOWS if index < 6 else 0), int(random.integers(1, 4))
         empty = np.zeros((windows, streams))
         first_ms = float(random.uniform(0.0, 900.0))
-        queries.append(Query(f"q{index}", operators, 300.0 if windows else None, first_ms, event_bytes=10.0))
+        waits_ms = float(random.choice([500.0, 1_900.0, math.inf]))
+        queries.append(
+            Query(f"q{index}", operators, 300.0 if windows else None, first_ms, event_bytes=10.0, waits_ms=waits_ms)
+        )
         coming.append(Arrivals(np.zeros(BINS), np.full(BINS, math.inf), empty + math.inf, empty, empty))
     return queries, _world(_stages(queries), queries, coming, Setting(name, cores=1, **setting), story=False)
 
@@ -80,12 +83,13 @@ def views_of(queries, world):
             )
             for j in streams
         ] if windowed else [None]  # fmt: skip
+        arrived_ms = float(bins[0] * 10.0) if len(bins) else pending_ms
         found.append(
             QueryView(
                 query.id, [row["waiting"], *[0.0] * (len(query.operators) - 1)],
                 [one.cost_ms for one in query.operators], [one.selectivity for one in query.operators],
                 work_ms, queued_bytes=int(10 * row["waiting"]),
-                arrived_ms=float(bins[0] * 10.0) if len(bins) else pending_ms,
+                arrived_ms=arrived_ms, expires_ms=arrived_ms + query.waits_ms,
                 stimulus_ms=float(world.stimulus[s, bins].min()) if len(bins) else due_ms,
                 deadline_ms=due_ms if windowed else None, pending_ms=pending_ms, pending_work_ms=before,
                 slack_ms=min(slacks) if windowed else None, ideal_ms=query.cost_ms, ran_ms=float(row["ran"]),
