@@ -1,6 +1,6 @@
-"""A process that runs the runtime until it is killed or done: ``python dying.py DIRECTORY SENT ROWS [endless]``.
+"""A process that runs the runtime until it is killed or done: ``dying.py DIRECTORY SENT ROWS [endless] [broke]``.
 
-With `endless` it is never done, however late the kill comes.
+With `endless` it is never done, however late the kill comes; `broke` it has no CPU budget, and all that comes waits.
 
 What it sends goes into the file SENT as it would over the wire; a frame is acknowledged once it is written.
 """
@@ -13,22 +13,26 @@ from pathlib import Path
 
 from agent import without_pandas
 from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
+from engine.klink.settings import ScheduleSettings
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
 
 
-def main(directory: Path, sent: Path, rows: int, *, endless: bool) -> None:
+def main(directory: Path, sent: Path, rows: int, *, endless: bool, broke: bool) -> None:
     pipeline = probes_pipeline()
     source = TableSource(probe_records(pipeline, rows), [rows // 200])
     spool = Spool(directory, 2**20)
     query = QueryConfig("here/probes", pipeline, by_hand(1.0, 0.8, 0.9, 0.7))
-    config = RuntimeConfig(1, AGENT, (query,), epoch_s=0.05, sub_epochs=5)
+    schedule = ScheduleSettings(backlog_most_s=0.3)
+    budget_cores = 0.0 if broke else 1.0
+    config = RuntimeConfig(1, AGENT, (query,), epoch_s=0.05, sub_epochs=5, budget_cores=budget_cores, schedule=schedule)
     runtime = Runtime(config, {"probes": source}, spool)
     over = threading.Event()
     sender = threading.Thread(target=send, args=(spool, sent, over))
     sender.start()
-    while endless or not source.done:
+    chains = runtime._lineup.chains.values()
+    while endless or not source.done or any(chain.waiting() for chain in chains):
         over.wait(runtime.tick())
     runtime.close()
     runtime.run_epoch()
@@ -50,4 +54,6 @@ def send(spool: Spool, sent: Path, over: threading.Event) -> None:
 
 if __name__ == "__main__":
     without_pandas.keep_away()
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), endless="endless" in sys.argv)
+    main(
+        Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), endless="endless" in sys.argv, broke="broke" in sys.argv
+    )

@@ -24,7 +24,7 @@ def test_counts_are_exact_after_kill_9(tmp_path):
     files = [tmp_path / f"sent-{number}" for number in range(KILLS + 1)]
     for number, file in enumerate(files):
         command = [sys.executable, "-m", "tests.agent.runtime.dying", tmp_path / "spool", file, str(ROWS)]
-        command += ["endless"] if number < KILLS else []
+        command += ["endless"] * (number < KILLS) + ["broke"] * (number == 1)
         with subprocess.Popen([*map(str, command)], cwd=root) as process:
             if number < KILLS:
                 _wait_for(file, process)
@@ -40,6 +40,7 @@ def test_counts_are_exact_after_kill_9(tmp_path):
         for piece in _whole_frames(file.read_bytes()):
             reference.take(piece)
     assert reference.total("records_in", entry=0) == ROWS
+    assert reference.total("records_queued") > 0, "something waited where the process was killed"
     assert rows_of(reference.result("here/probes", pipeline)) == rows_of(whole(pipeline, probe_records(pipeline, ROWS)))
 
 
