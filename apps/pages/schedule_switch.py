@@ -42,9 +42,10 @@ class SwitchForm(ScheduleForm):
     def rest_body(self) -> dict[str, Any]:
         """As the REST API takes it."""
         if not self.is_bound or not self.is_valid():
-            return {"words": "", "schedule": {"policy": self.initial["policy"]}, "agents": []}
+            return {"mode": "preview", "words": "", "settings": {"policy": self.initial["policy"]}, "agents": []}
         found = self.cleaned_data
-        return {"words": found["words"], "schedule": self.settings, "agents": list(found["agents"])}
+        asked = {"settings": self.settings, "agents": list(found["agents"])}
+        return {"mode": "preview", "words": found["words"], **asked}
 
 
 class SwitchPanel:

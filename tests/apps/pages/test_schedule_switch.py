@@ -59,6 +59,7 @@ def test_a_switch_is_previewed_before_it_is_started(browser: Client, core: Any) 
     assert "latency of windows" in html.lower().split("judged")[1], "what is judged is told"
     assert not RefinedConfig.objects.exists(), "a preview changes nothing"
     assert "Start with canaries" in html
+    assert "&quot;settings&quot;: {&quot;policy&quot;: &quot;round-robin&quot;}" in html, "the same over REST"
 
 
 def test_a_switch_starts_as_a_rollout(browser: Client, core: Any) -> None:
