@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.klink.simulation_compiled import part
 from engine.klink.simulation_policies import front, has_work, pick, sweepable
 from engine.klink.simulation_world import World
 from engine.simulation.compiled import compiled
@@ -17,7 +18,7 @@ _SPANS = 1
 _LEAST = 1e-9
 
 
-@compiled
+@part
 def take_in(world: World, n: int, b: int) -> None:
     """What came to a node until the bin begins; above the limit of its intake a share of it is refused."""
     room, wanted = world.intake * (world.nodes[n]["end_core"] - world.nodes[n]["first_core"]), 0.0
@@ -45,7 +46,7 @@ def take_in(world: World, n: int, b: int) -> None:
             ingest(world, s, j, b * world.tick)
 
 
-@compiled
+@part
 def ingest(world: World, s: int, j: int, now: float) -> None:
     """Watermarks of a stream that have come; each finishes an epoch of the history."""
     row = world.stages[s]
@@ -59,7 +60,7 @@ def ingest(world: World, s: int, j: int, now: float) -> None:
         w += 1
 
 
-@compiled
+@part
 def remember(world: World, s: int, j: int, w: int, sign: float) -> None:
     """Add an epoch to the sums, or take it out of them."""
     mean = world.mean[s, w, j]
@@ -68,7 +69,7 @@ def remember(world: World, s: int, j: int, w: int, sign: float) -> None:
     world.sums[s, j, 2] += sign * world.square[s, w, j]
 
 
-@compiled
+@part
 def overflow(world: World, s: int, b: int) -> None:
     """What has waited too long leaves the node."""
     row = world.stages[s]
@@ -81,7 +82,7 @@ def overflow(world: World, s: int, b: int) -> None:
     row["head"] = h
 
 
-@compiled
+@part
 def leave(world: World, s: int, h: int, events: float) -> None:
     """Events of a bin do not wait any more."""
     row = world.stages[s]
@@ -91,7 +92,7 @@ def leave(world: World, s: int, h: int, events: float) -> None:
         row["waiting"] = 0.0
 
 
-@compiled
+@part
 def relieve(world: World, n: int, now: float) -> None:
     """Memory mode of a node; as `engine.klink.memory.MemoryMode`."""
     held = 0.0
@@ -105,7 +106,7 @@ def relieve(world: World, n: int, now: float) -> None:
         mode["relieving"], mode["since"] = 1.0 - mode["relieving"], now
 
 
-@compiled
+@part
 def sweep(world: World, s: int, now: float, b: int) -> None:
     """Windows whose watermarks have nothing before them any more."""
     row = world.stages[s]
@@ -119,14 +120,14 @@ def sweep(world: World, s: int, now: float, b: int) -> None:
             hand_on(world, s, w, now)
 
 
-@compiled
+@part
 def hand_on(world: World, s: int, w: int, now: float) -> None:
     """A watermark goes on to the next node; what it tells of delays is known there where they are forwarded."""
     target = world.stages[s]["feeds"]
     world.marks[target, w, 0] = now + world.link
 
 
-@compiled
+@part
 def put_out(world: World, s: int, h: int, events: float, now: float, b: int) -> None:
     """Events that a stage has processed go on to the stage it feeds."""
     row = world.stages[s]
@@ -140,7 +141,7 @@ def put_out(world: World, s: int, h: int, events: float, now: float, b: int) -> 
         world.arriving[target, at] += events * row["out"]
 
 
-@compiled
+@part
 def work_off(world: World, s: int, now: float, end: float, b: int) -> float:
     """Run a stage from `now` until `end` or until nothing waits; returns when it stopped."""
     row = world.stages[s]
@@ -170,7 +171,7 @@ def work_off(world: World, s: int, now: float, end: float, b: int) -> float:
     return now
 
 
-@compiled
+@part
 def note(world: World, s: int, c: int, begin: float, end: float) -> None:
     """A span of the story; one that goes on where the last of this core ended is the same."""
     count = world.counters[_SPANS]
@@ -180,7 +181,7 @@ def note(world: World, s: int, c: int, begin: float, end: float) -> None:
         world.counters[_SPANS] = count + 1
 
 
-@compiled
+@part
 def next_free(world: World, n: int, now: float, end: float) -> float:
     """When a stage with work that another core has run in this bin is free again; `end` where there is none."""
     soonest = end
@@ -190,7 +191,7 @@ def next_free(world: World, n: int, now: float, end: float) -> float:
     return soonest
 
 
-@compiled
+@part
 def run_core(world: World, n: int, c: int, b: int) -> None:
     """One core for the length of a bin."""
     now, end = b * world.tick, (b + 1) * world.tick
@@ -215,7 +216,7 @@ def run_core(world: World, n: int, c: int, b: int) -> None:
         world.stages[s]["taken"], world.stages[s]["free_at"], world.cores[c]["running"] = 0, now, -1
 
 
-@compiled
+@part
 def look(world: World, n: int, b: int) -> None:
     """Sample what waits and what has been used."""
     row = b // world.sample

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from engine.klink.simulation_compiled import part
 from engine.klink.simulation_world import CODES, World
-from engine.simulation.compiled import compiled
 
 __all__ = ["front", "has_work", "interval", "pick", "slack", "sweepable"]
 
@@ -24,7 +24,7 @@ _TAIL, _DEPTH = 5.0, 25
 _PICKS, _STATE = 0, 2
 
 
-@compiled
+@part
 def front(world: World, s: int, b: int) -> int:
     """First bin of a stage, up to `b`, with events that wait; b + 1 where there is none."""
     h = world.stages[s]["head"]
@@ -33,7 +33,7 @@ def front(world: World, s: int, b: int) -> int:
     return h
 
 
-@compiled
+@part
 def sweepable(world: World, s: int) -> bool:
     """Whether watermarks of all streams passed its next deadline: nothing but what waits before them is left to do."""
     row = world.stages[s]
@@ -46,13 +46,13 @@ def sweepable(world: World, s: int) -> bool:
     return bool(least > w)
 
 
-@compiled
+@part
 def has_work(world: World, s: int) -> bool:
     """Events wait, or a watermark that sweeps."""
     return world.stages[s]["waiting"] > 0.0 or sweepable(world, s)
 
 
-@compiled
+@part
 def pending_at(world: World, s: int) -> float:
     """When the last stream's watermark came that sweeps the next window."""
     row = world.stages[s]
@@ -62,14 +62,14 @@ def pending_at(world: World, s: int) -> float:
     return latest
 
 
-@compiled
+@part
 def work(world: World, s: int) -> float:
     """CPU time for everything that waits."""
     row = world.stages[s]
     return float(row["waiting"] * (row["cost"] + row["further"]))
 
 
-@compiled
+@part
 def pending_work(world: World, s: int) -> float:
     """CPU time for what lies before the watermark that sweeps the next window."""
     row = world.stages[s]
@@ -77,13 +77,13 @@ def pending_work(world: World, s: int) -> float:
     return float(min(before, row["waiting"]) * (row["cost"] + row["further"]))
 
 
-@compiled
+@part
 def arrived(world: World, s: int, b: int) -> float:
     """When what has waited longest came: an event, or a watermark where nothing else waits."""
     return float(front(world, s, b) * world.tick) if world.stages[s]["waiting"] > 0.0 else pending_at(world, s)
 
 
-@compiled
+@part
 def stimulus(world: World, s: int, b: int) -> float:
     """Earliest event time that waits."""
     row = world.stages[s]
@@ -98,13 +98,13 @@ def stimulus(world: World, s: int, b: int) -> float:
     return float(world.stimulus[s, row["oldest"]])
 
 
-@compiled
+@part
 def hazard(z: float) -> float:
     """Mean of a standard normal that is at least z."""
     return math.sqrt(2.0 / math.pi) * math.exp(-z * z / 2.0) / math.erfc(z * math.sqrt(0.5))
 
 
-@compiled
+@part
 def wait(now: float, mean: float, deviation: float) -> float:
     """E[w - t | w >= t]; as `engine.klink.slack.expected_wait_ms`."""
     if deviation <= 0.0:
@@ -118,7 +118,7 @@ def wait(now: float, mean: float, deviation: float) -> float:
     return deviation / fraction
 
 
-@compiled
+@part
 def interval(world: World, s: int, j: int, w: int) -> tuple[float, float]:
     """Mean and deviation of when the watermark of window `w` comes; the period alone below three epochs."""
     row = world.stages[s]
@@ -133,13 +133,13 @@ def interval(world: World, s: int, j: int, w: int) -> tuple[float, float]:
     return deadline + mean, math.sqrt(max(0.0, variance))
 
 
-@compiled
+@part
 def above(z: float) -> float:
     """P(X >= z) of a standard normal."""
     return 0.5 * math.erfc(z * math.sqrt(0.5))
 
 
-@compiled
+@part
 def algorithm_1(world: World, now: float, mean: float, deviation: float, cost: float) -> float:
     """The paper's loop; repaired, what is overdue or certain has the slack of the closed form."""
     if deviation <= 0.0 or (world.policy == _REPAIRED and now > mean + 2.0 * deviation):
@@ -153,7 +153,7 @@ def algorithm_1(world: World, now: float, mean: float, deviation: float, cost: f
     return sum_
 
 
-@compiled
+@part
 def slack(world: World, s: int, now: float, b: int) -> float:
     """Least of the streams' slacks; without windows, as if events might wait a second."""
     row = world.stages[s]
@@ -179,7 +179,7 @@ def slack(world: World, s: int, now: float, b: int) -> float:
     return least
 
 
-@compiled
+@part
 def due(world: World, s: int, now: float, b: int) -> float:
     """Next deadline; without windows the end of the slack."""
     row = world.stages[s]
@@ -188,7 +188,7 @@ def due(world: World, s: int, now: float, b: int) -> float:
     return float(row["first"] + row["swept"] * row["period"])
 
 
-@compiled
+@part
 def klink(world: World, s: int, now: float, b: int, bound: float) -> tuple[float, float]:
     """Group and rank: what is here, by response ratio, or with a `bound` of lateness the short first; least slack."""
     row = world.stages[s]
@@ -210,14 +210,14 @@ def klink(world: World, s: int, now: float, b: int, bound: float) -> tuple[float
     return (0.0, -late) if late > bound else (1.0, left)
 
 
-@compiled
+@part
 def ready(world: World, s: int, now: float) -> bool:
     """Whether a core could take the stage."""
     row = world.stages[s]
     return bool(row["taken"] == 0 and row["free_at"] <= now and has_work(world, s))
 
 
-@compiled
+@part
 def add_size(world: World, s: int, size: float) -> None:
     """One window more of which the work is known."""
     row = world.stages[s]
@@ -227,7 +227,7 @@ def add_size(world: World, s: int, size: float) -> None:
     row["varies"] += (off * (size - row["usual"]) - row["varies"]) / row["counted"]
 
 
-@compiled
+@part
 def bound_of(world: World, n: int, now: float) -> float:
     """By how much windows may be late before the short ones yield; infinite below saturation."""
     node, total, count, sizes, squares, chance = world.nodes[n], 0.0, 0, 0.0, 0.0, 0.0
@@ -251,7 +251,7 @@ def bound_of(world: World, n: int, now: float) -> float:
     return float(share * total / (node["end_core"] - node["first_core"]))
 
 
-@compiled
+@part
 def gain(world: World, s: int) -> float:
     """Events fewer after a cycle; as `engine.klink.memory.best_gain` where all wait before the first operator."""
     row = world.stages[s]
@@ -265,7 +265,7 @@ def gain(world: World, s: int) -> float:
     return best
 
 
-@compiled
+@part
 def draw(world: World) -> float:
     """The next number of a sequence that looks random."""
     state = (world.counters[_STATE] * 1103515245 + 12345) % 2147483648
@@ -273,7 +273,7 @@ def draw(world: World) -> float:
     return float(state)
 
 
-@compiled
+@part
 def rank(world: World, s: int, now: float, b: int, bound: float) -> tuple[float, float]:
     """Group and rank of a stage; the least goes first."""
     row = world.stages[s]
@@ -300,7 +300,7 @@ def rank(world: World, s: int, now: float, b: int, bound: float) -> tuple[float,
     return 0.0, left
 
 
-@compiled
+@part
 def pick(world: World, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
     bound = bound_of(world, n, now) if world.policy == _KLINK else math.inf
