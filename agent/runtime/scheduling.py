@@ -73,8 +73,10 @@ class Scheduler:
         self._forwards = config.forwards
         seats = {key: self._seat(key, chain) for key, chain in chains.items()}
         self._seats, self._began_ns, self.fault = seats, self._clock.monotonic_ns(), ""
+        epoch_us = int(config.epoch_s * 1e6)
+        ends_us = self._now_us() + epoch_us
         for seat in seats.values():
-            seat.learn(settings)
+            seat.learn(settings, epoch_us, ends_us)
             seat.downstream_cost_s = self.downstream.get((seat.chain.query, seat.chain.plan), 0.0)
         news, self.prior.news = self.prior.news, False
         return news

@@ -33,6 +33,7 @@ class Seat:
         self.spans = Spans()
         self.ran_us: int | None = None  #: when it last ran
         self.hungry_us: int | None = None  #: since when it has had records and no turn; given up ones count
+        self._epoch_us = self._ends_us = 0  # length of an epoch, and when the one under way ends
         self.downstream_cost_s = 0.0  #: CPU time that what leaves here takes further up, per record
         self._settings = settings
         self._learned: Refined | None = None
@@ -42,8 +43,9 @@ class Seat:
             stream = chain.config.pipeline.source.id
             self.tracker = StreamTracker(stream, chain.period_us, settings, self._prior(stream))
 
-    def learn(self, settings: ScheduleSettings) -> None:
-        """Settings, or what was learned elsewhere, may have changed."""
+    def learn(self, settings: ScheduleSettings, epoch_us: int, ends_us: int) -> None:
+        """An epoch of this length begins, and ends then; settings, or what was learned elsewhere, may have changed."""
+        self._epoch_us, self._ends_us = epoch_us, ends_us
         self._settings, self._learned, self._known = settings, self.chain.adapting.prior.in_force, None
         if self.tracker is not None:
             self.tracker.learn(settings, self._prior(self.tracker.stream))
@@ -91,6 +93,7 @@ class Seat:
             slack_ms=self._slack_ms(now_us / 1e3, pending_ms, pending_work_ms, work_ms),
             ideal_ms=through_ms[0] if through_ms else 0.0,
             ran_ms=float("-inf") if self.ran_us is None else self.ran_us / 1e3,
+            expires_ms=self._expires_ms(),
         )
 
     def _due_ms(self, pending_ms: float | None) -> float | None:
@@ -114,6 +117,13 @@ class Seat:
             return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - work_ms
         arrived_ms = now_ms if self.chain.arrived_us is None else self.chain.arrived_us / 1e3
         return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
+
+    def _expires_ms(self) -> float | None:
+        """When the oldest record is given up: at an epoch's end, the one before it would wait too long by the next."""
+        if self.tracker is None or self.chain.arrived_us is None:
+            return None
+        limit_us = self._settings.backlog_s(self.tracker.period_us / 1e6) * 1e6
+        return max(self.chain.arrived_us + limit_us - self._epoch_us, self._ends_us) / 1e3
 
     def _path(self) -> _Path:
         """What the way through the operators costs, as it was when the epoch began."""

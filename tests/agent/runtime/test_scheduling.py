@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.runtime.spans import Spans
-from tests.agent.runtime.desk import Desk
+from tests.agent.runtime.desk import START_S, Desk
 
 WINDOWED = {"slow": (10, 40.0), "quick": (4, 10.0), "far": (20, 10.0)}
 
@@ -33,9 +33,10 @@ def test_with_no_watermark_here_the_least_slack_goes_first():
 def test_a_watermark_that_is_here_goes_first_the_one_that_is_late_for_its_work():
     desk = watched()
     desk.at(105)
-    for name in WINDOWED:
-        desk.come(name, 5)
+    desk.come("slow", 5)
+    desk.come("quick", 5)
     desk.at(110.5)
+    desk.come("far", 5)
     desk.mark("slow", 110)
     desk.mark("quick", 108)
     desk.at(111)
@@ -78,6 +79,18 @@ def test_the_other_policies(policy, order):
     desk.come("last", 3)
     desk.at(8)
     assert desk.run() == order
+
+
+def test_a_policy_is_told_when_the_oldest_record_is_given_up():
+    desk = watched()
+    desk.at(105)
+    desk.take_up()  # an epoch of a second
+    desk.come("slow", 2)
+    desk.come("quick", 2)
+    expires_s = [desk.seat(name).view(0).expires_ms / 1e3 - START_S for name in ("slow", "quick")]
+    # limits are 3.3 and 1.32 s; at an epoch's end those go that would wait for longer by the next one's
+    assert expires_s == pytest.approx([107.3, 106.0], abs=1e-3)
+    assert desk.seat("far").view(0).expires_ms is None
 
 
 def test_without_windows_records_are_due_when_they_come():
