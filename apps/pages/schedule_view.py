@@ -33,9 +33,9 @@ __all__ = ["SPANS_S", "ScheduleView", "policy_said"]
 SPANS_S = (30, 60, 120)
 _KEPT_S = 300.0  # behind hit rates and latencies
 _MODES = {
-    "latency": ("Latency", "least slack first"),
+    "latency": ("Latency", "windows whose watermark is here first, then the least slack"),
     "memory": ("Memory", "what frees most memory first"),
-    "saturated": ("Saturated", "nearest deadline first: more comes than its core can do"),
+    "saturated": ("Saturated", "short windows first: more comes than its core can do"),
 }
 
 
