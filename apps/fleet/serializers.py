@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rest_framework import serializers
@@ -26,12 +27,15 @@ __all__ = [
 
 
 class NumberField(serializers.FloatField):
-    """A float; true and false are no numbers."""
+    """A finite float; true and false are no numbers, and neither are the texts `nan` and `inf`."""
 
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool):
             self.fail("invalid")
-        return super().to_internal_value(data)
+        value: float = super().to_internal_value(data)
+        if not math.isfinite(value):
+            self.fail("invalid")
+        return value
 
 
 class ClusterField(serializers.SlugRelatedField):

@@ -13,31 +13,40 @@ from apps.telemetry.configs import EPOCH_S
 
 __all__ = ["members_hear"]
 
+_KNOWS_NONE = ["it reports nothing of a schedule; agents of older versions know of none"]
+
 
 def members_hear(row: Rollout, now: datetime) -> bool:
     """Note who has applied, refused or says nothing; returns whether everybody who was given it has answered, or has
     been waited for long enough."""
-    reports = _reports(row)
+    reports, unable = _reports(row)
     members = list(row.members.filter(state__in=GIVEN, agent__in=reports).select_related("agent"))
     if not any(is_heard(agent, now) for agent in row.config.cluster.agents.filter(enabled=True)):
         row.heard_at = now  # the console was away, or all agents are: nobody in particular is silent
         row.save(update_fields=["heard_at", "updated_at"])
     for member in members:
-        _hear(row, member, reports[member.agent_id], now)
+        _hear(row, member, reports[member.agent_id], now, _KNOWS_NONE if member.agent_id in unable else [])
     return not any(member.state == MemberState.SENT for member in members)
 
 
-def _reports(row: Rollout) -> dict[Any, list[Mapping[str, Any]]]:
-    """What agents that take part said last of the queries, and of the schedule, that they are given something for."""
-    found = {}
+def _reports(row: Rollout) -> tuple[dict[Any, list[Mapping[str, Any]]], set[Any]]:
+    """What agents that take part said last of the queries, and of the schedule, that they are given something for; and
+    those that are given a schedule, and report without a word of one."""
+    found, unable = {}, set()
     for pk, taker in takers_of(row.given).items():
-        schedule = [taker.agent.heartbeat.get("schedule") or {}] if taker.schedules else []
-        found[pk] = [one.report for one in taker.parts] + schedule
-    return found
+        schedule = taker.agent.heartbeat.get("schedule") or {}
+        found[pk] = [one.report for one in taker.parts] + ([schedule] if taker.schedules else [])
+        if taker.schedules and taker.agent.heartbeat and not schedule:
+            unable.add(pk)
+    return found, unable
 
 
-def _hear(row: Rollout, member: RolloutMember, reports: list[Mapping[str, Any]], now: datetime) -> None:
+def _hear(
+    row: Rollout, member: RolloutMember, reports: list[Mapping[str, Any]], now: datetime, otherwise: list[str]
+) -> None:
+    """`otherwise`: why it may say nothing of a configuration, where it does not."""
     state, reasons = _said(row.given.number, reports)
+    reasons = reasons if state else otherwise
     had = MemberState.APPLIED in (state, member.state)
     since = member.agent.last_seen if had else member.at
     times = [time for time in (since, row.heard_at) if time is not None]

@@ -83,7 +83,8 @@ def _note(member: RolloutMember) -> str:
     name = member.agent.name
     if member.state == MemberState.REFUSED:
         return f"{name} refuses it: {'; '.join(member.reasons) or 'no reason given'}"
-    return f"{name} has not answered since {member.at:%H:%M:%S}"
+    why = f": {'; '.join(member.reasons)}" if member.reasons else ""
+    return f"{name} has not answered since {member.at:%H:%M:%S}{why}"
 
 
 def _cases(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
@@ -11,12 +13,14 @@ from apps.fleet.models import Cluster
 from apps.refinement.schedule_states import schedules_of
 from apps.refinement.showing import AgentSchedule
 from apps.scheduling.lines import QueryLine, tail
-from apps.scheduling.selectors import lines_of, memory_of
+from apps.scheduling.selectors import lines_of, memory_of, parts_running
+from apps.telemetry.configs import EPOCH_S
 from apps.telemetry.models import Agent
 
-__all__ = ["MOST_AGENTS", "agent_facts", "cluster_facts", "lines_since"]
+__all__ = ["MOST_AGENTS", "MOST_EPOCHS", "agent_facts", "cluster_facts", "lines_since"]
 
 MOST_AGENTS = 100  #: of one answer, the first by name
+MOST_EPOCHS = 100_000  #: of all queries together, that are read for one answer
 _REPORTED = ("mode", "reason", "memory_bytes", "memory_bound", "cycle_ms", "starved")
 
 
@@ -35,7 +39,7 @@ def lines_since(states: Sequence[AgentSchedule], now: datetime, last_s: float) -
 def cluster_facts(cluster: Cluster, now: datetime, last_s: float, agent: str = "") -> dict[str, Any]:
     """Of each agent, or of the one that is named, how its queries shared its core in the last seconds."""
     states = [state for state in schedules_of(cluster).values() if agent in ("", state.agent.name)]
-    shown = states[:MOST_AGENTS]
+    shown = states[: _fitting(cluster, states, last_s)]
     lines = lines_since(shown, now, last_s)
     return {
         "cluster": cluster.slug,
@@ -43,6 +47,13 @@ def cluster_facts(cluster: Cluster, now: datetime, last_s: float, agent: str = "
         "agents": [_agent(state, lines[str(state.agent.pk)]) for state in shown],
         "left_out": len(states) - len(shown),
     }
+
+
+def _fitting(cluster: Cluster, states: Sequence[AgentSchedule], last_s: float) -> int:
+    """How many agents one answer may be of; at least one."""
+    queries = Counter(parts_running(cluster).values_list("agent", flat=True))
+    epochs = accumulate(queries[state.agent.pk] * last_s / EPOCH_S for state in states[:MOST_AGENTS])
+    return max(1, sum(total <= MOST_EPOCHS for total in epochs))
 
 
 def agent_facts(agent: Agent, now: datetime, last_s: float) -> dict[str, Any] | None:

@@ -50,6 +50,7 @@ def _state(
         config=f"c-{version}" if version else "",
         version=version,
         wanted=f"c-{number}" if number else "",
+        part_id=agent.schedule_id,
         behind=version < number,
         canary=(agent.pk, number) in canaries,
         refused=refusal_of(report, number),

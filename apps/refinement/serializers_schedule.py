@@ -31,7 +31,7 @@ def _names(most: int = _MOST_NAMES, **options: Any) -> serializers.ListField:
 class SpanSerializer(StrictSerializer):
     """Which seconds are shown, and of whom."""
 
-    last_s = serializers.FloatField(min_value=10, max_value=900, default=300.0, help_text="Of epochs; 10 to 900.")
+    last_s = NumberField(min_value=10, max_value=900, default=300.0, help_text="Of epochs; 10 to 900.")
     agent = serializers.CharField(default="", allow_blank=True, help_text="Its name; all agents unless given.")
 
 
@@ -87,7 +87,10 @@ class ClusterScheduleSerializer(serializers.Serializer):
     cluster = serializers.CharField()
     last_s = serializers.FloatField()
     agents = _ScheduledAgentSerializer(many=True)
-    left_out = serializers.IntegerField(help_text="Agents beyond the first hundred by name.")
+    left_out = serializers.IntegerField(
+        help_text="Agents by name beyond the first hundred, or beyond those that 100,000 epochs are of: they are shown"
+        " where one `agent`, or fewer seconds, are asked for."
+    )
 
 
 class _ScheduleTrackSerializer(serializers.Serializer):

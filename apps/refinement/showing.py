@@ -142,6 +142,7 @@ class AgentSchedule:
     config: str  #: in force, `c-9`; `` where it has none
     version: int
     wanted: str  #: that it is to have, `c-10`; `` where none is meant for it
+    part_id: int | None  #: of it that is meant for this agent
     behind: bool
     canary: bool
     refused: tuple[str, ...]  #: why it refuses the one that is meant for it

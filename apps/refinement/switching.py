@@ -20,10 +20,9 @@ from apps.refinement.details import schedule_changes
 from apps.refinement.judging import stage_epochs
 from apps.refinement.listed import rollout_policy
 from apps.refinement.making import policy_locked
-from apps.refinement.models import RefinedConfig, Rollout, RolloutPolicy
+from apps.refinement.models import RefinedConfig, Rollout, RolloutPolicy, SchedulePart
 from apps.refinement.rolling import rollout_start
 from apps.refinement.schedule_states import schedules_of
-from apps.refinement.schedules import schedule_part_of
 from apps.refinement.showing import AgentSchedule, Switch, SwitchAgent, SwitchPreview
 from apps.scheduling.selectors import parts_running
 from apps.telemetry.configs import EPOCH_S
@@ -167,7 +166,8 @@ def _same(
         same_agents = set(newest.scope.get("agents", ())) == set(agents)
         onward = newest.rollout.state != RolloutState.ROLLING_BACK
         return Switch(newest, newest.rollout, made=False) if says_same and same_agents and onward else None
-    parts = [schedule_part_of(state.agent) for state in chosen]
+    known = SchedulePart.objects.select_related("config").in_bulk({state.part_id for state in chosen if state.part_id})
+    parts = [known.get(state.part_id) for state in chosen]
     meant = [ScheduleSettings.parse(part.document["schedule"]) if part else ScheduleSettings() for part in parts]
     if any(one != wanted for one in meant):
         return None

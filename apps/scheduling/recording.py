@@ -11,12 +11,14 @@ from typing import Any
 from apps.core.errors import Fault, Impossible
 from apps.scheduling.lines import QueryLine
 from apps.telemetry.configs import EPOCH_S
+from apps.telemetry.epochs import MOST_ROWS
 from engine.klink.settings import ScheduleSettings
 
-__all__ = ["LEAST_EPOCHS", "LEAST_WINDOWS", "Recorded", "recorded"]
+__all__ = ["LEAST_EPOCHS", "LEAST_WINDOWS", "MOST_EPOCHS", "Recorded", "recorded"]
 
 LEAST_EPOCHS = 30  #: of any query
 LEAST_WINDOWS = 3  #: of any query, that were swept in them
+MOST_EPOCHS = MOST_ROWS + 60  #: from the oldest to the newest: queries do not all begin at once
 _EPOCH_US = round(EPOCH_S * 1e6)
 _BIN_MS = 1e3 * EPOCH_S
 _LEAST_CORES = 0.001
@@ -64,6 +66,9 @@ def recorded(agent: str, lines: Sequence[QueryLine]) -> Recorded:
     windows = sum(len(line.sweeps) for line in busy)
     if bins < LEAST_EPOCHS:
         faults.append(Fault("epochs", f"{bins} epochs are recorded; {LEAST_EPOCHS} are the least that is replayed"))
+    elif bins > MOST_EPOCHS:
+        said = f"they span {bins:,} epochs; {MOST_EPOCHS:,} are the most, so its clock was set meanwhile"
+        faults.append(Fault("epochs", said))
     elif windows < LEAST_WINDOWS:
         faults.append(Fault("windows", f"{windows} windows were swept in {bins} epochs; {LEAST_WINDOWS} are the least"))
     elif busy:

@@ -60,6 +60,7 @@ class Fleet:
     scheduled: dict[str, int] = field(default_factory=dict)  #: version of the schedule in force
     schedules: dict[str, dict[str, Any]] = field(default_factory=dict)  #: as the document in force says it
     unscheduled: dict[str, dict[str, Any]] = field(default_factory=dict)  #: refusals of schedules
+    older: set[str] = field(default_factory=set)  #: know of no schedules
     refused: dict[str, dict[str, Any]] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)  #: version of the configuration that was reported last
     records: Callable[[Agent], int] = lambda agent: 100
@@ -164,7 +165,9 @@ class Fleet:
         agent_heartbeat(agent_id=str(agent.pk), says={**common, "queries": [says], "schedule": self._schedule(agent)})
         self._seen(agent)
 
-    def _schedule(self, agent: Agent) -> dict[str, Any]:
+    def _schedule(self, agent: Agent) -> dict[str, Any] | None:
+        if agent.name in self.older:
+            return None
         held = self.scheduled.get(agent.name)
         return {
             "policy": ScheduleSettings.parse(self.schedules.get(agent.name, {})).policy,
@@ -177,7 +180,7 @@ class Fleet:
 
     def _take_schedule(self, agent: Agent, document: Any) -> None:
         current = self.scheduled.get(agent.name, 0)
-        if document is None or document["version"] == current:
+        if document is None or document["version"] == current or agent.name in self.older:
             return
         refined = RefinedSchedule.parse(document)
         now_us = round(self.now.timestamp() * 1e6)

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from apps.refinement.models import RefinedConfig
+from apps.refinement.services import schedule_preview
 from tests.apps.little import run_jobs
-from tests.apps.refinement.fleet import Fleet, fleet_of
+from tests.apps.refinement.fleet import Fleet, fleet_of, join
 from tests.apps.scheduling.recorded import agent_with_two, epochs
 from tests.apps.telemetry.loop import client_of, heartbeat, live_at, probing
 from tests.apps.telemetry.test_heartbeats import SCHEDULE
@@ -39,9 +42,31 @@ def test_what_agents_do_is_shown(fleet: Fleet, api: APIClient) -> None:
     assert query["latency_mean_s"] == pytest.approx(0.41, abs=0.02)
     only = api.get(HERE, {"agent": "a2", "last_s": 10}).json()
     assert [row["agent"] for row in only["agents"]] == ["a2"]
-    assert api.get(HERE, {"last_s": 5}).json()["faults"][0]["path"] == "last_s"
+    for wrong in ("5", "nan", "inf", "soon"):
+        told = api.get(HERE, {"last_s": wrong})
+        assert (told.status_code, told.json()["faults"][0]["path"]) == (400, "last_s")
     assert api.get(HERE, {"agent": "a9"}).status_code == 404
     assert api.get("/api/v1/clusters/nowhere/schedule").status_code == 404
+
+
+def test_one_answer_has_its_bounds(fleet: Fleet, api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apps.refinement.schedule_facts.MOST_EPOCHS", 250)
+    for last_s, shown in ((100, ["a1", "a2"]), (200, ["a1"]), (900, ["a1"])):
+        found = api.get(HERE, {"last_s": last_s}).json()
+        assert ([row["agent"] for row in found["agents"]], found["left_out"]) == (shown, 2 - len(shown))
+    assert [row["agent"] for row in api.get(HERE, {"agent": "a2"}).json()["agents"]] == ["a2"]
+
+
+def test_a_preview_asks_the_database_no_more_of_many_agents_than_of_few() -> None:
+    asked = []
+    fleet = fleet_of("a1").start(1)
+    for _ in range(2):
+        with CaptureQueriesContext(connection) as seen:
+            schedule_preview(cluster=fleet.cluster, settings=IN_TURN)
+        asked.append(len(seen))
+        for name in ("a2", "a3", "a4"):
+            join(fleet, name)
+    assert asked[0] == asked[1]
 
 
 def test_one_agent_epoch_by_epoch(api: APIClient) -> None:

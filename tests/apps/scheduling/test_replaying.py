@@ -13,7 +13,7 @@ from apps.scheduling.selectors import lines_of
 from apps.telemetry.models import Agent
 from engine.klink.settings import POLICIES
 from tests.apps.little import run_jobs
-from tests.apps.scheduling.recorded import agent_with_two, epochs
+from tests.apps.scheduling.recorded import S, agent_with_two, epochs
 
 pytestmark = pytest.mark.django_db
 
@@ -69,6 +69,21 @@ def test_too_little_is_refused_with_reasons() -> None:
     assert found["epochs"] == "12 epochs are recorded; 30 are the least that is replayed"
     epochs(agent, quick, records_in=0, sweeps=())
     assert refused(agent)["quick"] == "no record came"
+
+
+def test_epochs_of_a_clock_that_was_set_are_no_stretch_to_replay() -> None:
+    agent, (slow, quick) = agent_with_two()
+    epochs(agent, slow)
+    epochs(agent, quick)
+    lines = lines_of([agent], {str(agent.pk): 0})[str(agent.pk)]
+    year_us = 365 * 86_400 * S
+    ahead = [replace(row, epoch_us=row.epoch_us + year_us) for row in lines[0].rows[-10:]]
+    with pytest.raises(Impossible) as told:
+        recorded("a1", [replace(lines[0], rows=[*lines[0].rows, *ahead]), lines[1]])
+    (fault,) = told.value.faults
+    assert (fault.path, fault.message) == (
+        "epochs", "they span 31,536,060 epochs; 960 are the most, so its clock was set meanwhile"
+    )  # fmt: skip
 
 
 def test_without_windows_there_is_nothing_to_compare() -> None:
