@@ -214,7 +214,8 @@ class TestFrames:
         assert self.tell(api_of("viewer"), data=b"").status_code == 403
 
     def test_what_the_stream_processor_sends_is_taken_in_the_product(self) -> None:
-        assert set(receiving._receivers) == {FrameKind.RESULT, FrameKind.STATISTICS, FrameKind.REFINED}
+        told = {FrameKind.STATISTICS, FrameKind.REFINED, FrameKind.WATERMARKS}
+        assert set(receiving._receivers) == {FrameKind.RESULT, *told}
 
 
 class TestState:
