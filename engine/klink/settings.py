@@ -22,7 +22,7 @@ SCHEDULE = Table(
     Field("confidence", Number(least=0.8, most=0.99), help="that a watermark comes within its interval (f); 0.95"),
     Field("history", Number(least=30, most=1000, whole=True), help="windows remembered of a stream (h); 400"),
     Field("memory_bytes", Number(least=65_536, most=2**30, whole=True), help="of waiting records, from which on they "
-          "are what counts (b); 8,388,608"),
+          "are what counts (b); 4,194,304"),
     Field("release_share", Number(above=0, most=1), help="of b, which is to be freed before slack counts again; 0.5"),
     Field("release_s", Number(above=0, most=60), help="after which slack counts again in any case; 3"),
     Field("starvation_s", Number(least=0.5, most=600), help="that a query with records waits at most for its turn; 5"),
@@ -39,7 +39,7 @@ class ScheduleSettings:
     cycle_ms: float = 120.0
     confidence: float = 0.95
     history: int = 400
-    memory_bytes: int = 8 * 2**20
+    memory_bytes: int = 4 * 2**20
     release_share: float = 0.5
     release_s: float = 3.0
     starvation_s: float = 5.0

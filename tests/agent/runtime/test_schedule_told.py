@@ -58,7 +58,7 @@ def test_the_heartbeat_says_how_queries_share_the_core(tmp_path):
         "policy": "klink",
         "mode": "latency",
         "memory_bytes": 0,
-        "memory_bound": 8 * 2**20,
+        "memory_bound": 4 * 2**20,
         "cycle_ms": 120.0,
         "starved": 0,
         "reason": "watermarks that are here by how late they are for their work, then least slack",

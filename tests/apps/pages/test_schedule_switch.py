@@ -22,7 +22,7 @@ WANTED = {
     "cycle_ms": "120",
     "confidence": "95",
     "history": "400",
-    "memory_bytes": "8",
+    "memory_bytes": "4",
     "release_share": "50",
     "release_s": "3",
     "starvation_s": "5",
