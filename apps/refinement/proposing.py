@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
@@ -14,7 +16,7 @@ from apps.refinement.checking import WORSE, drafts_check
 from apps.refinement.choices import ConfigOrigin, ConfigState, RolloutState
 from apps.refinement.differing import Difference, difference, watermarks_difference
 from apps.refinement.documents import document_of_learned, figures_of, learned_in
-from apps.refinement.giving import assignments_adapting, part_of
+from apps.refinement.giving import assignments_adapting, assignments_refined
 from apps.refinement.making import PartDraft, config_make, policy_locked
 from apps.refinement.models import Learned, RefinedConfig, RefinedPart, Rollout
 from apps.refinement.predicting import Known, known_of
@@ -38,11 +40,11 @@ def proposal_make(*, cluster: Cluster, now: datetime | None = None) -> RefinedCo
     if made is not None and now - made.created_at < timedelta(seconds=policy.propose_every_s):
         return None
     found = list(_differences(cluster))
-    queries = {one.live_id for one, _, told in found if told}
-    drafts = [_draft(one, figures) for one, figures, _ in found if one.live_id in queries]
+    queries = {one.assignment.live_id for one in found if one.told}
+    drafts = [one.draft() for one in found if one.assignment.live_id in queries]
     if not drafts:
         return None
-    words = _words([told for _, _, told in found if told], len({draft.agent.pk for draft in drafts if draft.agent}))
+    words = _words([one.told for one in found if one.told], len({draft.agent.pk for draft in drafts if draft.agent}))
     config = config_make(
         cluster=cluster, origin=ConfigOrigin.SPARK, drafts=drafts, now=now, words=words,
         checked=drafts_check(cluster, drafts, policy, now),
@@ -56,45 +58,64 @@ def proposal_make(*, cluster: Cluster, now: datetime | None = None) -> RefinedCo
     return config
 
 
-def _differences(cluster: Cluster) -> Iterable[tuple[Assignment, Mapping[str, Any], Difference | None]]:
-    """Parts of which something is known, with all figures for each and how they differ from what was last proposed."""
+@dataclass(frozen=True)
+class _Found:
+    """What is known of a part, and how it differs from what was last proposed."""
+
+    assignment: Assignment
+    had: RefinedPart | None  #: what the agent is to have now
+    figures: Mapping[str, Any]  #: all that it would be given
+    told: Difference | None
+
+    def draft(self) -> PartDraft:
+        """The figures, with the settings that are in force."""
+        one = self.assignment
+        return PartDraft(one.live, one.agent, self.had.document["settings"] if self.had else one.settings, self.figures)
+
+
+def _differences(cluster: Cluster) -> Iterable[_Found]:
+    """Parts of which something is known."""
     rows, watermarks = learned_in(cluster), watermarks_in(cluster)
-    for one in assignments_adapting(cluster):
+    assignments = assignments_adapting(cluster)
+    parts = _parts_of(assignments)
+    for one in assignments:
+        had, operators, sweeps = parts[one.pk]
         learned = rows.get((one.live_id, one.agent_id))
         known = known_of(learned.document, one.live) if learned else None
         expected = watermarks_for(watermarks, one.live, one.agent_id)
-        told = _operators_differ(one, learned, known) if learned and known else None
-        told = told or watermarks_difference(expected.get("watermarks", ()), _proposed(one, "watermarks"))
+        told = _operators_differ(one, learned, known, operators) if learned and known else None
+        told = told or watermarks_difference(expected.get("watermarks", ()), sweeps.document if sweeps else None)
         if known is not None or told is not None:
-            had = part_of(one)
             kept = figures_of(had.document) if had else {}
-            yield one, {**kept, **(document_of_learned(learned) if known else {}), **expected}, told
+            yield _Found(one, had, {**kept, **(document_of_learned(learned) if known else {}), **expected}, told)
 
 
-def _operators_differ(one: Assignment, learned: Learned, known: Known) -> Difference | None:
-    before = _proposed(one, "operators")
+def _operators_differ(one: Assignment, learned: Learned, known: Known, before: RefinedPart | None) -> Difference | None:
     return difference(
         known,
-        known_of(before, one.live),
+        known_of(before.document, one.live) if before else None,
         running=one.load_factors,
         budget_s=learned.document.get("budget_s") or 0.0,
         n_records=learned.document.get("input_records") or 0.0,
     )
 
 
-def _proposed(one: Assignment, what: str) -> Mapping[str, Any] | None:
-    """The newest document with such figures that was made, whatever became of it: what was rolled back is not tried
+def _parts_of(assignments: Iterable[Assignment]) -> dict[int, list[RefinedPart | None]]:
+    """By assignment's key the part that the agent is to have now, and those with the operators' figures and with the
+    watermarks that were proposed last."""
+    rows = assignments_refined(Assignment.objects.filter(pk__in=[one.pk for one in assignments]))
+    rows = rows.annotate(**{name: _proposed(name) for name in ("operators", "watermarks")})
+    found = {pk: ids for pk, *ids in rows.values_list("pk", "part_id", "operators", "watermarks")}
+    parts = RefinedPart.objects.in_bulk({pk for ids in found.values() for pk in ids if pk is not None})
+    return {pk: [parts.get(one) for one in ids] for pk, ids in found.items()}
+
+
+def _proposed(what: str) -> Subquery:
+    """Key of the newest part with such figures that was made, whatever became of it: what was rolled back is not tried
     again."""
-    rows = RefinedPart.objects.filter(live=one.live, agent=one.agent, plan=one.live.plan)
+    rows = RefinedPart.objects.filter(live=OuterRef("live"), agent=OuterRef("agent"), plan=OuterRef("live__plan"))
     rows = rows.exclude(config__origin=ConfigOrigin.ROLLBACK).filter(document__has_key=what)
-    part = rows.exclude(**{f"document__{what}": []}).order_by("-config__number").first()
-    return part.document if part else None
-
-
-def _draft(one: Assignment, figures: Mapping[str, Any]) -> PartDraft:
-    """Figures, with the settings that are in force."""
-    before = part_of(one)
-    return PartDraft(one.live, one.agent, before.document["settings"] if before else one.settings, figures)
+    return Subquery(rows.exclude(**{f"document__{what}": []}).order_by("-config__number").values("pk")[:1])
 
 
 def _words(told: Sequence[Difference], agents: int) -> str:

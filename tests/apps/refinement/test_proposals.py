@@ -7,16 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from agent.wire import batch_bytes
 from apps.core.errors import Malformed
 from apps.refinement.models import Learned, RefinedConfig, Rollout
+from apps.refinement.proposing import proposal_make
 from apps.refinement.services import learned_receive, policy_update
 from apps.telemetry.adapting import fixed
 from apps.telemetry.receiving import frames_receive
 from apps.telemetry.services import assignment_set
 from engine.jarvis.refined import Refined
-from tests.apps.refinement.fleet import Behaviour, Fleet, fleet_of
+from tests.apps.refinement.fleet import Behaviour, Fleet, fleet_of, join
 from tests.apps.refinement.learned import FIGURES, frame_of, rows_of
 
 pytestmark = pytest.mark.django_db
@@ -154,3 +157,17 @@ def test_settings_that_are_in_force_stay() -> None:
     config = told(fleet)
     assert config is not None
     assert config.parts.get().document["settings"] == {"method": "stepwise-lp"}
+
+
+def test_many_agents_are_looked_up_at_once() -> None:
+    fleet, asked = fleet_of("a1").start(1), []
+    for names in (("a2", "a3", "a4"), ()):
+        later(fleet)
+        assert told(fleet) is not None
+        later(fleet)
+        with CaptureQueriesContext(connection) as seen:
+            assert proposal_make(cluster=fleet.cluster, now=fleet.now) is None
+        asked.append(len(seen))
+        for name in names:
+            join(fleet, name)
+    assert asked[0] == asked[1]
