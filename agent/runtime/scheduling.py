@@ -73,6 +73,7 @@ class Scheduler:
         self._forwards = config.forwards
         seats = {key: self._seat(key, chain) for key, chain in chains.items()}
         self._seats, self._began_ns, self.fault = seats, self._clock.monotonic_ns(), ""
+        self._memory_counts()  # what went since the last turn may have ended it
         epoch_us = int(config.epoch_s * 1e6)
         ends_us = self._now_us() + epoch_us
         for seat in seats.values():
@@ -164,7 +165,7 @@ class Scheduler:
 
     def _pick(self, seats: list[Seat]) -> Seat:
         now_ms = self._views_us / 1e3
-        memory = self.settings.policy == "klink" and self._memory.update(self._waiting_bytes(), now_ms)
+        memory = self._memory_counts()
         starving = None if self._guarded else self._starving(seats)
         self._guarded = starving is not None
         if starving is not None:
@@ -178,6 +179,10 @@ class Scheduler:
         else:
             index = self._policy.pick(views, now_ms, self._saturation.active)
         return seats[index or 0]
+
+    def _memory_counts(self) -> bool:
+        """Whether too many bytes wait, now."""
+        return self.settings.policy == "klink" and self._memory.update(self._waiting_bytes(), self._now_us() / 1e3)
 
     def _starving(self, seats: Iterable[Seat]) -> Seat | None:
         """Who has waited longest for a turn, if too long."""

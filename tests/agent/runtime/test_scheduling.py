@@ -151,6 +151,18 @@ def test_above_its_bound_memory_is_what_counts_until_enough_is_free():
     assert desk.scheduler.mode == "latency"
 
 
+def test_memory_does_not_count_any_more_once_what_waited_is_gone_without_another_turn():
+    desk = Desk({"due": (2, 100.0), "many": (100, 1.0)}, memory_bytes=65_536, release_s=60)
+    desk.come("due", 5)
+    desk.come("many", 2000)
+    desk.run(0.5)
+    assert desk.scheduler.mode == "memory"
+    for name in ("due", "many"):
+        desk.chain(name).give_up_older(2**62)
+    desk.take_up()
+    assert desk.scheduler.mode == "latency"
+
+
 @pytest.mark.parametrize("policy", ["stimulus-time", "fcfs", "round-robin"])
 def test_the_other_policies_know_no_memory_mode(policy):
     desk = Desk({"many": (100, 1.0), "few": (2, 10.0)}, policy=policy, memory_bytes=65_536)
