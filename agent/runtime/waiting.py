@@ -12,6 +12,8 @@ import pyarrow as pa
 
 __all__ = ["NOTHING", "Change", "Item", "Mark", "RecordQueue", "Waiting", "changed"]
 
+MOST_KEPT = 2  # bytes in memory for each byte of records that outlive an epoch
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -34,6 +36,14 @@ class Waiting:
             Waiting(head, self.arrived_us, self.least_us, size_bytes),
             Waiting(tail, self.arrived_us, self.least_us, self.size_bytes - size_bytes),
         )
+
+    def alone(self) -> Waiting:
+        """The same without the table that it is a small part of, and would keep in memory."""
+        table = self.table
+        if table.get_total_buffer_size() <= MOST_KEPT * self.size_bytes:
+            return self
+        pieces = [table.slice(0, 0), table]  # several chunks are copied, one would stay as it is
+        return replace(self, table=pa.concat_tables(pieces).combine_chunks())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +200,9 @@ class RecordQueue:
 
     def change(self) -> Change:
         """What became of it since this was last asked."""
+        for i in range(self._old, len(self._items)):
+            item = self._items[i]
+            self._items[i] = item.alone() if isinstance(item, Waiting) else item
         change = Change(self._left, list(islice(self._items, self._old, None)))
         self._left, self._old = 0, len(self._items)
         return change

@@ -40,6 +40,18 @@ def test_a_queue_gives_pieces_in_order(most):
     assert queue.size_bytes == 0
 
 
+def test_what_outlives_an_epoch_keeps_no_larger_table_in_memory():
+    queue, many = RecordQueue(), numbers(0, 10_000)
+    queue.put(many.slice(10, 1))
+    queue.put(pa.concat_tables([many.slice(9_990, 10), many.slice(0, 10)]))
+    queue.put(many.slice(0, 9_000))
+    came = [item.table for item in queue.change().came]
+    assert values(came) == [10, *range(9_990, 10_000), *range(10), *range(9_000)]
+    assert [table.get_total_buffer_size() for table in came[:2]] == [8, 160]
+    assert came[2].column(0).chunk(0).buffers()[1].address == many.column(0).chunk(0).buffers()[1].address, "no copy"
+    assert [item.table for item in queue.items()] == came
+
+
 def test_a_mark_comes_out_when_all_before_it_is_taken():
     queue = RecordQueue()
     queue.mark(Mark(5, 0))
