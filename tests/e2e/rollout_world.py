@@ -13,7 +13,7 @@ from launcher.java import find_java
 from tests.e2e.installation import ROOT, Api, Installation
 from tests.servers import PATIENCE_S, wait_until
 
-__all__ = ["AGENTS", "CLUSTER", "OPERATORS", "QUERY", "RolloutWorld"]
+__all__ = ["AGENTS", "CLUSTER", "OPERATORS", "QUERY", "WINDOW_S", "RolloutWorld"]
 
 CLUSTER, QUERY = "lab", "numbers"
 AGENTS = ("edge-1", "edge-2", "edge-3")
@@ -57,6 +57,14 @@ query_start(version=version, placement={row.name: "stream" for row in version.op
 query.refresh_from_db()
 live_start(query=query, agents=agents)
 call_command("stream_token")
+"""
+
+_KNOWS = """
+import django
+django.setup()
+from apps.refinement.models import LearnedWatermarks
+rows = LearnedWatermarks.objects.exclude(agent=None)
+print(any(one["mean_s"] is not None for row in rows for one in row.document["watermarks"]))
 """
 
 
@@ -134,6 +142,14 @@ class RolloutWorld:
         queries = self.agent(name)["heartbeat"].get("queries") or [{}]
         found: dict[str, Any] = queries[0]
         return found
+
+    def policy(self, name: str) -> str:
+        """By which an agent last said that its queries share its core."""
+        return str(self.agent(name)["heartbeat"]["schedule"]["policy"])
+
+    def knows_watermarks(self) -> bool:
+        """Whether the console has heard from Spark how late watermarks are at some agent."""
+        return self.installation.script(_KNOWS).split()[-1] == "True"
 
     def epochs(self, name: str) -> list[EpochRow]:
         """What the console keeps of an agent's last epochs, oldest first. Django's settings name this Redis."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.rollout_world import AGENTS, CLUSTER, OPERATORS, RolloutWorld
+from tests.e2e.rollout_world import AGENTS, CLUSTER, OPERATORS, QUERY, WINDOW_S, RolloutWorld
 
 pytestmark = pytest.mark.slow
 
@@ -38,11 +38,14 @@ def world(tmp_path: Path, settings: Any) -> Iterator[RolloutWorld]:
 def test_configurations_reach_all_agents_or_stop_at_the_canary(world: RolloutWorld) -> None:
     world.api.patch(f"clusters/{CLUSTER}/rollout-policy", POLICY)
     agents_adapt_by_themselves(world)
+    windows_are_swept(world)
     good = a_good_configuration_reaches_all(world)
+    a_policy_is_switched_and_taken_back(world)
     a_bad_one_is_taken_back_from_the_canary(world, good)
     a_budget_is_followed(world)
     agents_go_on_without_the_console(world)
     what_spark_learns_reaches_all(world)
+    what_spark_knows_of_watermarks_is_given(world)
 
 
 def agents_adapt_by_themselves(world: RolloutWorld) -> None:
@@ -72,6 +75,44 @@ def a_good_configuration_reaches_all(world: RolloutWorld) -> int:
         first[name] for name in AGENTS if name != AGENTS[1])]  # fmt: skip
     assert len(canary) >= POLICY["canary_epochs"], "nobody else had it before the canary was watched"
     return number
+
+
+def windows_are_swept(world: RolloutWorld) -> None:
+    """The console hears when each window of each agent was out, under the policy that all begin with."""
+
+    def told() -> bool:
+        agents = world.api.get(f"clusters/{CLUSTER}/schedule?last_s=120")["agents"]
+        return len(agents) == len(AGENTS) and all(one["windows"] > 0 for one in agents)
+
+    world.wait(told, "swept windows of all agents")
+    for one in world.api.get(f"clusters/{CLUSTER}/schedule?last_s=120")["agents"]:
+        assert (one["policy"], one["config"]) == ("klink", None)
+        query = one["queries"][0]
+        assert (query["query"], query["period_s"]) == (QUERY, WINDOW_S)
+        assert 0 < query["latency_mean_s"] <= query["latency_p99_s"]
+    shown = world.api.get(f"agents/{world.agent(AGENTS[0])['id']}/schedule")["timeline"][0]
+    assert any(spans for _, spans, _, _ in shown["epochs"])
+    ends = [deadline for deadline, *_ in shown["sweeps"]]
+    assert ends == sorted(set(ends))
+    assert all(deadline % (WINDOW_S * 1_000_000) == 0 for deadline in ends)
+
+
+def a_policy_is_switched_and_taken_back(world: RolloutWorld) -> None:
+    """The canary alone schedules otherwise, then everybody, and says so; by hand all return to what they had."""
+    asked = {"mode": "apply", "settings": {"policy": "round-robin"}, "canaries": [AGENTS[0]], "words": "Take turns"}
+    made = world.api.post(f"clusters/{CLUSTER}/schedule", asked)
+    assert made["made"], made
+    number = int(made["config"].removeprefix("c-"))
+    assert _led_to(world, number, "done") == ["canary", "wave", "done"]
+    assert [world.policy(name) for name in AGENTS] == ["round-robin"] * len(AGENTS)
+    had = {name: [row for row in world.epochs(name) if row.schedule_version == number] for name in AGENTS}
+    others_us = min(had[name][0].epoch_us for name in AGENTS[1:])
+    alone = [row for row in had[AGENTS[0]] if row.epoch_us < others_us]
+    assert len(alone) >= POLICY["canary_epochs"], "nobody else had it before the canary was watched"
+    assert any(row.sweeps for row in alone)
+    world.api.post(f"clusters/{CLUSTER}/rollouts/{number}/roll-back")
+    world.wait(lambda: {world.policy(name) for name in AGENTS} == {"klink"}, "the policy as it was before")
+    world.wait(lambda: world.rollout(number)["state"] == "rolled-back", "the end of taking it back")
 
 
 def a_bad_one_is_taken_back_from_the_canary(world: RolloutWorld, good: int) -> None:
@@ -144,6 +185,18 @@ def what_spark_learns_reaches_all(world: RolloutWorld) -> None:
     part = world.api.get(f"clusters/{CLUSTER}/configs/{found[0]['number']}")["parts"][0]["document"]
     assert len(part["operators"]) == OPERATORS
     assert all(one["cost_s"] > 0 and one["records"] > 0 for one in part["operators"])
+
+
+def what_spark_knows_of_watermarks_is_given(world: RolloutWorld) -> None:
+    """Delays of sweeping watermarks, which Spark adds up, are in what agents are given from then on."""
+    world.wait(world.knows_watermarks, "delays of watermarks from Spark", ROLLOUT_S)
+    made = world.api.post(f"clusters/{CLUSTER}/configs", {"settings": {}, "learned": True, "words": "What is known"})
+    parts = world.api.get(f"clusters/{CLUSTER}/configs/{made['number']}")["parts"]
+    given = [one for part in parts for one in part["document"].get("watermarks", [])]
+    assert {(one["stream"], one["period_s"]) for one in given} == {("numbers", WINDOW_S)}
+    known = [one for one in given if one["mean_s"] is not None]
+    assert known
+    assert all(one["epochs"] >= 3 and one["mean_s"] >= 0 and one["variance_s2"] >= 0 for one in known)
 
 
 def _led_to(world: RolloutWorld, number: int, end: str) -> list[str]:
