@@ -106,7 +106,7 @@ def _notes(lines: Sequence[QueryLine], bins: int) -> list[str]:
 def _query(line: QueryLine, since_us: int, bins: int) -> dict[str, Any]:
     arrivals = [0] * bins
     for row in line.rows:
-        arrivals[(row.epoch_us - since_us) // _EPOCH_US] = row.records_in
+        arrivals[(row.epoch_us - since_us) // _EPOCH_US] += row.records_in  # a life begins where it begins
     records = _records(line)
     worked = max(1, records - sum(row.overflow for row in line.rows))
     said = {
@@ -115,18 +115,18 @@ def _query(line: QueryLine, since_us: int, bins: int) -> dict[str, Any]:
         "arrivals": arrivals,
         "record_bytes": max(1.0, sum(row.bytes_in for row in line.rows) / records),
     }
-    return said | (_windows(line, since_us) if line.period_s is not None and line.sweeps else {})
+    return said | (_windows(line, since_us, bins) if line.period_s is not None and line.sweeps else {})
 
 
-def _windows(line: QueryLine, since_us: int) -> dict[str, Any]:
-    """Deadlines from the first epoch on, and how late the watermark of each came; of those between that were not told
-    as late as the others on average."""
+def _windows(line: QueryLine, since_us: int, bins: int) -> dict[str, Any]:
+    """Deadlines in these epochs, and how late the watermark of each came; of those between that were not told as late
+    as the others on average. Records with times far ahead end windows far ahead: these are left out."""
     period_us = round(1e6 * (line.period_s or 0.0))
     first_us = math.ceil(since_us / period_us) * period_us
     delays: dict[int, float] = {}
     for one in line.sweeps:
-        delays.setdefault((one.deadline_us - first_us) // period_us, one.delay_s)
-    delays = {place: delay_s for place, delay_s in delays.items() if place >= 0}
+        if first_us <= one.deadline_us <= since_us + bins * _EPOCH_US:
+            delays.setdefault((one.deadline_us - first_us) // period_us, one.delay_s)
     mean_s = fmean(delays.values()) if delays else 0.0
     count = max(delays, default=-1) + 1
     return {

@@ -86,6 +86,21 @@ def test_epochs_of_a_clock_that_was_set_are_no_stretch_to_replay() -> None:
     )  # fmt: skip
 
 
+def test_windows_far_ahead_and_lives_that_begin_between_epochs() -> None:
+    agent, (slow, quick) = agent_with_two()
+    epochs(agent, slow)
+    epochs(agent, quick)
+    lines = lines_of([agent], {str(agent.pk): 0})[str(agent.pk)]
+    line = next(one for one in lines if one.name == "quick")
+    rows, (sweep,) = list(line.rows), next(row.sweeps for row in line.rows if row.sweeps)
+    rows[-1] = replace(rows[-1], sweeps=(sweep._replace(deadline_us=sweep.deadline_us + 10 * 365 * 86_400 * S),))
+    rows[-2] = replace(rows[-2], epoch_us=rows[-3].epoch_us + S // 2)
+    found = recorded("a1", [replace(line, rows=rows), *(one for one in lines if one.name != "quick")])
+    query = next(one for one in found.queries if one["id"] == "quick")
+    assert len(query["delays_ms"]) <= 30
+    assert sum(query["arrivals"]) == 6_000
+
+
 def test_without_windows_there_is_nothing_to_compare() -> None:
     agent, (slow, _) = agent_with_two()
     epochs(agent, slow, sweeps=())
