@@ -130,9 +130,9 @@ class Runtime:
         if now_ns >= self._quota_at_ns:
             self._quota_cores, self._quota_at_ns = self._quota(), now_ns + QUOTA_NS
         self._elapsed_ns = max(now_ns - self._began_ns, 1)
-        planned_ns = self._began_ns + epoch_ns
-        # missed ones are not made up for
-        self._began_ns = planned_ns if 0 <= now_ns - planned_ns < epoch_ns else now_ns
+        late_ns = now_ns - self._began_ns - epoch_ns
+        # missed ones are not made up for, but the others stay where they were: latency of windows hangs on it
+        self._began_ns = now_ns - late_ns % epoch_ns if late_ns >= 0 else now_ns
         self._epoch_us = self._labels.now_us()
         if self._waiting is not None:
             self._write(*self._waiting)

@@ -154,3 +154,20 @@ def test_epochs_missed_in_a_sleep_are_not_made_up_for(tmp_path):
     for _ in range(10):
         clock.pass_s(runtime.tick())
     assert len(processed_by(spool).epochs) == 2
+
+
+def test_epochs_after_missed_ones_begin_where_they_would_have(tmp_path):
+    clock = ManualClock()
+    source = TableSource(probe_records(PIPELINE, 1000), [1])
+    runtime, spool = runtime_of(tmp_path, source, clock=clock)
+
+    def run(epochs):
+        for _ in range(10 * epochs):
+            clock.pass_s(runtime.tick())
+
+    run(3)
+    clock.pass_s(7.4)
+    run(3)
+    epochs = processed_by(spool).epochs
+    assert len(epochs) == 6
+    assert (epochs[-1] - epochs[0]) % 1_000_000 == 0
