@@ -10,6 +10,7 @@ from celery.signals import worker_init
 
 from engine.deployment import Deployment
 from engine.estimation import estimate
+from engine.klink.replay import replay
 from engine.placement.proposal import place
 
 __all__ = ["warm_up"]
@@ -18,14 +19,16 @@ _log = logging.getLogger(__name__)
 
 
 def warm_up() -> float:
-    """Load the compiled parts of the engine by estimating and placing something tiny; returns the seconds it took.
+    """Load the compiled parts of the engine by having each do something tiny; returns the seconds it took.
 
-    A first search would otherwise spend its time on compiling, and propose the first placement it comes upon.
+    A first search would otherwise spend its time on compiling, and propose the first placement it comes upon; a first
+    replay would keep somebody waiting.
     """
     started = time.perf_counter()
     tiny = Deployment.parse(_TINY)
     estimate(tiny, mace_every=4)
     place(tiny, budget_s=None, rounds=1, flow=False)
+    replay(_FEW)
     return time.perf_counter() - started
 
 
@@ -67,4 +70,7 @@ _TINY: dict[str, Any] = {
         },
     ],
     "objectives": [{"query": "tiny", "statistic": "worst", "bound_s": 1.0}],
+}
+_FEW: dict[str, Any] = {
+    "queries": [{"id": "few", "cost_ms": 1.0, "arrivals": [1, 1], "period_ms": 1000, "delays_ms": [0]}]
 }

@@ -13,14 +13,14 @@ from engine.klink.settings import SCHEDULE, ScheduleSettings
 __all__ = ["POLICY_NAMES", "POLICY_WORDS", "ScheduleForm", "schedule_told"]
 
 POLICY_NAMES = {
-    "klink": "least slack (Klink)",
+    "klink": "Klink",
     "stimulus-time": "stimulus time",
     "fcfs": "first come, first served",
     "round-robin": "round robin",
 }
 #: What each does.
 POLICY_WORDS = {
-    "klink": "Least slack first; a query whose watermark is here goes before the others (Klink)",
+    "klink": "Windows whose watermark is here by how late they are, then the least slack (Klink)",
     "stimulus-time": "The earliest event first (stimulus time)",
     "fcfs": "The record that has waited longest first (first come, first served)",
     "round-robin": "Each in turn (round robin)",

@@ -62,7 +62,7 @@ def test_an_agent_without_queries_has_nothing_to_schedule(
 def test_before_its_first_epochs_the_page_says_so(browser: Client, core: Any) -> None:
     html = body(browser.get(SCHEDULE))
     assert "No epoch is known yet." in html
-    assert "edge-1 runs 2 queries by <b>least slack (Klink)</b>." in html
+    assert "edge-1 runs 2 queries by <b>Klink</b>." in html
     assert cells(html, "probes")[1] == "Not heard of yet"
 
 
