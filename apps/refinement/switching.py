@@ -144,9 +144,10 @@ def _least_s(cluster: Cluster, policy: RolloutPolicy, agents: Sequence[Agent], s
     runs: dict[Any, list[Assignment]] = {}
     for part in parts_running(cluster):
         runs.setdefault(part.agent_id, []).append(part)
-    takers = [Taker(agent, runs=runs.get(agent.pk, []), schedules=True) for agent in agents]
+    takers = (Taker(agent, runs=runs.get(agent.pk, []), schedules=True) for agent in agents)
+    alike = {frozenset(part.live_id for part in taker.runs): taker for taker in takers}.values()  # agents are many
     limits = model_to_dict(policy)
-    longest = [max((stage_epochs(limits, stage, [taker]) for taker in takers), default=0) for stage in range(stages)]
+    longest = [max((stage_epochs(limits, stage, [taker]) for taker in alike), default=0) for stage in range(stages)]
     return EPOCH_S * sum(longest)
 
 
