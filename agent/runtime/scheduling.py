@@ -15,6 +15,7 @@ from agent.runtime.saturation import Saturation
 from agent.runtime.seat import Seat
 from agent.runtime.stage import Stage
 from agent.runtime.taking import NewestTaken, SchedulePrior
+from agent.runtime.waiting import RecordQueue
 from engine.klink.memory import MemoryMode, pick_for_memory
 from engine.klink.policies import policy
 from engine.klink.settings import ScheduleSettings
@@ -46,6 +47,7 @@ class Scheduler:
         self.prior = SchedulePrior(config.agent, newest)
         self._clock, self._now_us = clock, now_us
         self._seats: dict[tuple[str, str], Seat] = {}
+        self._queues: list[RecordQueue] = []  # of all their operators
         self._saturation = Saturation()
         self._running: Seat | None = None
         self._until_ns = 0  # end of the cycle
@@ -73,6 +75,7 @@ class Scheduler:
         self._forwards = config.forwards
         seats = {key: self._seat(key, chain) for key, chain in chains.items()}
         self._seats, self._began_ns, self.fault = seats, self._clock.monotonic_ns(), ""
+        self._queues = [stage.proxy.queue for chain in chains.values() for stage in chain.stages]
         self._memory_counts()  # what went since the last turn may have ended it
         epoch_us = int(config.epoch_s * 1e6)
         ends_us = self._now_us() + epoch_us
@@ -196,7 +199,7 @@ class Scheduler:
         return self._views[seat]
 
     def _waiting_bytes(self) -> int:
-        return sum(seat.chain.queued_bytes for seat in self._seats.values())
+        return sum(queue.size_bytes for queue in self._queues)
 
     # What is told
 

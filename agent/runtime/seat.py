@@ -78,6 +78,7 @@ class Seat:
         pending = chain.pending()
         pending_ms = pending[0].arrived_us / 1e3 if pending is not None else None
         pending_work_ms = _product(pending[1], through_ms) if pending is not None else 0.0
+        arrived_us = chain.arrived_us
         return QueryView(
             id=chain.query,
             queued=queued,
@@ -85,7 +86,7 @@ class Seat:
             selectivity=shares,
             work_ms=work_ms,
             queued_bytes=chain.queued_bytes,
-            arrived_ms=_ms(chain.arrived_us),
+            arrived_ms=_ms(arrived_us),
             stimulus_ms=_ms(chain.stimulus_us) if self._settings.policy == "stimulus-time" else None,
             deadline_ms=self._due_ms(pending_ms),
             pending_ms=pending_ms,
@@ -93,7 +94,7 @@ class Seat:
             slack_ms=self._slack_ms(now_us / 1e3, pending_ms, pending_work_ms, work_ms),
             ideal_ms=through_ms[0] if through_ms else 0.0,
             ran_ms=float("-inf") if self.ran_us is None else self.ran_us / 1e3,
-            expires_ms=self._expires_ms(),
+            expires_ms=self._expires_ms(arrived_us),
         )
 
     def _due_ms(self, pending_ms: float | None) -> float | None:
@@ -118,12 +119,12 @@ class Seat:
         arrived_ms = now_ms if self.chain.arrived_us is None else self.chain.arrived_us / 1e3
         return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
 
-    def _expires_ms(self) -> float | None:
+    def _expires_ms(self, arrived_us: int | None) -> float | None:
         """When the oldest record is given up: at an epoch's end, the one before it would wait too long by the next."""
-        if self.tracker is None or self.chain.arrived_us is None:
+        if self.tracker is None or arrived_us is None:
             return None
         limit_us = self._settings.backlog_s(self.tracker.period_us / 1e6) * 1e6
-        return max(self.chain.arrived_us + limit_us - self._epoch_us, self._ends_us) / 1e3
+        return max(arrived_us + limit_us - self._epoch_us, self._ends_us) / 1e3
 
     def _path(self) -> _Path:
         """What the way through the operators costs, as it was when the epoch began."""

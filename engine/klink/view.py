@@ -19,7 +19,7 @@ class SweepForecast:
     epochs: int  #: windows behind it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every query at each pick, and that takes four times as long
 class QueryView:
     """One query, to be compared with others at the same `now_ms` of the same clock.
 
