@@ -8,9 +8,10 @@
 - intervals: how often the next watermark lies within its interval, by four ways to make one;
 - nodes: one to eight nodes, queries over two of them;
 - memory: the memory mode, and memory and CPU over time;
-- overhead: CPU time of one pick as agents do it.
+- overhead: CPU time of one pick as agents do it;
+- real: policies side by side on a real agent's runtime, on one recorded input, and what scheduling takes there.
 
-All but solver and overhead are simulated, and the same on every machine.
+All but solver, overhead and real are simulated, and the same on every machine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.klink_nodes import memory, nodes
 from benchmarks.klink_policies import backlogs, limits, policies, published
+from benchmarks.klink_real import real
 from benchmarks.klink_solver import intervals, overhead, solver
 from benchmarks.machine import machine
 from engine.klink.simulation_loads import DELAYS
@@ -82,6 +84,10 @@ def _overhead(quick: bool) -> bool:
     return overhead(1 if quick else 20)
 
 
+def _real(quick: bool) -> bool:
+    return real(1 if quick else 3, quick=quick)
+
+
 _PARTS: dict[str, Callable[[bool], bool]] = {
     "solver": _solver,
     "published": _published,
@@ -92,4 +98,5 @@ _PARTS: dict[str, Callable[[bool], bool]] = {
     "nodes": _nodes,
     "memory": _memory,
     "overhead": _overhead,
+    "real": _real,
 }
