@@ -22,7 +22,7 @@ from apps.pages.live_hands import live_hands
 from apps.plans.selectors import plans_recommended
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
-from apps.ui.numbers import ratio, seconds
+from apps.ui.numbers import ratio, seconds, significant
 from apps.ui.times import ago, short
 
 __all__ = ["MOST", "hands_needed"]
@@ -77,8 +77,16 @@ def _over(cluster: Cluster, row: QueryEstimate) -> Hand:
 def _at_risk(cluster: Cluster, row: QueryEstimate) -> Hand:
     title = f"{row.query.name} may be over its objective"
     upper = f"The upper estimate is {seconds(row.high_s, apart_from=row.bound_s)} of {seconds(row.bound_s)}."
-    text = f"{upper} {_cause(row)}"
+    text = f"{upper} {_widened(row) or _cause(row)}"
     return Hand("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query")
+
+
+def _widened(row: QueryEstimate) -> str:
+    """That the interval alone makes it doubtful, being wide for what estimates missed lately; empty where it is not."""
+    factor = ((row.result or {}).get("trust") or {}).get("factor") or 1.0
+    if factor <= 1:
+        return ""
+    return f"Estimates were so far off lately that its interval is {significant(factor)} times as wide."
 
 
 def _cause(row: QueryEstimate) -> str:

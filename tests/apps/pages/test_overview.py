@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
+from apps.estimates.models import QueryEstimate
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create
 from apps.jobs.models import Job
@@ -38,6 +39,15 @@ def test_the_finding_leads(browser: Client, cluster: Cluster) -> None:
     assert table.index("late") < table.index("calm")
     assert 'id="t-excess"' in html
     assert "GET /api/v1/estimates?cluster=little" in html
+
+
+def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: Cluster) -> None:
+    row = QueryEstimate.objects.get(query__name="late")
+    row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
+    row.save()
+    html = page(browser, "/c/little/")
+    assert "so far off lately that its interval is 12.3 times as wide." in html
+    assert "b runs at 1.2" not in html
 
 
 def test_the_address_remembers_the_cluster(browser: Client, cluster: Cluster) -> None:
