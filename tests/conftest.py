@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.databases import django_on, scratch_database
 from tests.environment import VAR_DIR
@@ -21,6 +22,10 @@ LACKING = {
     "e2e": None if CHROMIUM else "Chromium is not installed: tests in the browser are skipped",
     "postgres": None if POSTGRES_URL else "No PostgreSQL server: tests on PostgreSQL are skipped",
 }
+
+# No test hangs on how busy the host is.
+settings.register_profile("sluice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("sluice")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
