@@ -1,4 +1,4 @@
-"""Klink against its targets: ``./sluice bench klink [--parts solver,policies,...] [--quick]``.
+"""Klink against its targets: ``./sluice bench klink [--parts solver,policies,...] [--quick] [--queries 42,80]``.
 
 - solver: slack of 10,000 queries in one call against Algorithm 1's loop;
 - published: this simulation beside the table it is held against;
@@ -36,12 +36,20 @@ def main(arguments: Sequence[str] = ()) -> int:
     )
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"some of {','.join(_PARTS)} (all)")
     parser.add_argument("--quick", action="store_true", help="few loads, seeds and windows: that everything runs")
+    parser.add_argument("--queries", type=_counts, help="policies: numbers of queries, as 42,80, with two seeds")
     asked = parser.parse_args(list(arguments))
     if unknown := [one for one in asked.parts.split(",") if one not in _PARTS]:
         parser.error(f"--parts has {', '.join(unknown)}; allowed: {', '.join(_PARTS)}")
     print(machine())
-    met = [_PARTS[one](asked.quick) for one in asked.parts.split(",")]
+    parts = dict(_PARTS)
+    if asked.queries:
+        parts["policies"] = lambda _: policies(2, asked.queries, DELAYS)
+    met = [parts[one](asked.quick) for one in asked.parts.split(",")]
     return 0 if all(met) else 1
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in text.split(","))
 
 
 def _solver(quick: bool) -> bool:

@@ -61,6 +61,7 @@ def policies(seeds: int, counts: tuple[int, ...], delays: tuple[str, ...]) -> bo
             )
             cells.setdefault((kind, count), []).append(found)
     _winners(cells)
+    _alike_taken([found for several in cells.values() for found in several])
     homogeneous = [found for (kind, _), several in cells.items() if kind != "mixed" for found in several]
     mixed = [
         found for (kind, count), several in cells.items() if kind == "mixed" and count >= _FULL for found in several
@@ -101,6 +102,16 @@ def _winners(cells: Mapping[tuple[str, int], list[Mapping[str, Figures]]]) -> No
                 for policy in COMPARED
             )
             print(f"  {'mixed' if mixed else 'alike'}, {name}, {len(found)} cells: {said}")
+
+
+def _alike_taken(cells: list[Mapping[str, Figures]]) -> None:
+    """Whether latencies may be compared: as many records taken in, and nothing left behind."""
+    apart = max(max(one.taken for one in cell.values()) - min(one.taken for one in cell.values()) for cell in cells)
+    unswept = sum(one.unswept for cell in cells for one in cell.values())
+    print(
+        f"\nfairness: share of the records taken in: at most {100 * apart:.2f} points apart between policies of a "
+        f"cell; {unswept} windows not swept after draining"
+    )
 
 
 def _near(value: float, best: float) -> bool:

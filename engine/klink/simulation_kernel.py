@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.klink.simulation_compiled import part
-from engine.klink.simulation_policies import front, has_work, pick, sweepable
+from engine.klink.simulation_policies import pick
+from engine.klink.simulation_stage import front, has_work, pending_at, sweepable
 from engine.klink.simulation_world import World
 from engine.simulation.compiled import compiled
 
@@ -229,6 +230,20 @@ def look(world: World, n: int, b: int) -> None:
         world.memory[row, n], world.used[row, n] = held, used
 
 
+@part
+def settled(world: World, b: int) -> bool:
+    """Whether nothing waits, nothing is between two nodes, and no window can be swept any more."""
+    soon = min(world.arriving.shape[1], b + 2 + math.ceil(world.link / world.tick))
+    for s in range(len(world.stages)):
+        row = world.stages[s]
+        if has_work(world, s) or (row["swept"] < row["windows"] and pending_at(world, s) < math.inf):
+            return False
+        for h in range(b, soon):
+            if world.arriving[s, h] > 0.0:
+                return False
+    return True
+
+
 def _stamp() -> int:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("simulation_*.py")):
@@ -241,9 +256,11 @@ def _entry(stamp: int) -> Callable[[World], int]:
 
     @compiled
     def run(world: World) -> int:
-        """Run all bins of a world."""
+        """Run all bins of a world, those that drain until all is swept; how many were run."""
         bins, nodes, epochs = world.arriving.shape[1], len(world.nodes), 0
         for b in range(bins):
+            if b >= world.horizon and settled(world, b):
+                return b
             now = b * world.tick
             overdue = now >= (epochs + 1) * world.epoch
             epochs += 1 if overdue else 0
@@ -258,7 +275,7 @@ def _entry(stamp: int) -> Callable[[World], int]:
                 look(world, n, b)
                 for c in range(world.nodes[n]["first_core"], world.nodes[n]["end_core"]):
                     run_core(world, n, c, b)
-        return stamp
+        return bins if stamp else 0
 
     return run
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.klink.simulation import Arrivals, Operator, Query
+from engine.klink.simulation_input import Arrivals, Operator, Query
 
 __all__ = ["DELAYS", "LOADS", "Load", "delays_ms", "draw"]
 

@@ -88,3 +88,4 @@ class World(NamedTuple):
     release: float  #: share of that which is to be freed
     relief: float  #: after which slack counts again
     sample: int  #: bins between two samples
+    horizon: int  #: bins in which events come; what is still there after them drains

@@ -152,6 +152,36 @@ def test_a_window_that_is_never_swept_counts_with_what_it_has_waited():
     assert run.latencies_ms().tolist() == [300.0]
 
 
+def test_what_is_left_drains_without_new_records_and_counts_with_its_own_latency():
+    queries, coming = [query("a", 1.0, 400.0, 20.0)], [arrivals({1: (600, 0)}, [30.0])]
+    assert np.isnan(story(queries, coming, "klink")[0].swept_ms[0]).all()
+    run, log = story(queries, coming, "klink", drain_s=5.0)
+    assert (log, run.swept_ms[0].tolist(), run.end_ms) == ([(10, 610, "a")], [610.0], 610.0)
+    assert (run.processed[0], run.waiting[0], run.memory_bytes.shape) == (600.0, 0.0, (2, 1))
+    cut, _ = story(queries, coming, "klink", drain_s=0.1)
+    assert (np.isnan(cut.swept_ms[0]).all(), cut.end_ms, cut.latencies_ms().tolist()) == (True, 500.0, [480.0])
+
+
+def test_draining_waits_for_watermarks_and_for_what_is_between_nodes():
+    late = story([query("a", 1.0, 400.0, 20.0)], [arrivals({1: (5, 0)}, [700.0])], "klink", drain_s=5.0)[0]
+    assert late.swept_ms[0].tolist() == [700.0]
+    chain = (Operator(1.0), Operator(4.0))
+    spanning = Query("a", chain, 400.0, 20.0, nodes=(0, 1), split=1)
+    run, _ = story([spanning], [arrivals({38: (20, 0)}, [380.0])], "klink", nodes=2, link_ms=100.0, drain_s=5.0)
+    assert run.swept_ms[0].tolist() == [570.0]
+    assert (run.processed[0], run.waiting[0]) == (20.0, 0.0)
+
+
+@pytest.mark.parametrize("policy", ["highest-rate", "response-ratio", "klink", "random"])
+def test_above_saturation_every_policy_takes_in_as_much_and_leaves_no_window_behind(policy):
+    queries, coming = draw(Load("ysb", 40, seed=2, horizon_s=20.0, bursty=True))
+    setting = Setting(policy, cores=2, intake_s=4.0, drain_s=60.0)
+    run, fcfs = (simulate(queries, coming, dataclasses.replace(setting, policy=one)) for one in (policy, "fcfs"))
+    assert not any(np.isnan(one).any() for one in run.swept_ms)
+    assert run.refused.sum() / run.came.sum() == pytest.approx(fcfs.refused.sum() / fcfs.came.sum(), abs=2e-3)
+    assert run.refused.sum() > 0.1 * run.came.sum()
+
+
 BURSTY = Load("mixed", 12, seed=3, horizon_s=20.0, bursty=True)
 
 
@@ -190,16 +220,20 @@ def test_no_core_idles_while_something_waits(policy):
     assert done == pytest.approx(simulate(queries, coming, Setting("fcfs", cores=1)).busy_ms.sum(), rel=1e-9)
 
 
-def test_what_waits_is_what_comes_times_how_long_it_stays():
-    """Little's law, for one query whose events all stay equally long."""
-    bins = 1_000
-    coming = arrivals({at: (5, at * 10.0) for at in range(10, bins - 10, 4)}, bins=bins)
-    run = simulate([query("a", 4.0, None, 0.0)], [coming], Setting("fcfs", cores=1, tick_ms=10.0))
-    per_ms, stays_ms = 5 / 40.0, 20.0  # each bin's five events wait 4 ms longer than one before them: 4 to 20
-    waiting = run.memory_bytes[2:-2, 0] / 100.0
-    assert run.processed.sum() == pytest.approx(run.came.sum())
-    assert set(waiting.round(6)) <= {0.0, 2.5, 5.0}
-    assert waiting.mean() <= per_ms * stays_ms * 2 + 1e-9
+def test_one_query_waits_as_the_work_before_it_says():
+    """Each window against the unfinished work of a single server (Lindley's recursion), and so does what waits."""
+    queries, coming = draw(Load("nyt", 1, seed=4, horizon_s=60.0, bursty=True))
+    cost_ms = 12.0 * queries[0].cost_ms  # 1.2 cores wanted of one
+    slow = dataclasses.replace(queries[0], operators=(Operator(cost_ms),))
+    run = simulate([slow], coming, Setting("fcfs", cores=1, drain_s=60.0))
+    left_ms = np.zeros(12_000)
+    for at in range(12_000):
+        came = coming[0].events[at] if at < 6_000 else 0.0
+        left_ms[at] = (max(0.0, left_ms[at - 1] - 10.0) if at else 0.0) + came * cost_ms
+    marks = np.ceil(np.minimum.accumulate(coming[0].marks_ms[::-1, 0])[::-1] / 10.0).astype(int)
+    assert run.swept_ms[0] == pytest.approx(marks * 10.0 + left_ms[marks], abs=1e-6)
+    assert run.memory_bytes[:, 0] / slow.event_bytes * cost_ms == pytest.approx(left_ms[:6_000:20], abs=1e-6)
+    assert run.latencies_ms().max() > 3_000.0
 
 
 def test_a_query_never_runs_on_two_cores_at_once():

@@ -9,9 +9,10 @@ import pytest
 
 from engine.klink.memory import MemoryMode, pick_for_memory
 from engine.klink.policies import ALL_POLICIES, policy, starving
-from engine.klink.simulation import Arrivals, Operator, Query, Setting, _stages, _world
+from engine.klink.simulation import Arrivals, Operator, Query, Setting
 from engine.klink.simulation_kernel import relieve
 from engine.klink.simulation_policies import pick
+from engine.klink.simulation_tables import stages_of, world_of
 from engine.klink.slack import stream_slack_ms
 from engine.klink.view import QueryView, SweepForecast
 
@@ -19,7 +20,7 @@ BINS, WINDOWS, NOW_MS = 200, 10, 1_993.0
 STATES = 60
 
 
-def world_of(name, random, **setting):
+def eight_queries(name, random, **setting):
     """Eight queries of one to three operators and streams; the seventh and eighth have no windows."""
     queries, coming = [], []
     for index in range(8):
@@ -35,7 +36,7 @@ def world_of(name, random, **setting):
             Query(f"q{index}", operators, 300.0 if windows else None, first_ms, event_bytes=10.0, waits_ms=waits_ms)
         )
         coming.append(Arrivals(np.zeros(BINS), np.full(BINS, math.inf), empty + math.inf, empty, empty))
-    return queries, _world(_stages(queries), queries, coming, Setting(name, cores=1, **setting), story=False)
+    return queries, world_of(stages_of(queries), queries, coming, Setting(name, cores=1, **setting), story=False)
 
 
 def shuffle(world, random):
@@ -119,7 +120,7 @@ def both(queries, world, choose):
 def test_every_policy_picks_the_same(name):
     random, chosen = np.random.default_rng(7), set()
     for _ in range(STATES // 6):
-        queries, world = world_of(name, random)
+        queries, world = eight_queries(name, random)
         agents = policy(name)
         for _ in range(6):
             shuffle(world, random)
@@ -132,7 +133,7 @@ def test_every_policy_picks_the_same(name):
 def test_the_memory_mode_picks_the_same():
     random = np.random.default_rng(8)
     for _ in range(STATES):
-        queries, world = world_of("klink", random)
+        queries, world = eight_queries("klink", random)
         shuffle(world, random)
         world.nodes[0]["relieving"] = 1.0
         found, expected = both(queries, world, lambda views, _: pick_for_memory(views, 120.0, NOW_MS))
@@ -142,7 +143,7 @@ def test_the_memory_mode_picks_the_same():
 def test_who_starves_is_the_same():
     random, starved = np.random.default_rng(9), 0
     for _ in range(STATES):
-        queries, world = world_of("fcfs", random, starvation_ms=1_200.0)
+        queries, world = eight_queries("fcfs", random, starvation_ms=1_200.0)
         shuffle(world, random)
         agents = policy("fcfs")
 
@@ -158,7 +159,7 @@ def test_who_starves_is_the_same():
 
 def test_the_memory_mode_begins_and_ends_the_same():
     random = np.random.default_rng(10)
-    _, world = world_of("klink", random, memory_bytes=1_000.0, release_share=0.4, release_s=0.5)
+    _, world = eight_queries("klink", random, memory_bytes=1_000.0, release_share=0.4, release_s=0.5)
     agents, seen = MemoryMode(1_000.0, 0.4, 0.5), set()
     world.stages["waiting"] = 0.0
     for step in range(400):
