@@ -70,6 +70,10 @@ class Sides:
     def size_bytes(self) -> int:
         return sum(one.rows.nbytes for one in (*self.records, *self.others))
 
+    @property
+    def rows(self) -> int:
+        return sum(one.rows.num_rows for one in (*self.records, *self.others))
+
 
 @dataclass(frozen=True)
 class Checkpoint:

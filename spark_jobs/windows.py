@@ -20,6 +20,7 @@ __all__ = ["Due", "absorb", "admitted", "advance", "due", "evict", "records_of"]
 
 
 _MOST_SIDES_BYTES = 256 * 2**20  # rows of a flow's windows where streams are joined
+_MOST_OPEN_BYTES = 2**30  # the same where the watermark stands still, and windows stay open
 _ROWS = "_rows"  # the state of a partial aggregate that counts records
 
 
@@ -91,26 +92,36 @@ def due(flow: Flow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[Due]:
 
 
 def evict(flow: Flow, pipeline: Pipeline, plan: LivePlan) -> None:
-    """Forget windows that nothing can change any more, and marks that no window asks for."""
-    if flow.watermark_us is None:
-        return
+    """Forget windows that nothing can change any more, those for which there is no room, and marks not asked for."""
     assert pipeline.window is not None
-    size_us = pipeline.window.size_us
-    flow.passed_us = max(flow.passed_us, flow.watermark_us - plan.retain_us, _crowded_out_us(flow, size_us))
+    size_us, passed_us = pipeline.window.size_us, flow.passed_us
+    if flow.watermark_us is not None:
+        closed_us = _crowded_out_us(flow, size_us, _MOST_SIDES_BYTES, flow.watermark_us)
+        passed_us = max(passed_us, flow.watermark_us - plan.retain_us, closed_us)
+    if flow.sides:
+        long_ago_us = max(flow.sides) - plan.retain_us
+        passed_us = max(passed_us, _crowded_out_us(flow, size_us, _MOST_OPEN_BYTES, long_ago_us))
+    flow.passed_us = passed_us
+    flow.late += sum(flow.sides[begin_us].rows for begin_us in flow.sides if _is_lost(flow, begin_us + size_us))
     for kept in (flow.windows, flow.sides):
-        for begin_us in [begin for begin in kept if begin + size_us <= flow.passed_us]:
+        for begin_us in [begin for begin in kept if begin + size_us <= passed_us]:
             del kept[begin_us]
-    for marks in flow.agents.values():
-        forget_passed(marks, flow.watermark_us)
+    if flow.watermark_us is not None:
+        for marks in flow.agents.values():
+            forget_passed(marks, flow.watermark_us)
 
 
-def _crowded_out_us(flow: Flow, size_us: int) -> int:
-    """End of the newest closed window for whose rows there is no room beside those of later ones; 0 where all fit."""
-    assert flow.watermark_us is not None
+def _is_lost(flow: Flow, end_us: int) -> bool:
+    """Whether a window is forgotten before its result was issued."""
+    return end_us <= flow.passed_us and (flow.watermark_us is None or end_us > flow.watermark_us)
+
+
+def _crowded_out_us(flow: Flow, size_us: int, most_bytes: int, until_us: int) -> int:
+    """End of the newest window ended by `until_us` for whose rows there is no room beside those of later ones; or 0."""
     kept_bytes = 0
     for begin_us in sorted(flow.sides, reverse=True):
         kept_bytes += flow.sides[begin_us].size_bytes
-        if kept_bytes > _MOST_SIDES_BYTES and begin_us + size_us <= flow.watermark_us:
+        if kept_bytes > most_bytes and begin_us + size_us <= until_us:
             return begin_us + size_us
     return 0
 

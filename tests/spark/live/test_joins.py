@@ -67,11 +67,11 @@ class Agent:
     def __post_init__(self) -> None:
         self._random = random.Random(self.name + self.origin)
 
-    def run(self, epochs: int, count: int = 30, behind: int = 0) -> list[Frame]:
+    def run(self, epochs: int, count: int = 30, behind: int = 0, watermark_us: int | None = None) -> list[Frame]:
         """Frames of the next epochs; the other stream's records and its watermark are `behind` epochs late."""
-        return [frame for _ in range(epochs) for frame in self.step(count, behind)]
+        return [frame for _ in range(epochs) for frame in self.step(count, behind, watermark_us)]
 
-    def step(self, count: int, behind: int = 0) -> Iterator[Frame]:
+    def step(self, count: int, behind: int = 0, watermark_us: int | None = None) -> Iterator[Frame]:
         begin_us = START_US + self.epoch * SECOND
         self.epoch += 1
         draw = self._random
@@ -96,7 +96,9 @@ class Agent:
         self.others.append(acks)
         yield self._frame(self.pipeline.other_entry, begin_us, acks)
         yield from self._proxies(calls, begin_us)
-        paths = {str(k): begin_us + SECOND - behind * SECOND for k in range(self.pipeline.source_operators + 1)}
+        if watermark_us is None:
+            watermark_us = begin_us + SECOND - behind * SECOND
+        paths = {str(k): watermark_us for k in range(self.pipeline.source_operators + 1)}
         extra = {"watermarks": paths, "closing_epoch_us": begin_us, "final": False}
         yield self._made(FrameKind.MARK, 0, begin_us, extra=extra)
 
@@ -240,6 +242,21 @@ def test_rows_are_kept_as_long_as_a_window_may_be_issued_again_and_there_is_room
     world.send(agent.run(1))
     flow = world.work_off().state.flows[QUERY, pipeline.digest]
     assert sorted(flow.sides) == begins[2:] and flow.passed_us == START_US + 16 * SECOND
+
+
+def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where one of the streams never says anything: the oldest windows are given up, and their rows counted."""
+    monkeypatch.setattr(windows, "_MOST_OPEN_BYTES", 1)
+    world.at_hand_bytes = 2**26
+    pipeline = joining()
+    agent = Agent("a0", pipeline)
+    world.console.add(QUERY, pipeline, [agent.name], retain_s=6)
+    world.send(agent.run(17, watermark_us=0))
+    flow = world.work_off().state.flows[QUERY, pipeline.digest]
+    assert flow.watermark_us == 0
+    assert sorted(flow.sides) == [START_US + second * SECOND for second in (8, 12, 16)], "of the last six seconds"
+    known = pa.concat_tables(agent.records[:8])["host"]
+    assert flow.late == len(known) - known.null_count + sum(one.num_rows for one in agent.others[:8])
 
 
 def test_partial_aggregates_and_records_behind_the_join_are_put_aside(world: World) -> None:
