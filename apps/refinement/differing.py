@@ -14,6 +14,7 @@ __all__ = ["Difference", "difference", "watermarks_difference"]
 
 LEAST_GAIN = 0.05  # of the bytes of an epoch
 LEAST_CHANGE = 0.20  # of a figure
+LEAST_CPU = 0.01  # of the budget, that a cost has to move: what costs next to nothing differs from hour to hour
 LEAST_RECORDS = 1000  # behind every figure
 LEAST_DELAY_S = 0.01  # watermarks are seen once in a tenth of an epoch
 _Z = 1.645  # standard errors that chance may do
@@ -44,7 +45,7 @@ def difference(
     if any(one.records < LEAST_RECORDS for one in known.operators):
         return None
     gain = _gain(known, before, running, budget_s, n_records)
-    changed = _changed(known, before)
+    changed = _changed(known, before, budget_s, n_records)
     if gain is not None and gain > LEAST_GAIN:
         return Difference(f"{100 * gain:.2g} % fewer bytes predicted", gain)
     if changed is not None and changed.size > LEAST_CHANGE:
@@ -80,18 +81,20 @@ def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Dif
     return None
 
 
-def _changed(known: Known, before: Known | None) -> Difference | None:
-    """The figure that changed most, for certain."""
+def _changed(known: Known, before: Known | None, budget_s: float, n_records: float) -> Difference | None:
+    """The figure that changed most, for certain; costs that are felt in the budget."""
     if before is None:
         return None
-    found = []
+    found, records = [], n_records
     for new, old in zip(known.operators, before.operators, strict=True):
         for name, label, scale, unit in (("cost_s", "cost", 1e6, " µs"), ("relay", "relay ratio", 1, "")):
             after, was = getattr(new, name), getattr(old, name)
             chance = _Z * math.hypot(new.standard_error or 0.0, old.standard_error or 0.0) if name == "cost_s" else 0.0
-            if max(after, was) > 0:
+            felt = name != "cost_s" or abs(after - was) * records > LEAST_CPU * budget_s
+            if max(after, was) > 0 and felt:
                 words = f"{label} of {new.id} {was * scale:.3g} → {after * scale:.3g}{unit}"
                 found.append(Difference(words, abs(after - was) / (was or after) - chance))
+        records *= new.relay
     return max(found, key=lambda one: one.size, default=None)
 
 

@@ -79,6 +79,13 @@ def test_only_what_differs_enough_and_once_in_a_while() -> None:
     assert "cost of rtt 90 → 130 µs" in second.words
 
 
+def test_a_cost_that_no_budget_feels_is_no_reason() -> None:
+    fleet = fleet_of().start()
+    assert told(fleet, {**FIGURES, "rtt": (1e-9, 0.1, 90.0, 60.0)}) is not None
+    later(fleet)
+    assert told(fleet, {**FIGURES, "rtt": (9e-9, 0.1, 90.0, 60.0)}, measured_us=1_700_000_000_000_001) is None
+
+
 def test_little_evidence_is_noted_and_not_proposed() -> None:
     fleet = fleet_of().start()
     assert told(fleet, records=900) is None
