@@ -20,7 +20,7 @@ _RATE, _DEADLINE, _RESPONSE = CODES["highest-rate"], CODES["nearest-deadline"], 
 _RANDOM, _PRINTED = CODES["random"], CODES["algorithm-1"]
 _LEAST_WORK = 1e-3
 _SHARES, _SPREADS = (0.65, 1.25), (0.7, 1.0)
-_LEAST_COUNTED, _MOST_COUNTED = 3, 50
+_LEAST_COUNTED, _MOST_COUNTED = 8, 50
 _PICKS, _STATE = 0, 2
 
 

@@ -64,10 +64,10 @@ def test_above_saturation_the_short_windows_go_first_unless_one_is_too_late():
 
 
 def test_windows_that_differ_much_in_work_may_be_later_before_the_short_ones_yield():
-    def first(works: list[float]) -> str:
-        """After three windows of each query: what goes first where the last one is late."""
+    def first(works: list[float], windows: int = 8) -> str:
+        """After some windows of each query: what goes first where the last one is late."""
         turns = policy("klink")
-        for window in range(3):
+        for window in range(windows):
             due_ms = NOW_MS - 500 + window
             others = [here(f"a{index}", pending_work_ms=work, work_ms=100.0, deadline_ms=due_ms)
                       for index, work in enumerate(works)]  # fmt: skip
@@ -77,6 +77,7 @@ def test_windows_that_differ_much_in_work_may_be_later_before_the_short_ones_yie
         return shown[index or 0].id
 
     assert (first([90.0, 80.0, 90.0, 95.0]), first([1.0, 2.0, 3.0, 900.0])) == ("z", "a0")
+    assert first([1.0, 2.0, 3.0, 900.0], windows=7) == "z", "bursts make few windows of equal queries differ, too"
 
 
 def test_records_that_would_soon_be_too_old_make_a_query_due():
