@@ -135,9 +135,12 @@ class ScheduleSwitch(ClusterPage):
         wanted = self.request.GET.get("agent", "")
         shown = next((one for one in states if one.agent.name == wanted), states[0] if states else None)
         current = shown.settings.to_dict() if shown is not None else {}
-        if policy := self.request.GET.get("policy"):
-            current = {**current, "policy": policy if policy in POLICY_NAMES else current.get("policy")}
-        return SwitchForm(data, agents=[one.agent.name for one in states], current=current)
+        ticked: list[str] = []
+        if (policy := self.request.GET.get("policy")) in POLICY_NAMES:  # from a replay, which is of one agent
+            current = {**current, "policy": policy}
+            ticked = [one.agent.name for one in states if one.agent.name == wanted]
+        names = [one.agent.name for one in states]
+        return SwitchForm(data, agents=names, current=current, initial={"agents": ticked})
 
     def answer(self, form: SwitchForm, status: int = 200, **more: Any) -> HttpResponse:
         rollout = rollout_now(self.cluster)

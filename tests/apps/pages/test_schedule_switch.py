@@ -116,6 +116,9 @@ def test_the_form_starts_from_what_is_in_force(browser: Client, core: tuple[Agen
     assert '<option value="round-robin" selected>' in html
     other = body(browser.get(f"{SWITCH}?agent=edge-1&policy=fcfs"))
     assert '<option value="fcfs" selected>' in other, "the replay's links choose a policy"
+    ticked = '<input type="checkbox" name="agents" value="edge-1" id="id_agents_0" checked>'
+    assert ticked in other, "for the agent that was replayed"
+    assert ticked not in html
 
 
 def test_a_config_may_set_scheduling_too(browser: Client, core: Any) -> None:
