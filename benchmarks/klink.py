@@ -93,7 +93,7 @@ def _overhead(quick: bool) -> bool:
 
 
 def _real(quick: bool) -> bool:
-    return real(1 if quick else 3, quick=quick)
+    return real(1 if quick else 2, quick=quick)
 
 
 _PARTS: dict[str, Callable[[bool], bool]] = {

@@ -25,15 +25,16 @@ _LEAD_S = 600.0  # on the clock until they begin, more than it takes to make eve
 LOADS = ("mixed", "alike")
 _SUB_EPOCHS = 5
 _MOVE_S = 1.0
-_RATE = 8_000.0  # records/s of a query on average
+_RATE = 12_000.0  # records/s of a query on average
 _PERIODS_S = {"mixed": (2, 5, 10), "alike": (2,)}
 _WORK = {"mixed": (0.25, 0.5, 1.0, 2.0, 4.0), "alike": (1.0,)}  # of a query, in records/s over the mean
 _BURST, _BURST_S, _BURST_SHARE = 5.0, 3.0, 0.15  # rate over that between bursts, how long, how much of the time
 _LATEST_S = 1.0  # after which a watermark is there
 _BLOCK = 20_000
 _SPOOL_BYTES = 2**30
-_COLUMNS = {"ts": "timestamp", "key": "string", "a": "float64", "b": "float64"}
-_COMPUTE = {"n": "count(*)", "a50": "quantile(a, 0.5)", "a99": "quantile(a, 0.99)", "b99": "quantile(b, 0.99)"}
+_MEASURED = ("a", "b", "c", "d")
+_COLUMNS = {"ts": "timestamp", "key": "string"} | dict.fromkeys(_MEASURED, "float64")
+_COMPUTE = {"n": "count(*)"} | {f"{name}_p99": f"quantile({name}, 0.99)" for name in _MEASURED}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Recording:
     marks_us: NDArray[np.int64]
 
     def pipeline(self) -> Pipeline:
-        """Windows, a filter and three quantiles by key; all operators may run at a source."""
+        """Windows, a filter and four quantiles by key; all operators may run at a source."""
         listed = [
             {"id": "window", "expression": {"op": "window", "size_s": self.period_s}},
             {"id": "sound", "expression": {"op": "filter", "where": "a < 0.9"}},
@@ -100,7 +101,7 @@ class Replayed:
         self._recording, self._next, self._now_us = recording, 0, 0
         draw = np.random.default_rng(seed)
         keys = [f"key-{number:02}" for number in draw.integers(0, 50, _BLOCK)]
-        self._values = pa.table({"key": keys, "a": draw.random(_BLOCK), "b": draw.lognormal(size=_BLOCK)})
+        self._values = pa.table({"key": keys} | {name: draw.random(_BLOCK) for name in _MEASURED})
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
         """Records that have come by now."""

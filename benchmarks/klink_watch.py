@@ -17,7 +17,7 @@ from benchmarks.klink_source import Agent, Recording
 
 __all__ = ["EPOCH_S", "Seen", "watch"]
 
-EPOCH_S = 0.25
+EPOCH_S = 0.5
 _BETWEEN_EPOCHS = ("take_up", "watermark", "epoch_over", "told", "delays")
 
 
