@@ -94,7 +94,8 @@ def _overhead(pairs: int) -> bool:
     turns = {policy: f"{100 * middle(policy, lambda one: one.picks):.2f} %" for policy in seen}
     good = shares["klink"] <= _SHARE
     print(
-        f"  one core, as many records as epochs take, {pairs} pairs: klink {rates['klink']} records/s, {_BASE} {rates[_BASE]}; "
+        f"  one core, as many records as epochs take, {pairs} pairs: klink "
+        f"{rates['klink']} records/s, {_BASE} {rates[_BASE]}; "
         f"ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})\n"
         f"  scheduling takes {100 * shares['klink']:.2f} % of the CPU time under klink (turns {turns['klink']}), "
         f"{100 * shares[_BASE]:.2f} % under {_BASE} (turns {turns[_BASE]}): {met(good)} {100 * _SHARE:g} %"
