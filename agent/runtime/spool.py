@@ -234,6 +234,15 @@ class Spool:
             self._acked = max(self._acked, self._committed)
             self._tell()
             self._release()
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Nothing is written to a full spool, so a segment that alone fills it would never end."""
+        if self.state == "full" and self._committed == self._next - 1:
+            try:
+                self._begin_segment()
+            except OSError as error:
+                self._write_fault = error
 
     def rewind(self, seq: int) -> None:
         """The console has accepted frames up to `seq` only: those after it are to be sent again.

@@ -194,6 +194,18 @@ class FullDisk:
         return written
 
 
+def test_one_record_that_fills_it_goes_when_it_is_committed(tmp_path):
+    spool = Spool(tmp_path, 2**16, sync=False)
+    spool.append(record(1, size=2**16))
+    spool.acknowledged(1)
+    assert spool.state == "full", "it may be asked for again"
+    spool.committed(1)
+    assert spool.state == "ok"
+    spool.append(record(2))
+    assert [text for _, text, _ in sent(spool)] == ["2.0"]
+    spool.close()
+
+
 @pytest.mark.parametrize("takes", [0, 1, 40, 200])
 def test_a_full_disk_takes_nothing_and_is_asked_again(tmp_path, monkeypatch, takes):
     spool = Spool(tmp_path, LIMIT)
