@@ -9,7 +9,7 @@ import pyarrow as pa
 from apps.core.errors import Fault, Malformed
 from apps.results.columns import WINDOW
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import kernel
+from engine.dataflow.arrow import row_kernel
 from engine.errors import DocumentError
 
 __all__ = ["condition_check", "rows_where"]
@@ -33,7 +33,7 @@ def rows_where(table: pa.Table, where: str) -> pa.Table:
     pipeline = _pipeline(table.schema, where)
     schema = pipeline.source.schema  # in the order of the alphabet
     renamed = table.rename_columns([_AT if name == WINDOW else name for name in table.column_names])
-    found = kernel(pipeline, 0).run(renamed.select(schema.names).cast(schema))
+    found = row_kernel(pipeline, 0).run(renamed.select(schema.names).cast(schema))
     return found.rename_columns([WINDOW if name == _AT else name for name in found.column_names])
 
 
