@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -138,9 +139,9 @@ def test_a_replay_is_a_job_and_says_what_is_missing(api: APIClient) -> None:
 
 
 def test_a_replay_that_is_waited_for_is_the_answer(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, lives = agent_with_two()
+    (agent, lives), now_s = agent_with_two(), time.time()
     for live in lives:
-        epochs(agent, live)
+        epochs(agent, live, now_s=now_s)
     monkeypatch.setattr("apps.core.waiting._wait", lambda job, wait_s: (run_jobs(), job.refresh_from_db()))
     found = api.post(f"{HERE}/replay", {"agent": "a1"}, format="json", HTTP_PREFER="wait=10").json()
     assert (found["agent"], found["epochs"], found["windows"]) == ("a1", 60, 36)

@@ -25,9 +25,11 @@ def agent_with_two() -> tuple[Agent, list[LiveQuery]]:
     return Agent.objects.select_related("cluster").get(), [first, second]
 
 
-def epochs(agent: Agent, live: LiveQuery, seconds: int = 60, **fields: Any) -> list[EpochRow]:
+def epochs(
+    agent: Agent, live: LiveQuery, seconds: int = 60, *, now_s: float | None = None, **fields: Any
+) -> list[EpochRow]:
     """Epochs up to now: a hundred records each, windows whose watermark comes 1.2 s after their end."""
-    now_us = int(time.time()) * S
+    now_us = int(time.time() if now_s is None else now_s) * S
     slide_us = round(live.pipeline["operators"][0]["expression"]["size_s"] * S)
     rows = []
     for number in range(seconds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -26,9 +27,9 @@ def refused(agent: Agent) -> dict[str, str]:
 
 
 def test_the_same_arrivals_under_each_policy() -> None:
-    agent, lives = agent_with_two()
+    (agent, lives), now_s = agent_with_two(), time.time()
     for live in lives:
-        epochs(agent, live)
+        epochs(agent, live, now_s=now_s)
     job = replay_request(agent=agent)
     assert replay_of(job) is None
     (job,) = run_jobs()
@@ -44,9 +45,9 @@ def test_the_same_arrivals_under_each_policy() -> None:
 
 
 def test_what_is_replayed_is_what_was_recorded() -> None:
-    agent, (slow, quick) = agent_with_two()
-    epochs(agent, slow)
-    rows = epochs(agent, quick, overflow=50, used_s=0.03)
+    (agent, (slow, quick)), now_s = agent_with_two(), time.time()
+    epochs(agent, slow, now_s=now_s)
+    rows = epochs(agent, quick, now_s=now_s, overflow=50, used_s=0.03)
     lines = lines_of([agent], {str(agent.pk): 0})[str(agent.pk)]
     found = recorded("a1", lines)
     one, two = (next(row for row in found.queries if row["id"] == name) for name in ("s2s", "quick"))
