@@ -108,7 +108,7 @@ def test_the_digest_is_of_what_is_said_and_not_of_how_numbers_are_written() -> N
 
 
 def test_a_pipeline_does_not_change_with_the_document_it_was_read_from() -> None:
-    given = document(WINDOW, COUNT)
+    given = copy.deepcopy(document(WINDOW, COUNT))
     made = Pipeline.parse(given)
     before = copy.deepcopy(dict(made.document))
     given["operators"][0]["expression"]["size_s"] = 99
