@@ -28,8 +28,9 @@ from spark_jobs.reading import Reading
 from spark_jobs.report import Report, state_facts
 from spark_jobs.session import NoJava, spark_session
 from spark_jobs.source import spans_of
-from spark_jobs.state import State, StateStore
+from spark_jobs.state import State
 from spark_jobs.step import Parts
+from spark_jobs.store import StateStore
 from spark_jobs.warmup import warm_up
 
 if TYPE_CHECKING:

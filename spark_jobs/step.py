@@ -29,8 +29,9 @@ from spark_jobs.reading import Read
 from spark_jobs.records import BadBody, body_of, by_driver, by_spark, conforming, entry_schema
 from spark_jobs.results import Work, finished, result_frame
 from spark_jobs.source import frames_of
-from spark_jobs.state import Flow, State, StateStore
+from spark_jobs.state import Flow, State
 from spark_jobs.statistics import counters_of
+from spark_jobs.store import StateStore
 from spark_jobs.sweeps import sweeps_of
 from spark_jobs.watermarks import AgentMarks, mark
 from spark_jobs.windows import absorb, advance, due, evict, records_of

@@ -20,8 +20,9 @@ from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
 from spark_jobs.reading import SPANS, Read
 from spark_jobs.refining import Refining
-from spark_jobs.state import State, StateStore
+from spark_jobs.state import State
 from spark_jobs.step import Parts, Step
+from spark_jobs.store import StateStore
 from spark_jobs.stream_statistics import StreamStatistics
 
 if TYPE_CHECKING:

@@ -16,7 +16,20 @@ from apps.telemetry.epochs import EpochRow, epochs_add
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from tests.apps.results.rows import live_query
 
-__all__ = ["adapt", "agents_at_work", "measure", "ran", "report"]
+__all__ = ["METHOD", "adapt", "agents_at_work", "measure", "ran", "report"]
+
+#: How a query is adapted by default, as forms have it.
+METHOD = {
+    "method": "scalar",
+    "objective": "bytes",
+    "margin": "95",
+    "floor": "0.5",
+    "drained_thres": "5",
+    "idle_thres": "10",
+    "levels": "100",
+    "z_least": "0.25",
+    "z_most": "4",
+}
 
 
 def agents_at_work(cluster: Cluster) -> LiveQuery:

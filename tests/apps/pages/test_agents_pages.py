@@ -13,24 +13,13 @@ from django.test import Client
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.telemetry.models import Agent, Assignment, LiveQuery
-from tests.apps.pages.edges import adapt, agents_at_work, measure, ran, report
+from tests.apps.pages.edges import METHOD, adapt, agents_at_work, measure, ran, report
 from tests.apps.results.rows import live_query
 
 pytestmark = pytest.mark.django_db
 
 SOURCES = "/c/little/sources/"
 AGENT = f"{SOURCES}agents/edge-1/"
-METHOD = {
-    "method": "scalar",
-    "objective": "bytes",
-    "margin": "95",
-    "floor": "0.5",
-    "drained_thres": "5",
-    "idle_thres": "10",
-    "levels": "100",
-    "z_least": "0.25",
-    "z_most": "4",
-}
 
 
 def body(response: Any) -> str:

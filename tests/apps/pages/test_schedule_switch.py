@@ -12,6 +12,7 @@ from apps.fleet.models import Cluster
 from apps.refinement.models import RefinedConfig, Rollout
 from apps.telemetry.models import Agent, LiveQuery
 from tests.apps.pages.cores import scheduling, shared_core
+from tests.apps.pages.edges import METHOD
 
 pytestmark = pytest.mark.django_db
 
@@ -28,17 +29,6 @@ WANTED = {
     "starvation_s": "5",
     "backlog_periods": "0.33",
     "backlog_most_s": "5",
-}
-ADAPTING = {
-    "method": "scalar",
-    "objective": "bytes",
-    "margin": "95",
-    "floor": "0.5",
-    "drained_thres": "5",
-    "idle_thres": "10",
-    "levels": "100",
-    "z_least": "0.25",
-    "z_most": "4",
 }
 
 
@@ -124,13 +114,13 @@ def test_the_form_starts_from_what_is_in_force(browser: Client, core: tuple[Agen
 def test_a_config_may_set_scheduling_too(browser: Client, core: Any) -> None:
     new = f"{SOURCES}configs/new/"
     wanted = {f"schedule-{name}": value for name, value in WANTED.items()}
-    wrong = browser.post(new, {**ADAPTING, **wanted, "margin": "5", "schedule-cycle_ms": "1", "with_schedule": "on"})
+    wrong = browser.post(new, {**METHOD, **wanted, "margin": "5", "schedule-cycle_ms": "1", "with_schedule": "on"})
     assert wrong.status_code == 422
     html = body(wrong)
     assert "It has to be 90 to 98%." in html and "It has to be 20 to 500 ms." in html, "all faults at once"
-    browser.post(new, {**ADAPTING, **wanted, "with_schedule": "on", "make": "yes"})
+    browser.post(new, {**METHOD, **wanted, "with_schedule": "on", "make": "yes"})
     assert RefinedConfig.objects.get().schedule == {"policy": "round-robin"}
-    browser.post(new, {**ADAPTING, **wanted, "make": "yes"})
+    browser.post(new, {**METHOD, **wanted, "make": "yes"})
     assert RefinedConfig.objects.first().schedule is None, "unless it is ticked, scheduling stays as it is"
 
 

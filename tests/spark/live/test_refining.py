@@ -18,8 +18,9 @@ from engine.jarvis.grouping import distinct
 from spark_jobs.learning import HALF_LIFE_S, Learned, learn
 from spark_jobs.news import RESEND_MS
 from spark_jobs.refining import Refining, differs, refined
-from spark_jobs.state import State, StateStore
+from spark_jobs.state import State
 from spark_jobs.statistics import counters_of
+from spark_jobs.store import StateStore
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
 

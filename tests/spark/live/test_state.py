@@ -11,8 +11,9 @@ import pytest
 
 from spark_jobs.arrivals import Arrival
 from spark_jobs.main import settled
-from spark_jobs.state import Checkpoint, Flow, State, StateStore, Window
+from spark_jobs.state import Checkpoint, Flow, State, Window
 from spark_jobs.statistics import EPOCHS
+from spark_jobs.store import StateStore
 from spark_jobs.watermarks import AgentMarks
 
 

@@ -21,7 +21,8 @@ from engine.klink.history import SweepHistory
 from spark_jobs import sweeping, sweeps
 from spark_jobs.news import RESEND_MS, sent_schema
 from spark_jobs.records import conforming
-from spark_jobs.state import State, StateStore
+from spark_jobs.state import State
+from spark_jobs.store import StateStore
 from spark_jobs.sweeping import ALL, Sweeping, differs, event_costs, watermarks
 from spark_jobs.sweeps import HISTORY, lengths, sweeps_of
 from tests.agent.test_relay import CHILDREN, run_child

@@ -20,8 +20,8 @@ from spark_jobs.plans import Plans
 from spark_jobs.quarantine import Quarantine
 from spark_jobs.reading import SPANS, Reading
 from spark_jobs.source import spans_of
-from spark_jobs.state import StateStore
 from spark_jobs.step import Parts
+from spark_jobs.store import StateStore
 from tests.servers import PATIENCE_S, wait_until
 from tests.spark.live.consoles import SmallConsole
 
