@@ -1,7 +1,7 @@
 """`python -m agent`."""
 
 from agent.cli import main
-from agent.without_pandas import keep_away
+from agent.import_block import block_pandas
 
-keep_away()
+block_pandas()
 raise SystemExit(main())

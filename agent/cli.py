@@ -8,14 +8,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.settings import Settings, default_name
+from agent.config import AgentConfig
+from agent.files import FolderInUse, lock_folder
+from agent.settings import AgentSettings, default_name
 from engine.errors import DocumentError
 
-__all__ = ["main"]
+__all__ = ["is_running", "main", "status_lines"]
+
 
 log = logging.getLogger(__name__)
 
@@ -72,16 +76,16 @@ def _say_faults(error: DocumentError) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from agent.files import InUse
-    from agent.identity import Refused
-    from agent.service import Service
+    from agent.files import FolderInUse
+    from agent.service import AgentService
+    from agent.uplink.enrolment import EnrolmentRefused
 
-    service = Service(Settings.load(options.config))
+    service = AgentService(AgentSettings.load(options.config))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     try:
         service.run()
-    except (InUse, Refused) as why:
+    except (FolderInUse, EnrolmentRefused) as why:
         print(f"sluice agent: {why}", file=sys.stderr)
         return 1
     log.info("stopped")
@@ -89,18 +93,18 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> int:
-    from agent.client import Away
     from agent.files import write_whole
-    from agent.identity import Refused, enrol
+    from agent.uplink.client import ConsoleUnreachable
+    from agent.uplink.enrolment import EnrolmentRefused, enrol
 
     folder = options.state_dir or Path(os.environ.get("SLUICE_VAR_DIR") or "var") / "agents" / options.name
     values: dict[str, Any] = {"url": options.url, "name": options.name}
     if options.read_from:
         values["read_from"] = [str(one.absolute()) for one in options.read_from]
-    settings = Settings.parse(values | {"token": options.token}, folder.absolute())
+    settings = AgentSettings.parse(values | {"token": options.token}, folder.absolute())
     try:
         identity = enrol(settings)
-    except (Away, Refused) as why:
+    except (ConsoleUnreachable, EnrolmentRefused) as why:
         print(f"sluice agent: {why}", file=sys.stderr)
         return 1
     path = folder.absolute() / "agent.toml"
@@ -111,9 +115,8 @@ def _enrol(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from agent.config import AgentConfig
 
-    settings = Settings.load(options.config)
+    settings = AgentSettings.load(options.config)
     if settings.local is None:
         print(f"{options.config}: {settings.name} at {settings.url}; state in {settings.state_dir}")
         return 0
@@ -127,17 +130,16 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from agent.status import running, words
 
-    settings = Settings.load(options.config)
+    settings = AgentSettings.load(options.config)
     path = settings.state_dir / "status.json"
     try:
         says: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
         print(f"{settings.name} has not run yet: there is no {path}")
         return 1
-    alive = running(settings.state_dir)
-    print("\n".join(words(says, alive=alive)))
+    alive = is_running(settings.state_dir)
+    print("\n".join(status_lines(says, alive=alive)))
     return 0 if alive else 1
 
 
@@ -147,3 +149,50 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "status": _status,
 }
+
+
+def is_running(folder: Path) -> bool:
+    """Whether an agent holds the state folder now."""
+    try:
+        os.close(lock_folder(folder))
+    except FolderInUse:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def status_lines(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
+    """The status file as lines for people."""
+    age_s = time.time() - says["time"]
+    state = f"runs, process {says['pid']}" if alive else f"does not run; this is how it was {age_s:,.0f} s ago"
+    yield f"{says['name']} ({says['kind']} {says['version']}) {state}"
+    if "console" in says:
+        told = "tells of changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
+        yield f"  console     {says['console']['state']}  {says['url']}  {told}".rstrip()
+    yield f"  uses        {says['cpu_cores']:.3f} of {says['budget_cores']:g} cores, {_mib(says['rss_bytes'])} MiB"
+    spool = says["spool"]
+    held = f"{_mib(spool['bytes'])} of {_mib(spool['limit_bytes'])} MiB, {spool['frames']:,} frames to send"
+    yield f"  spool       {spool['state']}  {held}"
+    if says["sender"]:
+        yield f"  frames      {says['sender']['state']}  sent {says['sent_seq']:,}, taken {says['acked_seq']:,}"
+    yield f"  config      version {says['config_version']}"
+    for one in says["collectors"]:
+        counts = f"{one['records']:,} records, {one['shed']:,} shed"
+        yield f"  collector   {one['source']} ({one['kind']}) {one['state']}  {counts}"
+        yield from (f"              {text}" for text in (*one.get("counted", ()), *one["faults"]))
+    if schedule := says.get("schedule"):
+        by = f" by {schedule['refined']['config']}" if schedule["refined"] else ""
+        yield f"  schedule    {schedule['policy']}{by}, {schedule['mode']}: {schedule['reason']}"
+    for one in says["queries"]:
+        factors = " ".join(f"{factor:.3g}" for factor in one["load_factors"])
+        yield f"  query       {one['query']} {one['state']}  load factors {factors}"
+        if "adapting" in one:
+            by = f" by {one['refined']['config']}" if one["refined"] else ""
+            yield f"              {one['adapting']}{by}: {one['reason']}"
+        yield from (f"              {text}" for text in (one.get("late"), *one["faults"]) if text)
+    yield from (f"  fault       {text}" for text in says["faults"])
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**20:,.0f}"

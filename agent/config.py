@@ -1,7 +1,4 @@
-"""What an agent is told to do: the configuration that the console hands out or a file holds.
-
-The document is strict: a field that is not known is a fault, and all faults are reported at once, each with its path.
-"""
+"""The agent's configuration, from the console or a file: its field tables and its parsed form."""
 
 from __future__ import annotations
 
@@ -9,25 +6,91 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.collect.checks import check_options
-from agent.collect.options import COLUMNS_OF, OPTIONS
-from agent.config_tables import CONFIG
+from agent.collect.options import COLUMNS_OF, KINDS, OPTIONS, check_options
 from engine.dataflow import Pipeline
 from engine.dataflow.operators import StreamJoinSpec
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD
-from engine.jarvis.settings import Settings
-from engine.klink.settings import ScheduleSettings
-from engine.wording import show
+from engine.errors import DocumentError, Fault, value_words
+from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, MapOf, Number, String
+from engine.jarvis.settings import SETTINGS, AdaptationSettings
+from engine.klink.settings import SCHEDULE, ScheduleSettings
 
 __all__ = [
+    "CHILD",
+    "CONFIG",
+    "QUERY",
+    "RELAY",
+    "SOURCE",
     "AgentConfig",
     "ChildConfig",
     "ParentConfig",
     "QueryConfig",
     "RelayConfig",
     "SourceConfig",
+    "config_line",
 ]
+
+
+TYPES = ("int64", "float64", "string", "bool", "timestamp")
+MIN_SPOOL_BYTES = 2**20
+NAME = String(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "letters, digits, dots, dashes and underscores")
+QUERY_NAME = String(r"[^/\s]+/[^/\s]+", "cluster/query")
+DIGEST = String(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
+ADDRESS = String(r"[^\s:]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}", "host:port")
+URL = String(r"https?://[^\s]+", "an address that begins with http:// or https://")
+
+SOURCE = FieldTable(
+    "a source",
+    Field("kind", Enumeration(KINDS), required=True, help="which collector"),
+    Field("options", Anything(), help="of that collector"),
+    Field("time", NAME, required=True, help="the column of event time"),
+    Field("columns", MapOf(Enumeration(TYPES)), required=True, help="columns of a record and their types"),
+    Field("lateness_s", Number(least=0, most=86_400), help="how much older than the newest a record may be; 1"),
+)
+QUERY = FieldTable(
+    "a query",
+    Field("query", QUERY_NAME, required=True, help="cluster/query"),
+    Field("version", Number(least=0, whole=True), required=True),
+    Field("plan", DIGEST, required=True, help="digest of the pipeline"),
+    Field("pipeline", Anything(), required=True, help="the pipeline document"),
+    Field("settings", SETTINGS, help="how it is adapted; those of the method scalar"),
+    Field("refined", Anything(), nullable=True, help="what was learned of it, judged when the next epoch begins"),
+    Field("weight", Number(above=0), help="share of the budget beside the agent's other queries; 1"),
+)
+CHILD = FieldTable(
+    "a child",
+    Field("agent", NAME, required=True),
+    Field("secret_hash", DIGEST, required=True, help="SHA-256 of the child's secret"),
+    Field("queries", MapOf(DIGEST), help="plans by query that the child runs: the relay waits for its marks"),
+)
+RELAY = FieldTable(
+    "a relay",
+    Field("listen", ADDRESS, required=True, help="where agents below send their frames"),
+    Field("children", ListOf(CHILD), required=True, help="agents whose frames it takes"),
+    Field("pipelines", MapOf(Anything()), help="pipeline documents by digest, to merge the children's partials"),
+    Field("idle_after_s", Number(above=0), help="a child silent for longer no longer holds the watermark back; 60"),
+)
+CONFIG = FieldTable(
+    "a configuration",
+    Field("version", Number(least=0, whole=True), required=True),
+    Field("agent", NAME, required=True, help="id of the agent"),
+    Field("cluster", NAME, required=True),
+    Field("epoch_s", Number(least=0.05, most=60), help="1"),
+    Field("sub_epochs", Number(least=1, most=1000, whole=True), help="10"),
+    Field("budget_cores", Number(above=0), help="CPU that the agent may use, in cores; 0.2"),
+    Field("batch_records", Number(least=1, most=100_000, whole=True), help="records in a frame; 1,000"),
+    Field("spool_max_bytes", Number(least=MIN_SPOOL_BYTES, most=2**50, whole=True), help="268,435,456"),
+    Field(
+        "checkpoint_share",
+        Number(least=0, most=1),
+        help="copies of open windows that are sent, as a share of what else is; 0.1, and 0: none",
+    ),
+    Field("schedule", SCHEDULE, help="how the queries share the core; those of the policy klink"),
+    Field("refined_schedule", Anything(), nullable=True, help="as it was refined, judged when the next epoch begins"),
+    Field("sources", MapOf(SOURCE), required=True),
+    Field("queries", ListOf(QUERY), required=True),
+    Field("relay", RELAY, nullable=True),
+    Field("parent", FieldTable("a parent", Field("url", URL, required=True)), nullable=True, help="a relay to send to"),
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +117,7 @@ class QueryConfig:
     version: int
     plan: str
     pipeline: Pipeline
-    settings: Settings
+    settings: AdaptationSettings
     refined: Any = None
     weight: float = 1.0
 
@@ -167,7 +230,7 @@ def _check_columns(says: Mapping[str, Any], options: Mapping[str, Any], path: st
     """The time column is there and a timestamp, and every column is one that the collector makes."""
     columns, time = says["columns"], says["time"]
     if time is not BAD and columns.get(time) not in ("timestamp", BAD):
-        faults.append(Fault(f"{path}.time", f"time is {show(time)}; allowed: a column of type timestamp"))
+        faults.append(Fault(f"{path}.time", f"time is {value_words(time)}; allowed: a column of type timestamp"))
     made = COLUMNS_OF[says["kind"]](options, time)
     if made is None:
         return
@@ -190,7 +253,9 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
         pipeline = _pipeline(says["pipeline"], says["plan"], f"{path}.pipeline", f"{path}.plan", faults)
         if says["query"] in seen:
             faults.append(
-                Fault(f"{path}.query", f"query is {show(says['query'])}, which another has; allowed: one of each")
+                Fault(
+                    f"{path}.query", f"query is {value_words(says['query'])}, which another has; allowed: one of each"
+                )
             )
         if pipeline is None or BAD in (says["query"], says["version"], says["plan"]):
             continue
@@ -204,14 +269,14 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
     return kept
 
 
-def _settings(read: Any, pipeline: Pipeline, path: str, faults: list[Fault]) -> Settings:
+def _settings(read: Any, pipeline: Pipeline, path: str, faults: list[Fault]) -> AdaptationSettings:
     factors = read.pop("load_factors", []) if read is not BAD else BAD
     if BAD in (read, factors):
-        return Settings()  # its faults were reported
+        return AdaptationSettings()  # its faults were reported
     if len(factors) > pipeline.source_operators:
         allowed = f"at most {pipeline.source_operators}, the operators that may run at a source"
         faults.append(Fault(f"{path}.load_factors", f"load_factors has {len(factors)} items; allowed: {allowed}"))
-    return Settings(load_factors=tuple(factors), **read)
+    return AdaptationSettings(load_factors=tuple(factors), **read)
 
 
 def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[Fault]) -> Pipeline | None:
@@ -221,7 +286,9 @@ def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[
         faults.extend(Fault(f"{path}.{one.path}" if one.path else path, one.message) for one in error.faults)
         return None
     if plan is not BAD and pipeline.digest != plan:
-        faults.append(Fault(plan_path, f"plan is {show(plan)}; allowed: the pipeline's digest {pipeline.digest}"))
+        faults.append(
+            Fault(plan_path, f"plan is {value_words(plan)}; allowed: the pipeline's digest {pipeline.digest}")
+        )
     return pipeline
 
 
@@ -252,10 +319,10 @@ def _check_stream(
     if source is None:
         if not _is_object(given) or stream not in given:  # else its own faults were reported
             allowed = ", ".join(given) if _is_object(given) and given else "none is configured"
-            faults.append(Fault(f"{path}.{field}", f"{field} is {show(stream)}; allowed: {allowed}"))
+            faults.append(Fault(f"{path}.{field}", f"{field} is {value_words(stream)}; allowed: {allowed}"))
         return
     if time != source.time:
-        faults.append(Fault(f"{path}.time", f"time is {show(time)}; allowed: {source.time}, the source's"))
+        faults.append(Fault(f"{path}.time", f"time is {value_words(time)}; allowed: {source.time}, the source's"))
     for name, kind in columns.items():
         if source.columns.get(name) != kind:
             has = source.columns.get(name)
@@ -289,3 +356,12 @@ def _relay(read: Mapping[str, Any], faults: list[Fault]) -> RelayConfig | None:
         pipelines=pipelines,
         idle_after_s=says.get("idle_after_s", 60.0),
     )
+
+
+def config_line(config: AgentConfig) -> str:
+    """A configuration in a line of the log."""
+    if config.relay is not None:
+        return f"relay of {len(config.relay.children)} agents on {config.relay.listen[0]}:{config.relay.listen[1]}"
+    sources = ", ".join(f"{source.name} ({source.kind})" for source in config.sources.values()) or "no sources"
+    queries = ", ".join(query.query for query in config.queries) or "no queries"
+    return f"{sources}; {queries}; {config.budget_cores:g} cores"

@@ -6,10 +6,10 @@ import fcntl
 import os
 from pathlib import Path
 
-__all__ = ["InUse", "hold", "write_whole"]
+__all__ = ["FolderInUse", "lock_folder", "write_whole"]
 
 
-class InUse(Exception):
+class FolderInUse(Exception):
     """Another process holds the folder."""
 
 
@@ -24,7 +24,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     fresh.rename(path)
 
 
-def hold(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """Be the only agent of this state folder; the lock goes with the process, however it ends.
 
     Raises
@@ -38,7 +38,7 @@ def hold(folder: Path) -> int:
     except BlockingIOError:
         holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
-        raise InUse(f"state_dir is {str(folder)!r}: another agent (process {holder}) runs on it") from None
+        raise FolderInUse(f"state_dir is {str(folder)!r}: another agent (process {holder}) runs on it") from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor

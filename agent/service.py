@@ -12,23 +12,21 @@ from typing import Any, Protocol
 
 import psutil
 
-from agent.client import Client
-from agent.collecting import Collecting
-from agent.config import AgentConfig
-from agent.control import Control, cached_config
-from agent.files import hold, write_whole
-from agent.forwarding import Costs
-from agent.identity import Identity, enrolled
-from agent.local import LocalFrames
+from agent import VERSION
+from agent.config import AgentConfig, config_line
+from agent.files import lock_folder, write_whole
 from agent.runtime import Spool
-from agent.runtime.reporting import spool_report
-from agent.sender import CONSOLE, Sender
-from agent.settings import Settings
-from agent.status import config_words
-from agent.version import VERSION
+from agent.runtime.downstream import Costs
+from agent.runtime.reports import spool_report
+from agent.settings import AgentSettings
+from agent.source_agent import SourceAgent
+from agent.uplink.client import Client
+from agent.uplink.control import Control, cached_config
+from agent.uplink.enrolment import Identity, wait_for_enrolment
+from agent.uplink.sender import CONSOLE, FrameSender, LocalFrames
 from engine.errors import DocumentError, Fault
 
-__all__ = ["STATUS_FILE", "Service"]
+__all__ = ["STATUS_FILE", "AgentService"]
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ _NO_SPOOL = {"frames": 0, "bytes": 0, "limit_bytes": 0, "state": "ok"}
 FLUSH_S = 2.0  # frames that are under way when the agent is asked to stop; the rest is in the spool
 
 
-class _Work(Protocol):
+class _Role(Protocol):
     kind: str
 
     def apply(self, config: AgentConfig) -> None: ...
@@ -48,10 +46,10 @@ class _Work(Protocol):
     def said(self, queries: Mapping[str, int]) -> None: ...
 
 
-class Service:
+class AgentService:
     """Runs until `stopping` is set."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self.stopping = threading.Event()
         self._settings = settings
         self._began = time.monotonic()
@@ -63,9 +61,9 @@ class Service:
         self._configured = threading.Event()
         self._lock = threading.Lock()
         self._spool: Spool | None = None
-        self._work: _Work | None = None
+        self._work: _Role | None = None
         self._control: Control | None = None
-        self._sender: Sender | LocalFrames | None = None
+        self._sender: FrameSender | LocalFrames | None = None
         self._identity: Identity | None = None
 
     def stop(self) -> None:
@@ -88,7 +86,7 @@ class Service:
         """
         folder = self._settings.state_dir
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = hold(folder)
+        lock = lock_folder(folder)
         try:
             begun = self._begin_local() if self._settings.local else self._begin_connected()
             if begun:
@@ -113,7 +111,7 @@ class Service:
         return True
 
     def _begin_connected(self) -> bool:
-        self._identity = enrolled(self._settings, self.stopping)
+        self._identity = wait_for_enrolment(self._settings, self.stopping)
         if self._identity is None:
             return False
         self._config = cached_config(self._settings.state_dir, self._identity.agent)
@@ -154,19 +152,19 @@ class Service:
                 self._changed.clear()
                 self._start_sender(config)
                 self._work = self._work_of(config)
-            log.info("configuration %d: %s", config.version, config_words(config))
+            log.info("configuration %d: %s", config.version, config_line(config))
             if self.stopping.is_set():
                 self._changed.set()
             self._work.run(self._changed)
             self._stop_sender()
 
-    def _work_of(self, config: AgentConfig) -> _Work:
+    def _work_of(self, config: AgentConfig) -> _Role:
         assert self._spool is not None
         if config.relay is not None:
-            from agent.relay import Relay
+            from agent.relay.relay import Relay
 
             return Relay(config, self._spool)
-        return Collecting(config, self._spool, self._settings.readable, news=self._tell)
+        return SourceAgent(config, self._spool, self._settings.readable, news=self._tell)
 
     def _start_sender(self, config: AgentConfig) -> None:
         assert self._spool is not None
@@ -174,13 +172,13 @@ class Service:
             assert self._identity is not None
             route = config.parent.url if config.parent is not None else CONSOLE
             folder = self._settings.state_dir
-            self._sender = Sender(self._spool, self._client_of, folder, route=route, costs=self._hear_costs)
+            self._sender = FrameSender(self._spool, self._client_of, folder, route=route, costs=self._hear_costs)
         assert self._sender is not None
         self._sender.start()
 
     def _hear_costs(self, costs: Costs) -> None:
         """What rows of this agent cost at the relay above it; from the sender's thread."""
-        if isinstance(self._work, Collecting):
+        if isinstance(self._work, SourceAgent):
             self._work.downstream(costs)
 
     def _client_of(self, route: str) -> Client:
@@ -218,18 +216,18 @@ class Service:
                 else:
                     self._work.apply(config)
                     if before.version != config.version:
-                        log.info("configuration %d: %s", config.version, config_words(config))
+                        log.info("configuration %d: %s", config.version, config_line(config))
         self._configured.set()
 
     def _quiet(self) -> int | None:
-        return self._sender.quiet() if isinstance(self._sender, Sender) else None
+        return self._sender.quiet() if isinstance(self._sender, FrameSender) else None
 
     def _hear(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
         """A heartbeat was answered: what it told need not be told again, and how far the frames have come."""
         if self._work is not None:
             self._work.said({one["query"]: one["epochs"][-1]["e"] for one in document["queries"] if one["epochs"]})
         spool = self._spool
-        if not isinstance(self._sender, Sender) or spool is None or document["life"] != spool.life:
+        if not isinstance(self._sender, FrameSender) or spool is None or document["life"] != spool.life:
             return
         committed = says.get("committed_seq")
         self._sender.heard(says.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
@@ -250,7 +248,7 @@ class Service:
         faults = [*says["faults"]]
         if sender is not None and sender.fault:
             faults.append(f"frames: {sender.fault}")
-        if isinstance(sender, Sender) and sender.ignored:
+        if isinstance(sender, FrameSender) and sender.ignored:
             faults.append(f"{sender.ignored} costs that the relay told could not be used")
         if control is not None:
             faults += control.config_faults

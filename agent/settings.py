@@ -1,4 +1,4 @@
-"""The file of `agent run --config FILE`: where the console is, who the agent is, where its state lies."""
+"""The file of `agent run --config FILE`: console, agent, state folder, and folders that collectors may read."""
 
 from __future__ import annotations
 
@@ -6,35 +6,91 @@ import os
 import socket
 import ssl
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.readable import DEFAULT_FOLDERS, Readable
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, Listed, Table, Text
+from engine.fields import BAD, Field, FieldTable, ListOf, String
 
-__all__ = ["SETTINGS", "LocalSettings", "Settings"]
+__all__ = ["DEFAULT_FOLDERS", "SETTINGS", "AgentSettings", "LocalSettings", "OutsideFolders", "ReadableFolders"]
 
-URL = Text(r"https?://\S+", "an address that begins with http:// or https://")
-NAME = Text(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")
-PATH = Text()
+
+DEFAULT_FOLDERS = (Path("/var/log"),)
+
+
+class OutsideFolders(Exception):
+    """A file that collectors may not read, in words."""
+
+
+class ReadableFolders:
+    """Which files may be opened: those in `folders`, wherever links lead, and never those in `never`.
+
+    `never` is the agent's own: its secret would make whoever edits sources the agent.
+    """
+
+    def __init__(self, folders: Sequence[Path] = DEFAULT_FOLDERS, never: Sequence[Path] = ()) -> None:
+        self._folders = folders
+        self._never = never
+
+    def check(self, path: str | Path, real: str | None = None) -> None:
+        """Whether the file, there or not, may be read.
+
+        Raises
+        ------
+        Outside
+            It may not.
+        """
+        real = real or os.path.realpath(path)
+        if any(_is_in(real, one) for one in self._never):
+            raise OutsideFolders(f"{path} is the agent's own, which no collector may read")
+        if not any(_is_in(real, one) for one in self._folders):
+            raise OutsideFolders(self.words(str(path)))
+
+    def words(self, what: str) -> str:
+        """That something is outside, and how the owner of the host changes that."""
+        allowed = ", ".join(map(str, self._folders)) or "nothing"
+        return f"{what} is outside of what agent.toml allows: read_from is {allowed}"
+
+    def open(self, path: str | Path) -> int:
+        """Descriptor of a file opened to be read.
+
+        Raises
+        ------
+        Outside
+            It may not be read.
+        OSError
+            It cannot be opened.
+        """
+        real = os.path.realpath(path)
+        self.check(path, real)
+        return os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)  # what became a link since is not followed
+
+
+def _is_in(real: str, folder: Path) -> bool:
+    return Path(real).is_relative_to(os.path.realpath(folder))
+
+
+URL = String(r"https?://\S+", "an address that begins with http:// or https://")
+NAME = String(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")
+PATH = String()
 URL_VARIABLE = "SLUICE_URL"  #: wins over the file: a console on the same host may change its port
 
-SETTINGS = Table(
+SETTINGS = FieldTable(
     "the settings",
     Field("url", URL, help="address of the console"),
-    Field("token", Text(), help="enrolment token, used at the first start"),
+    Field("token", String(), help="enrolment token, used at the first start"),
     Field("token_file", PATH, help="a file with the enrolment token"),
     Field("name", NAME, help="what the console calls this agent; the host's name"),
     Field("state_dir", PATH, help="folder of its state; the folder of this file"),
     Field("ca_file", PATH, help="certificates to trust beside the system's, for https"),
-    Field("read_from", Listed(PATH), help="folders that collectors may read files from; /var/log"),
-    Field("secret", Text(), help="instead of a token: the secret of an agent that is enrolled"),
-    Field("agent", Text(), help="the id that belongs to the secret"),
+    Field("read_from", ListOf(PATH), help="folders that collectors may read files from; /var/log"),
+    Field("secret", String(), help="instead of a token: the secret of an agent that is enrolled"),
+    Field("agent", String(), help="the id that belongs to the secret"),
     Field(
         "local",
-        Table(
+        FieldTable(
             "local",
             Field("config", PATH, required=True, help="a configuration as JSON"),
             Field("frames", PATH, required=True, help="folder that frames are written to; - is standard output"),
@@ -53,7 +109,7 @@ class LocalSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """What the file says; paths are absolute, relative ones begin at the file."""
 
     name: str
@@ -69,7 +125,7 @@ class Settings:
     own: tuple[Path, ...] = ()  #: what no collector may read, wherever it lies
 
     @classmethod
-    def load(cls, path: Path) -> Settings:
+    def load(cls, path: Path) -> AgentSettings:
         """Read the file.
 
         Raises
@@ -87,7 +143,7 @@ class Settings:
         return replace(settings, own=(*settings.own, path.absolute()))
 
     @classmethod
-    def parse(cls, document: Any, folder: Path) -> Settings:
+    def parse(cls, document: Any, folder: Path) -> AgentSettings:
         """Check the document of a file in `folder`."""
         faults: list[Fault] = []
         read = SETTINGS.read(document, "", "", faults)
@@ -114,9 +170,9 @@ class Settings:
         )
 
     @property
-    def readable(self) -> Readable:
+    def readable(self) -> ReadableFolders:
         """What collectors may open."""
-        return Readable(self.read_from, self.own)
+        return ReadableFolders(self.read_from, self.own)
 
 
 def _local(says: dict[str, str], folder: Path) -> LocalSettings:

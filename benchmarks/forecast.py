@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import machine
-from engine.elements import FloatArray
-from engine.forecasting.forecast import Forecast, forecast
+from engine.arrays import FloatArray
+from engine.forecasts.forecast import LoadForecast, forecast
 
 __all__ = ["main"]
 
@@ -48,20 +48,19 @@ def _counts(path: Path, bucket_s: int) -> FloatArray:
     import django
 
     django.setup()
-    from apps.forecasts.bucketing import bucketed
-    from apps.queries.csv_reading import read_trace
-    from apps.queries.inspecting import inspect
+    from apps.planning.forecasts.histories import bucket_trace
+    from apps.queries.arrivals.tables import inspect_table, read_trace
 
     file, limit = io.BytesIO(path.read_bytes()), 2 * 10**9
-    seen = inspect(file, limit_bytes=limit)
+    seen = inspect_table(file, limit_bytes=limit)
     reading = read_trace(
         file, limit_bytes=limit, time_column=seen.time_column or "", count_column=seen.count_column, time_zone="UTC"
     )
     assert reading.trace is not None, f"{path} has no line that can be used"
-    return bucketed(reading.trace, bucket_s)[1]
+    return bucket_trace(reading.trace, bucket_s)[1]
 
 
-def _print(name: str, counts: FloatArray, found: Forecast, took_s: float) -> None:
+def _print(name: str, counts: FloatArray, found: LoadForecast, took_s: float) -> None:
     unknown = int(np.isnan(counts).sum())
     print(f"\n{name}: {len(counts)} buckets, {unknown} unknown; {found.model}; {took_s:.1f} s")
     for note in found.notes:

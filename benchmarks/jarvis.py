@@ -1,26 +1,132 @@
-"""Jarvis against its targets: ``./sluice bench jarvis [--parts solver,throughput,...] [--quick]``.
-
-- solver: the closed form against SciPy's HiGHS on random instances, both in the same run;
-- throughput: what rate every strategy sustains over CPU budgets, for the paper's three queries (simulated);
-- scale: sources of one stream processor, queries of one source (simulated);
-- convergence: epochs after the paper's six changes, limit cycles, margins, termination (simulated), CPU of deciding;
-- real: agents' runtimes on this machine with real CPU budgets.
-"""
+"""Jarvis against its targets: ``./sluice bench jarvis [--parts solver,throughput,...] [--quick]``."""
 
 from __future__ import annotations
 
 import argparse
+import statistics
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from benchmarks.jarvis_convergence import convergence, margins
+import numpy as np
+from scipy.optimize import linprog
+
+from benchmarks.jarvis_convergence import convergence, margins, overhead, staying, termination
 from benchmarks.jarvis_real import real
-from benchmarks.jarvis_scale import several_queries, several_sources
-from benchmarks.jarvis_solver import solver
-from benchmarks.jarvis_staying import overhead, staying, termination
-from benchmarks.jarvis_throughput import throughput
+from benchmarks.jarvis_throughput import several_queries, several_sources, throughput
 from benchmarks.machine import machine
+from engine.jarvis.partition import Frontier
 
-__all__ = ["main"]
+__all__ = ["Instance", "highs", "instances", "main", "solver"]
+
+
+_MOST_DIFFERENCE, _LEAST_RATIO = 1e-9, 50.0
+_MOST_OPERATORS, _MOST_RELAY = 10, 3.0
+_BLOCKS = 20  # both solvers take turns; each block gives one ratio of times
+_NOTHING = 1e-3  # of what All-SP sends; an objective below is compared on this scale, for nothing has no relative error
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A pipeline, its input and a budget; `sizes` is None where records count and not bytes."""
+
+    relay: tuple[float, ...]
+    cost: tuple[float, ...]
+    sizes: tuple[float, ...] | None
+    budget_s: float
+    n_records: float
+
+    @property
+    def before(self) -> list[float]:
+        """What a record of the input weighs before each operator and after the last, M+1 of them."""
+        reach = np.cumprod([1.0, *self.relay])
+        weights = np.array(self.sizes) if self.sizes else np.array([1.0] * len(self.relay) + [0.0])
+        return [float(one) for one in reach * weights]
+
+
+def instances(count: int, seed: int = 1) -> list[Instance]:
+    """Pipelines of 1 to 10 operators; half are weighted by bytes; zero costs and relays of 0, 1 and up to 3 occur."""
+    draw = np.random.default_rng(seed)
+    return [_instance(draw, weighted=i % 2 == 0) for i in range(count)]
+
+
+def _instance(draw: np.random.Generator, *, weighted: bool) -> Instance:
+    count = int(draw.integers(1, _MOST_OPERATORS + 1))
+    kinds = draw.random(count)
+    relay = np.where(kinds < 0.1, 0.0, np.where(kinds < 0.25, 1.0, draw.uniform(0, 1, count)))
+    relay = np.where(kinds > 0.9, draw.uniform(1, _MOST_RELAY, count), relay)
+    cost = np.where(draw.random(count) < 0.1, 0.0, draw.uniform(0, 1e-3, count))
+    sizes = tuple(draw.uniform(1, 200, count + 1).tolist()) if weighted else None
+    n_records = float(draw.integers(100, 100_000))
+    whole_s = float(n_records * (np.cumprod([1.0, *relay[:-1]]) * cost).sum())
+    return Instance(
+        tuple(relay.tolist()), tuple(cost.tolist()), sizes, whole_s * float(draw.uniform(0, 1.2)), n_records
+    )
+
+
+def highs(instance: Instance) -> float:
+    """What leaves the source by the paper's program, in effective load factors 1 >= e_1 >= ... >= e_M >= 0.
+
+    Budget and objective are scaled to 1, as HiGHS' tolerances are absolute: unscaled it is off by up to 3e-5.
+    """
+    reach = np.cumprod([1.0, *instance.relay[:-1]])
+    gains, costs, unit = np.diff(instance.before), reach * instance.cost, np.eye(len(reach))
+    gain, cost = np.abs(gains).max() or 1.0, costs.max() or 1.0
+    chain = [unit[i] - unit[i - 1] for i in range(1, len(reach))]
+    limits = np.array([instance.budget_s / instance.n_records / cost, *[0.0] * len(chain)])
+    found = linprog(gains / gain, A_ub=np.vstack([costs / cost, *chain]), b_ub=limits, bounds=(0, 1), method="highs")
+    return float((instance.before[0] + found.fun * gain) * instance.n_records)
+
+
+def _own(instance: Instance) -> float:
+    return (
+        Frontier.of(instance.relay, instance.cost, instance.sizes).at(instance.budget_s, instance.n_records).objective
+    )
+
+
+def solver(count: int) -> bool:
+    """Largest relative difference over all instances, and the ratio of times, block by block; False where missed."""
+    drawn = instances(count)
+    highs(drawn[0])
+    worst, ratios, own_us, highs_us = 0.0, [], [], []
+    for block in _blocks(drawn):
+        own, own_s = _timed(_own, block)
+        reference, highs_s = _timed(highs, block)
+        worst = max(worst, *map(_difference, block, own, reference))
+        ratios.append(highs_s / own_s)
+        own_us.append(1e6 * own_s / len(block))
+        highs_us.append(1e6 * highs_s / len(block))
+    ratio = statistics.median(ratios)
+    print(f"\nsolver: {count:,} random instances of 1 to {_MOST_OPERATORS} operators against SciPy's HiGHS")
+    print(f"  largest relative difference {worst:.1e}: {_met(worst <= _MOST_DIFFERENCE)} {_MOST_DIFFERENCE:g}")
+    print(
+        f"  {ratio:.0f} times faster ({min(ratios):.0f} to {max(ratios):.0f} over {len(ratios)} blocks): "
+        f"{_met(ratio >= _LEAST_RATIO)} {_LEAST_RATIO:g}; {statistics.median(own_us):.1f} us an instance against "
+        f"{statistics.median(highs_us):.0f} us"
+    )
+    return worst <= _MOST_DIFFERENCE and ratio >= _LEAST_RATIO
+
+
+def _blocks(drawn: Sequence[Instance]) -> list[Sequence[Instance]]:
+    size = -(-len(drawn) // _BLOCKS)
+    return [drawn[i : i + size] for i in range(0, len(drawn), size)]
+
+
+def _timed(solve: object, block: Sequence[Instance]) -> tuple[list[float], float]:
+    assert callable(solve)
+    before_s = time.perf_counter()
+    found = [solve(one) for one in block]
+    return found, time.perf_counter() - before_s
+
+
+def _difference(instance: Instance, own: float, reference: float) -> float:
+    scale = max(abs(reference), _NOTHING * instance.before[0] * instance.n_records)
+    return abs(own - reference) / scale
+
+
+def _met(true: bool) -> str:
+    return "meets" if true else "MISSES"
+
 
 _QUICK_BUDGETS = (0.4, 0.8)
 

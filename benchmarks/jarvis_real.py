@@ -1,7 +1,8 @@
-"""Strategies and adapting on real agents' runtimes with real CPU budgets, on this machine."""
+"""Strategies and adaptation on real agents' runtimes with real CPU budgets, on this machine."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -11,11 +12,113 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from benchmarks.jarvis_source import LINES_S, Agent
-from engine.jarvis.settings import Settings
+from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.uplink.sender import LocalFrames
+from engine.dataflow import Pipeline
+from engine.dataflow.templates import LOGANALYTICS
+from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["real"]
+__all__ = ["LINES_S", "LogAgent", "log_pipeline", "real"]
+
+
+LINES_S = 20_000
+WINDOW_S = 1  # an epoch, so that what an epoch sends is its own
+_QUERY = "bench/log-analytics"
+_BLOCK = 50_000
+_TENANTS = 40
+_SPOOL_BYTES = 2**30
+
+
+def log_pipeline() -> Pipeline:
+    """LogAnalytics; all of its operators may run at a source."""
+    return Pipeline.parse(LOGANALYTICS(source="lines", window_s=WINDOW_S).document)
+
+
+class _LogLines:
+    """Lines at a constant rate, as a collector gives them; a live source that takes next to no CPU time."""
+
+    replayable = True
+    records_shed = 0
+
+    def __init__(self) -> None:
+        self.schema = log_pipeline().source.schema
+        draw = np.random.default_rng(1)
+        self._lines = pa.array([_line(draw, number) for number in range(_BLOCK)])
+        self._begin_us: int | None = None
+        self._next = 0
+
+    def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
+        if self._begin_us is None:
+            self._begin_us = now_us
+        due = (now_us - self._begin_us) * LINES_S // 1_000_000
+        count, at = min(most, due - self._next), self._next % _BLOCK
+        given = []
+        while count > 0:
+            lines = self._lines.slice(at, count)
+            numbers = np.arange(self._next, self._next + len(lines))
+            stamps = pa.array(self._begin_us + numbers * 1_000_000 // LINES_S).cast(self.schema.field("ts").type)
+            columns = {"ts": stamps, "line": lines}
+            given.append(pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema))
+            self._next, count, at = self._next + len(lines), count - len(lines), 0
+        return given
+
+    def watermark_us(self) -> int:
+        return 0 if self._begin_us is None else self._begin_us + self._next * 1_000_000 // LINES_S
+
+    def position(self) -> Any:
+        return None
+
+    def seek(self, position: Any) -> None:
+        """There is nothing before the beginning."""
+
+
+def _line(draw: np.random.Generator, number: int) -> str:
+    """Some 180 characters, seven of ten with a job's statistics."""
+    head = f"2026-03-02 10:00:00,{number % 1000:03d} INFO scheduler.JobTracker [worker-{number % 97}] job_{number:08d}"
+    if draw.random() < 0.07:
+        return f"{head} heartbeat of container {int(draw.integers(10**9)):09d}, nothing to report; next one in 3000 ms"
+    spent_ms, cpu, memory = draw.lognormal(6, 1.2), 100 * draw.beta(2, 3), 100 * draw.beta(3, 3)
+    tenant = int(_TENANTS * draw.random() ** 2)
+    return (
+        f"{head} finished: tenant name=Tenant-{tenant:02d}, job running time={spent_ms:.1f}, "
+        f"cpu util={cpu:.1f}, memory util={memory:.1f}, attempts=1"
+    )
+
+
+class LogAgent:
+    """A runtime with its spool, and a thread that moves frames on into files, as in an agent without a console."""
+
+    def __init__(self, folder: Path, settings: AdaptationSettings, budget_cores: float) -> None:
+        self._settings, self._versions = settings, itertools.count(1)
+        self._pipeline = log_pipeline()
+        self._spool = Spool(folder / "spool", _SPOOL_BYTES)
+        self._runtime = Runtime(self._config(budget_cores), {"lines": _LogLines()}, self._spool)
+        self._frames = LocalFrames(self._spool, folder / "frames")
+        self._frames.start()
+
+    def _config(self, budget_cores: float) -> RuntimeConfig:
+        query = RuntimeQuery(_QUERY, self._pipeline, settings=self._settings)
+        return RuntimeConfig(next(self._versions), "bench", (query,), budget_cores=budget_cores)
+
+    def grant(self, budget_cores: float) -> None:
+        """Another budget from the next epoch on."""
+        self._runtime.apply(self._config(budget_cores))
+
+    def run(self, epochs: int) -> list[dict[str, Any]]:
+        """So many epochs of one second in real time; what the heartbeat would say of each."""
+        until_s = time.monotonic() + epochs
+        while time.monotonic() < until_s:
+            time.sleep(self._runtime.tick())
+        rows = self._runtime.unsaid()[_QUERY]
+        self._runtime.said({_QUERY: rows[-1]["e"]})
+        return rows
+
+    def close(self) -> None:
+        self._frames.stop(1.0)
+        self._spool.close()
+
 
 _STRATEGIES = ("all-sp", "filter-src", "best-op", "all-src", "stepwise-lp", "scalar")
 _ADAPTING = ("stepwise-lp", "scalar", "best-op")
@@ -55,7 +158,7 @@ def real(repeats: int, *, quick: bool = False) -> bool:
 def _whole_cores() -> float:
     """CPU that a process takes which runs everything."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
-        agent = Agent(Path(name), Settings(method="all-src"), 1.0)
+        agent = LogAgent(Path(name), AdaptationSettings(method="all-src"), 1.0)
         agent.run(_WARM)
         before_s = time.process_time()
         agent.run(_LOOKED_AT)
@@ -86,7 +189,7 @@ def _compare(share: float, cores: float, repeats: int, quick: bool) -> bool:
 
 def _watch(strategy: str, cores: float, quick: bool) -> _Seen:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
-        agent = Agent(Path(name), Settings(method=strategy), cores)
+        agent = LogAgent(Path(name), AdaptationSettings(method=strategy), cores)
         agent.run(_ADAPTS if strategy in _ADAPTING and not quick else _WARM)
         seen = _seen(agent.run(_LOOKED_AT))
         agent.close()
@@ -111,7 +214,7 @@ def _follow(before: float, after: float, whole: float, repeats: int) -> None:
     epochs = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
-            agent = Agent(Path(name), Settings(), before * whole)
+            agent = LogAgent(Path(name), AdaptationSettings(), before * whole)
             agent.run(_ADAPTS)
             agent.grant(after * whole)
             epochs.append(_settling(agent.run(_CHANGE_EPOCHS)))

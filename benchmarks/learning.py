@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from agent.wire import COUNTERS, SWEEPS, batch_bytes
 from benchmarks.machine import machine
-from engine.jarvis.grouping import distinct
+from engine.jarvis.group_law import distinct
 from spark_jobs.files import compressed
-from spark_jobs.learning import Learned, learn
-from spark_jobs.refining import refined
-from spark_jobs.statistics import counters_of
-from spark_jobs.sweeping import watermarks
-from spark_jobs.sweeps import HISTORY, RINGS, lengths, sweeps_of, take_in
+from spark_jobs.statistics.operator_history import OperatorHistory, add_epochs
+from spark_jobs.statistics.refinement import refined_rows
+from spark_jobs.statistics.subintervals import counters_of
+from spark_jobs.statistics.sweep_history import HISTORY, RINGS, lengths, sweeps_of, take_in
+from spark_jobs.statistics.sweep_report import watermark_rows
 
 __all__ = ["main"]
 
@@ -71,13 +71,13 @@ class _Step:
 
 
 def _run(agents: int, steps: int, *, moves: bool) -> list[_Step]:
-    draw, known, found = np.random.default_rng(1), Learned(), []
+    draw, known, found = np.random.default_rng(1), OperatorHistory(), []
     for step in range(steps):
         counted = pa.concat_tables([_counted(f"agent-{i}", step, draw, moves=moves) for i in range(agents)])
         before_s = time.process_time()
-        known = learn(known, counted, lambda _: None, _START_US // 1000 + 1000 * _EPOCHS * (step + 1), step + 1)
+        known = add_epochs(known, counted, lambda _: None, _START_US // 1000 + 1000 * _EPOCHS * (step + 1), step + 1)
         learned_s = time.process_time()
-        refined(known)
+        refined_rows(known)
         size_bytes = len(batch_bytes(known.operators.combine_chunks())) + len(batch_bytes(known.cycles))
         found.append(_Step(known.operators.num_rows, size_bytes, learned_s - before_s, time.process_time() - learned_s))
     return found
@@ -93,7 +93,7 @@ def _sweep(agents: int) -> _Step:
     rows = [sweeps_of(table, f"agent-{i}", _START_US // 1000 + 1) for i, table in enumerate(told)]
     rings = take_in(rings, pa.concat_tables(rows), _START_US // 1000 + 1)
     taken_s = time.process_time()
-    watermarks(rings, {})
+    watermark_rows(rings, {})
     told_s = time.process_time()
     return _Step(int(lengths(rings).sum()), len(compressed(rings)), taken_s - before_s, told_s - taken_s)
 

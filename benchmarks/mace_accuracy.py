@@ -3,7 +3,7 @@
 Each system sees 75,000 On-Off events (high to low rate 100, periods 10 s and 30 s on average) in 200 s and is loaded at
 0.75 on its busiest node; w is 1 s. One node holds 14 to 70 operators, 4 to 13 nodes hold 42. Estimators get every
 source's arrivals and either the true statistics, or those learned from the first 8 % of each source's events. Errors
-are those of the worst-case latency, |estimate / simulated - 1|. The interval is the 90 % one of `engine.estimation`.
+are those of the worst-case latency, |estimate / simulated - 1|. The interval is the 90 % one of `engine.estimation.estimate`.
 What is reported is Flow by input; with fewer than 50 systems per class its figures are not held against the targets.
 """
 
@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.machine import machine
-from benchmarks.section8 import build, learned, run
-from engine.deployment import Deployment
-from engine.estimation import estimate
-from engine.flow import flow
-from engine.mace import mace
+from benchmarks.workloads import build, run, with_sampled_statistics
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import estimate
+from engine.estimation.flow import flow
+from engine.estimation.mace import mace
 
 __all__ = ["main"]
 
@@ -40,7 +40,7 @@ JUDGED_FROM = 50  # systems per class: the 90 % quantile of fewer hangs on a han
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AccuracyOutcome:
     """One system: simulated worst case, every estimator's, the interval's ends, hits per query, seconds spent."""
 
     worst_s: float
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     return 1 if judged and not all(met) else 0
 
 
-def _outcomes(runs: int, seed: int) -> dict[str, list[Outcome]]:
+def _outcomes(runs: int, seed: int) -> dict[str, list[AccuracyOutcome]]:
     _outcome(1, 1, seed)  # compiles before the workers start
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         pending = {
@@ -85,7 +85,7 @@ def _outcomes(runs: int, seed: int) -> dict[str, list[Outcome]]:
         return {name: [future.result() for future in futures] for name, futures in pending.items()}
 
 
-def _outcome(queries: int, nodes: int, seed: int) -> Outcome:
+def _outcome(queries: int, nodes: int, seed: int) -> AccuracyOutcome:
     system = build(queries, nodes, seed)
     begin = time.perf_counter()
     simulation = run(system)
@@ -93,7 +93,7 @@ def _outcome(queries: int, nodes: int, seed: int) -> Outcome:
     begin = time.perf_counter()
     flow(system.deployment, by_input=True)
     flow_s = time.perf_counter() - begin
-    trained = learned(system.deployment, simulation.sampled)
+    trained = with_sampled_statistics(system.deployment, simulation.sampled)
     estimates_s = {
         (statistics, estimator): value
         for statistics, deployment in zip(STATISTICS, (system.deployment, trained), strict=True)
@@ -102,7 +102,7 @@ def _outcome(queries: int, nodes: int, seed: int) -> Outcome:
     reports = estimate(trained, mace_every=4).to_dict(detail=False)["queries"]
     measured = {query: float(simulation.latency_s[simulation.chosen(query)].max(initial=0.0)) for query in reports}
     hits = tuple(report["low_s"] <= measured[query] <= report["high_s"] for query, report in reports.items())
-    return Outcome(simulation.worst_s, estimates_s, _interval(trained), hits, simulation_s, flow_s)
+    return AccuracyOutcome(simulation.worst_s, estimates_s, _interval(trained), hits, simulation_s, flow_s)
 
 
 def _worst_cases(deployment: Deployment) -> tuple[float, float, float, float]:
@@ -117,7 +117,7 @@ def _interval(deployment: Deployment) -> tuple[float, float]:
     return report["low_s"], report["high_s"]
 
 
-def _print_class(name: str, rows: list[Outcome], judged: bool) -> bool:
+def _print_class(name: str, rows: list[AccuracyOutcome], judged: bool) -> bool:
     width = max(map(len, ESTIMATORS))
     print(f"\n{name} (worst case {np.median([row.worst_s for row in rows]):.1f} s in the median)")
     print(f"  {'':{width}}  {'exact statistics':>20}  {'8 % per source':>20}")
@@ -132,7 +132,7 @@ def _three(errors: list[float]) -> str:
     return " / ".join(f"{value:.1f}" for value in (np.median(errors), np.quantile(errors, 0.9), max(errors)))
 
 
-def _check(statistics: str, rows: list[Outcome], judged: bool) -> bool:
+def _check(statistics: str, rows: list[AccuracyOutcome], judged: bool) -> bool:
     errors = [row.error(statistics, REPORTED) for row in rows]
     found = (float(np.median(errors)), float(np.quantile(errors, 0.9)))
     met = all(value <= target for value, target in zip(found, TARGETS[statistics], strict=True))
@@ -148,7 +148,7 @@ def _verdict(met: bool, judged: bool) -> str:
     return "met" if met else "MISSED"
 
 
-def _print_coverage(outcomes: dict[str, list[Outcome]], judged: bool) -> bool:
+def _print_coverage(outcomes: dict[str, list[AccuracyOutcome]], judged: bool) -> bool:
     print("\n90 % interval (statistics of 8 %), share of systems whose worst case it holds")
     for name, rows in outcomes.items():
         half = [(row.interval_s[1] - row.interval_s[0]) / 2 / row.worst_s for row in rows]
@@ -163,11 +163,11 @@ def _print_coverage(outcomes: dict[str, list[Outcome]], judged: bool) -> bool:
     return met
 
 
-def _covered(rows: list[Outcome]) -> float:
+def _covered(rows: list[AccuracyOutcome]) -> float:
     return 100 * float(np.mean([row.interval_s[0] <= row.worst_s <= row.interval_s[1] for row in rows]))
 
 
-def _print_cost(rows: list[Outcome]) -> None:
+def _print_cost(rows: list[AccuracyOutcome]) -> None:
     ratio = np.median([row.simulation_s / row.flow_s for row in rows])
     seconds = np.median([row.simulation_s for row in rows])
     print(f"\nA simulation takes {ratio:.0f} times as long as Flow by input at w/4 ({seconds:.2f} s in the median).")

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import machine
-from engine.deployment import Deployment
-from engine.flow import flow
-from engine.mace import mace
+from engine.document.deployment import Deployment
+from engine.estimation.flow import flow
+from engine.estimation.mace import mace
 
 __all__ = ["main"]
 

@@ -1,31 +1,114 @@
-"""Plan selection from small samples, the experiment of section IX-A of the Mace paper.
-
-75,000 synthetic trades, one query, three plans that differ in where the expensive select stands. Statistics are taken
-from the first 100 to 5,000 trades; each plan's Mace_WC follows from them on one node. Then each plan is really executed
-on all trades: one thread, events in stimulus-time order, the thread's own CPU time for every event. An event starts
-when it has arrived and the one before it is done, so other processes of the machine do not count. The market is
-replayed as much faster as makes the middle plan take 0.8 of the thread.
-"""
+"""Plan selection from small samples of stock trades, the experiment of section IX-A of the Mace paper."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import re
 import time
-from collections import Counter
-from collections.abc import Sequence
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.machine import machine
-from benchmarks.trades import PLANS, SOURCE, Trade, functions, operators_of, trades
-from engine.deployment import Deployment
-from engine.elements import FloatArray, Node, Source, frozen_array
-from engine.plans.ranking import OneNode, Plan, Ranking, rank
-from engine.plans.sampling import Runner, sample, with_sample
+from engine.arrays import FloatArray, frozen_array
+from engine.document.deployment import Deployment
+from engine.document.elements import Input, Node, Operator, Source, Window
+from engine.plans.ranking import OneNode, QueryPlan, Ranking, rank
+from engine.plans.samples import Function, PlanRunner, sample, with_sample
+from engine.workload import on_off_rate
 
-__all__ = ["main"]
+__all__ = ["PLANS", "SOURCE", "Trade", "functions", "main", "operators_of", "trades"]
+
+
+SOURCE = "trades"
+RATE_EPS = 2.0  # trades/s of the market
+WINDOW_S = 60.0
+SIMILAR = 35  # shares
+PASSES = 50  # percent of reviews
+#: Where the select stands: at the source, in the middle, at the sink.
+PLANS = {
+    "source": ("select", "falling", "pairs"),
+    "middle": ("falling", "select", "pairs"),
+    "sink": ("falling", "pairs", "select"),
+}
+_WORDS = re.compile(r"[a-z]+")
+_REVIEWS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """One trade; `at_s` is market time."""
+
+    at_s: float
+    price: float
+    before: float
+    volume: int
+    review: str
+
+
+def trades(count: int, seed: int) -> list[Trade]:
+    """`count` trades with bursts of three times the low rate, ten minutes long on average."""
+    rng = np.random.default_rng(seed)
+    rate = on_off_rate(rng, RATE_EPS, 1.3 * count / RATE_EPS, 3.0, 1 / 3, 600.0, False)
+    times = rate.draw_times(rng)[:count]
+    steps = np.where(rng.random(count + 1) < 0.8, 1.0, -1.0) * rng.uniform(0.01, 0.1, count + 1)
+    prices = 100.0 + np.cumsum(steps)
+    volumes = np.clip(rng.uniform(0.0, 1200.0, count), 100.0, 1000.0).astype(int)
+    reviews = _reviews(rng)
+    chosen = rng.integers(0, len(reviews), count)
+    return [
+        Trade(float(times[i]), float(prices[i + 1]), float(prices[i]), int(volumes[i]), reviews[chosen[i]])
+        for i in range(len(times))
+    ]
+
+
+def _reviews(rng: np.random.Generator) -> list[str]:
+    words = ["".join(chr(97 + c) for c in rng.integers(0, 26, n)) for n in rng.integers(3, 9, 500)]
+    return [" ".join(words[i] for i in rng.integers(0, len(words), n)) for n in rng.integers(60, 120, _REVIEWS)]
+
+
+def review_score(review: str) -> bool:
+    """The user-defined select: a score over the words of a review, some 50 microseconds of real work."""
+    score = 0
+    for word in _WORDS.findall(review):
+        score = (score * 31 + zlib.crc32(word.encode())) % 1_000_003
+    return score % 100 < PASSES
+
+
+def functions() -> dict[str, Function]:
+    """Fresh functions of the three operators; `pairs` holds the trades of the last minute."""
+    recent: deque[Trade] = deque()
+
+    def falling(trade: Trade, position: int) -> Iterable[Trade]:
+        return (trade,) if trade.price < trade.before else ()
+
+    def select(item: Trade | tuple[Trade, Trade], position: int) -> Iterable[Trade | tuple[Trade, Trade]]:
+        parts = item if isinstance(item, tuple) else (item,)
+        return (item,) if all(review_score(part.review) for part in parts) else ()
+
+    def pairs(trade: Trade, position: int) -> Iterable[tuple[Trade, Trade]]:
+        while recent and recent[0].at_s < trade.at_s - WINDOW_S:
+            recent.popleft()
+        found = [(other, trade) for other in recent if abs(other.volume - trade.volume) <= SIMILAR]
+        recent.append(trade)
+        return found
+
+    return {"falling": falling, "select": select, "pairs": pairs}
+
+
+def operators_of(plan: str) -> tuple[Operator, ...]:
+    """The operators of a plan in a row, without statistics."""
+    above, found = SOURCE, []
+    for name in PLANS[plan]:
+        window = Window("time", "sliding", WINDOW_S, 1.0) if name == "pairs" else None
+        found.append(Operator(name, (), (Input(above),), query="trades", kind="other", window=window))
+        above = name
+    return tuple(found)
+
 
 SIZES = (100, 200, 500, 1000, 2000, 5000)
 JUDGED = 500
@@ -36,7 +119,7 @@ SLICES = 4
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SelectionOutcome:
     """One seed: measured worst latency of each plan, and the ranking by each sample size."""
 
     measured_s: dict[str, float]
@@ -75,7 +158,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     return 0 if met else 1
 
 
-def _outcome(count: int, seed: int) -> Outcome:
+def _outcome(count: int, seed: int) -> SelectionOutcome:
     stream = trades(count, seed)
     pace = _pace(stream)
     measured, results = {}, {}
@@ -87,7 +170,7 @@ def _outcome(count: int, seed: int) -> Outcome:
     begin = time.thread_time()
     rankings = {size: _ranking(stream, size, arrivals) for size in SIZES}
     spent = (time.thread_time() - begin) / len(SIZES)
-    return Outcome(measured, rankings, sum(results["middle"].values()), spent)
+    return SelectionOutcome(measured, rankings, sum(results["middle"].values()), spent)
 
 
 def _pace(stream: Sequence[Trade]) -> float:
@@ -108,7 +191,7 @@ def _latencies(
     name: str, stream: Sequence[Trade], pace: float, results: Counter[tuple[Trade, Trade]] | None = None
 ) -> tuple[float, float]:
     """Largest time from arrival to the last result of an event, and the CPU time of all; pace 0 only measures."""
-    runner = Runner(operators_of(name), functions())
+    runner = PlanRunner(operators_of(name), functions())
     done_s = worst_s = total_s = 0.0
     gc.collect()
     gc.disable()
@@ -140,7 +223,7 @@ def _ranking(stream: Sequence[Trade], size: int, arrivals: tuple[FloatArray, flo
     counts, slice_s = arrivals
     node = (Node("node", capacity_cps=CYCLES_PER_S),)
     deployment = Deployment(slice_s, len(counts), sources=(Source(SOURCE, counts),), nodes=node)
-    plans = [Plan(name, _sampled(name, stream, size)) for name in PLANS]
+    plans = [QueryPlan(name, _sampled(name, stream, size)) for name in PLANS]
     return rank(deployment, "trades", plans, node=OneNode(CYCLES_PER_S), mace_every=SLICES)
 
 
@@ -150,7 +233,7 @@ def _sampled(name: str, stream: Sequence[Trade], size: int) -> tuple:
     return with_sample(operators_of(name), found)
 
 
-def _print_seeds(outcomes: Sequence[Outcome]) -> None:
+def _print_seeds(outcomes: Sequence[SelectionOutcome]) -> None:
     print(f"\nmeasured, and Mace_WC by a sample of {JUDGED} events")
     print(f"  {'seed':>4}  " + "  ".join(f"{name:>8} {'Mace':>8}" for name in PLANS) + "  best    picked  pairs")
     for seed, outcome in enumerate(outcomes, 1):
@@ -161,7 +244,7 @@ def _print_seeds(outcomes: Sequence[Outcome]) -> None:
     print("  measured over the best: " + ", ".join(f"{name} x{np.median(found):.1f}" for name, found in ratios.items()))
 
 
-def _print_sizes(outcomes: Sequence[Outcome]) -> None:
+def _print_sizes(outcomes: Sequence[SelectionOutcome]) -> None:
     print(
         "\nby sample size: Mace_WC (median), its error against the measured (median), seeds with the best plan picked,"
     )

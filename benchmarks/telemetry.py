@@ -20,19 +20,19 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.machine import machine
-from benchmarks.telemetry_parts import (
+from benchmarks.telemetry_loop import (
     FRAME_RECORDS,
     START_US,
     WINDOW_S,
-    Ear,
-    Sender,
+    ConsoleEndpoint,
+    FrameSender,
     cpu_s,
     pipeline,
     processor,
     records,
     server,
 )
-from engine.dataflow.arrow import aggregate_kernel, row_kernel
+from engine.dataflow.arrow.kernels import aggregate_kernel, row_kernel
 
 __all__ = ["main"]
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
         folder = Path(name)
         met = [_agents(folder, asked.events, asked.repeats)]
-        with server(folder) as redis_url, Ear(_AGENTS).listening() as ear:
+        with server(folder) as redis_url, ConsoleEndpoint(_AGENTS).listening() as ear:
             with processor(folder, ear, redis_url, trigger_s=0.1) as stream:
                 met.append(_through(folder, ear, redis_url, stream, asked.events, asked.repeats))
             with processor(folder, ear, redis_url, _TRIGGER_S) as stream:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _agents(folder: Path, events: int, repeats: int) -> bool:
     """CPU time of the runtime that processes everything, against that of the operators alone on the same polls."""
-    sender = Sender("bare", folder, "redis://127.0.0.1:1/0", processed=1.0)
+    sender = FrameSender("bare", folder, "redis://127.0.0.1:1/0", processed=1.0)
     print("\nagent: CPU time of pyarrow's operators on the same polls, over that of the runtime")
     begin_us, found = START_US, []
     for most in _POLLS:
@@ -91,10 +91,10 @@ def _agents(folder: Path, events: int, repeats: int) -> bool:
 
 
 def _through(
-    folder: Path, ear: Ear, redis_url: str, stream: subprocess.Popen[bytes], events: int, repeats: int
+    folder: Path, ear: ConsoleEndpoint, redis_url: str, stream: subprocess.Popen[bytes], events: int, repeats: int
 ) -> bool:
     """Events per second from the agents to results, against the same aggregation in memory."""
-    senders = [Sender(name, folder, redis_url, processed=0.0) for name in _AGENTS]
+    senders = [FrameSender(name, folder, redis_url, processed=0.0) for name in _AGENTS]
     ratios, table_ratios, cpu_ratios, rates = [], [], [], []
     for repeat in range(repeats + 1):
         begin_us = START_US + repeat * _SPAN_US
@@ -122,10 +122,10 @@ def _through(
     return ratio >= _LEAST_THROUGH
 
 
-def _delay(folder: Path, ear: Ear, redis_url: str, stream: subprocess.Popen[bytes], length_s: int) -> None:
+def _delay(folder: Path, ear: ConsoleEndpoint, redis_url: str, stream: subprocess.Popen[bytes], length_s: int) -> None:
     """From the end of a window to its result, and the CPU time of a trigger, at 4,000 events/s in real time."""
     print(f"\nstart and warm-up: {cpu_s(stream):.1f} CPU seconds of the stream processor")
-    senders = [Sender(f"{name}", folder / "paced", redis_url, processed=0.0, paced=True) for name in _AGENTS]
+    senders = [FrameSender(f"{name}", folder / "paced", redis_url, processed=0.0, paced=True) for name in _AGENTS]
     begin_us = (time.time_ns() // 1_000_000_000 + 2) * 1_000_000
     end_us = begin_us + length_s * 1_000_000
     for i, sender in enumerate(senders):
@@ -144,7 +144,7 @@ def _delay(folder: Path, ear: Ear, redis_url: str, stream: subprocess.Popen[byte
     print(f"  a trigger of {_TRIGGER_S:g} s takes {trigger_cpu_s:.2f} CPU seconds of the stream processor")
 
 
-def _play(senders: Sequence[Sender], until_s: float) -> None:
+def _play(senders: Sequence[FrameSender], until_s: float) -> None:
     """Epochs in real time."""
     due = [0.0] * len(senders)
     while time.time() < until_s:
@@ -175,7 +175,7 @@ def _one_batch(load: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(load).combine_chunks().to_batches()[0]
 
 
-def _send(senders: Sequence[Sender], loads: Sequence[Sequence[pa.RecordBatch]], end_us: int) -> None:
+def _send(senders: Sequence[FrameSender], loads: Sequence[Sequence[pa.RecordBatch]], end_us: int) -> None:
     for sender, load in zip(senders, loads, strict=True):
         sender.feed.load(load, end_us)
     while not all(sender.feed.empty for sender in senders):

@@ -14,13 +14,12 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.machine import machine
-from benchmarks.placement_workload import Setting, problem_of
-from benchmarks.section8 import build
-from engine.deployment import Deployment
-from engine.provisioning.bench import Bench, PoolSize
-from engine.provisioning.board import board_of
-from engine.provisioning.bounds import fused_s
-from engine.provisioning.pools import pool_of
+from benchmarks.workloads import PlacementSetting, build, problem_of
+from engine.document.deployment import Deployment
+from engine.provisioning.nodes import pool_of
+from engine.provisioning.pool.bounds import fused_s
+from engine.provisioning.pool.curve import PoolCurve, PoolSize
+from engine.provisioning.pool.problem import pool_problem
 
 __all__ = ["main"]
 
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 def section9() -> Deployment:
     """The placement workload of section IX-B on 20 nodes, ten operators to a query, an objective each."""
-    problem = problem_of(Setting(scale=1, subintervals=1000))
+    problem = problem_of(PlacementSetting(scale=1, subintervals=1000))
     items = range(problem.items)
     return Deployment.parse(
         {
@@ -78,7 +77,7 @@ def section8() -> Deployment:
 def _measured(name: str, deployment: Deployment, rounds: int) -> bool:
     least = max(1, len(deployment.nodes) - 6)
     sizes = range(least, least + SIZES)
-    Bench(deployment).sweep(1.0, sizes, rounds=rounds)  # compiles
+    PoolCurve(deployment).sweep(1.0, sizes, rounds=rounds)  # compiles
     print(f"\n{name}: {len(deployment.operators)} operators, {len(deployment.queries)} queries, ", end="")
     print(f"d = {deployment.subintervals}, pools of {sizes[0]} to {sizes[-1]} nodes, now {len(deployment.nodes)}")
     cold, found = _steps(deployment, sizes, rounds, lose_one=True)
@@ -102,7 +101,7 @@ def _steps(
     deployment: Deployment, sizes: Sequence[int], rounds: int, *, lose_one: bool
 ) -> tuple[list[tuple[float, float]], list[PoolSize]]:
     """CPU and elapsed seconds of every position, and what was found at the first."""
-    bench = Bench(deployment)
+    bench = PoolCurve(deployment)
     times, first = [], []
     for factor in (1.0, *POSITIONS):
         cpu, began = time.process_time(), time.perf_counter()
@@ -114,7 +113,7 @@ def _steps(
 
 def _quality(deployment: Deployment, found: Sequence[PoolSize]) -> None:
     """Worst cases found against the whole load on one server as large as the pool."""
-    board = board_of(pool_of(deployment, found[-1].nodes).deployment)
+    board = pool_problem(pool_of(deployment, found[-1].nodes).deployment)
     load = board.load.sum(axis=0)
     print("Nodes, Mace_WC (fused bound), with one lost:")
     for size in found[::4]:

@@ -14,9 +14,9 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import path
 
-from apps.core.asgi import BodyLimit
 from apps.core.consumers import ChangesConsumer
-from apps.telemetry.consumers import AgentConsumer
+from apps.core.middleware import BodyLimit
+from apps.telemetry.push import AgentConsumer
 
 pages = AllowedHostsOriginValidator(AuthMiddlewareStack(ChangesConsumer.as_asgi()))
 agents = AgentConsumer.as_asgi()  # no browser: it has a secret instead of a session, and no origin

@@ -34,7 +34,7 @@ INSTALLED_APPS = [
     "apps.results",
     "apps.measurements",
     "apps.scheduling",
-    "apps.refinement",
+    "apps.rollouts",
     "apps.estimates",
     "apps.admission",
     "apps.placements",
@@ -60,11 +60,11 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "apps.core.access.AccessLogMiddleware",
+    "apps.core.middleware.AccessLogMiddleware",
     "apps.core.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "apps.ui.middleware.ContentSecurityPolicyMiddleware",
-    "apps.core.static.StaticFilesMiddleware",
+    "apps.core.middleware.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -156,20 +156,20 @@ CELERY_BEAT_SCHEDULE = {
 # -- plans
 PLANS_EVERY_S = ENV.plans_every_h * 3600.0  # plans are compared again after so long; 0: only when statistics drift
 
-# -- REST: classes are named by their own modules, since apps.core.api needs REST framework loaded already
+# -- REST: classes are named by their own modules, since apps.core.rest.api needs REST framework loaded already
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "apps.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["apps.accounts.permissions.ScopePermission"],
-    "DEFAULT_PAGINATION_CLASS": "apps.core.pagination.CursorPagination",
-    "DEFAULT_FILTER_BACKENDS": ["apps.core.filters.StrictFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "apps.core.rest.lists.CursorPagination",
+    "DEFAULT_FILTER_BACKENDS": ["apps.core.rest.lists.StrictFilterBackend"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["apps.core.parsers.StrictJSONParser", "rest_framework.parsers.MultiPartParser"],
+    "DEFAULT_PARSER_CLASSES": ["apps.core.rest.parsers.StrictJSONParser", "rest_framework.parsers.MultiPartParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "apps.core.problems.exception_handler",
-    "DEFAULT_THROTTLE_CLASSES": ["apps.core.throttling.TokenRateThrottle"],
+    "EXCEPTION_HANDLER": "apps.core.rest.problems.exception_handler",
+    "DEFAULT_THROTTLE_CLASSES": ["apps.core.rest.throttling.TokenRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"token": "1200/min"},
     "NUM_PROXIES": 0,  # uvicorn has settled the address already, from proxies it trusts
 }
@@ -191,25 +191,25 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "apps.core.schema.describe_conventions",
+        "apps.core.rest.schema.describe_conventions",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AdmissionState": "apps.admission.choices.AdmissionState",
         "Evidence": "apps.fleet.choices.Evidence",
-        "JobKind": "apps.jobs.choices.JobKind",
-        "JobState": "apps.jobs.choices.JobState",
+        "JobKind": "apps.jobs.models.JobKind",
+        "JobState": "apps.jobs.models.JobState",
         "NodeState": "apps.fleet.choices.NodeState",
         "ObjectiveState": "apps.estimates.choices.ObjectiveState",
         "OperatorKind": "apps.queries.choices.OperatorKind",
-        "PlacementMoveState": "apps.placements.choices.MoveState",
-        "PlacementState": "apps.placements.choices.RunState",
-        "PlanComparisonState": "apps.plans.choices.ComparisonState",
+        "PlacementMoveState": "apps.planning.choices.MoveState",
+        "PlacementState": "apps.planning.choices.PlacementState",
+        "PlanComparisonState": "apps.planning.choices.ComparisonState",
         "QueryState": "apps.queries.choices.QueryState",
-        "DeliveryState": "apps.core.delivering.DeliveryState",
-        "RefinedConfigOrigin": "apps.refinement.choices.ConfigOrigin",
-        "RefinedConfigState": "apps.refinement.choices.ConfigState",
-        "RolloutMemberState": "apps.refinement.choices.MemberState",
-        "RolloutState": "apps.refinement.choices.RolloutState",
+        "DeliveryState": "apps.core.deliveries.DeliveryState",
+        "RefinedConfigOrigin": "apps.rollouts.choices.ConfigOrigin",
+        "RefinedConfigState": "apps.rollouts.choices.ConfigState",
+        "RolloutMemberState": "apps.rollouts.choices.MemberState",
+        "RolloutState": "apps.rollouts.choices.RolloutState",
         "ReportState": "apps.reports.choices.ReportState",
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",

@@ -6,14 +6,14 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from apps.core.health import healthz
-from apps.core.index import ApiIndex
+from apps.core.rest.schema import ApiIndex
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("api/v1/", ApiIndex.as_view(), name="api-index"),
-    path("api/v1/", include("apps.accounts.api_urls")),
-    path("api/v1/", include("apps.jobs.api_urls")),
-    path("api/v1/", include("apps.fleet.api_urls")),
+    path("api/v1/", include("apps.accounts.api")),
+    path("api/v1/", include("apps.jobs.api")),
+    path("api/v1/", include("apps.fleet.api")),
     path("api/v1/", include("apps.queries.api_urls")),
     path("api/v1/", include("apps.estimates.api_urls")),
     path("api/v1/", include("apps.admission.api_urls")),
@@ -21,7 +21,7 @@ urlpatterns = [
     path("api/v1/", include("apps.telemetry.api_urls")),
     path("api/v1/", include("apps.results.api_urls")),
     path("api/v1/", include("apps.measurements.api_urls")),
-    path("api/v1/", include("apps.refinement.api_urls")),
+    path("api/v1/", include("apps.rollouts.api_urls")),
     path("api/v1/", include("apps.backtests.api_urls")),
     path("api/v1/", include("apps.plans.api_urls")),
     path("api/v1/", include("apps.forecasts.api_urls")),

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DocumentError, EngineError, Fault, OptionError
-from engine.fields import Anything, Choice, Field, Flag, Number, Table, Text
-from engine.wording import join, show
+from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
+from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, Number, String
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "EngineCommand", "main"]
 
 # Besides its input and options a case file says what it is and what it expects.
 _CASE_FIELDS = {"input", "options", "name", "command", "note", "expect", "tol"}
@@ -32,16 +31,16 @@ _COUNT = Number(least=1, whole=True)
 
 
 @dataclass(frozen=True)
-class Command:
+class EngineCommand:
     """An entry of the registry: where the function is, and the options it takes."""
 
     module: str
     help: str
     options: tuple[Field, ...]
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> FieldTable:
         """The options as a table, which checks them."""
-        return Table(f"the command {name}", *self.options)
+        return FieldTable(f"the command {name}", *self.options)
 
     def load(self) -> Callable[[Any, Mapping[str, Any]], dict[str, Any]]:
         """Import the command's function."""
@@ -50,8 +49,8 @@ class Command:
 
 
 COMMANDS = {
-    "estimate": Command(
-        "engine.estimation",
+    "estimate": EngineCommand(
+        "engine.estimation.estimate",
         "latency of a deployment: Mace, its bounds, Flow, a report per query",
         (
             Field("flow_slices", _COUNT, help="slices per subinterval for Flow (1)"),
@@ -59,25 +58,25 @@ COMMANDS = {
             Field("intervals", Flag(), help="false leaves out the jackknife (true)"),
         ),
     ),
-    "simulate": Command(
-        "engine.simulation.command",
+    "simulate": EngineCommand(
+        "engine.simulation.run",
         "event by event: latencies, utilisation",
         (
-            Field("policy", Text(), help="scheduling policy (stimulus-time)"),
+            Field("policy", String(), help="scheduling policy (stimulus-time)"),
             Field("seed", Number(least=0, whole=True), help="seed of the random numbers (0)"),
             Field("repeats", _COUNT, help="runs, with seeds that follow each other (1)"),
-            Field("arrivals", Choice(("drawn", "even")), help="drawn or even within a subinterval (drawn)"),
-            Field("outputs", Choice(("random", "fixed")), help="random or fixed number of outputs (random)"),
+            Field("arrivals", Enumeration(("drawn", "even")), help="drawn or even within a subinterval (drawn)"),
+            Field("outputs", Enumeration(("random", "fixed")), help="random or fixed number of outputs (random)"),
             Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
         ),
     ),
-    "place": Command(
-        "engine.placement.command",
+    "place": EngineCommand(
+        "engine.placement.proposal",
         "where operators should go: placement, moves in order, before and after, distance from the best",
         (
             Field(
                 "algorithm",
-                Choice(("search", "mace-hc", "random", "baseline", "corr", "greedy")),
+                Enumeration(("search", "mace-hc", "random", "baseline", "corr", "greedy")),
                 help="search, mace-hc, random, baseline, corr or greedy (search)",
             ),
             Field("budget_s", Number(above=0), help="seconds to search (5; without limit if rounds are given)"),
@@ -85,7 +84,9 @@ COMMANDS = {
             Field("seed", Number(least=0, whole=True), help="seed of the random numbers (0)"),
             Field("workers", Number(least=1, most=64, whole=True), help="processor cores to search on (1)"),
             Field(
-                "objective", Choice(("worst", "objectives")), help="worst latency, or latency over objective (worst)"
+                "objective",
+                Enumeration(("worst", "objectives")),
+                help="worst latency, or latency over objective (worst)",
             ),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
             Field("tolerance", Number(least=0), help="share of the value that fewer moves may cost (0)"),
@@ -93,63 +94,67 @@ COMMANDS = {
             Field("flow", Flag(), help="false leaves out Flow and the latency bumps (true)"),
         ),
     ),
-    "admit": Command(
-        "engine.admission.command",
+    "admit": EngineCommand(
+        "engine.admission.decision",
         "may a candidate run beside what runs: verdict, reasons, effects, choices",
         (
             Field("policy", Anything(), help="a JSON object with the policy's settings"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
         ),
     ),
-    "what-if": Command(
+    "what-if": EngineCommand(
         "engine.provisioning.command",
         "other nodes, loads, objectives and queries: scenarios side by side, or a question about pools",
         (
-            Field("place", Choice(("keep", "fill", "search")), help="how operators without a place get one (fill)"),
+            Field(
+                "place", Enumeration(("keep", "fill", "search")), help="how operators without a place get one (fill)"
+            ),
             Field("seed", Number(least=0, whole=True), help="seed of the search and of draws (0)"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
             Field("flow", Flag(), help="false estimates by Mace alone (true)"),
             Field("intervals", Flag(), help="true runs the jackknife (false)"),
             Field("draws", Number(least=0, whole=True), help="draws for the probability of each objective (0)"),
             Field("rounds", Number(least=0, whole=True), help="rounds of the placement search (8)"),
-            Field("find", Text(), help="smallest_pool, cheapest_mix, pareto, survival or growth"),
+            Field("find", String(), help="smallest_pool, cheapest_mix, pareto, survival or growth"),
             Field("parameters", Anything(), help="a JSON object with the parameters of find"),
         ),
     ),
-    "plans": Command(
-        "engine.plans.command",
+    "plans": EngineCommand(
+        "engine.plans.comparison",
         "alternative plans of a query: entered, rewritten by rules, ranked with intervals",
         (
-            Field("query", Text(), help="one query only"),
+            Field("query", String(), help="one query only"),
             Field("capacity_cps", Number(above=0), help="judge on one node of this capacity, not where it would run"),
             Field("hop_cycles", Number(least=0), help="cycles an event spends in a queue between two operators (0)"),
-            Field("places", Choice(("keep", "free")), help="operators that run stay, or all are placed anew (keep)"),
+            Field(
+                "places", Enumeration(("keep", "free")), help="operators that run stay, or all are placed anew (keep)"
+            ),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
         ),
     ),
-    "partition": Command(
-        "engine.jarvis.command",
+    "partition": EngineCommand(
+        "engine.jarvis.partition",
         "which share of its input each operator of a chain processes near the data: least bytes sent of a CPU budget",
         (),
     ),
-    "partition-tree": Command(
-        "engine.jarvis.tree_command",
+    "partition-tree": EngineCommand(
+        "engine.jarvis.tree_search",
         "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
         (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (1,000,000)"),),
     ),
-    "slack": Command(
-        "engine.klink.commands.slack",
+    "slack": EngineCommand(
+        "engine.klink.command",
         "when a query's next watermarks are expected, and how long it can wait until then",
         (),
     ),
-    "memory": Command(
-        "engine.klink.commands.memory", "which of several queries frees most waiting events in one cycle", ()
+    "memory": EngineCommand(
+        "engine.klink.command", "which of several queries frees most waiting events in one cycle", ()
     ),
-    "pick": Command("engine.klink.commands.pick", "the query with the least slack", ()),
-    "forwarding": Command(
-        "engine.klink.commands.forwarding", "what the nodes that share a query tell each other about it", ()
+    "pick": EngineCommand("engine.klink.command", "the query with the least slack", ()),
+    "forwarding": EngineCommand(
+        "engine.klink.command", "what the nodes that share a query tell each other about it", ()
     ),
-    "replay": Command(
+    "replay": EngineCommand(
         "engine.klink.replay",
         "what another policy of scheduling would change: latencies, overflow and memory over recorded arrivals",
         (),
@@ -203,7 +208,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _answer(command: Command, name: str, file: str, options: dict[str, Any]) -> dict[str, Any]:
+def _answer(command: EngineCommand, name: str, file: str, options: dict[str, Any]) -> dict[str, Any]:
     """The line for one file, without its name."""
     try:
         document, own = _split(_load(file))
@@ -212,7 +217,7 @@ def _answer(command: Command, name: str, file: str, options: dict[str, Any]) -> 
         return {"error": error.to_dict()}
 
 
-def _options(command: Command, name: str, given: Any) -> dict[str, Any]:
+def _options(command: EngineCommand, name: str, given: Any) -> dict[str, Any]:
     faults: list[Fault] = []
     options: dict[str, Any] = command.table(name).read(given, "", "options", faults)
     if faults:
@@ -236,7 +241,7 @@ def _load(file: str) -> Any:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise Unreadable(f"{file} cannot be read: {error.strerror}") from None
+        raise UnreadableFileError(f"{file} cannot be read: {error.strerror}") from None
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
@@ -260,11 +265,14 @@ def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[Fault]:
     seen: dict[str, Any] = {}
     for key, value in pairs:
         if key in seen:
-            yield Fault(join("", key), f"{key} is given twice: {show(seen[key])} and {show(value)}; allowed: once")
+            yield Fault(
+                join_path("", key),
+                f"{key} is given twice: {value_words(seen[key])} and {value_words(value)}; allowed: once",
+            )
         seen[key] = value
 
 
-class Unreadable(EngineError):
+class UnreadableFileError(EngineError):
     """A file that cannot be read."""
 
     code = "unreadable"

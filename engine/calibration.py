@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.compiled import compiled
+from engine.compiler import compiled
 
 __all__ = ["Calibration", "calibrate", "nominal_cps"]
 

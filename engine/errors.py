@@ -1,12 +1,26 @@
-"""The engine's exceptions: one tree, each with a code and its faults as data."""
+"""The engine's exceptions, one tree, each with a code and its faults as data; and the words of their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DocumentError", "EngineError", "Fault", "InfeasibleError", "OptionError", "UnplacedError"]
+import numpy as np
+
+__all__ = [
+    "DocumentError",
+    "EngineError",
+    "Fault",
+    "InfeasibleError",
+    "OptionError",
+    "UnplacedError",
+    "join_path",
+    "key_name",
+    "suggestion",
+    "value_words",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +82,36 @@ class InfeasibleError(EngineError):
     """A well-formed question that has no answer."""
 
     code = "infeasible"
+
+
+_SHOWN = 60
+
+
+def value_words(value: Any) -> str:
+    """A value as a message names it: short, in JSON's words."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return f"a list of {len(value)}"
+    text = repr(value) if isinstance(value, (str, int)) else str(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def join_path(parent: str, key: str | int) -> str:
+    """The path of `key` in `parent`."""
+    if isinstance(key, int):
+        return f"{parent}[{key}]"
+    return f"{parent}.{key}" if parent else key
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """Words that point to the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def key_name(key: str | int) -> str:
+    """How a message calls the value under `key`."""
+    return f"item {key}" if isinstance(key, int) else key

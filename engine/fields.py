@@ -1,48 +1,231 @@
-"""Field tables: one description of a document from which both the reader and the JSON Schema are made.
-
-A `Kind` reads one value: it returns what the engine keeps, or `BAD` after noting why. A `Table` is an object with named
-fields. Reading goes on after a fault, so that one pass finds everything that is wrong.
-"""
+"""Field tables: one description of a document from which both the reader and the JSON Schema are made."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from engine.errors import Fault
-from engine.kinds import BAD, Anything, Choice, Flag, Kind, Number, Series, Text
-from engine.wording import join, key_name, show, suggest
+import numpy as np
+
+from engine.arrays import frozen_array
+from engine.errors import Fault, join_path, key_name, suggestion, value_words
 
 __all__ = [
     "BAD",
     "Anything",
-    "Choice",
+    "Enumeration",
     "Field",
+    "FieldKind",
+    "FieldTable",
     "Flag",
-    "Kind",
-    "Listed",
-    "Mapped",
+    "ListOf",
+    "MapOf",
     "Number",
-    "Series",
-    "Table",
-    "Text",
+    "NumberSeries",
+    "String",
 ]
 
 
+BAD: Final[Any] = object()
+_LISTED_FAULTS = 10  # per series: a million wrong numbers are one mistake, not a million
+
+
+class FieldKind:
+    """What a field may hold."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        """The kept form of `value`, or `BAD` after adding to `faults`."""
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        """This kind as JSON Schema (draft 2020-12)."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Listed(Kind):
+class Number(FieldKind):
+    """A finite number. `above` excludes its bound, `least` and `most` (where there is a `least`) include theirs."""
+
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+    whole: bool = False
+
+    def allowed(self) -> str:
+        kind = "a whole number" if self.whole else "a finite number"
+        if self.above is not None:
+            return f"{kind} above {self.above:g}"
+        if self.most is not None:
+            return f"{kind} from {self.least:g} to {self.most:.15g}"
+        return kind if self.least is None else f"{kind} of at least {self.least:g}"
+
+    def fits(self, value: Any) -> bool:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+            return False
+        try:
+            number = float(value)
+        except OverflowError:
+            return False
+        return (
+            math.isfinite(number)
+            and (self.above is None or number > self.above)
+            and (self.least is None or number >= self.least)
+            and (self.most is None or number <= self.most)
+            and (not self.whole or number.is_integer())
+        )
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if not self.fits(value):
+            faults.append(
+                Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {self.allowed()}")
+            )
+            return BAD
+        return int(value) if self.whole else float(value)
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+        if self.above is not None:
+            schema["exclusiveMinimum"] = self.above
+        if self.least is not None:
+            schema["minimum"] = self.least
+        if self.most is not None:
+            schema["maximum"] = self.most
+        return schema
+
+
+@dataclass(frozen=True)
+class String(FieldKind):
+    """A non-empty text, optionally of a pattern."""
+
+    pattern: str | None = None
+    example: str = ""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, str) and value and (self.pattern is None or re.fullmatch(self.pattern, value)):
+            return value
+        allowed = self.example or "a non-empty text"
+        faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {allowed}"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
+
+
+@dataclass(frozen=True)
+class Enumeration(FieldKind):
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and value in self.values:
+            return value
+        allowed = ", ".join(map(str, self.values))
+        near = suggestion(value, [str(choice) for choice in self.values]) if isinstance(value, str) else ""
+        faults.append(
+            Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {allowed}{near}")
+        )
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.values)}
+
+
+class Flag(FieldKind):
+    """true or false."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if isinstance(value, bool):
+            return value
+        faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: true or false"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+class Anything(FieldKind):
+    """Any JSON value, kept as it is; numbers must be finite."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        path = join_path(parent, key)
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                self.read(item, path, name, faults)
+        elif isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                self.read(item, path, i, faults)
+        elif isinstance(value, float) and not math.isfinite(value):
+            faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: a finite number"))
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class NumberSeries(FieldKind):
+    """Numbers >= 0, one per subinterval; kept as a read-only float64 array of shape (d,)."""
+
+    item: Number = Number(least=0)
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and value.ndim != 1):
+            faults.append(
+                Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: a list of numbers")
+            )
+            return BAD
+        if not len(value):
+            faults.append(
+                Fault(join_path(parent, key), f"{key_name(key)} is an empty list; allowed: at least one number")
+            )
+            return BAD
+        array = self._array(value)
+        if array is not None and np.all(np.isfinite(array)) and array.min() >= 0:
+            return frozen_array(array)
+        self._explain(value, join_path(parent, key), faults)
+        return BAD
+
+    @staticmethod
+    def _array(value: Any) -> Any:
+        """`value` as float64, or None if something in it is no number."""
+        if isinstance(value, np.ndarray):
+            return value.astype(np.float64, copy=False) if value.dtype.kind in "iuf" else None
+        if not set(map(type, value)) <= {int, float, np.float64, np.float32, np.int64, np.int32}:
+            return None
+        try:
+            return np.array(value, dtype=np.float64)
+        except OverflowError:
+            return None
+
+    def _explain(self, value: Any, path: str, faults: list[Fault]) -> None:
+        wrong = [i for i, item in enumerate(value) if not self.item.fits(item)]
+        allowed = self.item.allowed()
+        listed = wrong[:_LISTED_FAULTS]
+        faults.extend(Fault(f"{path}[{i}]", f"item {i} is {value_words(value[i])}; allowed: {allowed}") for i in listed)
+        if len(wrong) > _LISTED_FAULTS:
+            faults.append(Fault(path, f"{len(wrong) - _LISTED_FAULTS} more items are wrong in the same way"))
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "minItems": 1, "items": self.item.schema()}
+
+
+@dataclass(frozen=True)
+class ListOf(FieldKind):
     """A list of one kind. Faulty items are kept as `BAD`, so that indices stay those of the document."""
 
-    item: Kind
+    item: FieldKind
     length: int | None = None
     least: int = 0
     most: int | None = None
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        path = join(parent, key)
+        path = join_path(parent, key)
         if not isinstance(value, (list, tuple)):
-            faults.append(Fault(path, f"{key_name(key)} is {show(value)}; allowed: a list"))
+            faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: a list"))
             return BAD
         if len(value) < self.least or (self.most is not None and len(value) > self.most):
             allowed = f"exactly {self.least}" if self.least == self.most else f"at least {self.least}"
@@ -61,15 +244,15 @@ class Listed(Kind):
 
 
 @dataclass(frozen=True)
-class Mapped(Kind):
+class MapOf(FieldKind):
     """An object whose keys are names given by the user."""
 
-    item: Kind
+    item: FieldKind
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        path = join(parent, key)
+        path = join_path(parent, key)
         if not isinstance(value, Mapping):
-            faults.append(Fault(path, f"{key_name(key)} is {show(value)}; allowed: an object"))
+            faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: an object"))
             return BAD
         return {name: self.item.read(item, path, name, faults) for name, item in value.items()}
 
@@ -82,13 +265,13 @@ class Field:
     """A named field of a table."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     required: bool = False
     nullable: bool = False
     help: str = ""
 
 
-class Table(Kind):
+class FieldTable(FieldKind):
     """An object with the given fields; every other field is a fault. Read into a dict without the faulty fields."""
 
     def __init__(self, name: str, *fields: Field) -> None:
@@ -98,9 +281,9 @@ class Table(Kind):
         self._required = [field.name for field in fields if field.required]
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        path = join(parent, key)
+        path = join_path(parent, key)
         if not isinstance(value, Mapping):
-            faults.append(Fault(path, f"{self.name} is {show(value)}; allowed: an object"))
+            faults.append(Fault(path, f"{self.name} is {value_words(value)}; allowed: an object"))
             return BAD
         kept: dict[str, Any] = {}
         for name, item in value.items():
@@ -111,13 +294,13 @@ class Table(Kind):
                 kept[name] = field.kind.read(item, path, name, faults)
         for name in self._required:
             if name not in kept:
-                faults.append(Fault(join(path, name), f"{name} is missing; {self.name} needs it"))
+                faults.append(Fault(join_path(path, name), f"{name} is missing; {self.name} needs it"))
                 kept[name] = BAD
         return kept
 
     def _unknown(self, name: Any, path: str, faults: list[Fault]) -> None:
-        allowed = suggest(str(name), list(self._by_name)) or f"; allowed: {', '.join(self._by_name)}"
-        faults.append(Fault(join(path, str(name)), f"{name} is not a field of {self.name}{allowed}"))
+        allowed = suggestion(str(name), list(self._by_name)) or f"; allowed: {', '.join(self._by_name)}"
+        faults.append(Fault(join_path(path, str(name)), f"{name} is not a field of {self.name}{allowed}"))
 
     def schema(self) -> dict[str, Any]:
         properties = {}

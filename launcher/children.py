@@ -1,7 +1,8 @@
-"""Child processes in sessions of their own, so that a whole family can be ended and nothing is left behind."""
+"""Child processes in sessions of their own, ended as whole families, and the reaper that outlives the runner."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -12,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-__all__ = ["end_family", "family_lives", "spawn"]
+__all__ = ["ReaperPipe", "end_family", "family_lives", "spawn"]
+
 
 _PR_SET_PDEATHSIG = 1
 
@@ -97,3 +99,34 @@ def end_family(
     while family_lives(process.pid) and time.monotonic() < until:
         time.sleep(0.01)
     return process.returncode
+
+
+class ReaperPipe:
+    """A reaper process on a pipe. The kernel closes the pipe when this process dies, whatever it dies of.
+
+    A pipe works on every POSIX system and lets whole process groups be ended in order; a parent-death signal is Linux
+    only, reaches the direct child alone and follows the thread that started it.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("reaper.py"))]
+        self._process = spawn(command, input_=subprocess.PIPE)
+
+    def add(self, leader: int) -> None:
+        self._tell(f"+{leader}\n")
+
+    def remove(self, leader: int) -> None:
+        self._tell(f"-{leader}\n")
+
+    def close(self) -> None:
+        """End the reaper; it ends whatever is still noted first."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # a reaper that someone killed must not take the console with it
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()

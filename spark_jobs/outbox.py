@@ -1,20 +1,60 @@
-"""Frames on their way to the console: on disk first, so that a console that is away costs nothing but time."""
+"""Frames on their way to the console, on disk first; and the quarantine of frames that cannot be read."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.wire import MOST_POST_BYTES, Frame, WireError, decode_frames
-from spark_jobs.console import Console, ConsoleAway, ConsoleFailed, Refused
+from agent.wire import MAX_POST_BYTES, Frame, WireError, decode_frames
+from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleFailed, ConsoleRefused
 from spark_jobs.files import write_whole
-from spark_jobs.quarantine import Quarantine
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "Quarantine"]
 
-_MOST_BYTES = 512 * 2**20
+
+_MOST_FILES, _MOST_BYTES = 200, 64 * 2**20
+_SHOWN = 5
+
+
+class Quarantine:
+    """A folder with the newest frames that were put aside, each beside a text that says why."""
+
+    def __init__(self, folder: Path, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BYTES) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._most_files, self._most_bytes = folder, most_files, most_bytes
+        self._lock = threading.Lock()
+        self._last: list[str] = []
+        self._number = 0
+
+    def keep(self, data: bytes, reason: str) -> None:
+        """Put `data` aside."""
+        with self._lock:
+            self._number += 1
+            name = f"{time.time_ns() // 1000:017d}-{self._number:04d}"
+            write_whole(self._folder / f"{name}.slf", data[: self._most_bytes])
+            write_whole(self._folder / f"{name}.json", json.dumps({"reason": reason, "bytes": len(data)}).encode())
+            self._last = [*self._last, reason][-_SHOWN:]
+            self._bound()
+
+    @property
+    def last_reasons(self) -> list[str]:
+        """Why the last frames of this process were put aside."""
+        return list(dict.fromkeys(self._last))
+
+    def _bound(self) -> None:
+        kept = sorted(self._folder.glob("*.slf"), reverse=True)
+        total = 0
+        for number, path in enumerate(kept):
+            total += path.stat().st_size
+            if number and (number >= self._most_files or total > self._most_bytes):
+                path.unlink(missing_ok=True)
+                path.with_suffix(".json").unlink(missing_ok=True)
+
+
+_MAX_BYTES = 512 * 2**20
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
 _PATIENCE_S = 600.0
 
@@ -32,9 +72,9 @@ class Outbox:
     def __init__(
         self,
         folder: Path,
-        console: Console,
+        console: ConsoleClient,
         quarantine: Quarantine,
-        most_bytes: int = _MOST_BYTES,
+        most_bytes: int = _MAX_BYTES,
         patience_s: float = _PATIENCE_S,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +149,7 @@ class Outbox:
     def _post(self, path: Path) -> None:
         data = path.read_bytes()
         try:
-            parts = _parts(data, MOST_POST_BYTES)
+            parts = _parts(data, MAX_POST_BYTES)
         except WireError as error:
             self._quarantine.keep(data, f"results that were damaged on disk: {error}")
             parts = []
@@ -128,7 +168,7 @@ class Outbox:
         """Post frames; how many bytes of them are done, one after the other."""
         try:
             self._console.post(part)
-        except (Refused, ConsoleFailed):
+        except (ConsoleRefused, ConsoleFailed):
             yield from self._one_by_one(part)
         else:
             self._taken(part)
@@ -140,7 +180,7 @@ class Outbox:
             data = bytes(view)
             try:
                 self._console.post(data)
-            except Refused as refused:
+            except ConsoleRefused as refused:
                 self._put_aside(data, f"refused by the console: {refused}")
             except ConsoleFailed as failed:
                 if not self._is_hopeless(frame, data):

@@ -1,4 +1,4 @@
-"""Which queries are live and with which plans: asked of the console, kept on disk for when it is away."""
+"""Plans of live queries, from the console and kept on disk, and their operators."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from engine.dataflow.arrow.kernels import AggregateKernel, Kernel, RowKernel, StreamJoinKernel, kernel
 from engine.dataflow.pipeline import Pipeline
 from engine.errors import EngineError
-from spark_jobs.console import Console, ConsoleAway, Refused
+from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleRefused
 from spark_jobs.files import write_whole
 
-__all__ = ["LivePlan", "Plans"]
+__all__ = ["LivePlan", "Plans", "aggregate_of", "operator_of", "row_operator", "stream_join_of"]
+
 
 _RETAIN_S, _IDLE_AFTER_S, _SUBINTERVAL_S = 900.0, 15.0, 60.0
-_MOST_KEPT = 500
+_MAX_KEPT = 500
 _PAUSE_S = 5.0
 
 
@@ -51,7 +54,7 @@ class LivePlan:
 class Plans:
     """The plan of record, and every pipeline that frames may name."""
 
-    def __init__(self, folder: Path, console: Console) -> None:
+    def __init__(self, folder: Path, console: ConsoleClient) -> None:
         (folder / "pipelines").mkdir(parents=True, exist_ok=True)
         self._folder, self._console = folder, console
         self._lock, self._asking = threading.Lock(), threading.Lock()
@@ -68,7 +71,7 @@ class Plans:
         with self._asking:  # or the second to ask hears that nothing changed before the first has taken the change in
             try:
                 answer = self._console.plan()
-            except (ConsoleAway, Refused) as error:
+            except (ConsoleAway, ConsoleRefused) as error:
                 self.fault = str(error)
                 return False
             self.fault = None
@@ -117,7 +120,7 @@ class Plans:
                 return self._parsed.get(digest)
             found = self._kept(digest) or self._fetched(digest)
             if found is None:
-                self._refused = {*list(self._refused)[-_MOST_KEPT:], digest}
+                self._refused = {*list(self._refused)[-_MAX_KEPT:], digest}
             return found
 
     def _kept(self, digest: str) -> Pipeline | None:
@@ -135,7 +138,7 @@ class Plans:
             raise ConsoleAway(self.fault or "the console did not answer a moment ago")
         try:
             return self._keep(digest, self._console.pipeline(digest))
-        except Refused:
+        except ConsoleRefused:
             return None
         except ConsoleAway:
             self._ask_from_s = time.monotonic() + _PAUSE_S
@@ -180,10 +183,56 @@ class Plans:
 
     def _bound(self) -> None:
         files = sorted(self._folder.glob("pipelines/*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in files[_MOST_KEPT:]:
+        for path in files[_MAX_KEPT:]:
             path.unlink(missing_ok=True)
 
 
 def _is_digest(text: str) -> bool:
     """Whether it can name a file: digests are hexadecimal."""
     return bool(text) and len(text) <= 128 and all(letter in "0123456789abcdef" for letter in text)
+
+
+class _PipelineKey:
+    """A pipeline as a key: plans of one digest are one."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def __hash__(self) -> int:
+        return hash(self.pipeline.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _PipelineKey) and self.pipeline.digest == other.pipeline.digest
+
+
+def operator_of(pipeline: Pipeline, index: int) -> Kernel:
+    """The operator at `index`."""
+    return _made(_PipelineKey(pipeline), index)
+
+
+def aggregate_of(pipeline: Pipeline) -> AggregateKernel:
+    """The first aggregate, which every live query has."""
+    assert pipeline.aggregate is not None
+    made = operator_of(pipeline, pipeline.aggregate)
+    assert isinstance(made, AggregateKernel)
+    return made
+
+
+def row_operator(pipeline: Pipeline, index: int) -> RowKernel:
+    """A stateless operator."""
+    made = operator_of(pipeline, index)
+    assert isinstance(made, RowKernel)
+    return made
+
+
+def stream_join_of(pipeline: Pipeline) -> StreamJoinKernel:
+    """The join with another stream, of a pipeline that has one."""
+    assert pipeline.stream_join is not None
+    made = operator_of(pipeline, pipeline.stream_join)
+    assert isinstance(made, StreamJoinKernel)
+    return made
+
+
+@lru_cache(maxsize=1000)
+def _made(plan: _PipelineKey, index: int) -> Kernel:
+    return kernel(plan.pipeline, index)

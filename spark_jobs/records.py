@@ -18,9 +18,9 @@ from agent.wire import FrameKind, WireError, table_of
 from engine.dataflow import spark_sql
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
-from spark_jobs.arrivals import Arrival
-from spark_jobs.operators import aggregate_of, row_operator
-from spark_jobs.results import Work
+from spark_jobs.input.arrivals import Arrival
+from spark_jobs.plans import aggregate_of, row_operator
+from spark_jobs.results import OperatorWork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +88,7 @@ def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(table.columns, schema=schema)
 
 
-def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: Work) -> pa.Table:
+def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: OperatorWork) -> pa.Table:
     """Partial aggregates of records at hand; an entry may have none, as where all of its frames were put aside."""
     assert pipeline.aggregate is not None
     if not any(entries.values()):
@@ -98,7 +98,7 @@ def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], wor
     return aggregate_of(pipeline).partial(rows)
 
 
-def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until: int, work: Work) -> pa.Table:
+def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until: int, work: OperatorWork) -> pa.Table:
     """What comes to the operator `until` of records that entered at it or before."""
     entries = {index: tables for index, tables in entries.items() if tables}
     rows: list[pa.Table] = []
@@ -112,21 +112,21 @@ def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until
 
 
 def by_spark(
-    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: Work, *, few: bool
+    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: OperatorWork, *, few: bool
 ) -> tuple[pa.Table, dict[str, str]]:
     """Partial aggregates of the records that stayed with Spark, and what is wrong with frames by id.
 
     Parameters
     ----------
     frames
-        The batch, with the columns of `spark_jobs.entries`.
+        The batch, with the columns of `spark_jobs.input.entries`.
     wanted
         Ids (partition/id) of the frames to take, by entry.
     few
         Whether one task does: spread over several, groups must be shuffled, which costs more than a few megabytes do.
     """
     assert pipeline.aggregate is not None
-    faults = frames.sparkSession.sparkContext.accumulator({}, _Faults())
+    faults = frames.sparkSession.sparkContext.accumulator({}, _FrameFaults())
     views = _Views(frames.sparkSession, pipeline)
     rows: DataFrame | None = None
     for index in range(min(wanted), pipeline.aggregate + 1):
@@ -149,7 +149,7 @@ def by_spark(
 
 
 def joined_by_spark(
-    spark: SparkSession, pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Work
+    spark: SparkSession, pipeline: Pipeline, records: pa.Table, others: pa.Table, work: OperatorWork
 ) -> pa.Table:
     """Partial aggregates of windows whose two sides Spark joins."""
     assert pipeline.aggregate is not None and pipeline.stream_join is not None
@@ -218,7 +218,7 @@ class _Views:
         return view
 
 
-class _Faults(AccumulatorParam[dict[str, str]]):
+class _FrameFaults(AccumulatorParam[dict[str, str]]):
     """What is wrong with frames, by id: a task that runs twice says the same of the same frame."""
 
     def zero(self, value: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the stream processor says of itself, every two seconds."""
+"""Report of the stream processor about itself, every two seconds, and its CPU time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,54 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import psutil
 import pyspark
 import redis
 
-from agent.wire.broker import PARTITIONS, oldest_at_s, reach, write_state
-from spark_jobs.cpu import family_rss_bytes
-from spark_jobs.options import Options
-from spark_jobs.state import Flow, State
+from agent.wire.broker import PARTITIONS, oldest_at_s, read_reach, write_state
+from spark_jobs.session import Options
+from spark_jobs.state import QueryFlow, StreamState
 
-__all__ = ["Report", "state_facts"]
+__all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "state_facts"]
+
+
+def family_cpu_ns(head: psutil.Process | None = None) -> int:
+    """CPU time of a process (this one) and its descendants so far, nanoseconds, by the kernel's ticks of 10 ms.
+
+    Of a descendant that ended, as Python workers do when they idle, its parent keeps the time. Only where that has
+    ended too the sum goes back: callers take differences from 0 on.
+    """
+    total_s = 0.0
+    for process in _family(head):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return round(total_s * 1e9)
+
+
+def family_rss_bytes() -> dict[str, int]:
+    """Resident bytes of the JVM and of Python."""
+    found = {"jvm": 0, "python": 0}
+    for process in _family():
+        try:
+            found["jvm" if process.name() == "java" else "python"] += process.memory_info().rss
+        except psutil.Error:
+            continue
+    return found
+
+
+def _family(head: psutil.Process | None = None) -> list[psutil.Process]:
+    head = head or psutil.Process()
+    return [head, *head.children(recursive=True)]
+
 
 _PERIOD_S = 2.0
-_MOST_BEHIND = 10_000
+_MAX_BEHIND = 10_000
 
 
-class Report:
+class StatusReport:
     """A thread that writes `sluice:stream:state` and runs what else is due now and then."""
 
     def __init__(self, client: redis.Redis, options: Options, also: Callable[[], None]) -> None:
@@ -85,7 +118,7 @@ def _failure(duty: Callable[[], None]) -> str:
     return ""
 
 
-def state_facts(state: State, client: redis.Redis) -> dict[str, Any]:
+def state_facts(state: StreamState, client: redis.Redis) -> dict[str, Any]:
     """The part of the report that a state tells."""
     flows = sorted(state.flows.values(), key=lambda flow: flow.watermark_us or 0)
     return {
@@ -100,7 +133,7 @@ def state_facts(state: State, client: redis.Redis) -> dict[str, Any]:
     }
 
 
-def _flow_facts(flow: Flow, state: State) -> dict[str, Any]:
+def _flow_facts(flow: QueryFlow, state: StreamState) -> dict[str, Any]:
     open_windows = sum(window.revision < 0 for window in flow.windows.values())
     return {
         "plan": flow.plan,
@@ -114,7 +147,7 @@ def _flow_facts(flow: Flow, state: State) -> dict[str, Any]:
     }
 
 
-def _behind_s(state: State, client: redis.Redis) -> float | None:
+def _behind_s(state: StreamState, client: redis.Redis) -> float | None:
     """Age of the oldest entry that is not worked off yet; 0 where there is none, None while Redis is away."""
     try:
         found = [oldest_at_s(client, number, state.read_to.get(str(number), "0-0")) for number in range(PARTITIONS)]
@@ -124,11 +157,11 @@ def _behind_s(state: State, client: redis.Redis) -> float | None:
     return 0.0 if oldest_s is None else round(max(0.0, time.time() - oldest_s), 3)
 
 
-def _lag(state: State, client: redis.Redis) -> dict[str, int]:
+def _lag(state: StreamState, client: redis.Redis) -> dict[str, int]:
     """Entries that are not worked off yet."""
     try:
         return {
-            str(number): reach(client, number, state.read_to.get(str(number), "0-0"), _MOST_BEHIND, 2**40).entries
+            str(number): read_reach(client, number, state.read_to.get(str(number), "0-0"), _MAX_BEHIND, 2**40).entries
             for number in range(PARTITIONS)
         }
     except redis.RedisError:

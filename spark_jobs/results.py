@@ -8,25 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import MOST_BODY_BYTES, MOST_TABLE_BYTES, Frame, FrameKind, batch_bytes, encode_frame
-from engine.dataflow.arrow import RowKernel
+from agent.wire import MAX_BODY_BYTES, MAX_TABLE_BYTES, Frame, FrameKind, batch_bytes, encode_frame
+from engine.dataflow.arrow.kernels import RowKernel
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs import news
-from spark_jobs.checkpoints import Recovered
 from spark_jobs.files import compressed
-from spark_jobs.operators import aggregate_of, operator_of
-from spark_jobs.state import Flow, State
-from spark_jobs.watermarks import closing_epoch_us
-from spark_jobs.windows import Due, records_of
+from spark_jobs.plans import aggregate_of, operator_of
+from spark_jobs.state import QueryFlow, RecoveredRows, StreamState
+from spark_jobs.statistics import updates
+from spark_jobs.windows import DueWindow, closing_epoch_us, records_of
 
-__all__ = ["SENDER", "Work", "finished", "news_frame", "result_frame"]
+__all__ = ["SENDER", "OperatorWork", "finished", "result_frame", "update_frame"]
 
-_MOST_NAMED = 100  # agents in a header, which has bounds
+_MAX_NAMED = 100  # agents in a header, which has bounds
 SENDER = "stream"  #: the stream processor as an agent among agents
 
 
 @dataclass
-class Work:
+class OperatorWork:
     """What the stream processor's operators of one flow did in a step: [records in, records out] by operator."""
 
     counts: dict[int, list[int]] = field(default_factory=dict)
@@ -39,7 +37,7 @@ class Work:
         both[1] += records_out
 
 
-def finished(pipeline: Pipeline, partial: pa.Table, work: Work) -> pa.Table:
+def finished(pipeline: Pipeline, partial: pa.Table, work: OperatorWork) -> pa.Table:
     """The rows of a closed window: the aggregate's, taken through the operators after it."""
     assert pipeline.aggregate is not None
     rows = aggregate_of(pipeline).finalise(partial)
@@ -53,7 +51,7 @@ def finished(pipeline: Pipeline, partial: pa.Table, work: Work) -> pa.Table:
 
 
 def result_frame(
-    flow: Flow, pipeline: Pipeline, one: Due, rows: pa.Table, recovered: Recovered, step: int, seq: int
+    flow: QueryFlow, pipeline: Pipeline, one: DueWindow, rows: pa.Table, recovered: RecoveredRows, step: int, seq: int
 ) -> Frame:
     """The RESULT frame of a window, issued now; `recovered` is what silent agents had left of it, and is in `rows`."""
     assert pipeline.window is not None
@@ -65,7 +63,7 @@ def result_frame(
         "revision": one.window.revision,
         "batch": step,
         "complete": not one.missing,
-        "missing": one.missing[:_MOST_NAMED],
+        "missing": one.missing[:_MAX_NAMED],
         "late": flow.late,
         "early": flow.early,
         "rows": rows.num_rows,
@@ -74,7 +72,7 @@ def result_frame(
         "emitted_us": time.time_ns() // 1000,
     }
     if found:
-        extra["recovered"] = dict(sorted(found.items())[:_MOST_NAMED])
+        extra["recovered"] = dict(sorted(found.items())[:_MAX_NAMED])
     if left_out:
         extra["left_out"] = left_out
     return Frame(
@@ -90,7 +88,9 @@ def result_frame(
     )
 
 
-def news_frame(kind: FrameKind, schema: pa.Schema, state: State, flow: news.Flow, rows: news.Rows) -> bytes:
+def update_frame(
+    kind: FrameKind, schema: pa.Schema, state: StreamState, flow: updates.FlowKey, rows: updates.Rows
+) -> bytes:
     """One query's rows as the next frame of the stream processor."""
     state.emitted += 1
     body = compressed(pa.Table.from_pylist(rows, schema=schema))
@@ -108,11 +108,11 @@ def _through(pipeline: Pipeline, index: int, rows: pa.Table) -> pa.Table:
 def _body(rows: pa.Table) -> tuple[bytes, int]:
     """The rows as bytes that fit into a frame, compressed where they must be; and how many rows had to stay behind."""
     body = batch_bytes(rows)
-    if len(body) <= MOST_BODY_BYTES:
+    if len(body) <= MAX_BODY_BYTES:
         return body, 0
     kept = rows
-    while kept.nbytes > MOST_TABLE_BYTES:
-        kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_TABLE_BYTES / kept.nbytes))
-    while len(body := compressed(kept)) > MOST_BODY_BYTES:
-        kept = kept.slice(0, int(kept.num_rows * 0.9 * MOST_BODY_BYTES / len(body)))
+    while kept.nbytes > MAX_TABLE_BYTES:
+        kept = kept.slice(0, int(kept.num_rows * 0.9 * MAX_TABLE_BYTES / kept.nbytes))
+    while len(body := compressed(kept)) > MAX_BODY_BYTES:
+        kept = kept.slice(0, int(kept.num_rows * 0.9 * MAX_BODY_BYTES / len(body)))
     return body, rows.num_rows - kept.num_rows

@@ -1,24 +1,58 @@
-"""What the stream processor knows after a step."""
+"""State of the stream processor after a step, and the checkpoints of agents' open windows in it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from spark_jobs.arrivals import Arrival
-from spark_jobs.learning import Learned
-from spark_jobs.sweeps import Swept
-from spark_jobs.watermarks import AgentMarks
+from engine.dataflow.pipeline import Pipeline
+from engine.dataflow.types import WINDOW_START
+from spark_jobs.input.arrivals import Arrival
+from spark_jobs.plans import aggregate_of
+from spark_jobs.statistics.operator_history import OperatorHistory
+from spark_jobs.statistics.sweep_history import SweepTables
 
-__all__ = ["CHECKPOINTS", "Checkpoint", "Flow", "Rows", "Sides", "State", "Window"]
+__all__ = [
+    "CHECKPOINTS",
+    "AgentCheckpoint",
+    "AgentMarks",
+    "FlowWindow",
+    "JoinWindow",
+    "QueryFlow",
+    "RecoveredRows",
+    "SideRows",
+    "StreamState",
+    "drop_checkpoint",
+    "drop_passed_checkpoints",
+    "keep_checkpoint",
+    "open_checkpoint_windows",
+    "recovered_rows",
+    "supersede_checkpoint",
+]
+
+
+@dataclass
+class AgentMarks:
+    """What one agent has said about one query."""
+
+    since_ms: int  #: since when it is waited for
+    seen_ms: int | None = None  #: arrival of its last mark
+    watermark_us: int | None = None  #: minimum over its paths
+    final: bool = False  #: it has said that nothing follows
+    left_out: list[str] = field(default_factory=list)  #: agents below a relay that it does not wait for
+    closings: list[tuple[int, int]] = field(default_factory=list)  #: (watermark, epoch) of marks not yet passed by all
+
 
 CHECKPOINTS = ("checkpoints", "arriving")  #: fields of a flow, by agent
 
 
 @dataclass
-class Window:
+class FlowWindow:
     """One window of a flow, open or closed but still kept for late records."""
 
     partial: pa.Table
@@ -29,7 +63,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SideRows:
     """Some rows of one side of a join."""
 
     rows: pa.Table
@@ -37,11 +71,11 @@ class Rows:
 
 
 @dataclass
-class Sides:
+class JoinWindow:
     """A window of two streams that are joined: rows in parts, each at least twice as large as the next."""
 
-    records: list[Rows] = field(default_factory=list)  #: of the source, as they come to the join
-    others: list[Rows] = field(default_factory=list)  #: of the joined stream
+    records: list[SideRows] = field(default_factory=list)  #: of the source, as they come to the join
+    others: list[SideRows] = field(default_factory=list)  #: of the joined stream
 
     @property
     def size_bytes(self) -> int:
@@ -53,7 +87,7 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class AgentCheckpoint:
     """What an agent had in open windows, less what it has sent of them since."""
 
     rows: pa.Table  #: partial aggregates
@@ -63,13 +97,13 @@ class Checkpoint:
 
 
 @dataclass
-class Flow:
+class QueryFlow:
     """One query computed by one plan."""
 
     query: str
     plan: str
     agents: dict[str, AgentMarks] = field(default_factory=dict)
-    windows: dict[int, Window] = field(default_factory=dict)  #: by beginning, microseconds
+    windows: dict[int, FlowWindow] = field(default_factory=dict)  #: by beginning, microseconds
     watermark_us: int | None = None
     passed_us: int = 0  #: records of windows that ended at or before it are late for good
     late: int = 0
@@ -80,13 +114,13 @@ class Flow:
     whole_from: dict[str, int] = field(default_factory=dict)  #: of such agents: earlier windows lack records
     waiting_for: list[str] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
-    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)  #: by agent
-    arriving: dict[str, Checkpoint] = field(default_factory=dict)  #: of which not all parts are here
-    sides: dict[int, Sides] = field(default_factory=dict)  #: of windows where two streams are joined, by beginning
+    checkpoints: dict[str, AgentCheckpoint] = field(default_factory=dict)  #: by agent
+    arriving: dict[str, AgentCheckpoint] = field(default_factory=dict)  #: of which not all parts are here
+    sides: dict[int, JoinWindow] = field(default_factory=dict)  #: of windows where two streams are joined, by beginning
 
 
 @dataclass
-class State:
+class StreamState:
     """Everything that a step hands to the next."""
 
     step: int = 0
@@ -94,7 +128,7 @@ class State:
     batch: int = -1  #: Spark's number in that checkpoint
     now_ms: int = 0  #: arrival of the last frame
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    flows: dict[tuple[str, str], Flow] = field(default_factory=dict)
+    flows: dict[tuple[str, str], QueryFlow] = field(default_factory=dict)
     waiting: list[Arrival] = field(default_factory=list)
     counters: pa.Table | None = None  #: not summed yet
     sums: pa.Table | None = None  #: of subintervals that may still grow
@@ -102,14 +136,14 @@ class State:
     emitted: int = 0  #: frames sent to the console, their numbers
     counts: dict[str, int] = field(default_factory=dict)  #: quarantined, duplicates, gaps, unknown
     read_to: dict[str, str] = field(default_factory=dict)  #: id of the last entry by partition
-    learned: Learned = field(default_factory=Learned)  #: of operators at agents
+    learned: OperatorHistory = field(default_factory=OperatorHistory)  #: of operators at agents
     sweeps: pa.Table | None = None  #: of windows at agents, not learned from yet
-    swept: Swept = field(default_factory=Swept)  #: of sweeping watermarks at agents
+    swept: SweepTables = field(default_factory=SweepTables)  #: of sweeping watermarks at agents
 
-    def successor(self, batch: int) -> State:
+    def successor(self, batch: int) -> StreamState:
         """A copy for the next step to change; tables are shared, they do not change."""
         flows = {key: _copied(flow) for key, flow in self.flows.items()}
-        return State(
+        return StreamState(
             self.step + 1,
             self.run,
             batch,
@@ -133,13 +167,106 @@ class State:
             self.counts[name] = self.counts.get(name, 0) + more
 
 
-def _copied(flow: Flow) -> Flow:
+def _copied(flow: QueryFlow) -> QueryFlow:
     """Everything of its own but the tables."""
     windows = {
-        begin: Window(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
+        begin: FlowWindow(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
     }
     checkpoints = {name: dict(getattr(flow, name)) for name in CHECKPOINTS}
-    sides = {begin: Sides(list(one.records), list(one.others)) for begin, one in flow.sides.items()}
+    sides = {begin: JoinWindow(list(one.records), list(one.others)) for begin, one in flow.sides.items()}
     shared = {"windows", "sides", *CHECKPOINTS}
     rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
-    return Flow(**rest, **checkpoints, windows=windows, sides=sides)
+    return QueryFlow(**rest, **checkpoints, windows=windows, sides=sides)
+
+
+_MAX_PARTS = 10_000
+
+#: Rows of silent agents by agent.
+RecoveredRows = Mapping[str, pa.Table]
+
+
+def keep_checkpoint(
+    flow: QueryFlow, agent: str, rows: pa.Table, epoch: int, says: Mapping[str, Any], step: int
+) -> None:
+    """Take in a part of a checkpoint; once all are here it takes the place of the one before.
+
+    Raises
+    ------
+    ValueError
+        It says not which part it is, of how many.
+    """
+    part, parts = says.get("part"), says.get("parts")
+    if not (type(part) is int and type(parts) is int and 1 <= part <= parts <= _MAX_PARTS):
+        raise ValueError(f"a checkpoint's part is {part!r} of {parts!r}; allowed: 1 to as many as there are")
+    before = flow.arriving.pop(agent, None)
+    if part > 1:
+        if before is None or (before.epoch, before.parts) != (epoch, part - 1):
+            return  # what went before is lost, and the checkpoint with it
+        rows = pa.concat_tables([before.rows, rows])
+    made = AgentCheckpoint(rows, step, epoch, part)
+    if part < parts:
+        flow.arriving[agent] = made
+    elif rows.num_rows:
+        flow.checkpoints[agent] = made
+    else:
+        flow.checkpoints.pop(agent, None)
+
+
+def supersede_checkpoint(flow: QueryFlow, agent: str, partial: pa.Table, step: int) -> None:
+    """Partial rows came: they are all that the agent had of their windows."""
+    if agent in flow.checkpoints:
+        _without(flow, agent, pc.unique(partial[WINDOW_START]), step)
+
+
+def _without(flow: QueryFlow, agent: str, begins: pa.Array, step: int) -> None:
+    known = flow.checkpoints[agent]
+    rows = known.rows.filter(pc.invert(pc.is_in(known.rows[WINDOW_START], value_set=begins)))
+    if not rows.num_rows:
+        del flow.checkpoints[agent]
+    elif rows.num_rows < known.rows.num_rows:
+        flow.checkpoints[agent] = AgentCheckpoint(rows, step, known.epoch, known.parts)
+
+
+def open_checkpoint_windows(flow: QueryFlow, pipeline: Pipeline, step: int) -> None:
+    """Windows that nobody but silent agents had records of are there too when their time has come."""
+    assert pipeline.window is not None
+    if flow.watermark_us is None:
+        return
+    for agent in flow.excluded:
+        known = flow.checkpoints.get(agent)
+        for begin_us in _begins(known.rows) if known else ():
+            end_us = begin_us + pipeline.window.size_us
+            over = flow.ended or end_us <= flow.watermark_us
+            if over and begin_us not in flow.windows and end_us > flow.passed_us:
+                flow.windows[begin_us] = FlowWindow(aggregate_of(pipeline).partial_schema.empty_table(), step)
+
+
+def drop_checkpoint(flow: QueryFlow, agent: str) -> None:
+    """The agent has said that nothing follows: it has sent all that it had."""
+    flow.checkpoints.pop(agent, None)
+    flow.arriving.pop(agent, None)
+
+
+def recovered_rows(flow: QueryFlow, begin_us: int, missing: Collection[str]) -> RecoveredRows:
+    """Rows of a window that agents it is issued without have left behind."""
+    found = {}
+    for agent in missing:
+        if known := flow.checkpoints.get(agent):
+            rows = known.rows.filter(pc.equal(known.rows[WINDOW_START].cast(pa.int64()), begin_us))
+            if rows.num_rows:
+                found[agent] = rows
+    return found
+
+
+def drop_passed_checkpoints(flow: QueryFlow, pipeline: Pipeline, step: int) -> None:
+    """Forget rows of windows that are too old to be issued again."""
+    assert pipeline.window is not None
+    for agent, known in list(flow.checkpoints.items()):
+        begins = pc.unique(known.rows[WINDOW_START])
+        passed = begins.filter(pc.less_equal(begins.cast(pa.int64()), flow.passed_us - pipeline.window.size_us))
+        if len(passed):
+            _without(flow, agent, passed, step)
+
+
+def _begins(rows: pa.Table) -> list[int]:
+    return pc.unique(rows[WINDOW_START].cast(pa.int64())).to_pylist()

@@ -1,4 +1,4 @@
-"""What one step does with the frames of its batch."""
+"""One step of the stream processor: from the frames of a batch to results."""
 
 from __future__ import annotations
 
@@ -12,43 +12,87 @@ import pyarrow as pa
 import redis
 
 from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, counters_table, encode_frame
+from agent.wire.broker import generation_progress
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs import checkpoints, joins
-from spark_jobs.arrivals import Arrival, arrivals_of, in_order
-from spark_jobs.beginnings import begin_anew, recall
-from spark_jobs.collecting import collected, fetched, frame_bytes, last_ids, listed, moment_ms
+from spark_jobs import joins
+from spark_jobs import state as spark_jobs_state
 from spark_jobs.console import ConsoleAway
-from spark_jobs.cpu import family_cpu_ns
-from spark_jobs.entries import UNREADABLE
-from spark_jobs.in_tasks import Worked, by_tasks
-from spark_jobs.operators import aggregate_of
-from spark_jobs.outbox import Outbox
-from spark_jobs.plans import Plans
-from spark_jobs.quarantine import Quarantine
-from spark_jobs.reading import Read
+from spark_jobs.input.arrivals import (
+    Arrival,
+    arrivals_of,
+    collect_frames,
+    fetch_frames,
+    frame_bytes,
+    in_order,
+    last_ids,
+    list_frames,
+    moment_ms,
+)
+from spark_jobs.input.entries import UNREADABLE, Read
+from spark_jobs.input.source import frames_of
+from spark_jobs.outbox import Outbox, Quarantine
+from spark_jobs.plans import Plans, aggregate_of
 from spark_jobs.records import BadBody, body_of, by_driver, by_spark, conforming, entry_schema
-from spark_jobs.results import Work, finished, result_frame
-from spark_jobs.source import frames_of
-from spark_jobs.state import Flow, State
-from spark_jobs.statistics import counters_of
+from spark_jobs.report import family_cpu_ns
+from spark_jobs.results import OperatorWork, finished, result_frame
+from spark_jobs.state import AgentMarks, QueryFlow, StreamState
+from spark_jobs.statistics.subintervals import counters_of
+from spark_jobs.statistics.sweep_history import sweeps_of
 from spark_jobs.store import StateStore
-from spark_jobs.sweeps import sweeps_of
-from spark_jobs.watermarks import AgentMarks, mark
-from spark_jobs.windows import absorb, advance, due, evict, records_of
+from spark_jobs.tasks import TaskResult, process_in_tasks
+from spark_jobs.windows import absorb_partials, advance_watermark, due_windows, evict_windows, records_of, take_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Parts", "Step"]
+__all__ = ["BatchStep", "StepContext", "recall_positions", "restart_flows"]
+
+
+def restart_flows(state: StreamState, plans: Plans, arrivals: Iterable[Arrival]) -> None:
+    """Give a query that was started again a new flow: its sources may begin where they began before.
+
+    Agents may hear of it first, so the console is asked about frames of queries that are not live.
+    """
+    if any(one.plan and one.flow not in plans.live() for one in arrivals):
+        plans.refresh()
+    for key, plan in plans.live().items():
+        flow = state.flows.get(key)
+        if flow is not None and flow.started_us and flow.started_us != plan.started_us:
+            state.flows[key] = QueryFlow(*key, started_us=plan.started_us)
+
+
+def recall_positions(state: StreamState, plans: Plans, client: redis.Redis, arrivals: Iterable[Arrival]) -> None:
+    """Go on behind what is committed of a life of which the state knows nothing: a state that was lost held it.
+
+    A part of the agent's records of windows that are open now is gone with it; their results will say so.
+    """
+    stretches = {one.stretch for one in arrivals}
+    begun = {one.stretch for one in arrivals if one.seq == 1} | state.positions.keys()
+    for agent, life in stretches - begun:
+        try:
+            committed = generation_progress(client, agent, life).committed_seq
+        except redis.RedisError:
+            continue
+        if committed:
+            state.positions[agent, life] = committed
+            _lose(state, plans, agent)
+
+
+def _lose(state: StreamState, plans: Plans, agent: str) -> None:
+    for key, plan in plans.live().items():
+        flow = state.flows.setdefault(key, QueryFlow(*key))
+        if agent in plan.agents and agent not in flow.lost:
+            flow.lost.append(agent)
+
 
 _AT_HAND_BYTES = 2 * 2**20
 _ONE_TASK_BYTES = 8 * 2**20
-_MOST_WAITING_BYTES = 64 * 2**20
+_MAX_WAITING_BYTES = 64 * 2**20
 _FORGOTTEN_MS = 30 * 86_400_000
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepContext:
     """What a step works with."""
 
     store: StateStore
@@ -65,7 +109,7 @@ class Parts:
 
 
 @dataclass
-class Bundle:
+class FlowFrames:
     """Frames of one flow that are due in a step."""
 
     pipeline: Pipeline
@@ -74,21 +118,23 @@ class Bundle:
     records: list[Arrival] = field(default_factory=list)  #: whose rows are in `tables`
     afar: dict[str, Arrival] = field(default_factory=dict)  #: records that stayed with Spark, by id
     places: dict[str, dict[int, list[pa.Table]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    sides: joins.Taken = field(default_factory=joins.Taken)  #: what comes of `places`, where two streams are joined
-    work: Work = field(default_factory=Work)
+    sides: joins.JoinRows = field(
+        default_factory=joins.JoinRows
+    )  #: what comes of `places`, where two streams are joined
+    work: OperatorWork = field(default_factory=OperatorWork)
 
 
-class Step:
+class BatchStep:
     """The work on one batch: `take_in`, then `results`."""
 
-    def __init__(self, state: State, parts: Parts, spans: DataFrame, *, give_up: bool) -> None:
+    def __init__(self, state: StreamState, parts: StepContext, spans: DataFrame, *, give_up: bool) -> None:
         self.state, self._parts, self._spans, self._give_up = state, parts, spans, give_up
         self._kept: DataFrame | None = None  # frames that stay with Spark
         self._arrived_ms = state.now_ms
-        self.bundles: dict[tuple[str, str], Bundle] = {}
+        self.bundles: dict[tuple[str, str], FlowFrames] = {}
 
     @property
-    def works(self) -> dict[tuple[str, str], tuple[Pipeline, Work]]:
+    def works(self) -> dict[tuple[str, str], tuple[Pipeline, OperatorWork]]:
         """What the operators of every flow did."""
         return {key: (bundle.pipeline, bundle.work) for key, bundle in self.bundles.items()}
 
@@ -109,20 +155,20 @@ class Step:
                 self._kept.unpersist()
         return sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
 
-    def _collect(self, whole: bool) -> tuple[list[Arrival], list[Worked]]:
+    def _collect(self, whole: bool) -> tuple[list[Arrival], list[TaskResult]]:
         """The batch in one job; by SQL it is kept in Spark for the jobs that follow, and Redis is asked once."""
         if whole:
-            return arrivals_of(collected(self._spans, self._parts.read)), []
+            return arrivals_of(collect_frames(self._spans, self._parts.read)), []
         if self._parts.by_sql:
             self._kept = frames_of(self._spans, self._parts.read).persist()
-            return arrivals_of(listed(self._kept)), []
+            return arrivals_of(list_frames(self._kept)), []
         flows = self._parts.plans.live().keys() | self.state.flows.keys()
         pipelines = {plan: self._pipeline(plan) for _, plan in flows}
         usable = [one for one in pipelines.values() if one is not None and _is_usable(one) and one.stream_join is None]
-        rows, worked = by_tasks(self._spans, self._parts.read, usable, self.state.positions, self.state.waiting)
+        rows, worked = process_in_tasks(self._spans, self._parts.read, usable, self.state.positions, self.state.waiting)
         return arrivals_of(rows), worked
 
-    def _add(self, one: Worked) -> None:
+    def _add(self, one: TaskResult) -> None:
         """What tasks made of a flow's records."""
         bundle = self.bundles[one.flow]
         bundle.partials.append(one.partial)
@@ -132,45 +178,45 @@ class Step:
     def results(self) -> list[bytes]:
         """Advance every flow; the RESULT frames of windows that are due."""
         for key, bundle in self.bundles.items():
-            absorb(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step, self._arrived_ms)
+            absorb_partials(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step, self._arrived_ms)
             joins.absorb(self.state.flows[key], bundle.pipeline, bundle.sides, self.state.step, self._arrived_ms)
         for key, live in self._parts.plans.live().items():
-            flow = self.state.flows.setdefault(key, Flow(*key))
+            flow = self.state.flows.setdefault(key, QueryFlow(*key))
             flow.started_us = flow.started_us or live.started_us
         found = [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
         self.state.flows = {key: flow for key, flow in self.state.flows.items() if not self._is_forgotten(flow)}
         return found
 
-    def _is_forgotten(self, flow: Flow) -> bool:
+    def _is_forgotten(self, flow: QueryFlow) -> bool:
         """What is not live is remembered for a while after its last word: late records must not begin it anew."""
         last_ms = max((marks.seen_ms or marks.since_ms for marks in flow.agents.values()), default=self.state.now_ms)
         is_live = (flow.query, flow.plan) in self._parts.plans.live()
         return not is_live and self.state.now_ms - last_ms > _FORGOTTEN_MS
 
-    def _issued(self, flow: Flow) -> Iterable[bytes]:
+    def _issued(self, flow: QueryFlow) -> Iterable[bytes]:
         pipeline = self._pipeline(flow.plan)
         if pipeline is None:
             return
         plan = self._parts.plans.settings(flow.query, flow.plan)
-        work = self.bundles.setdefault((flow.query, flow.plan), Bundle(pipeline)).work
-        advance(flow, plan, self.state.now_ms)
-        checkpoints.open_windows(flow, pipeline, self.state.step)
-        for one in due(flow, pipeline, plan, self.state.step):
+        work = self.bundles.setdefault((flow.query, flow.plan), FlowFrames(pipeline)).work
+        advance_watermark(flow, plan, self.state.now_ms)
+        spark_jobs_state.open_checkpoint_windows(flow, pipeline, self.state.step)
+        for one in due_windows(flow, pipeline, plan, self.state.step):
             one.window.revision += 1
             one.window.missing = one.missing
             again = one.window.revision > 0  # rows of a window count once, whatever comes late
-            counted = Work() if again else work
+            counted = OperatorWork() if again else work
             own = one.window.partial
             if pipeline.stream_join is not None:
                 own = joins.partial_of(flow, pipeline, one.begin_us, counted, self._spark, self._join_at_hand_bytes)
                 one.window.records = records_of(own)
-            left = checkpoints.recovered(flow, one.begin_us, one.missing)
+            left = spark_jobs_state.recovered_rows(flow, one.begin_us, one.missing)
             partial = aggregate_of(pipeline).merge([own, *left.values()]) if left else own
             rows = finished(pipeline, partial, counted)
             self.state.emitted += 1
             yield encode_frame(result_frame(flow, pipeline, one, rows, left, self.state.step, self.state.emitted))
-        evict(flow, pipeline, plan)
-        checkpoints.drop_passed(flow, pipeline, self.state.step)
+        evict_windows(flow, pipeline, plan)
+        spark_jobs_state.drop_passed_checkpoints(flow, pipeline, self.state.step)
 
     @property
     def _spark(self) -> SparkSession:
@@ -188,8 +234,8 @@ class Step:
         self._arrived_ms = max((one.arrived_ms for one in arrivals), default=state.now_ms)
         state.now_ms = max(state.now_ms, moment_ms(arrivals))
         state.read_to |= last_ids(arrivals)
-        begin_anew(state, self._parts.plans, arrivals)
-        recall(state, self._parts.plans, self._parts.redis, arrivals)
+        restart_flows(state, self._parts.plans, arrivals)
+        recall_positions(state, self._parts.plans, self._parts.redis, arrivals)
         for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.stretch, 0)]
         for_number = [one for one in state.waiting if one.seq > state.positions.get(one.stretch, 0)]
         ordered = in_order([*for_number, *arrivals], state.positions, state.step)
@@ -219,25 +265,27 @@ class Step:
         if pipeline is None or not _is_usable(pipeline):
             self.state.count("unknown")
             raise BadBody(f"plan {one.plan[:12] or '(none)'} of query {one.query or '(none)'} is not known")
-        flow = self.state.flows.setdefault(one.flow, Flow(one.query, one.plan))
-        bundle = self.bundles.setdefault(one.flow, Bundle(pipeline))
+        flow = self.state.flows.setdefault(one.flow, QueryFlow(one.query, one.plan))
+        bundle = self.bundles.setdefault(one.flow, FlowFrames(pipeline))
         if one.kind == FrameKind.MARK:
             marks = flow.agents.setdefault(one.agent, AgentMarks(since_ms=self.state.now_ms))
-            mark(marks, one.says, one.epoch, one.arrived_ms)
+            take_mark(marks, one.says, one.epoch, one.arrived_ms)
             if one.agent in flow.lost and marks.watermark_us is not None:
                 flow.lost.remove(one.agent)
                 flow.whole_from[one.agent] = marks.watermark_us
             if marks.final:
-                checkpoints.drop(flow, one.agent)
+                spark_jobs_state.drop_checkpoint(flow, one.agent)
         elif pipeline.stream_join is not None:
             self._take_side(one, pipeline, bundle)
         elif one.kind == FrameKind.PARTIALS:
             table = body_of(one, pipeline)
             bundle.partials.append(table)
             bundle.work.add(one.entry, table.num_rows, 0)
-            checkpoints.supersede(flow, one.agent, table, self.state.step)
+            spark_jobs_state.supersede_checkpoint(flow, one.agent, table, self.state.step)
         elif one.kind == FrameKind.CHECKPOINT:
-            checkpoints.keep(flow, one.agent, body_of(one, pipeline), one.epoch, one.says, self.state.step)
+            spark_jobs_state.keep_checkpoint(
+                flow, one.agent, body_of(one, pipeline), one.epoch, one.says, self.state.step
+            )
         elif one.body is not None:
             bundle.tables[one.entry].append(body_of(one, pipeline))
             bundle.records.append(one)
@@ -245,7 +293,7 @@ class Step:
             entry_schema(pipeline, one.entry)
             bundle.afar[one.id] = one
 
-    def _take_side(self, one: Arrival, pipeline: Pipeline, bundle: Bundle) -> None:
+    def _take_side(self, one: Arrival, pipeline: Pipeline, bundle: FlowFrames) -> None:
         """Records of a query that joins two streams; the driver keeps them by window."""
         place = joins.place_of(one, pipeline)
         entry_schema(pipeline, one.entry)
@@ -268,13 +316,13 @@ class Step:
     def _postpone(self, one: Arrival, reason: str) -> None:
         """Keep a frame until the console tells its plan, within bounds."""
         held = sum(waiting.size for waiting in self.state.waiting)
-        if held + one.size > _MOST_WAITING_BYTES:
+        if held + one.size > _MAX_WAITING_BYTES:
             raise BadBody(f"its plan is not here, and {held} bytes wait for theirs already ({reason})")
         self.state.waiting.append(one if one.since else replace(one, since=self.state.step))
 
     # -- records
 
-    def _work_off(self, bundle: Bundle) -> None:
+    def _work_off(self, bundle: FlowFrames) -> None:
         """Partial aggregates of the records that are here, and of those that stayed with Spark."""
         if bundle.tables or bundle.places:
             try:
@@ -302,7 +350,7 @@ class Step:
         lacking = {one.id for one in arrivals if one.body is None and one.kind != FrameKind.MARK}
         if not lacking:
             return arrivals
-        rows = fetched(lacking, self._parts.read)
+        rows = fetch_frames(lacking, self._parts.read)
         bodies = dict(zip(rows["id"].to_pylist(), rows["body"].to_pylist(), strict=True))
         return [replace(one, body=bodies[one.id]) if one.id in lacking else one for one in arrivals]
 

@@ -19,13 +19,21 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import WireError, batch_bytes, table_of
-from spark_jobs.arrivals import Arrival, table_of_waiting
 from spark_jobs.files import compressed, write_whole
-from spark_jobs.learning import Learned
-from spark_jobs.state import CHECKPOINTS, Checkpoint, Flow, Rows, Sides, State, Window
-from spark_jobs.statistics import of_today
-from spark_jobs.sweeps import Swept
-from spark_jobs.watermarks import AgentMarks
+from spark_jobs.input.arrivals import Arrival, table_of_waiting
+from spark_jobs.state import (
+    CHECKPOINTS,
+    AgentCheckpoint,
+    AgentMarks,
+    FlowWindow,
+    JoinWindow,
+    QueryFlow,
+    SideRows,
+    StreamState,
+)
+from spark_jobs.statistics.operator_history import OperatorHistory
+from spark_jobs.statistics.subintervals import of_today
+from spark_jobs.statistics.sweep_history import SweepTables
 
 __all__ = ["StateStore"]
 
@@ -47,9 +55,9 @@ class StateStore:
         self._folder = folder
         self._kept: deque[tuple[int, set[int]]] = deque(maxlen=_KEPT)
 
-    def load(self) -> State | None:
+    def load(self) -> StreamState | None:
         """The newest state that can be read whole; None when there is none."""
-        found: list[tuple[State, set[int]]] = []
+        found: list[tuple[StreamState, set[int]]] = []
         for path in reversed(self._files()):
             try:
                 state = self._read(path)
@@ -63,7 +71,7 @@ class StateStore:
         self._kept.extend((state.step, needs) for state, needs in reversed(found))
         return found[0][0] if found else None
 
-    def save(self, state: State) -> None:
+    def save(self, state: StreamState) -> None:
         """Commit `state`, then drop files that no kept state needs."""
         write_whole(self._path(state.step), _packed(state))
         self._kept.append((state.step, _references(state)))
@@ -72,13 +80,13 @@ class StateStore:
             if int(path.stem) not in needed:
                 path.unlink(missing_ok=True)
 
-    def _read(self, path: Path) -> State:
+    def _read(self, path: Path) -> StreamState:
         with zipfile.ZipFile(path) as file:
             facts = json.loads(file.read("facts.json"))
             if facts["format"] != _FORMAT:
                 raise ValueError(f"{path} has format {facts['format']}; allowed: {_FORMAT}")
             tables = {name: table_of(file.read(name)) for name in _TABLES if name in facts}
-        return State(
+        return StreamState(
             **{name: facts[name] for name in _FACTS},
             positions={(agent, life): seq for agent, life, seq in facts["positions"]},
             flows={(one["query"], one["plan"]): flow for one in facts["flows"] for flow in [self._flow(one)]},
@@ -90,32 +98,32 @@ class StateStore:
             swept=self._swept(facts.get("swept")),
         )
 
-    def _learned(self, facts: dict[str, Any] | None) -> Learned:
+    def _learned(self, facts: dict[str, Any] | None) -> OperatorHistory:
         """Of a state of before there was any: nothing."""
         if facts is None:
-            return Learned()
+            return OperatorHistory()
         tables = {name: self._part(facts | {"part": f"learned/{name}"}) for name in _LEARNED}
         newest = {place: (at_us, at_ms) for place, (at_us, at_ms) in facts["newest"].items()}
-        return Learned(facts["step"], newest, facts["told_ms"], **tables)
+        return OperatorHistory(facts["step"], newest, facts["told_ms"], **tables)
 
-    def _swept(self, facts: dict[str, Any] | None) -> Swept:
+    def _swept(self, facts: dict[str, Any] | None) -> SweepTables:
         if facts is None:
-            return Swept()
+            return SweepTables()
         tables = {name: self._part(facts | {"part": f"swept/{name}"}) for name in _SWEPT}
-        return Swept(facts["step"], facts["told_ms"], **tables)
+        return SweepTables(facts["step"], facts["told_ms"], **tables)
 
-    def _flow(self, facts: dict[str, Any]) -> Flow:
-        windows = {begin: Window(partial=self._part(one), **one) for begin, one in facts.pop("windows")}
+    def _flow(self, facts: dict[str, Any]) -> QueryFlow:
+        windows = {begin: FlowWindow(partial=self._part(one), **one) for begin, one in facts.pop("windows")}
         checkpoints = {
-            name: {agent: Checkpoint(rows=self._part(one), **one) for agent, one in facts.pop(name, ())}
+            name: {agent: AgentCheckpoint(rows=self._part(one), **one) for agent, one in facts.pop(name, ())}
             for name in CHECKPOINTS
         }
         agents = {name: _marks(one) for name, one in facts.pop("agents").items()}
         sides = {begin: self._sides(one) for begin, one in facts.pop("sides", ())}
-        return Flow(**facts, **checkpoints, agents=agents, windows=windows, sides=sides)
+        return QueryFlow(**facts, **checkpoints, agents=agents, windows=windows, sides=sides)
 
-    def _sides(self, facts: dict[str, Any]) -> Sides:
-        return Sides(**{name: [Rows(self._part(one), one["step"]) for one in facts[name]] for name in _SIDES})
+    def _sides(self, facts: dict[str, Any]) -> JoinWindow:
+        return JoinWindow(**{name: [SideRows(self._part(one), one["step"]) for one in facts[name]] for name in _SIDES})
 
     def _part(self, facts: dict[str, Any]) -> pa.Table:
         """The table of a part, which lies in the file of the step that last changed it."""
@@ -130,7 +138,7 @@ class StateStore:
         return self._folder / f"{step:012d}.state"
 
 
-def _packed(state: State) -> bytes:
+def _packed(state: StreamState) -> bytes:
     facts: dict[str, Any] = {"format": _FORMAT} | {name: getattr(state, name) for name in _FACTS}
     facts["positions"] = [[*stretch, seq] for stretch, seq in state.positions.items()]
     facts["flows"] = [_flow_facts(flow) for flow in state.flows.values()]
@@ -154,7 +162,7 @@ def _packed(state: State) -> bytes:
     return sink.getvalue()
 
 
-def _flow_facts(flow: Flow) -> dict[str, Any]:
+def _flow_facts(flow: QueryFlow) -> dict[str, Any]:
     apart = {"agents", "windows", "sides", *CHECKPOINTS}
     facts = {name: value for name, value in vars(flow).items() if name not in apart}
     facts["agents"] = {name: asdict(marks) for name, marks in flow.agents.items()}
@@ -172,14 +180,14 @@ def _flow_facts(flow: Flow) -> dict[str, Any]:
     return facts
 
 
-def _sides_facts(flow: Flow, begin: int, sides: Sides) -> dict[str, Any]:
+def _sides_facts(flow: QueryFlow, begin: int, sides: JoinWindow) -> dict[str, Any]:
     """A step puts at most one part of each side together, so the names of a file are unlike."""
     return {
         name: [{"part": _part(flow, name, begin), "step": one.step} for one in getattr(sides, name)] for name in _SIDES
     }
 
 
-def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
+def _parts(state: StreamState) -> Iterator[tuple[str, pa.Table, int]]:
     """Tables that are written when they change: name, rows and the step that last changed them."""
     if state.learned.step:
         for name in _LEARNED:
@@ -199,11 +207,11 @@ def _parts(state: State) -> Iterator[tuple[str, pa.Table, int]]:
                     yield _part(flow, name, begin), some.rows, some.step
 
 
-def _part(flow: Flow, *names: str | int) -> str:
+def _part(flow: QueryFlow, *names: str | int) -> str:
     return "/".join(map(str, (flow.query, flow.plan, *names)))
 
 
-def _references(state: State) -> set[int]:
+def _references(state: StreamState) -> set[int]:
     return {step for _, _, step in _parts(state)}
 
 

@@ -12,18 +12,15 @@ import redis
 
 from agent.wire import COUNTERS, FrameKind, batch_bytes
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.console import Console
-from spark_jobs.entries import BATCH
-from spark_jobs.operators import aggregate_of
-from spark_jobs.outbox import Outbox
-from spark_jobs.plans import Plans
-from spark_jobs.quarantine import Quarantine
-from spark_jobs.reading import SPANS, Read
-from spark_jobs.refining import Refining
-from spark_jobs.state import State
-from spark_jobs.step import Parts, Step
+from spark_jobs.console import ConsoleClient
+from spark_jobs.input.entries import ENTRY_SCHEMA, SPANS, Read
+from spark_jobs.outbox import Outbox, Quarantine
+from spark_jobs.plans import Plans, aggregate_of
+from spark_jobs.state import StreamState
+from spark_jobs.statistics.refinement import RefinementReport
+from spark_jobs.statistics.subintervals import StatisticsReport
+from spark_jobs.step import BatchStep, StepContext
 from spark_jobs.store import StateStore
-from spark_jobs.stream_statistics import StreamStatistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +51,10 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
     item = {"query": _QUERY, "plan": pipeline.digest, "pipeline": _DOCUMENT, "agents": [_AGENT]}
     parts.plans.adopt({"queries": [item]})
     spans = spark.createDataFrame([(0, "0-0", "1-4")], SPANS).coalesce(1)
-    state = State()
-    statistics = StreamStatistics(0, parts.family_cpu_ns, Refining(0, parts.plans.windowed_entry))
+    state = StreamState()
+    statistics = StatisticsReport(0, parts.family_cpu_ns, RefinementReport(0, parts.plans.windowed_entry))
     for few in (True, False):
-        step = Step(state.successor(0), parts, spans, give_up=False)
+        step = BatchStep(state.successor(0), parts, spans, give_up=False)
         step.take_in(few=few)
         step.results()
         statistics.frames(spark, step.state, step.works, parts.plans)
@@ -65,11 +62,11 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _parts(folder: Path, read: Read) -> Parts:
+def _parts(folder: Path, read: Read) -> StepContext:
     """Everything there is, on its own folder; the addresses are never asked."""
-    console, quarantine = Console("http://127.0.0.1", ""), Quarantine(folder / "quarantine")
+    console, quarantine = ConsoleClient("http://127.0.0.1", ""), Quarantine(folder / "quarantine")
     plans, outbox = Plans(folder / "plans", console), Outbox(folder / "outbox", console, quarantine)
-    return Parts(StateStore(folder / "states"), plans, outbox, quarantine, redis.Redis(), read, at_hand_bytes=0)
+    return StepContext(StateStore(folder / "states"), plans, outbox, quarantine, redis.Redis(), read, at_hand_bytes=0)
 
 
 def _batch(pipeline: Pipeline) -> pa.RecordBatch:
@@ -102,4 +99,4 @@ def _batch(pipeline: Pipeline) -> pa.RecordBatch:
         }
         for number, (kind, entry, table) in enumerate(bodies, start=1)
     ]
-    return pa.RecordBatch.from_pylist(told, schema=BATCH)
+    return pa.RecordBatch.from_pylist(told, schema=ENTRY_SCHEMA)

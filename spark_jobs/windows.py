@@ -1,43 +1,139 @@
-"""Windows of a flow: partial aggregates merge into them, watermarks close them, late ones open their results again."""
+"""Windows of a flow: partials merge into them, watermarks close them, late rows issue their results again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.wire import MOST_AHEAD_US
+from agent.wire import MAX_AHEAD_US, mark_fault
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
-from spark_jobs.operators import aggregate_of
-from spark_jobs.plans import LivePlan
-from spark_jobs.state import Flow, Window
-from spark_jobs.watermarks import AgentMarks, forget_passed, progress
+from spark_jobs.plans import LivePlan, aggregate_of
+from spark_jobs.state import AgentMarks, FlowWindow, QueryFlow
 
-__all__ = ["Due", "absorb", "admitted", "advance", "due", "evict", "records_of"]
+__all__ = [
+    "DueWindow",
+    "WatermarkProgress",
+    "absorb_partials",
+    "admitted",
+    "advance_watermark",
+    "closing_epoch_us",
+    "due_windows",
+    "evict_windows",
+    "forget_passed",
+    "records_of",
+    "take_mark",
+    "watermark_progress",
+]
 
 
-_MOST_SIDES_BYTES = 256 * 2**20  # rows of a flow's windows where streams are joined
-_MOST_OPEN_BYTES = 2**30  # the same where the watermark stands still, and windows stay open
+@dataclass(frozen=True)
+class WatermarkProgress:
+    """The watermark of a query and who stands behind it."""
+
+    watermark_us: int | None
+    waiting_for: tuple[str, ...]  #: agents that hold the watermark where it is
+    excluded: tuple[str, ...]  #: agents that are silent, and left out
+    ended: bool = False  #: every agent that is not silent has said that nothing follows
+
+
+def take_mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrived_ms: int) -> None:
+    """Take in a mark's `extra`.
+
+    A watermark more than `MAX_AHEAD_US` after its arrival is of a wrong clock. It counts as the time of its arrival,
+    so that what comes when the clock is right again is not late.
+
+    Raises
+    ------
+    ValueError
+        It names no watermark, or something that is no whole number.
+    """
+    if fault := mark_fault(extra):
+        raise ValueError(f"a mark's {fault}")
+    closing = extra.get("closing_epoch_us") or epoch_us
+    marks.seen_ms = max(arrived_ms, marks.seen_ms or 0)
+    arrived_us, watermark_us = 1000 * arrived_ms, min(extra["watermarks"].values())
+    marks.watermark_us = watermark_us if watermark_us <= arrived_us + MAX_AHEAD_US else arrived_us
+    marks.final = bool(extra.get("final"))
+    marks.left_out = list(extra.get("left_out", ()))
+    if not marks.closings or marks.closings[-1][0] < marks.watermark_us:
+        marks.closings.append((marks.watermark_us, closing))
+
+
+def watermark_progress(
+    agents: Mapping[str, AgentMarks], expected: Iterable[str], *, before_us: int | None, now_ms: int, idle_after_ms: int
+) -> WatermarkProgress:
+    """The watermark of a query whose `expected` agents have said what `agents` holds.
+
+    Parameters
+    ----------
+    before_us
+        The watermark so far; it never goes back.
+    now_ms
+        Time of the last arrival from anybody.
+    """
+    heard = {name: agents[name] for name in expected if name in agents}
+    silent = tuple(sorted(name for name, one in heard.items() if _silent(one, now_ms, idle_after_ms)))
+    present = {name: one for name, one in heard.items() if name not in silent}
+    going = {name: one for name, one in present.items() if not one.final}
+    unheard = tuple(sorted(name for name, one in going.items() if one.watermark_us is None))
+    if unheard or not present:
+        return WatermarkProgress(before_us, unheard, silent)
+    known = {name: one.watermark_us for name, one in (going or present).items() if one.watermark_us is not None}
+    least = min(known.values()) if going else max(known.values())
+    waiting = tuple(sorted(name for name, value in known.items() if value == least)) if going else ()
+    watermark_us = least if before_us is None else max(least, before_us)
+    return WatermarkProgress(watermark_us, waiting, silent, ended=not going)
+
+
+def closing_epoch_us(agents: Iterable[AgentMarks], end_us: int) -> int | None:
+    """Beginning of the epoch whose mark was the last one that a window ending at `end_us` waited for."""
+    found = [epoch for one in agents if (epoch := _closing(one, end_us)) is not None]
+    return max(found, default=None)
+
+
+def forget_passed(marks: AgentMarks, watermark_us: int) -> None:
+    """Drop what no open window will ask for; the last mark stays."""
+    later = [pair for pair in marks.closings if pair[0] > watermark_us]
+    marks.closings = later or marks.closings[-1:]
+
+
+def _closing(marks: AgentMarks, end_us: int) -> int | None:
+    """An agent that has ended closes with its last mark, wherever its watermark stands."""
+    passed = next((epoch for watermark, epoch in marks.closings if watermark >= end_us), None)
+    return marks.closings[-1][1] if passed is None and marks.final and marks.closings else passed
+
+
+def _silent(marks: AgentMarks, now_ms: int, idle_after_ms: int) -> bool:
+    last_ms = marks.since_ms if marks.seen_ms is None else marks.seen_ms
+    return not marks.final and now_ms - last_ms > idle_after_ms
+
+
+_MAX_SIDES_BYTES = 256 * 2**20  # rows of a flow's windows where streams are joined
+_MAX_OPEN_BYTES = 2**30  # the same where the watermark stands still, and windows stay open
 _ROWS = "_rows"  # the state of a partial aggregate that counts records
 
 
 @dataclass(frozen=True)
-class Due:
+class DueWindow:
     """A window whose result is to be issued, for the first time or again."""
 
     begin_us: int
     end_us: int
-    window: Window
+    window: FlowWindow
     missing: list[str]
 
 
-def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int, arrived_ms: int) -> None:
+def absorb_partials(
+    flow: QueryFlow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int, arrived_ms: int
+) -> None:
     """Merge partial aggregates into the windows they belong to; what is too late or too early is counted.
 
-    Early is what belongs to a window that begins more than `MOST_AHEAD_US` after `arrived_ms`, when the last of the
+    Early is what belongs to a window that begins more than `MAX_AHEAD_US` after `arrived_ms`, when the last of the
     frames came: a clock is wrong, and no watermark would close that window in its time.
     """
     aggregate = aggregate_of(pipeline)
@@ -45,12 +141,14 @@ def absorb(flow: Flow, pipeline: Pipeline, partials: Iterable[pa.Table], step: i
         known = flow.windows.get(begin_us)
         merged = aggregate.merge([known.partial, *parts] if known else parts)
         if known is None:
-            flow.windows[begin_us] = Window(merged, step, records_of(merged))
+            flow.windows[begin_us] = FlowWindow(merged, step, records_of(merged))
         else:
             known.partial, known.step, known.records = merged, step, records_of(merged)
 
 
-def admitted(flow: Flow, pipeline: Pipeline, tables: Iterable[pa.Table], arrived_ms: int) -> dict[int, list[pa.Table]]:
+def admitted(
+    flow: QueryFlow, pipeline: Pipeline, tables: Iterable[pa.Table], arrived_ms: int
+) -> dict[int, list[pa.Table]]:
     """Rows by the beginning of their window; the others are counted as too late or too early."""
     assert pipeline.window is not None
     fresh: dict[int, list[pa.Table]] = {}
@@ -59,25 +157,25 @@ def admitted(flow: Flow, pipeline: Pipeline, tables: Iterable[pa.Table], arrived
             fresh.setdefault(begin_us, []).append(part)
     late = [begin_us for begin_us in fresh if begin_us + pipeline.window.size_us <= flow.passed_us]
     flow.late += sum(records_of(part) for begin_us in late for part in fresh.pop(begin_us))
-    early = [begin_us for begin_us in fresh if begin_us > arrived_ms * 1000 + MOST_AHEAD_US]
+    early = [begin_us for begin_us in fresh if begin_us > arrived_ms * 1000 + MAX_AHEAD_US]
     flow.early += sum(records_of(part) for begin_us in early for part in fresh.pop(begin_us))
     return fresh
 
 
-def advance(flow: Flow, plan: LivePlan, now_ms: int) -> None:
+def advance_watermark(flow: QueryFlow, plan: LivePlan, now_ms: int) -> None:
     """Bring the flow's watermark up to what its agents have said."""
     if not now_ms:
         return  # nothing ever arrived, so nobody has been silent since
     for name in plan.agents:
         flow.agents.setdefault(name, AgentMarks(since_ms=now_ms))
-    found = progress(
+    found = watermark_progress(
         flow.agents, _expected(flow, plan), before_us=flow.watermark_us, now_ms=now_ms, idle_after_ms=plan.idle_after_ms
     )
     flow.watermark_us, flow.ended = found.watermark_us, found.ended
     flow.waiting_for, flow.excluded = list(found.waiting_for), list(found.excluded)
 
 
-def due(flow: Flow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[Due]:
+def due_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[DueWindow]:
     """Windows to issue now, in their order: closed and new, closed and changed, or complete at last."""
     assert pipeline.window is not None
     found = []
@@ -87,20 +185,20 @@ def due(flow: Flow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[Due]:
             break
         missing = _missing(flow, plan, begin_us, end_us)
         if window.revision < 0 or window.step == step or (window.missing and not missing):
-            found.append(Due(begin_us, end_us, window, missing))
+            found.append(DueWindow(begin_us, end_us, window, missing))
     return found
 
 
-def evict(flow: Flow, pipeline: Pipeline, plan: LivePlan) -> None:
+def evict_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan) -> None:
     """Forget windows that nothing can change any more, those for which there is no room, and marks not asked for."""
     assert pipeline.window is not None
     size_us, passed_us = pipeline.window.size_us, flow.passed_us
     if flow.watermark_us is not None:
-        closed_us = _crowded_out_us(flow, size_us, _MOST_SIDES_BYTES, flow.watermark_us)
+        closed_us = _crowded_out_us(flow, size_us, _MAX_SIDES_BYTES, flow.watermark_us)
         passed_us = max(passed_us, flow.watermark_us - plan.retain_us, closed_us)
     if flow.sides:
         long_ago_us = max(flow.sides) - plan.retain_us
-        passed_us = max(passed_us, _crowded_out_us(flow, size_us, _MOST_OPEN_BYTES, long_ago_us))
+        passed_us = max(passed_us, _crowded_out_us(flow, size_us, _MAX_OPEN_BYTES, long_ago_us))
     flow.passed_us = passed_us
     flow.late += sum(flow.sides[begin_us].rows for begin_us in flow.sides if _is_lost(flow, begin_us + size_us))
     for kept in (flow.windows, flow.sides):
@@ -111,12 +209,12 @@ def evict(flow: Flow, pipeline: Pipeline, plan: LivePlan) -> None:
             forget_passed(marks, flow.watermark_us)
 
 
-def _is_lost(flow: Flow, end_us: int) -> bool:
+def _is_lost(flow: QueryFlow, end_us: int) -> bool:
     """Whether a window is forgotten before its result was issued."""
     return end_us <= flow.passed_us and (flow.watermark_us is None or end_us > flow.watermark_us)
 
 
-def _crowded_out_us(flow: Flow, size_us: int, most_bytes: int, until_us: int) -> int:
+def _crowded_out_us(flow: QueryFlow, size_us: int, most_bytes: int, until_us: int) -> int:
     """End of the newest window ended by `until_us` for whose rows there is no room beside those of later ones; or 0."""
     kept_bytes = 0
     for begin_us in sorted(flow.sides, reverse=True):
@@ -126,12 +224,12 @@ def _crowded_out_us(flow: Flow, size_us: int, most_bytes: int, until_us: int) ->
     return 0
 
 
-def _expected(flow: Flow, plan: LivePlan) -> list[str]:
+def _expected(flow: QueryFlow, plan: LivePlan) -> list[str]:
     """Agents whose word counts; all that ever spoke where the console names none."""
     return sorted(plan.agents or flow.agents)
 
 
-def _missing(flow: Flow, plan: LivePlan, begin_us: int, end_us: int) -> list[str]:
+def _missing(flow: QueryFlow, plan: LivePlan, begin_us: int, end_us: int) -> list[str]:
     """Agents whose records of a window may still come, or are gone with a lost state."""
     expected = {name: flow.agents[name] for name in _expected(flow, plan)}
     lacking = {name for name, marks in expected.items() if _lacks(marks, end_us)}

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from launcher.ports import free_port
+from launcher.places import free_port
 
 RUN_DIR_VARIABLE = "SLUICE_TEST_RUN_DIR"
 KEPT = ("SLUICE_TEST_", "SLUICE_CASES", "SLUICE_DATA", "SLUICE_REQUIRE_ALL")

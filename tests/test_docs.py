@@ -22,11 +22,11 @@ from apps.admission.serializers import AdmissionCreateSerializer
 from apps.queries.serializers import ArrivalCreateSerializer
 from benchmarks.__main__ import BENCHMARKS
 from console.env import Env, variable_of
-from engine import tables
 from engine.__main__ import COMMANDS as ENGINE_COMMANDS
 from engine.__main__ import main as engine
-from engine.deployment import Deployment
-from engine.fields import Table
+from engine.document import tables
+from engine.document.deployment import Deployment
+from engine.fields import FieldTable
 from engine.workload import GENERATORS
 from launcher.cli import COMMANDS
 
@@ -36,7 +36,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 # What the document's sections describe; a name with brackets stands for the table it belongs to.
-SECTIONS: dict[str, tuple[tuple[str, Table], ...]] = {
+SECTIONS: dict[str, tuple[tuple[str, FieldTable], ...]] = {
     "The document": (("", tables.DEPLOYMENT),),
     "Source": (("", tables.SOURCE),),
     "Node": (("", tables.NODE),),
@@ -189,7 +189,7 @@ def test_every_field_of_the_document_is_described(title: str) -> None:
 def test_the_sections_cover_the_whole_schema() -> None:
     """Tables that need no section of their own are described in the line of the field that holds them."""
     covered = {table for section in SECTIONS.values() for _, table in section}
-    others = {table for table in vars(tables).values() if isinstance(table, Table)} - covered
+    others = {table for table in vars(tables).values() if isinstance(table, FieldTable)} - covered
     assert others == {tables.MODEL, tables.BATCH}
     line = re.findall(r"^\| `(?:model|batches)` .*$", (DOCS / "document.md").read_text(), re.MULTILINE)
     assert all(f"`{field.name}`" in "".join(line) for table in others for field in table.fields)

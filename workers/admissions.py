@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.admission import work
-from apps.admission.queueing import queue_review
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
+from apps.admission import previews
+from apps.admission.services import queue_review
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
 
 __all__ = ["preview_admission", "review_queue"]
 
 
 @shared_task(name=JobKind.ADMISSION_PREVIEW.value)
 def preview_admission(job_id: str) -> None:
-    run_job(job_id, work.preview_admission)
+    run_job(job_id, previews.preview_admission)
 
 
 @shared_task(name="workers.review_queue")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.backtests import work
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.planning.backtests import work
 
 __all__ = ["run_backtest"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from celery import shared_task
 
 from apps.estimates import work
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
 
 __all__ = ["estimate_cluster", "estimate_document"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.forecasts import work
-from apps.forecasts.forecasting import forecast_renew_all
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.planning.forecasts import work
+from apps.planning.forecasts.services import forecast_renew_all
 
 __all__ = ["forecast_load", "renew_forecasts"]
 

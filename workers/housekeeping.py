@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.backtests.services import backtests_purge
-from apps.core.idempotency import idempotency_purge
+from apps.core.rest.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.refresh import estimate_refresh_all
+from apps.estimates.retention import estimates_of_telemetry_thin
 from apps.estimates.services import document_estimates_purge
-from apps.estimates.thinning import estimates_of_telemetry_thin
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.measurements.retention import statistics_purge
-from apps.measurements.stream_looks import stretches_purge
-from apps.measurements.timing import timings_purge
-from apps.placements.services import placements_purge
-from apps.planning.services import what_ifs_purge
-from apps.queries.importing import imports_purge
-from apps.queries.uploads import uploads_purge
-from apps.refinement.retention import configs_purge
+from apps.measurements.stream_processor import stretches_purge, timings_purge
+from apps.planning.backtests.services import backtests_purge
+from apps.planning.placements.services import placements_purge
+from apps.planning.what_ifs.services import what_ifs_purge
+from apps.queries.arrivals.uploads import uploads_purge
+from apps.queries.imports import imports_purge
 from apps.results.retention import results_purge
-from apps.telemetry.retention import lives_purge, plans_purge
+from apps.rollouts.configs.services import configs_purge
+from apps.telemetry.ingest.streams import generations_purge, plans_purge
 
 __all__ = ["purge", "refresh_estimates", "sweep_jobs"]
 
@@ -59,7 +58,7 @@ def purge() -> int:
         + stretches_purge()
         + accuracy_purge()
         + plans_purge()
-        + lives_purge()
+        + generations_purge()
         + estimates_of_telemetry_thin()
         + backtests_purge()
         + configs_purge()

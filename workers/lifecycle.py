@@ -8,8 +8,8 @@ from typing import Any
 
 from celery.signals import worker_init
 
-from engine.deployment import Deployment
-from engine.estimation import estimate
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import estimate
 from engine.klink.replay import replay
 from engine.placement.proposal import place
 

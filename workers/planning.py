@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
-from apps.planning import work
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.planning.what_ifs import work
 
 __all__ = ["answer_what_if"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
-from apps.plans import work
-from apps.plans.reviewing import plans_review
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.planning.plans import work
+from apps.planning.plans.review import plans_review
 
 __all__ = ["compare_plans", "review_plans"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from apps.refinement.services import parts_renew, rollouts_advance
+from apps.rollouts.services import parts_renew, rollouts_advance
 
 __all__ = ["advance_rollouts", "renew_refined"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.core.delivering import SEND_TASK
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
-from apps.reports.delivering import deliveries_send_due
-from apps.reports.scheduling import reports_run_due
+from apps.core.deliveries import SEND_TASK
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.reports.deliveries import deliveries_send_due
+from apps.reports.schedules import reports_run_due
 from apps.reports.work import write_report
-from apps.results.delivering import alert_deliveries_send_due
+from apps.results.notices import alert_deliveries_send_due
 
 __all__ = ["run_due_reports", "run_report", "send_deliveries"]
 

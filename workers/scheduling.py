@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.jobs.choices import JobKind
-from apps.jobs.running import run_job
-from apps.scheduling.replaying import replay_work
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.rollouts.schedule.replays import replay_work
 
 __all__ = ["replay_schedule"]
 

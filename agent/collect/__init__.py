@@ -1,21 +1,21 @@
-"""Collectors: where an agent's records come from. `make` builds one from its configuration."""
+"""Collectors: where an agent's records come from. `make_collector` builds one from its configuration."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from agent.collect.base import Collector, schema_of
-from agent.readable import Readable
+from agent.settings import ReadableFolders
 
 if TYPE_CHECKING:
     from agent.config import SourceConfig
 
-__all__ = ["Collector", "make"]
+__all__ = ["Collector", "make_collector"]
 
 
-def make(config: SourceConfig, readable: Readable | None = None) -> Collector:
+def make_collector(config: SourceConfig, readable: ReadableFolders | None = None) -> Collector:
     """The collector of a source, which reads `readable` files alone. It opens nothing before it is first polled."""
-    readable = readable or Readable()
+    readable = readable or ReadableFolders()
     # in the order of the alphabet, as pipelines have their columns
     schema = schema_of(dict(sorted(config.columns.items())))
     given = (config.name, schema, config.time, config.options)
@@ -29,15 +29,15 @@ def make(config: SourceConfig, readable: Readable | None = None) -> Collector:
 
             return HostMetrics(*given)
         case "log_file":
-            from agent.collect.log_file import LogFile
+            from agent.collect.log_file import LogFileCollector
 
-            return LogFile(*given, lateness_s=config.lateness_s, readable=readable)
+            return LogFileCollector(*given, lateness_s=config.lateness_s, readable=readable)
         case "replay":
-            from agent.collect.replay import Replay
+            from agent.collect.replay import ReplayCollector
 
-            return Replay(*given, lateness_s=config.lateness_s, readable=readable)
+            return ReplayCollector(*given, lateness_s=config.lateness_s, readable=readable)
         case "generator":
-            from agent.collect.generator import Generator
+            from agent.collect.generator import LoadGenerator
 
-            return Generator(*given)
+            return LoadGenerator(*given)
     raise ValueError(f"kind is {config.kind!r}, which no collector is of")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import MOST_NUMBER
+from agent.wire import MAX_NUMBER
 
 __all__ = ["LATEST_US", "TIMESTAMP", "Collector", "batch_of", "digest_of", "schema_of"]
 
-LATEST_US = MOST_NUMBER  #: what never comes
+LATEST_US = MAX_NUMBER  #: what never comes
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _ARROW = {
     "int64": pa.int64(),
@@ -23,7 +23,7 @@ _ARROW = {
     "bool": pa.bool_(),
     "timestamp": TIMESTAMP,
 }
-_MOST_FAULTS = 20
+_MAX_FAULTS = 20
 
 
 class Collector(ABC):
@@ -66,7 +66,7 @@ class Collector(ABC):
         """Note what is wrong with one thing, or that it is no more."""
         if says is None:
             self._faults.pop(about, None)
-        elif about in self._faults or len(self._faults) < _MOST_FAULTS:
+        elif about in self._faults or len(self._faults) < _MAX_FAULTS:
             self._faults[about] = says
 
     def report(self) -> dict[str, Any]:

@@ -1,22 +1,171 @@
-"""A load generator: records by a seed and a rate curve, the same ones whenever it goes on from the same position."""
+"""Load generator: records by a seed and a rate curve, the same ones after every restart."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
+from string import Formatter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from agent.collect.base import LATEST_US, Collector, digest_of
-from agent.collect.curve import RateCurve
-from agent.collect.draws import BLOCK, draw
 
-__all__ = ["Generator"]
+__all__ = ["BLOCK", "LoadGenerator", "RateCurve", "draw"]
 
 
-class Generator(Collector):
+class RateCurve:
+    """Records per second over time: `rate_per_s` times a factor that runs straight between its points.
+
+    Parameters
+    ----------
+    rate_per_s
+        Records per second where the factor is 1.
+    points
+        ``(second, factor)``, seconds ascending from 0 on, factors >= 0. Before the first point and after the last the
+        factor stays as it is there. Without points it is 1.
+    period_s
+        The curve repeats after this time; points behind it do not count.
+
+    Notes
+    -----
+    The number of records due until ``t`` is the integral of the rate, a quadratic in each piece, so the due time of
+    record ``n`` follows in closed form: within a piece of rate ``r`` and slope ``s``, ``m`` records take
+    ``2 m / (r + sqrt(r^2 + 2 s m))`` seconds. Numbers start at 0, and so does time.
+
+    Examples
+    --------
+    >>> RateCurve(10.0).due_s(np.array([0, 5, 20])).tolist()
+    [0.0, 0.5, 2.0]
+    """
+
+    def __init__(
+        self, rate_per_s: float, points: Sequence[Sequence[float]] = (), period_s: float | None = None
+    ) -> None:
+        knots = [(float(at), rate_per_s * float(factor)) for at, factor in points] or [(0.0, rate_per_s)]
+        if period_s is not None:
+            knots = _until(knots, period_s)
+        if knots[0][0] > 0:
+            knots.insert(0, (0.0, knots[0][1]))
+        self._at = np.array([at for at, _ in knots])
+        self._rate = np.array([rate for _, rate in knots])
+        width = np.diff(self._at)
+        self._slope = np.append(np.diff(self._rate) / np.where(width > 0, width, 1.0), 0.0)
+        self._due = np.append(0.0, np.cumsum(width * (self._rate[1:] + self._rate[:-1]) / 2))
+        self._period_s = period_s
+
+    @property
+    def records(self) -> float:
+        """How many records the curve gives in all; infinite unless its rate ends at 0."""
+        ends = self._period_s is None and self._rate[-1] == 0
+        return float(np.floor(self._due[-1])) if ends else np.inf
+
+    def due_s(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Seconds after the start at which the records `numbers` are due; infinite for those that never are."""
+        wanted = numbers.astype(np.float64)
+        if self._period_s is None:
+            return self._within(wanted)
+        rounds = np.floor(wanted / self._due[-1])
+        return rounds * self._period_s + self._within(wanted - rounds * self._due[-1])
+
+    def _within(self, wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        piece = np.clip(np.searchsorted(self._due, wanted, side="right") - 1, 0, len(self._due) - 1)
+        more = wanted - self._due[piece]
+        rate, slope = self._rate[piece], self._slope[piece]
+        root = np.sqrt(np.maximum(rate**2 + 2 * slope * more, 0.0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            took = np.where(more > 0, 2 * more / (rate + root), 0.0)
+        return np.asarray(self._at[piece] + took)
+
+
+def _until(knots: list[tuple[float, float]], period_s: float) -> list[tuple[float, float]]:
+    """The knots up to the period's end, with one at the end itself."""
+    kept = [knot for knot in knots if knot[0] < period_s] or [(0.0, knots[0][1])]
+    behind = next((knot for knot in knots if knot[0] >= period_s), None)
+    (at, rate) = kept[-1]
+    if behind is not None and behind[0] > at:
+        rate += (behind[1] - rate) * (period_s - at) / (behind[0] - at)
+    return [*kept, (period_s, rate)]
+
+
+BLOCK = 4096  #: records drawn at once
+
+
+def draw(spec: Mapping[str, Any], kind: pa.DataType, *, seed: int, name: str, block: int) -> pa.Array:
+    """Values of the records ``block * BLOCK`` to ``(block + 1) * BLOCK - 1`` of one column."""
+    ((way, how),) = spec.items()
+    if way == "template":
+        return _filled(how, seed=seed, name=name, block=block)
+    if way == "constant":
+        return pa.repeat(pa.scalar(how, kind), BLOCK)
+    if way == "sequence":
+        numbers = (np.arange(BLOCK, dtype=np.int64) + block * BLOCK) % how
+        return pa.array(numbers).cast(kind)
+    random = _random(seed, name, block)
+    if way in ("choice", "skewed"):
+        return _chosen(how, kind, random, skewed=way == "skewed")
+    return _numbers(way, how, kind, random)
+
+
+def _random(seed: int, name: str, block: int) -> np.random.Generator:
+    # a counter-based generator goes to any block at once; a block stays far within one step of the counter's next word
+    key = np.array([seed % 2**64, zlib.crc32(name.encode())], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, block, 0, 0]))
+
+
+def _numbers(way: str, how: Sequence[float], kind: pa.DataType, random: np.random.Generator) -> pa.Array:
+    first, second = how
+    whole = pa.types.is_integer(kind)
+    drawn: npt.NDArray[Any]
+    if way == "uniform" and whole:
+        drawn = random.integers(int(first), int(second), BLOCK, endpoint=True)
+    elif way == "uniform":
+        drawn = random.uniform(first, second, BLOCK)
+    elif way == "normal":
+        drawn = random.normal(first, second, BLOCK)
+    else:
+        drawn = first * np.exp(random.normal(0.0, second, BLOCK))
+    return pa.array(np.rint(drawn).astype(np.int64) if whole else drawn).cast(kind)
+
+
+def _chosen(values: Sequence[Any], kind: pa.DataType, random: np.random.Generator, *, skewed: bool) -> pa.Array:
+    if skewed:
+        weights = 1.0 / np.arange(1, len(values) + 1)
+        numbers = random.choice(len(values), BLOCK, p=weights / weights.sum())
+    else:
+        numbers = random.integers(0, len(values), BLOCK)
+    return pc.take(pa.array(values, kind), pa.array(numbers))
+
+
+def _filled(how: Mapping[str, Any], *, seed: int, name: str, block: int) -> pa.Array:
+    """A text with the parts filled in, each drawn as a column of its own."""
+    pieces: list[Any] = []
+    for text, part, _, _ in Formatter().parse(how["text"]):
+        if text:
+            pieces.append(pa.scalar(text))
+        if part is not None:
+            spec = how["parts"][part]
+            drawn = draw(spec, part_type(spec), seed=seed, name=f"{name}.{part}", block=block)
+            pieces.append(drawn.cast(pa.string()))
+    filled = pc.binary_join_element_wise(*pieces, pa.scalar(""))
+    return filled if isinstance(filled, pa.Array) else pa.repeat(filled, BLOCK)
+
+
+def part_type(spec: Mapping[str, Any]) -> pa.DataType:
+    """Whole numbers where all that is said is whole, as a reader of the text would expect."""
+    ((way, how),) = spec.items()
+    values = how if isinstance(how, list) else [how]
+    if any(isinstance(value, str) for value in values):
+        return pa.string()
+    if all(isinstance(value, bool) for value in values):
+        return pa.bool_()
+    return pa.int64() if way == "sequence" or all(float(value).is_integer() for value in values) else pa.float64()
+
+
+class LoadGenerator(Collector):
     """Record n is due when the curve says so, has that event time, and is drawn from the seed and n alone."""
 
     kind = "generator"

@@ -10,18 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from agent.collect.base import Collector, batch_of
-from agent.collect.following import Followed
-from agent.collect.stamps import LineTimes
-from agent.collect.watching import Watched
-from agent.readable import Readable
-from agent.wire import MOST_AHEAD_US
+from agent.collect.rotation import FollowedFile, LogFileSet
+from agent.collect.timestamps import LineTimes
+from agent.settings import ReadableFolders
+from agent.wire import MAX_AHEAD_US
 
-__all__ = ["LogFile"]
+__all__ = ["LogFileCollector"]
 
 _LIVE_US = 120_000_000  # a log whose lines are read within two minutes of their time is one being written
 
 
-class LogFile(Collector):
+class LogFileCollector(Collector):
     """A record per line: its time, the line, the file.
 
     Event time is the time of reading, or what `time_pattern` finds in the line; a line without one, or with one more
@@ -40,7 +39,7 @@ class LogFile(Collector):
         time: str,
         options: Mapping[str, Any],
         lateness_s: float,
-        readable: Readable,
+        readable: ReadableFolders,
     ) -> None:
         super().__init__(name, schema)
         self._time = time
@@ -50,7 +49,7 @@ class LogFile(Collector):
         pattern = options.get("time_pattern")
         self._times = LineTimes(pattern, options.get("time_format")) if pattern else None
         self._lateness_us = int(lateness_s * 1e6)
-        self._watched = Watched(self._path, options.get("max_line_bytes", 65_536), self.fault, readable)
+        self._watched = LogFileSet(self._path, options.get("max_line_bytes", 65_536), self.fault, readable)
         self._first = True
         self._counts = {"cut": 0, "undecodable": 0, "without_time": 0}
         self._newest_us = 0
@@ -104,7 +103,7 @@ class LogFile(Collector):
             says["faults"] = [*says["faults"], f"path is {self._path!r}: no such file yet"]
         return says | {"unread_bytes": unread, "counted": counted}
 
-    def _read(self, file: Followed, now_us: int, most: int) -> list[pa.RecordBatch]:
+    def _read(self, file: FollowedFile, now_us: int, most: int) -> list[pa.RecordBatch]:
         read = file.read(most, final=self._watched.leaving(file))
         if not read.lines:
             return []
@@ -124,12 +123,12 @@ class LogFile(Collector):
                 self._counts["undecodable"] += 1
         return decoded
 
-    def _times_of(self, file: Followed, lines: Sequence[str], now_us: int) -> list[int]:
+    def _times_of(self, file: FollowedFile, lines: Sequence[str], now_us: int) -> list[int]:
         if self._times is None:
             times = [now_us] * len(lines)
         else:
             before_us = now_us if file.last_us is None else file.last_us
-            times, without = self._times.read(lines, before_us, now_us + MOST_AHEAD_US)
+            times, without = self._times.read(lines, before_us, now_us + MAX_AHEAD_US)
             self._counts["without_time"] += without
         file.last_us = times[-1]
         self._newest_us = max(self._newest_us, *times)

@@ -24,14 +24,24 @@ last acknowledged one; `acknowledged(seq)` moves on, `rewind(seq)` goes back whe
 accepted up to `seq`), `committed(seq)` lets segments go. Frames stand in the spool, and are synced, before `unsent`
 shows them.
 
-Another writer of the same process (a relay) appends its own `Record` with its own `writer` name to the same spool:
+Another writer of the same process (a relay) appends its own `WalRecord` with its own `writer` name to the same spool:
 frames are numbered by the spool in one order. `Spool.recovered(writer)` gives back what it wrote, from its last
 snapshot on.
 """
 
 from agent.runtime.clock import Clock, SystemClock
-from agent.runtime.interface import QueryConfig, RuntimeConfig, Source
+from agent.runtime.durability.spool import Spool, WalRecord, WriterState
+from agent.runtime.interface import RecordSource, RuntimeConfig, RuntimeQuery
 from agent.runtime.runtime import Runtime
-from agent.runtime.spool import Record, Spool, Stored
 
-__all__ = ["Clock", "QueryConfig", "Record", "Runtime", "RuntimeConfig", "Source", "Spool", "Stored", "SystemClock"]
+__all__ = [
+    "Clock",
+    "RecordSource",
+    "Runtime",
+    "RuntimeConfig",
+    "RuntimeQuery",
+    "Spool",
+    "SystemClock",
+    "WalRecord",
+    "WriterState",
+]

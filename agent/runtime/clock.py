@@ -8,7 +8,7 @@ from typing import Protocol
 __all__ = ["Clock", "EpochLabels", "SystemClock"]
 
 SLEW = 0.9  # pace of labels that are ahead of a wall clock that was put back
-LEAST_TOLD_S = 1.0  # of catching up; less is over before anybody looks
+MIN_TOLD_S = 1.0  # of catching up; less is over before anybody looks
 
 
 class Clock(Protocol):
@@ -71,6 +71,6 @@ class EpochLabels:
         """That the wall clock was put back, and for how long labels differ from it; empty when they do not."""
         ahead_s = self._ahead_us / 1e6
         catching_up_s = ahead_s / (1 - SLEW)
-        if catching_up_s < LEAST_TOLD_S:
+        if catching_up_s < MIN_TOLD_S:
             return ""
         return f"clock stepped back: epochs are {ahead_s:,.1f} s ahead of it, {catching_up_s:,.0f} s to catch up"

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.runtime.interface import Source
+from agent.runtime.interface import RecordSource
 
 __all__ = ["Intake"]
 
 log = logging.getLogger(__name__)
 
-MOST_POLL_RECORDS = 50_000
+MAX_POLL_RECORDS = 50_000
 FIRST_RECORD_BYTES = 100.0  # until records were seen
 
 
@@ -26,7 +26,7 @@ class Intake:
     """One source and what the runtime knows of it."""
 
     source_id: str
-    source: Source
+    source: RecordSource
     watermark_us: int = 0
     records: int = 0
     fault: str = ""
@@ -65,10 +65,10 @@ class Intake:
 
         Without room a replayable source is left alone. A live one is emptied, and what it gave is shed.
         """
-        most = max(min(int(room_bytes / self._record_bytes), MOST_POLL_RECORDS), least)
+        most = max(min(int(room_bytes / self._record_bytes), MAX_POLL_RECORDS), least)
         if not most and self.source.replayable:
             return None
-        table = self._table(now_us, most if most else MOST_POLL_RECORDS)
+        table = self._table(now_us, most if most else MAX_POLL_RECORDS)
         if table is None or not most:
             self.lose(table.num_rows if table is not None else 0)
             return None

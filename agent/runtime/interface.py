@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from engine.dataflow import Pipeline
-from engine.jarvis.settings import Settings
+from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
 
-__all__ = ["QueryConfig", "RuntimeConfig", "Source"]
+__all__ = ["RecordSource", "RuntimeConfig", "RuntimeQuery"]
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """A collector as the runtime sees it. It is asked from one thread only."""
 
     #: A replayable source can give the same records again after `seek`, so it is not polled while there is no room; a
@@ -52,12 +52,12 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class QueryConfig:
+class RuntimeQuery:
     """One query at this agent; `query` is ``cluster/name``, the plan is the pipeline's digest."""
 
     query: str
     pipeline: Pipeline
-    settings: Settings = field(default_factory=Settings)
+    settings: AdaptationSettings = field(default_factory=AdaptationSettings)
     refined: Any = None  #: a refined configuration, judged when the next epoch begins
     weight: float = 1.0
 
@@ -68,7 +68,7 @@ class RuntimeConfig:
 
     version: int
     agent: str
-    queries: tuple[QueryConfig, ...]
+    queries: tuple[RuntimeQuery, ...]
     epoch_s: float = 1.0
     sub_epochs: int = 10
     budget_cores: float = 1.0

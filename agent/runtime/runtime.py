@@ -10,20 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime.backlog import QUEUED_SHARE, give_up
-from agent.runtime.chain import Chain
 from agent.runtime.clock import Clock, EpochLabels, SystemClock
 from agent.runtime.cpu import CpuBudget, quota_cores
-from agent.runtime.ending import adapt, end_chain
-from agent.runtime.framing import Framer
+from agent.runtime.durability.recovery import PlanDelta, RecoveryState
+from agent.runtime.durability.spool import Spool, WalRecord, WriterState
+from agent.runtime.epoch import Framer, adapt_query, end_query_epoch
 from agent.runtime.intake import Intake
-from agent.runtime.interface import RuntimeConfig, Source
-from agent.runtime.lineup import Lineup, feed
-from agent.runtime.memory import Delta, Memory
-from agent.runtime.reporting import QueryReport, counter_rows, query_reports, runtime_state
-from agent.runtime.rows import EpochRows
-from agent.runtime.scheduling import Scheduler
-from agent.runtime.spool import Record, Spool, Stored
+from agent.runtime.interface import RecordSource, RuntimeConfig
+from agent.runtime.query.pipeline import QUEUED_SHARE, LocalPipeline, overflow_backlog
+from agent.runtime.registry import QueryRegistry, feed_pipeline
+from agent.runtime.reports import EpochRows, QueryReport, counter_rows, query_reports, runtime_state
+from agent.runtime.scheduler import Scheduler
 from agent.wire import COUNTERS, SWEEPS, FrameKind
 
 __all__ = ["Runtime"]
@@ -32,7 +29,7 @@ log = logging.getLogger(__name__)
 
 WRITER = "runtime"
 SCHEDULE = ""  # in place of a query: the refined schedule that was taken last
-MOST_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; what bounds memory
+MAX_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; what bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
 WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
 GRACE_SHARE = 1 / 2  # of an epoch, by which its last operators may run late
@@ -48,7 +45,7 @@ class Runtime:
     def __init__(
         self,
         config: RuntimeConfig,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, RecordSource],
         spool: Spool,
         clock: Clock | None = None,
         quota: Callable[[], float] = quota_cores,
@@ -56,13 +53,13 @@ class Runtime:
     ) -> None:
         self._clock = clock or SystemClock()
         self._spool, self._quota, self._news = spool, quota, news
-        self._memory = Memory.recovered(spool.recovered(WRITER))
+        self._memory = RecoveryState.recovered(spool.recovered(WRITER))
         self._labels = EpochLabels(self._clock, self._memory.epoch)
         self._budget = CpuBudget(self._clock)
-        self._most_bytes = min(MOST_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE)
-        self._lineup = Lineup(self._clock, self._labels, self._most_bytes)
-        self._waiting: tuple[Record, Memory] | None = None  # an epoch that the disk did not take yet
-        self._coming: tuple[RuntimeConfig, Mapping[str, Source] | None] | None = None
+        self._most_bytes = min(MAX_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE)
+        self._lineup = QueryRegistry(self._clock, self._labels, self._most_bytes)
+        self._waiting: tuple[WalRecord, RecoveryState] | None = None  # an epoch that the disk did not take yet
+        self._coming: tuple[RuntimeConfig, Mapping[str, RecordSource] | None] | None = None
         self._lock = threading.Lock()
         self._sub, self._quota_cores, self._quota_at_ns = 0, 0.0, 0
         self._began_ns, self._elapsed_ns = self._clock.monotonic_ns(), 1
@@ -76,7 +73,7 @@ class Runtime:
 
     # What the outside calls
 
-    def apply(self, config: RuntimeConfig, sources: Mapping[str, Source] | None = None) -> None:
+    def apply(self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None = None) -> None:
         """From the next epoch on run this; `sources`, where given, are all there are."""
         with self._lock:
             if sources is None and self._coming is not None:
@@ -167,7 +164,7 @@ class Runtime:
         self._reports = []
         self._state = self._report()
 
-    def _adopt(self, config: RuntimeConfig, sources: Mapping[str, Source] | None) -> None:
+    def _adopt(self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None) -> None:
         self._config = config
         self._lineup.adopt(config, sources, self._memory, self._clock.wall_us())
 
@@ -197,7 +194,7 @@ class Runtime:
         took_ns = self._clock.monotonic_ns() - before_ns
         self._budget.had_chance(due_ns - before_ns, took_ns, sum(chain.used_ns for chain in chains) - ran_ns)
 
-    def _take_in(self, intake: Intake, chains: list[Chain], now_us: int) -> None:
+    def _take_in(self, intake: Intake, chains: list[LocalPipeline], now_us: int) -> None:
         if not chains:
             return
         left = self._most_bytes - self._queued_bytes - self._polled_bytes
@@ -208,7 +205,7 @@ class Runtime:
         watermark_us = intake.see_watermark()
         self._polled_bytes += table.nbytes * len(chains) if table is not None else 0
         for chain in chains:
-            feed(chain, intake, table, now_us)
+            feed_pipeline(chain, intake, table, now_us)
             seen_us = chain.least_watermark_us(intake.source_id, watermark_us)
             self.scheduler.watermark(chain, seen_us, now_us)
             chain.mark(seen_us, now_us)
@@ -220,7 +217,7 @@ class Runtime:
         if self._lineup.chains or self._lineup.leaving:
             memory = self._lineup.memory(epoch_us, self._memory.newest)
             self._settle(memory)
-            give_up(
+            overflow_backlog(
                 list(self._lineup.chains.values()),
                 self.scheduler.settings,
                 until_us=self._labels.now_us() + int(self._config.epoch_s * 1e6),
@@ -230,10 +227,10 @@ class Runtime:
             self._take_leave(framer)
             stored = self._end_chains(framer, memory)
             told = partial(self._told, epoch_us)
-            self._write(Record(WRITER, stored.notes, stored.blobs, framer.frames, memory.snapshot, told), memory)
+            self._write(WalRecord(WRITER, stored.notes, stored.blobs, framer.frames, memory.snapshot, told), memory)
         self._state = self._report()
 
-    def _settle(self, memory: Memory) -> None:
+    def _settle(self, memory: RecoveryState) -> None:
         """What the epoch's operators used and could have had, and what is to be remembered of scheduling."""
         used_ns = sum(chain.used_ns for chain in self._lineup.chains.values())
         free_ns = self._budget.close(used_ns, int(self._config.epoch_s * 1e9))
@@ -250,23 +247,23 @@ class Runtime:
             framer.mark(note.query, note.plan, note.paths, note.watermark_us, final=True)
         self._lineup.leaving = []
 
-    def _end_chains(self, framer: Framer, memory: Memory) -> Stored:
+    def _end_chains(self, framer: Framer, memory: RecoveryState) -> WriterState:
         """What every query sends and what it has to tell; and how the next epoch runs."""
-        deltas: dict[tuple[str, str], Delta] = {}
+        deltas: dict[tuple[str, str], PlanDelta] = {}
         counters: list[dict[str, Any]] = []
         sweeps: list[dict[str, Any]] = []
         rows: dict[str, dict[str, Any]] = {}
         emitted_us = self._labels.now_us()
         for report in self._reports:
             delays = self.scheduler.delays(report.chain)
-            ended = end_chain(report, framer, self._epoch_us, self._config.checkpoint_share, delays)
+            ended = end_query_epoch(report, framer, self._epoch_us, self._config.checkpoint_share, delays)
             self._lineup.intakes[report.chain.config.pipeline.source.id].lose(framer.take_lost())
             key = ended.note.key
             memory.plans[key], deltas[key] = ended.note, ended.delta
             memory.rows[key], memory.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
             row, swept = self.scheduler.told(report.chain, self._epoch_us, emitted_us, self._config.version)
-            rows[report.chain.query] = adapt(report, self._epoch_us, self._config.epoch_s) | row
+            rows[report.chain.query] = adapt_query(report, self._epoch_us, self._config.epoch_s) | row
             sweeps += swept
         if sweeps:
             framer.sweeps(pa.Table.from_pylist(sweeps, schema=SWEEPS))
@@ -278,7 +275,7 @@ class Runtime:
     def _told(self, epoch_us: int) -> None:
         self._rows.acknowledged(epoch_us, self._clock.monotonic_ns())
 
-    def _write(self, record: Record, memory: Memory) -> None:
+    def _write(self, record: WalRecord, memory: RecoveryState) -> None:
         """Append an epoch, or keep it until the disk takes it."""
         if self._spool.append(record):
             self._waiting, self._memory = None, memory

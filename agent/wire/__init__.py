@@ -2,10 +2,10 @@
 
 from agent.wire.frames import (
     MAGIC,
-    MOST_AHEAD_US,
-    MOST_BODY_BYTES,
-    MOST_NUMBER,
-    MOST_POST_BYTES,
+    MAX_AHEAD_US,
+    MAX_BODY_BYTES,
+    MAX_NUMBER,
+    MAX_POST_BYTES,
     Frame,
     FrameKind,
     WireError,
@@ -15,7 +15,7 @@ from agent.wire.frames import (
 )
 from agent.wire.schemas import (
     COUNTERS,
-    MOST_TABLE_BYTES,
+    MAX_TABLE_BYTES,
     OLDER_COUNTERS,
     REFINEMENTS,
     STATISTICS,
@@ -29,11 +29,11 @@ from agent.wire.schemas import (
 __all__ = [
     "COUNTERS",
     "MAGIC",
-    "MOST_AHEAD_US",
-    "MOST_BODY_BYTES",
-    "MOST_NUMBER",
-    "MOST_POST_BYTES",
-    "MOST_TABLE_BYTES",
+    "MAX_AHEAD_US",
+    "MAX_BODY_BYTES",
+    "MAX_NUMBER",
+    "MAX_POST_BYTES",
+    "MAX_TABLE_BYTES",
     "OLDER_COUNTERS",
     "REFINEMENTS",
     "STATISTICS",

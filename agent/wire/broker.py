@@ -26,22 +26,22 @@ __all__ = [
     "COMMITTED",
     "ENTRY_BYTES",
     "PARTITIONS",
-    "Accepted",
-    "Entry",
-    "Limits",
-    "Progress",
-    "Reach",
-    "accept",
-    "held",
+    "Acceptance",
+    "BrokerLimits",
+    "GenerationProgress",
+    "ReadReach",
+    "StreamEntry",
+    "accept_frames",
+    "generation_progress",
+    "held_bytes",
     "last_ids",
     "oldest_at_s",
     "partition_of",
-    "progress",
     "publish_committed",
-    "reach",
-    "read",
+    "read_entries",
+    "read_reach",
     "stream_state",
-    "trim",
+    "trim_streams",
     "write_state",
 ]
 
@@ -56,7 +56,7 @@ _BEGIN = "0-0"
 
 
 @dataclass(frozen=True)
-class Limits:
+class BrokerLimits:
     """How much may wait in Redis for the stream processor.
 
     Of what is free an agent may hold as much again as it holds already: alone it gets half of all, with n others that
@@ -69,7 +69,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Accepted:
+class Acceptance:
     """What became of a sequence of frames: those up to `accepted_seq` are in."""
 
     accepted_seq: int
@@ -85,7 +85,7 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class Progress:
+class GenerationProgress:
     """How far an agent's life has come."""
 
     accepted_seq: int
@@ -93,7 +93,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReadReach:
     """How far a reader may read at once: up to `last_id` (inclusive) are `entries` entries."""
 
     last_id: str
@@ -102,7 +102,7 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StreamEntry:
     """A frame as it stands in a stream."""
 
     id: str
@@ -121,9 +121,9 @@ def partition_of(agent: str) -> int:
     return zlib.crc32(agent.encode()) % PARTITIONS
 
 
-def accept(
-    client: redis.Redis, frames: Sequence[tuple[Frame, bytes | memoryview]], limits: Limits, floor: int = 0
-) -> Accepted:
+def accept_frames(
+    client: redis.Redis, frames: Sequence[tuple[Frame, bytes | memoryview]], limits: BrokerLimits, floor: int = 0
+) -> Acceptance:
     """Append what comes next in the order of its agent's life, as far as it fits.
 
     Parameters
@@ -147,34 +147,34 @@ def accept(
     accepted, committed, duplicates, refused = scripts.run(client, scripts.ACCEPT, keys, arguments)
     why = {0: None, 1: "gap", 2: "full"}[refused]
     retry_after_s = limits.retry_after_s if why == "full" else None
-    return Accepted(accepted, committed, duplicates, why, retry_after_s)
+    return Acceptance(accepted, committed, duplicates, why, retry_after_s)
 
 
-def progress(client: redis.Redis, agent: str, life: str, floor: int = 0) -> Progress:
-    """What of an agent's life is accepted and committed; `floor` as for `accept`."""
+def generation_progress(client: redis.Redis, agent: str, life: str, floor: int = 0) -> GenerationProgress:
+    """What of an agent's life is accepted and committed; `floor` as for `accept_frames`."""
     pipeline = client.pipeline(transaction=True)
     pipeline.hget(ACCEPTED, f"{agent}:{life}")
     pipeline.hget(COMMITTED, f"{agent}:{life}")
     accepted, committed = (int(value or 0) for value in pipeline.execute())
     committed = max(committed, floor)
-    return Progress(max(accepted, committed), committed)
+    return GenerationProgress(max(accepted, committed), committed)
 
 
-def held(client: redis.Redis) -> dict[str, int]:
+def held_bytes(client: redis.Redis) -> dict[str, int]:
     """Bytes of every agent that wait for the stream processor."""
     found = {_text(name): int(value) for name, value in client.hgetall(_HELD).items()}  # type: ignore[union-attr]
     return {name: value for name, value in found.items() if name != _TOTAL and value > 0}
 
 
-def read(
+def read_entries(
     client: redis.Redis, partition: int, after_id: str = _BEGIN, count: int = 500, until_id: str = "+"
-) -> list[Entry]:
+) -> list[StreamEntry]:
     """Up to `count` entries of a partition that stand after `after_id` and not after `until_id`, in order."""
     rows: Any = client.xrange(_frames(partition), min=f"({after_id}", max=until_id, count=count)
     return [_entry(_text(entry_id), fields) for entry_id, fields in rows]
 
 
-def reach(client: redis.Redis, partition: int, after_id: str, most_entries: int, most_bytes: int) -> Reach:
+def read_reach(client: redis.Redis, partition: int, after_id: str, most_entries: int, most_bytes: int) -> ReadReach:
     """How far to read after `after_id` within the bounds; one entry always fits."""
     rows: Any = client.xrange(_sizes(partition), min=f"({after_id}", count=most_entries)
     last_id, entries, total = after_id, 0, 0
@@ -183,7 +183,7 @@ def reach(client: redis.Redis, partition: int, after_id: str, most_entries: int,
         if entries and total + size > most_bytes:
             break
         last_id, entries, total = _text(entry_id), entries + 1, total + size
-    return Reach(last_id, entries, total)
+    return ReadReach(last_id, entries, total)
 
 
 def oldest_at_s(client: redis.Redis, partition: int, after_id: str) -> float | None:
@@ -198,7 +198,7 @@ def last_ids(client: redis.Redis) -> dict[int, str]:
     return {number: _text(found) for number, found in enumerate(scripts.run(client, scripts.LAST_IDS, keys, []))}
 
 
-def trim(client: redis.Redis, upto: Mapping[int, str]) -> int:
+def trim_streams(client: redis.Redis, upto: Mapping[int, str]) -> int:
     """Drop entries up to the given ids (inclusive), a partition's each; returns how many."""
     dropped = 0
     for number, last_id in upto.items():
@@ -240,8 +240,8 @@ def _following(entry_id: str) -> str:
     return f"{moment}-{int(count or 0) + 1}"
 
 
-def _entry(entry_id: str, fields: Mapping[bytes, bytes]) -> Entry:
-    return Entry(
+def _entry(entry_id: str, fields: Mapping[bytes, bytes]) -> StreamEntry:
+    return StreamEntry(
         id=entry_id,
         agent=fields[b"a"].decode(),
         life=fields[b"l"].decode(),

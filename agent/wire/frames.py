@@ -19,10 +19,10 @@ from typing import Any
 
 __all__ = [
     "MAGIC",
-    "MOST_AHEAD_US",
-    "MOST_BODY_BYTES",
-    "MOST_NUMBER",
-    "MOST_POST_BYTES",
+    "MAX_AHEAD_US",
+    "MAX_BODY_BYTES",
+    "MAX_NUMBER",
+    "MAX_POST_BYTES",
     "Frame",
     "FrameKind",
     "WireError",
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 MAGIC = b"SLF1"
-MOST_HEADER_BYTES = 16_384
-MOST_BODY_BYTES = 4 * 2**20
-MOST_POST_BYTES = 16 * 2**20
-MOST_NUMBER = 2**53 - 1  #: the largest whole number that JSON and Redis keep exactly; in microseconds the year 2255
-MOST_AHEAD_US = 86_400_000_000  #: a window that begins later than this after its records came is of a wrong clock
-MOST_ENTRY = 2**15 - 1
+MAX_HEADER_BYTES = 16_384
+MAX_BODY_BYTES = 4 * 2**20
+MAX_POST_BYTES = 16 * 2**20
+MAX_NUMBER = 2**53 - 1  #: the largest whole number that JSON and Redis keep exactly; in microseconds the year 2255
+MAX_AHEAD_US = 86_400_000_000  #: a window that begins later than this after its records came is of a wrong clock
+MAX_ENTRY = 2**15 - 1
 _LEAD = struct.Struct("<4sIII")
 
 
@@ -94,9 +94,9 @@ def encode_frame(frame: Frame) -> bytes:
         if value := getattr(frame, name):
             says[name] = value
     header = json.dumps(says, separators=(",", ":")).encode()
-    if len(header) > MOST_HEADER_BYTES or len(frame.body) > MOST_BODY_BYTES:
+    if len(header) > MAX_HEADER_BYTES or len(frame.body) > MAX_BODY_BYTES:
         raise WireError(
-            f"a frame of {len(header)} + {len(frame.body)} bytes; allowed: {MOST_HEADER_BYTES} + {MOST_BODY_BYTES}"
+            f"a frame of {len(header)} + {len(frame.body)} bytes; allowed: {MAX_HEADER_BYTES} + {MAX_BODY_BYTES}"
         )
     checksum = zlib.crc32(frame.body, zlib.crc32(header))
     return b"".join((_LEAD.pack(MAGIC, len(header), len(frame.body), checksum), header, frame.body))
@@ -125,9 +125,9 @@ def _decode(view: memoryview, at: int, number: int) -> tuple[Frame, int]:
     magic, header_bytes, body_bytes, checksum = _LEAD.unpack_from(view, at)
     if magic != MAGIC:
         raise WireError(f"frame {number} begins with {magic!r}; allowed: {MAGIC!r}")
-    if header_bytes > MOST_HEADER_BYTES or body_bytes > MOST_BODY_BYTES:
+    if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:
         raise WireError(
-            f"frame {number} says {header_bytes} + {body_bytes} bytes; allowed: {MOST_HEADER_BYTES} + {MOST_BODY_BYTES}"
+            f"frame {number} says {header_bytes} + {body_bytes} bytes; allowed: {MAX_HEADER_BYTES} + {MAX_BODY_BYTES}"
         )
     begin = at + _LEAD.size
     end = begin + header_bytes + body_bytes
@@ -158,10 +158,10 @@ def _read_header(header: memoryview, body: memoryview, number: int) -> Frame:
     texts = (frame.agent, frame.life, frame.query, frame.plan)
     if not all(isinstance(one, str) for one in texts) or not isinstance(frame.extra, dict):
         raise WireError(f"frame {number}: agent, life, query and plan are texts, extra is an object")
-    if not (_is_whole(frame.seq, 1) and _is_whole(frame.entry, 0, MOST_ENTRY) and _is_whole(frame.epoch, 0)):
+    if not (_is_whole(frame.seq, 1) and _is_whole(frame.entry, 0, MAX_ENTRY) and _is_whole(frame.epoch, 0)):
         raise WireError(
-            f"frame {number}: seq is a whole number from 1 to {MOST_NUMBER}, entry from 0 to {MOST_ENTRY}, "
-            f"epoch from 0 to {MOST_NUMBER}"
+            f"frame {number}: seq is a whole number from 1 to {MAX_NUMBER}, entry from 0 to {MAX_ENTRY}, "
+            f"epoch from 0 to {MAX_NUMBER}"
         )
     return frame
 
@@ -172,15 +172,15 @@ def mark_fault(extra: Mapping[str, Any]) -> str:
     if not isinstance(marks, Mapping) or not marks:
         return f"watermarks is {str(marks)[:80]}; allowed: microseconds since 1970 for every path"
     for path, mark in marks.items():
-        if not (path.isascii() and path.isdigit()) or not _is_whole(mark, -MOST_NUMBER):
+        if not (path.isascii() and path.isdigit()) or not _is_whole(mark, -MAX_NUMBER):
             return f"watermarks has {path[:20]!r}: {str(mark)[:40]}; allowed: a path's number and whole microseconds"
     if (closing := extra.get("closing_epoch_us")) is not None and not _is_whole(closing, 0):
-        return f"closing_epoch_us is {str(closing)[:40]}; allowed: a whole number from 0 to {MOST_NUMBER}"
+        return f"closing_epoch_us is {str(closing)[:40]}; allowed: a whole number from 0 to {MAX_NUMBER}"
     left_out = extra.get("left_out", [])
     if not isinstance(left_out, list) or not all(isinstance(name, str) for name in left_out):
         return f"left_out is {str(left_out)[:80]}; allowed: a list of agents' ids"
     return ""
 
 
-def _is_whole(value: object, least: int, most: int = MOST_NUMBER) -> bool:
+def _is_whole(value: object, least: int, most: int = MAX_NUMBER) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

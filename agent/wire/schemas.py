@@ -1,15 +1,17 @@
-"""Schemas of the bodies that agents, stream processor and console agree on, and their bytes."""
+"""Schemas of frame bodies, shared by agents, stream processor and console, and their bytes."""
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from agent.wire.frames import WireError
-from agent.wire.unpacking import unpacked_bytes
 
 __all__ = [
     "COUNTERS",
-    "MOST_TABLE_BYTES",
+    "MAX_TABLE_BYTES",
     "OLDER_COUNTERS",
     "REFINEMENTS",
     "STATISTICS",
@@ -18,9 +20,75 @@ __all__ = [
     "batch_bytes",
     "counters_table",
     "table_of",
+    "unpacked_bytes",
 ]
 
-MOST_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
+
+# Numbers of fields in Arrow's Message.fbs
+_HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
+_PLACE = struct.Struct("<qq")  # of a buffer in the message's body: offset, length
+
+
+def unpacked_bytes(body: pa.Buffer) -> int:
+    """Bytes that the compressed buffers of a stream say they unpack to; 0 where none is compressed.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+        The bytes are no messages of Arrow.
+    """
+    total = 0
+    for message in _messages(body):
+        try:
+            total += _of_message(message)
+        except struct.error as error:
+            raise pa.ArrowInvalid(f"a {message.type} cannot be read: {error}") from error
+    return total
+
+
+def _messages(body: pa.Buffer) -> Iterator[pa.ipc.Message]:
+    reader = pa.ipc.MessageReader.open_stream(body)
+    while True:
+        try:
+            yield reader.read_next_message()
+        except StopIteration:
+            return
+
+
+def _of_message(message: pa.ipc.Message) -> int:
+    if message.type not in ("record batch", "dictionary"):
+        return 0
+    data, body = memoryview(message.metadata), memoryview(message.body)
+    batch = _table(data, _uint(data, 0), _HEADER)
+    if message.type == "dictionary":
+        batch = _table(data, batch, _DATA)
+    if not _field(data, batch, _COMPRESSION) or not (buffers := _table(data, batch, _BUFFERS)):
+        return 0
+    places = (_PLACE.unpack_from(data, buffers + 4 + _PLACE.size * i) for i in range(_uint(data, buffers)))
+    return sum(max(struct.unpack_from("<q", body, offset)[0], 0) for offset, length in places if length)
+
+
+def _table(data: memoryview, table: int, field: int) -> int:
+    """Where the table or vector in a field begins; 0 where there is none."""
+    at = _field(data, table, field)
+    return at + _uint(data, at) if at else 0
+
+
+def _field(data: memoryview, table: int, field: int) -> int:
+    """Where a field of a FlatBuffers table stands; 0 where it has none."""
+    names = table - struct.unpack_from("<i", data, table)[0]
+    slot = 4 + 2 * field
+    if slot >= struct.unpack_from("<H", data, names)[0]:
+        return 0
+    offset = struct.unpack_from("<H", data, names + slot)[0]
+    return table + offset if offset else 0
+
+
+def _uint(data: memoryview, at: int) -> int:
+    return int(struct.unpack_from("<I", data, at)[0])
+
+
+MAX_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
 
 _RECORDS = [
     ("records_in", pa.int64()),  # that came to the control proxy
@@ -195,12 +263,12 @@ def table_of(body: bytes | memoryview | pa.Buffer) -> pa.Table:
     Raises
     ------
     WireError
-        The bytes are none, or unpack to more than `MOST_TABLE_BYTES`.
+        The bytes are none, or unpack to more than `MAX_TABLE_BYTES`.
     """
     buffer = pa.py_buffer(body)
     try:
-        if (unpacked := unpacked_bytes(buffer)) > MOST_TABLE_BYTES:
-            raise WireError(f"the body unpacks to {unpacked} bytes; allowed: {MOST_TABLE_BYTES}")
+        if (unpacked := unpacked_bytes(buffer)) > MAX_TABLE_BYTES:
+            raise WireError(f"the body unpacks to {unpacked} bytes; allowed: {MAX_TABLE_BYTES}")
         with pa.ipc.open_stream(buffer) as reader:
             return reader.read_all()
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:

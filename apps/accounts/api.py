@@ -16,8 +16,8 @@ from apps.accounts.permissions import ScopePermission, SessionOnly
 from apps.accounts.selectors import tokens_of
 from apps.accounts.serializers import TokenCreatedSerializer, TokenCreateSerializer, TokenSerializer
 from apps.accounts.services import token_create, token_revoke
-from apps.core.api import ApiMixin
 from apps.core.errors import Malformed
+from apps.core.rest.api import ApiMixin, Router
 
 __all__ = ["TokenViewSet"]
 
@@ -62,3 +62,8 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         """End a token now."""
         token = token_revoke(token=self.get_object())
         return Response(TokenSerializer(self.get_queryset().get(pk=token.pk)).data)
+
+
+router = Router()
+router.register("tokens", TokenViewSet, basename="token")
+urlpatterns = router.urls

@@ -7,4 +7,4 @@ class AccountsConfig(AppConfig):
     verbose_name = "Accounts"
 
     def ready(self) -> None:
-        from apps.accounts import schema  # noqa: F401 - registers itself
+        from apps.accounts import authentication  # noqa: F401 - registers itself

@@ -1,10 +1,11 @@
-"""Bearer tokens for the REST API."""
+"""Bearer tokens for the REST API, and their entry in the OpenAPI description."""
 
 from __future__ import annotations
 
 import ipaddress
 
 from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
@@ -12,7 +13,7 @@ from apps.accounts.models import Token, User
 from apps.accounts.services import token_digest, token_used
 from apps.core.errors import Forbidden, NotAuthenticated
 
-__all__ = ["TokenAuthentication"]
+__all__ = ["TokenAuthentication", "TokenScheme"]
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -56,3 +57,11 @@ def _within(address: str, networks: list[str]) -> bool:
         return False
     mapped = getattr(parsed, "ipv4_mapped", None)
     return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
+
+
+class TokenScheme(OpenApiAuthenticationExtension):
+    target_class = TokenAuthentication
+    name = "token"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "slu_…"}

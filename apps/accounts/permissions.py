@@ -1,18 +1,20 @@
-"""Which scope an API call needs, and whether its caller has it."""
+"""Scopes: which one an API call or a page needs, and whether its caller has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from apps.accounts.choices import ROLE_SCOPES, Role, Scope
 from apps.accounts.models import Token, User
-from apps.core.errors import Forbidden
+from apps.core.errors import Forbidden, NotAuthenticated
 
-__all__ = ["ScopePermission", "SessionOnly", "role_hint", "scopes_of"]
+__all__ = ["ScopePermission", "ScopeRequiredMixin", "SessionOnly", "require_scope", "role_hint", "scopes_of"]
 
 
 class ScopePermission(BasePermission):
@@ -59,3 +61,34 @@ def role_hint(scope: str) -> str:
     """Which roles would do, in words."""
     roles = [str(Role(role).label) for role, scopes in ROLE_SCOPES.items() if scope in scopes]
     return f"It needs the role {' or '.join(roles)}."
+
+
+def require_scope(request: HttpRequest, scope: str) -> None:
+    """Raise unless the signed-in person has the scope; the error page names the roles that have it."""
+    if not request.user.is_authenticated:
+        raise NotAuthenticated("Sign in first.")
+    if scope not in request.user.scopes:
+        raise Forbidden(
+            f"Your role ({request.user.get_role_display()}) may not do this. {role_hint(scope)}", code="scope_missing"
+        )
+
+
+class ScopeRequiredMixin:
+    """First base of a page's view. `scope` for reading, `write_scope` for everything but GET and HEAD."""
+
+    scope = "read"
+    write_scope = "operate"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _to_login(request)
+        require_scope(request, self.scope if request.method in {"GET", "HEAD", "OPTIONS"} else self.write_scope)
+        return super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def _to_login(request: HttpRequest) -> HttpResponse:
+    """The login page, back to here afterwards; htmx has to leave the page rather than put the form into a part."""
+    if getattr(request, "htmx", False):
+        path = request.htmx.current_url_abs_path or "/"
+        return HttpResponse(status=401, headers={"HX-Redirect": redirect_to_login(path).url})
+    return redirect_to_login(request.get_full_path())

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from apps.accounts.choices import Scope, TokenState
 from apps.accounts.models import Token
-from apps.core.serializers import StrictSerializer
+from apps.core.rest.serializers import StrictSerializer
 
 __all__ = ["TokenCreateSerializer", "TokenCreatedSerializer", "TokenSerializer"]
 

@@ -1,39 +1,77 @@
-"""Pages: signing in and out, one's own settings, one's own tokens.
-
-Templates and their context:
-
-`accounts/login.html`
-    `form` (username, password; `form.non_field_errors`), `next`, `demo` (whether to show the demo's login).
-`accounts/settings.html`
-    `form` (ProfileForm: time_zone with `form.zones`, single_keys; POST to `accounts:settings`), `token_form`
-    (TokenForm: name, scopes, days, networks; POST to `accounts:tokens`), `tokens` (newest first; each with
-    `state`: active, expired or revoked; POST to `accounts:token-revoke` with its pk).
-`accounts/token_created.html`
-    `token` and `secret`: the only time the secret is shown. It answers the POST itself; reloading cannot show it again.
-"""
+"""Failed sign-ins are slowed down."""
 
 from __future__ import annotations
 
+import hashlib
+import unicodedata
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import LoginView as DjangoLoginView
+from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 
-from apps.accounts.attempts import attempts_check, attempts_clear, attempts_count
 from apps.accounts.forms import ProfileForm, TokenForm
-from apps.accounts.mixins import ScopeRequiredMixin
 from apps.accounts.models import User
+from apps.accounts.permissions import ScopeRequiredMixin
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import token_create, token_revoke
-from apps.core.errors import SluiceError
+from apps.core.errors import SluiceError, TooMany
 
-__all__ = ["LoginView", "SettingsView", "TokenRevokeView", "TokensView"]
+__all__ = [
+    "ALLOWED",
+    "PER_ADDRESS",
+    "WINDOW_S",
+    "LoginView",
+    "SettingsView",
+    "TokenRevokeView",
+    "TokensView",
+    "attempts_check",
+    "attempts_clear",
+    "attempts_count",
+]
+
+
+# Counted in the memory of each web process, like the API's rate: n processes allow n times as many.
+ALLOWED = 5  # per name and address
+PER_ADDRESS = 50  # over all names: guessing one password for many names
+WINDOW_S = 300
+
+
+def attempts_check(username: str, address: str) -> None:
+    """Raise TooMany when this address has failed too often lately."""
+    counts = cache.get_many(_keys(username, address))
+    for key, limit in zip(_keys(username, address), (ALLOWED, PER_ADDRESS), strict=True):
+        if counts.get(key, 0) >= limit:
+            minutes = WINDOW_S // 60
+            raise TooMany(f"Too many failed sign-ins. Wait {minutes} minutes and try again.", retry_after_s=WINDOW_S)
+
+
+def attempts_count(username: str, address: str) -> None:
+    """Note a failure."""
+    for key in _keys(username, address):
+        if not cache.add(key, 1, WINDOW_S):
+            try:
+                cache.incr(key)
+            except ValueError:  # it expired in between
+                cache.set(key, 1, WINDOW_S)
+
+
+def attempts_clear(username: str, address: str) -> None:
+    """After a success the name starts anew; the address keeps its count."""
+    cache.delete(_keys(username, address)[0])
+
+
+def _keys(username: str, address: str) -> tuple[str, str]:
+    # as the login form reads it: blanks around a name or full-width letters must not buy further attempts
+    told = unicodedata.normalize("NFKC", username).strip().casefold()
+    name = hashlib.sha256(f"{told}\n{address}".encode()).hexdigest()[:32]
+    return f"signin:{name}", f"signin-from:{hashlib.sha256(address.encode()).hexdigest()[:32]}"
 
 
 class LoginView(DjangoLoginView):

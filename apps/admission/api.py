@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of
-from apps.admission.applying import admission_apply, admission_approve, admission_override
+from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible
@@ -20,7 +20,7 @@ from apps.admission.serializers import (
     AdmissionCreateSerializer,
     AdmissionDetailSerializer,
     AdmissionSerializer,
-    ChoiceSerializer,
+    AlternativeSerializer,
     OptionalReasonSerializer,
     ReasonSerializer,
 )
@@ -28,12 +28,12 @@ from apps.admission.services import (
     admission_decline,
     admission_preview,
     admission_preview_again,
-    admission_preview_choice,
+    admission_preview_alternative,
     admission_request_review,
     admission_withdraw,
 )
-from apps.core.api import ApiMixin, job_response
 from apps.core.errors import Forbidden, Missing
+from apps.core.rest.api import ApiMixin, job_response
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
@@ -69,18 +69,18 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         found, job = admission_preview(
             cluster=_cluster(asked.pop("cluster")), user=request.user, apply_when_admitted=is_apply, **asked
         )
-        return _answer(request, found, job)
+        return _job_answer(request, found, job)
 
-    @extend_schema(request=ChoiceSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
+    @extend_schema(request=AlternativeSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def preview(self, request: Request, pk: str) -> Response:
         """Preview again on the cluster as it is now, or with the changes of a choice. Makes a new request."""
-        choice = self._read(ChoiceSerializer).get("choice")
+        choice = self._read(AlternativeSerializer).get("choice")
         if choice is None:
             found, job = admission_preview_again(request=self.get_object(), user=request.user)
         else:
-            found, job = admission_preview_choice(request=self.get_object(), choice=choice, user=request.user)
-        return _answer(request, found, job)
+            found, job = admission_preview_alternative(request=self.get_object(), choice=choice, user=request.user)
+        return _job_answer(request, found, job)
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -143,7 +143,7 @@ def _shown(found: AdmissionRequest) -> Response:
     return Response(AdmissionDetailSerializer(admissions_visible().get(pk=found.pk)).data)
 
 
-def _answer(request: Request, found: AdmissionRequest, job: Job) -> Response:
+def _job_answer(request: Request, found: AdmissionRequest, job: Job) -> Response:
     """The job's answer, with the address of the request beside that of the job: it exists from the beginning."""
     response = job_response(request, job, lambda _: _shown(found).data)
     response.setdefault("Content-Location", f"/api/v1/admissions/{found.pk}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apps.admission.api import AdmissionViewSet
-from apps.core.api import Router
+from apps.core.rest.api import Router
 
 router = Router()
 router.register("admissions", AdmissionViewSet, basename="admission")

@@ -1,29 +1,158 @@
-"""What a request asks: the digest of a question, and the snapshot it is asked of."""
+"""Question of a request: the version it is about, its digest, and the snapshot that the engine is asked with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+from django.db import transaction
+
+from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
-from apps.core.errors import Fault, Malformed, fault_count, from_engine
+from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
 from apps.fleet.choices import NodeState
-from apps.queries.snapshots import candidate_document, cluster_snapshot, snapshot_changes
+from apps.fleet.models import Cluster
+from apps.queries.arrivals.series import unpack
+from apps.queries.choices import QueryState
+from apps.queries.models import Query, QueryVersion
+from apps.queries.services import arrivals_create_from_counts, query_create, query_version_create
+from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot, snapshot_changes
 from engine.admission.candidate import read_candidate
 from engine.admission.changes import read_changes
-from engine.deployment import Deployment
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.document.tables import ID, PRIORITY, SOURCE
 from engine.errors import EngineError
+from engine.fields import BAD, Field, FieldTable, ListOf, String
 
-__all__ = ["Question", "candidate_of", "fingerprint", "question_changes", "question_check", "question_of"]
+__all__ = [
+    "AdmissionQuestion",
+    "candidate_of",
+    "draft_from_document",
+    "draft_version",
+    "fingerprint",
+    "question_changes",
+    "question_check",
+    "question_of",
+]
+
+
+_HEAD = FieldTable(
+    "a query's document",
+    Field("query", ID, required=True),
+    Field("sources", ListOf(SOURCE)),
+    Field("priority", PRIORITY),
+    Field("team", String()),
+    Field("description", String()),
+    Field("note", String()),
+)
+_ELSEWHERE = frozenset({"operators", "objective"})  # read by the services that store them
+
+
+def draft_version(*, cluster: Cluster, name: str, number: int | None) -> QueryVersion:
+    """A version of a registered query: the newest, unless a number is given."""
+    query = cluster.queries.filter(name=name).first()
+    if query is None:
+        raise Missing(f"There is no query {name!r} in {cluster.slug}.", [("query", f"{name!r} is not registered")])
+    versions = query.versions.select_related("query__cluster")
+    found = versions.filter(number=number).first() if number is not None else versions.first()
+    if found is None:
+        raise Missing(f"Query {name} has no version {number}.", [("version", f"{number} does not exist")])
+    if query.state == QueryState.RUNNING and query.running_version_id == found.pk:
+        raise Conflict(f"{found} is running already.", [("query", "this version is running")], code="running")
+    return found
+
+
+def draft_from_document(
+    *, cluster: Cluster, document: Mapping[str, Any], user: User | None
+) -> tuple[QueryVersion, dict[str, Any]]:
+    """Register what a document describes: the sources it brings, and the query or a new version of it.
+
+    A source that the cluster has may be repeated with the same arrivals, in slices or in subintervals. Called inside a
+    transaction: with any fault nothing stays.
+
+    Returns
+    -------
+    The version, and the objective to hold in place of that of a query that was there before (empty: its own).
+
+    Raises
+    ------
+    Malformed, Conflict
+        With every fault, its path beginning with `document`.
+    """
+    faults: list[Fault] = []
+    found = _HEAD.read({key: value for key, value in document.items() if key not in _ELSEWHERE}, "", "document", faults)
+    head = {} if found is BAD else {name: value for name, value in found.items() if value is not BAD}
+    for i, source in enumerate(head.get("sources", [])):
+        if source is not BAD and not any(value is BAD for value in source.values()):
+            store = partial(_store_source, cluster, source["id"], source["arrivals"])
+            _collect_faults(faults, f"document.sources[{i}]", store)
+    is_sourceless = bool(faults)
+    query = cluster.queries.filter(name=head["query"]).first() if "query" in head else None
+    store = partial(_store_query, cluster, query, head, document, user)
+    written: list[Fault] = []
+    version = _collect_faults(written, "document", store)
+    faults += [fault for fault in written if not (is_sourceless and fault.path.endswith(".from"))]
+    if faults:
+        raise Malformed(f"The document has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
+    return version, dict(document.get("objective") or {}) if query is not None else {}
+
+
+def _store_query(
+    cluster: Cluster, query: Query | None, head: Mapping[str, Any], document: Mapping[str, Any], user: User | None
+) -> QueryVersion:
+    body = {"operators": document.get("operators")}
+    if query is not None:
+        version = query_version_create(query=query, body=body, note=head.get("note", ""), user=user)
+    else:
+        told = {name: head[name] for name in ("team", "description", "priority", "note") if name in head}
+        objective = document.get("objective")
+        name = head.get("query", "unnamed")  # refused by the caller: the document's own fault is known already
+        created = query_create(cluster=cluster, name=name, body=body, objective=objective, user=user, **told)
+        version = created.versions.get()
+    return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)
+
+
+def _store_source(cluster: Cluster, source_id: str, arrivals: FloatArray) -> None:
+    known = cluster.arrivals.filter(source_id=source_id).first()
+    is_coarse = len(arrivals) * 4 == cluster.slices
+    if known is not None:
+        values = unpack(known.data)
+        values = values.reshape(-1, 4).sum(axis=1) if is_coarse else values
+        if len(values) != len(arrivals) or not np.allclose(values, arrivals):
+            message = f"{source_id!r} has other arrivals in {cluster.slug}; allowed: the same, or a new id"
+            raise Conflict(f"Source {message}.", [("arrivals", message)])
+        return
+    arrivals_create_from_counts(
+        cluster=cluster,
+        source_id=source_id,
+        counts=arrivals,
+        step_s=cluster.subinterval_s if is_coarse else cluster.slice_s,
+    )
+
+
+def _collect_faults(faults: list[Fault], path: str, store: Callable[[], Any]) -> Any:
+    """What `store` returns; its faults are kept, so that all of them are told at once."""
+    try:
+        with transaction.atomic():
+            return store()
+    except (Malformed, Conflict) as error:
+        faults += [Fault(join_path(path, fault.path), fault.message) for fault in error.faults] or [
+            Fault(path, error.message)
+        ]
+        return None
+
 
 CANDIDATE = "candidate"
 
 
 @dataclass(frozen=True)
-class Question:
+class AdmissionQuestion:
     """What the engine is asked: what runs, what wants to join, and a digest of both.
 
     `parts` are the snapshot's parts and the candidate's own, so that a change of the candidate's statistics or of the
@@ -37,7 +166,7 @@ class Question:
     closed_nodes: tuple[str, ...]
 
 
-def question_of(request: AdmissionRequest) -> Question:
+def question_of(request: AdmissionRequest) -> AdmissionQuestion:
     """Take a snapshot of the request's cluster as it is now. An earlier version of the query is left out of it."""
     snapshot = cluster_snapshot(request.cluster)
     running = snapshot.deployment
@@ -45,7 +174,7 @@ def question_of(request: AdmissionRequest) -> Question:
         running = running.without_query(request.query.name)
     candidate = candidate_of(request)
     parts = {**snapshot.parts, f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
-    return Question(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
+    return AdmissionQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
 
 
 def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
@@ -94,7 +223,7 @@ def _replica(where: str) -> dict[str, Any]:
     return {"node": node, "core": int(core) if core.isdigit() else 0}
 
 
-def question_changes(request: AdmissionRequest, question: Question) -> list[str]:
+def question_changes(request: AdmissionRequest, question: AdmissionQuestion) -> list[str]:
     """What has moved since the request was previewed, in words; empty if nothing has."""
     if request.snapshot == question.digest:
         return []

@@ -1,9 +1,11 @@
-"""Reading admission requests."""
+"""Reading admission requests: lists, the queue, and what may be done with one now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import F, QuerySet
 from django.utils import timezone
@@ -13,11 +15,21 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes, question_of
 from apps.fleet.models import Cluster
 
-__all__ = ["Standing", "admission_standing", "admissions_open", "admissions_visible", "queue_of"]
+__all__ = [
+    "AdmissionStanding",
+    "admission_standing",
+    "admissions_open",
+    "admissions_visible",
+    "change_to_start",
+    "is_due",
+    "is_over",
+    "patience_ends_at",
+    "queue_of",
+]
 
 
 @dataclass(frozen=True)
-class Standing:
+class AdmissionStanding:
     """What can be done with a request now, and why not."""
 
     is_stale: bool
@@ -51,14 +63,14 @@ def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
     )
 
 
-def admission_standing(request: AdmissionRequest) -> Standing:
+def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     """Compare a request with the cluster as it is now."""
     is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
     changes = question_changes(request, question_of(request)) if is_open else []
     is_expired = is_open and request.valid_until is not None and timezone.now() > request.valid_until
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
-    return Standing(
+    return AdmissionStanding(
         is_stale=bool(changes),
         changes=changes,
         is_expired=is_expired,
@@ -83,3 +95,27 @@ def _why_not(request: AdmissionRequest, changes: Sequence[str], is_open: bool, i
     if request.verdict == Verdict.REJECT:
         return "The verdict is reject. Take one of the choices, or ask for a review."
     return ""
+
+
+def change_to_start(request: AdmissionRequest) -> list[dict[str, Any]]:
+    """The change that starts the request where it was put, once that time has come; before it there is none."""
+    answer = request.result or {}
+    if not is_due(request) or any(change["kind"] == "start_at" for change in request.changes):
+        return []
+    return [{"kind": "start_at", "p": answer["start_p"], "seconds": answer["start_s"]}]
+
+
+def is_due(request: AdmissionRequest) -> bool:
+    """Whether its expected start has come."""
+    return request.starts_at is not None and timezone.now() >= request.starts_at
+
+
+def is_over(request: AdmissionRequest) -> bool:
+    """Whether it has waited for as long as its requester would."""
+    return timezone.now() > patience_ends_at(request)
+
+
+def patience_ends_at(request: AdmissionRequest) -> datetime:
+    """When the requester no longer wants to wait."""
+    asked_at = request.previewed_at or request.created_at
+    return max(request.starts_at or asked_at, asked_at + timedelta(seconds=request.may_wait_s))

@@ -11,13 +11,13 @@ from rest_framework import serializers
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admission_standing
-from apps.core.api import StrictSerializer
+from apps.core.rest.api import StrictSerializer
 
 __all__ = [
     "AdmissionCreateSerializer",
     "AdmissionDetailSerializer",
     "AdmissionSerializer",
-    "ChoiceSerializer",
+    "AlternativeSerializer",
     "OptionalReasonSerializer",
     "ReasonSerializer",
 ]
@@ -97,7 +97,7 @@ class OptionalReasonSerializer(StrictSerializer):
     reason = serializers.CharField(max_length=300, required=False, allow_blank=True, default="")
 
 
-class ChoiceSerializer(StrictSerializer):
+class AlternativeSerializer(StrictSerializer):
     """Which of the choices to preview; without one, the same question is asked again."""
 
     choice = serializers.CharField(required=False, help_text="`id` of one of the decision's choices.")

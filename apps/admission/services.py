@@ -1,7 +1,8 @@
-"""The life of an admission request: asked, previewed, applied or not. Applying itself is in `applying`."""
+"""Life of an admission request: created, previewed, withdrawn, reviewed, declined; the review of the queue."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,28 +11,36 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionState
-from apps.admission.drafts import draft_from_document, draft_version
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import fingerprint, question_check
-from apps.core.errors import Conflict, Malformed
+from apps.admission.questions import (
+    draft_from_document,
+    draft_version,
+    fingerprint,
+    question_changes,
+    question_check,
+    question_of,
+)
+from apps.admission.selectors import is_due, is_over
+from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.core.events import announce
 from apps.fleet.models import Cluster
-from apps.jobs.choices import JobKind
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_submit
 from apps.queries.choices import QueryState
+from engine.errors import EngineError
 
 __all__ = [
     "admission_announce",
     "admission_create",
+    "admission_create_follower",
     "admission_decline",
-    "admission_follow",
     "admission_preview",
     "admission_preview_again",
-    "admission_preview_choice",
+    "admission_preview_alternative",
     "admission_request_review",
     "admission_submit",
     "admission_withdraw",
+    "queue_review",
     "release_queued_query",
 ]
 
@@ -44,7 +53,7 @@ def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> t
     -------
     The request and the job that estimates it.
     """
-    return _sent(admission_create(cluster=cluster, user=user, **asked), user)
+    return _with_job(admission_create(cluster=cluster, user=user, **asked), user)
 
 
 @transaction.atomic
@@ -115,11 +124,11 @@ def admission_preview_again(*, request: AdmissionRequest, user: User | None) -> 
     request = _locked(request)
     if request.state == AdmissionState.ESTIMATING and request.job is not None:
         return request, request.job
-    return _sent(admission_follow(request=request, user=user, changes=request.changes), user)
+    return _with_job(admission_create_follower(request=request, user=user, changes=request.changes), user)
 
 
 @transaction.atomic
-def admission_preview_choice(
+def admission_preview_alternative(
     *, request: AdmissionRequest, choice: str, user: User | None
 ) -> tuple[AdmissionRequest, Job]:
     """Preview one of the choices a decision offered: a new request with the changes of that choice."""
@@ -128,7 +137,7 @@ def admission_preview_choice(
     if choice not in choices:
         allowed = ", ".join(choices) or "none: this decision offers no choices"
         raise Malformed(f"choice: {choice!r} is not offered.", [("choice", f"{choice!r} is not one of: {allowed}")])
-    return _sent(admission_follow(request=request, user=user, changes=choices[choice]["changes"]), user)
+    return _with_job(admission_create_follower(request=request, user=user, changes=choices[choice]["changes"]), user)
 
 
 def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview") -> Job:
@@ -196,7 +205,7 @@ def _still_estimating(cluster: Cluster, digest: str) -> AdmissionRequest | None:
     )
 
 
-def admission_follow(
+def admission_create_follower(
     *, request: AdmissionRequest, user: User | None, changes: Iterable[Mapping[str, Any]]
 ) -> AdmissionRequest:
     """Write a request like `request` with these changes, not sent to the engine yet; one that waits already is given.
@@ -227,7 +236,7 @@ def admission_follow(
     return follower
 
 
-def _sent(request: AdmissionRequest, user: User | None) -> tuple[AdmissionRequest, Job]:
+def _with_job(request: AdmissionRequest, user: User | None) -> tuple[AdmissionRequest, Job]:
     return request, request.job or admission_submit(request=request, user=user)
 
 
@@ -265,3 +274,37 @@ def _require_state(request: AdmissionRequest, allowed: Iterable[str], verb: str)
 def _require_reason(reason: str) -> None:
     if not reason.strip():
         raise Malformed("reason: say why; it is kept with the decision.", [("reason", "is missing; say why")])
+
+
+_log = logging.getLogger(__name__)
+
+
+def queue_review() -> int:
+    """Ask again about every queued request that is due, whose cluster has changed or whose patience has ended.
+
+    Returns how many were sent to the engine; they are applied by the worker if they are admitted. One that cannot be
+    looked at now does not keep the others waiting: its turn comes with the next review.
+    """
+    queued = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED).order_by("decided_at")
+    sent = 0
+    for request in queued.select_related("cluster", "query", "version__query", "job"):
+        try:
+            sent += _review_queued(request)
+        except (SluiceError, EngineError) as error:
+            _log.warning("queued request %s is not reviewed now: %s", request.pk, error)
+    return sent
+
+
+def _review_queued(request: AdmissionRequest) -> bool:
+    """Look after one queued request; whether it was sent to the engine."""
+    if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
+        admission_withdraw(request=request, user=None, reason="Its query was stopped")
+        return False
+    if (request.job is not None and not request.job.is_finished) or not _is_review_needed(request):
+        return False
+    admission_submit(request=request, user=request.requested_by, purpose="queue")
+    return True
+
+
+def _is_review_needed(request: AdmissionRequest) -> bool:
+    return is_due(request) or is_over(request) or bool(question_changes(request, question_of(request)))

@@ -7,9 +7,8 @@ from typing import Any
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.admission.services import admission_announce, release_queued_query
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_ended
 
 __all__ = ["connect"]
 
@@ -22,10 +21,10 @@ _ENDS = {
 
 
 def connect() -> None:
-    job_ended.connect(_ended, dispatch_uid="admission.job_ended")
+    job_ended.connect(_close_unanswered, dispatch_uid="admission.job_ended")
 
 
-def _ended(sender: type[Job], job: Job, **_: Any) -> None:
+def _close_unanswered(sender: type[Job], job: Job, **_: Any) -> None:
     if job.kind != JobKind.ADMISSION_PREVIEW or job.state == JobState.SUCCEEDED:
         return
     rows = AdmissionRequest.objects.select_related("cluster", "query")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.backtests.api import BacktestViewSet
-from apps.core.api import Router
+from apps.core.rest.api import Router
+from apps.planning.backtests.api import BacktestViewSet
 
 router = Router()
 router.register("backtests", BacktestViewSet, basename="backtest")

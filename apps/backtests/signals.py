@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.backtests.choices import BacktestState
-from apps.backtests.models import BacktestRun
-from apps.backtests.services import backtest_announce
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_ended
+from apps.planning.backtests.services import backtest_announce
+from apps.planning.choices import BacktestState
+from apps.planning.models import BacktestRun
 
 __all__ = ["connect"]
 

@@ -10,14 +10,14 @@ from redis.exceptions import RedisError
 
 from apps.core.events import GROUP
 
-__all__ = ["TRY_AGAIN_LATER", "UNKNOWN", "ChangesConsumer", "ListeningConsumer"]
+__all__ = ["TRY_AGAIN_LATER", "UNKNOWN", "ChangesConsumer", "ReadOnlyConsumer"]
 
 _log = logging.getLogger(__name__)
 UNKNOWN = 4401
 TRY_AGAIN_LATER = 1013
 
 
-class ListeningConsumer(AsyncJsonWebsocketConsumer):
+class ReadOnlyConsumer(AsyncJsonWebsocketConsumer):
     """One that has nothing to hear from the other end, and is closed with 1013 while Redis does not answer."""
 
     accepted = False
@@ -41,7 +41,7 @@ class ListeningConsumer(AsyncJsonWebsocketConsumer):
         """What is sent here is ignored."""
 
 
-class ChangesConsumer(ListeningConsumer):
+class ChangesConsumer(ReadOnlyConsumer):
     """`/ws/`: sends `{"changed": topic}` to signed-in users. Others are closed with 4401, without Redis with 1013."""
 
     async def connect(self) -> None:

@@ -18,7 +18,7 @@ _TIMEOUT_S = 1.0
 _PAUSE_S = 5.0
 
 _log = logging.getLogger(__name__)
-_making_up: threading.Timer | None = None
+_resend_pending: threading.Timer | None = None
 
 
 def announce(topic: str) -> None:
@@ -38,29 +38,29 @@ class _Announcement:
         self.topic = topic
 
     def __call__(self) -> None:
-        if _making_up is not None and _making_up.is_alive():  # it is not in a process forked meanwhile
+        if _resend_pending is not None and _resend_pending.is_alive():  # it is not in a process forked meanwhile
             return
         try:
             async_to_sync(_send)(self.topic)
         except Exception as error:
             _log.warning("changes are not announced for %g s: %s", _PAUSE_S, error or type(error).__name__)
-            _make_up_later()
+            _schedule_resend()
 
 
-def _make_up_later() -> None:
-    global _making_up
-    _making_up = threading.Timer(_PAUSE_S, _make_up)
-    _making_up.daemon = True
-    _making_up.start()
+def _schedule_resend() -> None:
+    global _resend_pending
+    _resend_pending = threading.Timer(_PAUSE_S, _resend)
+    _resend_pending.daemon = True
+    _resend_pending.start()
 
 
-def _make_up() -> None:
-    global _making_up
-    _making_up = None  # before it is said: what is committed from now on speaks for itself
+def _resend() -> None:
+    global _resend_pending
+    _resend_pending = None  # before it is said: what is committed from now on speaks for itself
     try:
         async_to_sync(_send)(_EVERYTHING)
     except Exception:
-        _make_up_later()
+        _schedule_resend()
 
 
 async def _send(topic: str) -> None:

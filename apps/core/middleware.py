@@ -1,21 +1,88 @@
-"""Request ids, the size limit of requests, and error pages."""
+"""Middleware of Django and ASGI: access log, static files, request ids, size limit of requests, error pages."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import logging
 import re
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import IO, Any
+from urllib.parse import quote
 
 import structlog
+from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import FileResponse, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from apps.core.errors import SluiceError, TooLarge
 from apps.core.pages import error_response
-from apps.core.problems import as_sluice_error
+from apps.core.rest.problems import as_sluice_error
 
-__all__ = ["ErrorPageMiddleware", "RequestIdMiddleware", "oversize"]
+__all__ = [
+    "AccessLogMiddleware",
+    "BodyLimit",
+    "ErrorPageMiddleware",
+    "RequestIdMiddleware",
+    "StaticFilesMiddleware",
+    "oversize",
+]
+
+
+_access_log = logging.getLogger("sluice.access")
+_UNQUOTED = "/:@._~-"
+
+
+class AccessLogMiddleware:
+    """Writes when, what, how it ended, how long it took and how much was answered. No query strings: they may tell."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        began = time.perf_counter()
+        response = self.get_response(request)
+        took_ms = (time.perf_counter() - began) * 1e3
+        match = request.resolver_match
+        _access_log.info(
+            "time=%s method=%s route=%s path=%s status=%d ms=%.2f bytes=%s",
+            datetime.now(UTC).isoformat(timespec="microseconds"),
+            request.method,
+            quote(match.view_name, safe=_UNQUOTED) if match else "-",
+            quote(request.path, safe=_UNQUOTED),
+            response.status_code,
+            took_ms,
+            "-" if response.streaming else len(response.content),
+        )
+        return response
+
+
+_PIECE_BYTES = 1 << 18
+
+
+class StaticFilesMiddleware(WhiteNoiseMiddleware):
+    """WhiteNoise for ASGI, too: there Django would read each file whole before it sends any of it, and warn of that."""
+
+    @staticmethod
+    def serve(static_file: Any, request: HttpRequest) -> FileResponse:
+        response = WhiteNoiseMiddleware.serve(static_file, request)
+        if isinstance(request, ASGIRequest):
+            response.streaming_content = _pieces(response.file_to_stream)
+        return response
+
+
+async def _pieces(file: IO[bytes] | None) -> AsyncIterator[bytes]:
+    """Pieces of a file; nothing where an answer has no body (304, HEAD). The response closes it."""
+    while file is not None and (piece := await sync_to_async(file.read, thread_sensitive=False)(_PIECE_BYTES)):
+        yield piece
+
 
 _log = logging.getLogger(__name__)
 _ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
@@ -66,3 +133,71 @@ class ErrorPageMiddleware:
         if not isinstance(error, SluiceError):
             _log.warning("%s: %s", known.message, error)
         return error_response(request, known)
+
+
+type_app = Callable[[dict[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Awaitable[None]]
+
+# A client that is still sending does not read the answer: closing on it shows up there as a broken connection.
+_SWALLOW_S = 20.0
+
+
+class BodyLimit:
+    """ASGI wrapper. Django stores the whole body before any view runs; here it is cut off at the limit instead.
+
+    `Content-Length` is believed when it says too much; a body without one is counted as it comes.
+    """
+
+    def __init__(self, app: type_app) -> None:
+        self.app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        length = dict(scope.get("headers", ())).get(b"content-length", b"")
+        refusal = oversize(int(length)) if length.isdigit() else None
+        if refusal is not None:
+            await _refuse(scope, receive, send, refusal)
+            return
+        received = 0
+
+        async def counted() -> Any:
+            nonlocal received, refusal
+            message = await receive()
+            received += len(message.get("body", b""))
+            refusal = oversize(received)
+            # Told that the client has gone, Django throws away what it has kept and answers nothing.
+            return {"type": "http.disconnect"} if refusal else message
+
+        await self.app(scope, counted, send)
+        if refusal is not None:
+            await _refuse(scope, receive, send, refusal)
+
+
+async def _refuse(scope: dict[str, Any], receive: Any, send: Any, error: TooLarge) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(_swallow(receive), _SWALLOW_S)
+    request_id = uuid.uuid4().hex[:16]
+    kind, body = _answer(scope, error, request_id)
+    headers = [
+        (b"content-type", kind),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _answer(scope: dict[str, Any], error: TooLarge, request_id: str) -> tuple[bytes, bytes]:
+    if scope["path"].startswith("/api/"):
+        return b"application/json", json.dumps({**error.as_dict(), "request_id": request_id}).encode()
+    fragment = b"hx-request" in dict(scope["headers"])
+    context = {"status": error.status, "title": "Too large", "message": error.message, "request_id": request_id}
+    page = render_to_string("core/error_plain.html", {**context, "fragment": fragment})
+    return b"text/html; charset=utf-8", page.encode()
+
+
+async def _swallow(receive: Any) -> None:
+    """Take the rest of the body and keep nothing of it."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            return

@@ -1,11 +1,25 @@
-"""Rows that belong to no domain: remembered answers to repeated requests."""
+"""Rows that belong to no domain, and JSON compressed for large columns."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import zstandard
 from django.db import models
 from django.utils import timezone
 
-__all__ = ["IdempotencyRecord"]
+__all__ = ["IdempotencyRecord", "pack_json", "unpack_json"]
+
+
+def pack_json(value: Any) -> bytes:
+    """The value as compressed JSON. ValueError for NaN and infinity, which JSON does not have."""
+    return zstandard.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode())
+
+
+def unpack_json(data: bytes | memoryview) -> Any:
+    """What `pack_json` was given; PostgreSQL hands out a memoryview."""
+    return json.loads(zstandard.decompress(bytes(data)))
 
 
 class IdempotencyRecord(models.Model):

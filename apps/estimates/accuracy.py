@@ -15,8 +15,8 @@ from apps.core.errors import SluiceError
 from apps.core.events import announce
 from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.trust import evidence_of
-from apps.measurements.stream_looks import stream_disturbances
-from apps.measurements.work import work_by_operator
+from apps.measurements.stream_processor import stream_disturbances
+from apps.measurements.subintervals import work_by_operator
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.core.api import Router
-from apps.estimates.accuracy_api import AccuracyViewSet
-from apps.estimates.api import DocumentEstimateViewSet, EstimateViewSet, QueryEstimateView
+from apps.core.rest.api import Router
+from apps.estimates.api import AccuracyViewSet, DocumentEstimateViewSet, EstimateViewSet, QueryEstimateView
 
 router = Router()
 router.register("estimates/documents", DocumentEstimateViewSet, basename="document-estimate")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apps.queries import series
+from apps.queries.arrivals import series
 
 __all__ = ["CURVE_POINTS", "STRIP_PARTS", "curves_pack", "curves_unpack", "thinned"]
 

@@ -1,23 +1,24 @@
-"""Reading estimates."""
+"""Reading estimates: runs, staleness, history, and the load of each node's cores as one server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 
 from django.core.cache import cache
 from django.db.models import F, QuerySet
 
 from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
 from apps.fleet.models import Cluster
-from apps.jobs.choices import FINISHED, JobKind
-from apps.jobs.models import Job
+from apps.jobs.models import FINISHED, Job, JobKind
 from apps.queries.models import Query
-from apps.queries.snapshots import cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 
 __all__ = [
     "HistoryPoint",
+    "ServerLoad",
     "Staleness",
     "estimate_under_way",
     "node_estimates",
@@ -26,7 +27,42 @@ __all__ = [
     "query_history",
     "run_latest",
     "run_staleness",
+    "servers_by_node",
 ]
+
+
+@dataclass(frozen=True)
+class ServerLoad:
+    """A node or link in an estimate. For a node: its busiest core's load, and at each time its largest excess."""
+
+    name: str
+    node_name: str
+    mean_load: float
+    peak_load: float
+    excess_s: float
+    excess: list[float]
+
+
+def servers_by_node(rows: Iterable[NodeEstimate]) -> list[ServerLoad]:
+    """One entry per node and per link, the most excess first, then the highest load."""
+    groups: dict[str, list[NodeEstimate]] = {}
+    for row in rows:
+        groups.setdefault(row.node_name or row.server, []).append(row)
+    merged = [_merged(name, cores) for name, cores in groups.items()]
+    return sorted(merged, key=lambda one: (-one.excess_s, -one.peak_load, one.name))
+
+
+def _merged(name: str, cores: list[NodeEstimate]) -> ServerLoad:
+    busiest = max(cores, key=lambda core: core.mean_load)
+    return ServerLoad(
+        name=name,
+        node_name=busiest.node_name,
+        mean_load=busiest.mean_load,
+        peak_load=max(core.peak_load for core in cores),
+        excess_s=max(core.excess_s for core in cores),
+        excess=[max(values) for values in zip_longest(*(core.excess for core in cores), fillvalue=0.0)],
+    )
+
 
 _LARGE = 300  # parts; a snapshot of more takes a good part of a second
 _KEPT_S = 10

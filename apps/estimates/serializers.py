@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.core.api import StrictSerializer
+from apps.core.rest.api import StrictSerializer
 from apps.estimates.curves import curves_unpack
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom

@@ -1,4 +1,4 @@
-"""Asking for estimates and keeping their results."""
+"""Requests for estimates, and storage of the engine's answers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
-from apps.core.packing import pack_json, unpack_json
-from apps.estimates.live import with_live_parts
-from apps.estimates.models import DocumentEstimate, EstimateRun, QueryEstimate
-from apps.estimates.results import node_rows, query_rows, run_facts
+from apps.core.models import pack_json, unpack_json
+from apps.estimates.curves import STRIP_PARTS, curves_pack, thinned
+from apps.estimates.live_parts import with_live_parts
+from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.fleet.models import Cluster
-from apps.jobs.choices import JobKind
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
-from apps.queries.snapshots import Snapshot
-from engine.deployment import Deployment
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.snapshots.cluster import Snapshot
+from engine.document.deployment import Deployment
 from engine.errors import EngineError
 
-if TYPE_CHECKING:  # it loads numba, which only workers need
-    from engine.estimation import Estimate
+if TYPE_CHECKING:
+    from engine.estimation.estimate import Estimate
 
 __all__ = [
     "KEEP_RUNS",
@@ -36,13 +37,108 @@ __all__ = [
     "document_estimates_purge",
     "estimate_request",
     "estimate_store",
-    "estimates_thin",
+    "node_rows",
+    "query_rows",
+    "run_facts",
+    "series_purge",
 ]
+
+
+_PER_SUBINTERVAL = 200  # a list this long is a series, not a fact
+
+
+def run_facts(answer: dict[str, Any]) -> dict[str, Any]:
+    """What is said of the cluster as a whole; series and the parts that get rows of their own are left out."""
+    parts = {"operators", "servers", "queries"}
+    return {
+        key: value
+        for key, value in answer.items()
+        if key not in parts and not (isinstance(value, list) and _is_series(value, answer))
+    }
+
+
+def query_rows(run: EstimateRun, answer: dict[str, Any]) -> list[QueryEstimate]:
+    """One unsaved row for each query of the answer."""
+    running = {
+        query.name: query
+        for query in Query.objects.filter(cluster=run.cluster, state=QueryState.RUNNING).select_related(
+            "running_version"
+        )
+    }
+    return [
+        _query_row(run, running[name], found, _operators_of(name, answer, run.subinterval_s))
+        for name, found in answer["queries"].items()
+        if name in running  # stopped while it was estimated: nobody asks for it any more
+    ]
+
+
+def node_rows(run: EstimateRun, answer: dict[str, Any]) -> list[NodeEstimate]:
+    """One unsaved row for each server: the cores of nodes, and links with a bandwidth."""
+    return [
+        NodeEstimate(
+            run=run,
+            server=name,
+            node_name=(found.get("node") or "") if found["kind"] == "node" else "",
+            mean_load=found["load_mean"],
+            peak_load=found["load_peak"],
+            excess_s=found["mace_wc"],
+            excess=[round(value, 6) for value in thinned(found["mace"], STRIP_PARTS).tolist()],
+        )
+        for name, found in answer["servers"].items()
+    ]
+
+
+def _is_series(value: list[Any], answer: dict[str, Any]) -> bool:
+    return len(value) == answer.get("subintervals") or len(value) >= _PER_SUBINTERVAL
+
+
+def _query_row(
+    run: EstimateRun, query: Query, found: dict[str, Any], operators: dict[str, dict[str, float]]
+) -> QueryEstimate:
+    facts = {key: value for key, value in found.items() if key != "series"}
+    return QueryEstimate(
+        run=run,
+        query=query,
+        version=query.running_version,
+        statistic=found["statistic"],
+        bound_s=found["bound_s"],
+        estimate_s=found["estimate_s"],
+        low_s=found["low_s"],
+        high_s=found["high_s"],
+        worst_s=found["worst_s"],
+        headroom_share=found["headroom_share"],
+        mace_s=found["mace_s"],
+        state=found["state"],
+        result={**facts, "operators": operators},
+        series=curves_pack(found["series"], run.subinterval_s),
+    )
+
+
+def _operators_of(query: str, answer: dict[str, Any], subinterval_s: float) -> dict[str, dict[str, float]]:
+    """Load and output of each of the query's operators, by their names within the query."""
+    prefix = f"{query}/"
+    return {
+        name.removeprefix(prefix): _operator_facts(found, subinterval_s)
+        for name, found in answer["operators"].items()
+        if name.startswith(prefix)
+    }
+
+
+def _operator_facts(found: dict[str, Any], subinterval_s: float) -> dict[str, float]:
+    load, output = found["load"], found["output"]
+    count = max(1, len(load))
+    return {
+        "load_mean_cps": sum(load) / count / subinterval_s,
+        "load_peak_cps": max(load, default=0.0) / subinterval_s,
+        "output_mean_eps": sum(output) / count / subinterval_s,
+        "output_peak_eps": max(output, default=0.0) / subinterval_s,
+    }
+
 
 KEEP_DOCUMENTS = timedelta(days=7)
 KEEP_SERIES = 200  # runs of a cluster that keep their curves
 KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
-MOST_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
+MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
 
 
 def estimate_request(*, cluster: Cluster, user: User | None = None, by_telemetry: bool = False) -> Job:
@@ -89,12 +185,12 @@ def estimate_store(
         )
         run.queries.bulk_create(query_rows(run, answer))
         run.nodes.bulk_create(node_rows(run, answer))
-        estimates_thin(cluster=cluster)
+        series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
     return run
 
 
-def estimates_thin(*, cluster: Cluster) -> None:
+def series_purge(*, cluster: Cluster) -> None:
     """Drop the curves of all but the newest runs, and runs older still."""
     ids = list(EstimateRun.objects.filter(cluster=cluster).values_list("pk", flat=True)[: KEEP_RUNS + 50])
     QueryEstimate.objects.filter(run_id__in=ids[KEEP_SERIES:KEEP_RUNS], series__isnull=False).update(series=None)
@@ -137,9 +233,9 @@ def _check_size(deployment: Deployment, flow_slices: int) -> None:
     """A worker holds a few series for every core and operator: refuse what it has no memory for."""
     series = sum(node.cores for node in deployment.nodes) + len(deployment.operators)
     cells = series * deployment.subintervals * flow_slices
-    if cells > MOST_CELLS:
+    if cells > MAX_CELLS:
         message = f"{series} cores and operators x {deployment.subintervals} subintervals x {flow_slices} slices"
-        fault = ("document.subintervals", f"{message} is {cells:.2g} numbers; allowed: at most {MOST_CELLS:.0e}")
+        fault = ("document.subintervals", f"{message} is {cells:.2g} numbers; allowed: at most {MAX_CELLS:.0e}")
         raise Impossible("The document is too large for one estimate.", [fault], code="impossible")
 
 

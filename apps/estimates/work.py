@@ -1,25 +1,25 @@
-"""The work of estimation jobs: load, ask the engine, say how to store. `apps.jobs.running.run_job` runs it."""
+"""The work of estimation jobs: load, ask the engine, say how to store. `apps.jobs.runner.run_job` runs it."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 
+from apps.estimates.live_parts import as_scheduled
 from apps.estimates.models import DocumentEstimate, EstimateRun
-from apps.estimates.policies import as_scheduled
 from apps.estimates.services import document_estimate_document, document_estimate_store, estimate_store
 from apps.jobs.models import Job
-from apps.jobs.running import Outcome, Reporter
-from apps.queries.snapshots import cluster_snapshot
-from engine.deployment import Deployment
-from engine.estimation import estimate
+from apps.jobs.runner import JobOutcome, JobReporter
+from apps.queries.snapshots.cluster import cluster_snapshot
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import estimate
 
 __all__ = ["SLICES_PER_SUBINTERVAL", "estimate_cluster", "estimate_document"]
 
 SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 
 
-def estimate_cluster(report: Reporter) -> Outcome:
+def estimate_cluster(report: JobReporter) -> JobOutcome:
     """Estimate everything that runs in the job's cluster."""
     cluster = report.job.cluster
     report(0.0, "Taking a snapshot")
@@ -29,32 +29,32 @@ def estimate_cluster(report: Reporter) -> Outcome:
     found = estimate(deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
     duration_s = time.perf_counter() - started
 
-    def store(job: Job) -> Outcome:
+    def store(job: Job) -> JobOutcome:
         run = estimate_store(job=job, cluster=cluster, snapshot=snapshot, estimate=found, duration_s=duration_s)
         return _outcome(run)
 
-    return Outcome(store=store)
+    return JobOutcome(store=store)
 
 
-def estimate_document(report: Reporter) -> Outcome:
+def estimate_document(report: JobReporter) -> JobOutcome:
     """Estimate the document that the job's row holds."""
     row = DocumentEstimate.objects.get(pk=report.job.params["document_estimate"])
     report(0.0, "Reading the document")
     deployment = Deployment.parse(document_estimate_document(row))
     answer = estimate(deployment, flow_slices=row.flow_slices, progress=report).to_dict()
 
-    def store(job: Job) -> Outcome:
+    def store(job: Job) -> JobOutcome:
         document_estimate_store(row=row, answer=answer)
         facts = {
             "digest": deployment.digest,
             **{key: answer[key] for key in ("mace_wc", "flow_wc", "flow_by_input_wc")},
         }
-        return Outcome(facts, "", f"/api/v1/estimates/documents/{row.pk}")
+        return JobOutcome(facts, "", f"/api/v1/estimates/documents/{row.pk}")
 
-    return Outcome(store=store)
+    return JobOutcome(store=store)
 
 
-def _outcome(run: EstimateRun) -> Outcome:
+def _outcome(run: EstimateRun) -> JobOutcome:
     states = Counter(run.queries.order_by().values_list("state", flat=True))
     result = {"estimate": run.pk, "queries": dict(states), "duration_s": round(run.duration_s, 3)}
-    return Outcome(result, f"/c/{run.cluster.slug}/", f"/api/v1/estimates/{run.pk}")
+    return JobOutcome(result, f"/c/{run.cluster.slug}/", f"/api/v1/estimates/{run.pk}")

@@ -1,4 +1,4 @@
-"""REST: clusters, node pools, nodes and links."""
+"""REST: clusters, node pools, nodes and links, with their addresses."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from django.db.models import Model
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.core.api import ApiMixin
-from apps.fleet import services, tables
+from apps.core.rest.api import Router
+from apps.core.viewsets import ServiceViewSet
+from apps.fleet import bulk, services
 from apps.fleet.filters import ClusterFilter, LinkFilter, NodeFilter, PoolFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
-from apps.fleet.planned import nodes_plan
 from apps.fleet.selectors import cluster_by_slug, clusters_with_counts, links_listed, nodes_listed, pools_listed
 from apps.fleet.serializers import (
     ClusterSerializer,
@@ -29,8 +28,10 @@ from apps.fleet.serializers import (
     PoolSerializer,
     TableSerializer,
 )
+from apps.fleet.services import nodes_plan
 
-__all__ = ["ClusterViewSet", "LinkViewSet", "NodeViewSet", "PoolViewSet", "ServiceViewSet"]
+__all__ = ["ClusterViewSet", "LinkViewSet", "NodeViewSet", "PoolViewSet"]
+
 
 _CLUSTER = OpenApiParameter("cluster", str, required=True, description="Slug of the cluster.")
 _CSV = extend_schema(
@@ -39,52 +40,6 @@ _CSV = extend_schema(
 _TABLE = extend_schema(
     request={"application/json": TableSerializer, "multipart/form-data": TableSerializer}, responses=ImportSerializer
 )
-
-
-class ServiceViewSet(
-    ApiMixin,
-    mixins.CreateModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    mixins.ListModelMixin,
-    viewsets.GenericViewSet,
-):
-    """Create, read, change (PATCH) and delete by services; each answers with the resource as a GET shows it.
-
-    A viewset names `service_update` and `service_delete`, and the keyword they take the row by. PUT is not offered: a
-    field left out of it would have to mean its default.
-    """
-
-    row_keyword: str
-    service_update: Callable[..., Model]
-    service_delete: Callable[..., None]
-
-    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        wanted = self.get_serializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = self.create_row(wanted.validated_data)
-        key = getattr(row, self.lookup_field)
-        location = f"{request.path.rstrip('/')}/{key}"
-        return Response(self._shown(row), status=201, headers={"Location": location})
-
-    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        row = self.get_object()
-        wanted = self.get_serializer(row, data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        type(self).service_update(**{self.row_keyword: row}, **wanted.validated_data)
-        return Response(self._shown(row))
-
-    def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        type(self).service_delete(**{self.row_keyword: self.get_object()})
-        return Response(status=204)
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        """Call the service that creates."""
-        raise NotImplementedError
-
-    def _shown(self, row: Model) -> Any:
-        """Read again: lists and single resources carry counts that a saved row does not."""
-        return self.get_serializer(self.get_queryset().get(pk=row.pk)).data
 
 
 class ClusterViewSet(ServiceViewSet):
@@ -175,13 +130,13 @@ class NodeViewSet(ServiceViewSet):
     @action(detail=False, methods=["post"], url_path="import")
     def import_table(self, request: Request) -> Response:
         """Create or update many nodes at once; all of them or, with any fault, none."""
-        return _imported(request, tables.nodes_import)
+        return _imported(request, bulk.nodes_import)
 
     @_CSV
     @action(detail=False, methods=["get"], filterset_class=None, pagination_class=None)
     def export(self, request: Request) -> HttpResponse:
         """All nodes of a cluster as CSV, in the form the import reads."""
-        return _exported(request, "nodes", tables.nodes_export)
+        return _exported(request, "nodes", bulk.nodes_export)
 
 
 class LinkViewSet(ServiceViewSet):
@@ -206,16 +161,16 @@ class LinkViewSet(ServiceViewSet):
     @action(detail=False, methods=["post"], url_path="import")
     def import_table(self, request: Request) -> Response:
         """Create or update many links at once; all of them or, with any fault, none."""
-        return _imported(request, tables.links_import)
+        return _imported(request, bulk.links_import)
 
     @_CSV
     @action(detail=False, methods=["get"], filterset_class=None, pagination_class=None)
     def export(self, request: Request) -> HttpResponse:
         """All links of a cluster as CSV, in the form the import reads."""
-        return _exported(request, "links", tables.links_export)
+        return _exported(request, "links", bulk.links_export)
 
 
-def _imported(request: Request, service: Callable[..., tables.ImportResult]) -> Response:
+def _imported(request: Request, service: Callable[..., bulk.ImportResult]) -> Response:
     wanted = TableSerializer(data=request.data)
     wanted.is_valid(raise_exception=True)
     values = wanted.validated_data
@@ -227,3 +182,11 @@ def _exported(request: Request, what: str, export: Callable[[Cluster], str]) -> 
     cluster = cluster_by_slug(request.query_params.get("cluster", ""))
     headers = {"Content-Disposition": f'attachment; filename="{cluster.slug}-{what}.csv"'}
     return HttpResponse(export(cluster), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+router = Router()
+router.register("clusters", ClusterViewSet, basename="cluster")
+router.register("node-pools", PoolViewSet, basename="node-pool")
+router.register("nodes", NodeViewSet, basename="node")
+router.register("links", LinkViewSet, basename="link")
+urlpatterns = router.urls

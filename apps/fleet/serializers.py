@@ -7,10 +7,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from apps.core.api import StrictSerializer
+from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence, NodeState
 from apps.fleet.models import Cluster, Node
-from apps.fleet.planned import MOST_PLANNED
+from apps.fleet.services import MAX_PLANNED_NODES
 
 __all__ = [
     "ClusterField",
@@ -109,7 +109,7 @@ class PoolSerializer(InClusterSerializer):
 class PlanSerializer(StrictSerializer):
     """How many nodes of a pool are planned."""
 
-    count = serializers.IntegerField(min_value=1, max_value=MOST_PLANNED)
+    count = serializers.IntegerField(min_value=1, max_value=MAX_PLANNED_NODES)
 
 
 class NodeSerializer(InClusterSerializer):

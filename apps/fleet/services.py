@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db import models, transaction
 
-from apps.core.errors import Conflict, Fault
+from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
 from apps.fleet.choices import ABSENT, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
@@ -16,6 +18,7 @@ from apps.fleet.selectors import cores_in_use, operators_on, queries_running
 from apps.fleet.validation import check_free, check_row, cluster_faults, label_faults
 
 __all__ = [
+    "MAX_PLANNED_NODES",
     "cluster_announce",
     "cluster_create",
     "cluster_delete",
@@ -31,10 +34,12 @@ __all__ = [
     "node_drain",
     "node_take_offline",
     "node_update",
+    "nodes_plan",
     "pool_create",
     "pool_delete",
     "pool_update",
 ]
+
 
 Row = TypeVar("Row", bound=models.Model)
 _GRID = ("subinterval_s", "horizon_s")
@@ -277,3 +282,30 @@ def _save(row: models.Model, changed: Iterable[str] | None) -> None:
 def _listed(names: list[str], most: int = 8) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+MAX_PLANNED_NODES = 1000  # at once
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+@transaction.atomic
+def nodes_plan(*, pool: NodePool, count: int) -> list[Node]:
+    """Note nodes that are wanted or ordered: they take names that follow those of the pool, and no part in estimates
+    until they are activated."""
+    if isinstance(count, bool) or not 1 <= count <= MAX_PLANNED_NODES:
+        raise Malformed(
+            f"count is {count}; allowed: 1 to {MAX_PLANNED_NODES}.", [("count", f"allowed: 1 to {MAX_PLANNED_NODES}")]
+        )
+    cluster_locked(pool.cluster).get()
+    names = _names_after(pool, count)
+    return [node_create(pool=pool, name=name, state=NodeState.PLANNED) for name in names]
+
+
+def _names_after(pool: NodePool, count: int) -> list[str]:
+    """Free names that go on where the pool's numbered ones end: n12 after n11; compute-1 where none has a number."""
+    taken = set(pool.cluster.nodes.values_list("name", flat=True))
+    numbered = [found for name in pool.nodes.values_list("name", flat=True) if (found := _NUMBERED.fullmatch(name))]
+    last = max(numbered, key=lambda found: int(found[2]), default=None)
+    stem, width, number = (last[1], len(last[2]), int(last[2])) if last else (f"{pool.name}-", 1, 0)
+    free = (f"{stem}{i:0{width}}" for i in itertools.count(number + 1))
+    return list(itertools.islice((name for name in free if name not in taken), count))

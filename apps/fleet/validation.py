@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 
 from apps.core.errors import Conflict, Fault, Malformed, field_faults
-from apps.core.wording import MISSING, reworded
+from apps.core.rest.problems import MISSING, reword_message
 from apps.fleet.models import Cluster
 
 __all__ = ["MAX_SLICES", "check_free", "check_row", "cluster_faults", "label_faults"]
@@ -36,7 +36,7 @@ def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
     try:
         row.clean_fields(exclude={*infinite, *(fault.path for fault in found)})
     except ValidationError as error:
-        found += [reworded(fault, getattr(row, fault.path, MISSING)) for fault in field_faults(error)]
+        found += [reword_message(fault, getattr(row, fault.path, MISSING)) for fault in field_faults(error)]
     if found:
         raise Malformed(_summary(row._meta.verbose_name, found), found)
 

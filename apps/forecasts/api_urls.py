@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.core.api import Router
-from apps.forecasts.api import ForecastViewSet, LoadHistoryViewSet
+from apps.core.rest.api import Router
+from apps.planning.forecasts.api import ForecastViewSet, LoadHistoryViewSet
 
 router = Router()
 router.register("load-histories", LoadHistoryViewSet, basename="load-history")

@@ -1,4 +1,4 @@
-"""REST: jobs. They are made by what needs them; here they are read and cancelled."""
+"""REST: jobs. Other resources create them; here they are read and cancelled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.core.api import ApiMixin
+from apps.core.rest.api import ApiMixin, Router
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_visible
@@ -36,3 +36,8 @@ class JobViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, vie
     def cancel(self, request: Request, pk: str | None = None) -> Response:
         """Cancel: a waiting job at once, a running one at its next step. 409 if it has ended already."""
         return Response(JobSerializer(job_cancel(self.get_object())).data)
+
+
+router = Router()
+router.register("jobs", JobViewSet, basename="job")
+urlpatterns = router.urls

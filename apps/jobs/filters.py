@@ -5,8 +5,7 @@ from __future__ import annotations
 import django_filters
 from django.db.models import QuerySet
 
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind, JobState
 
 __all__ = ["JobFilter"]
 

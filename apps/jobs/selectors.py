@@ -7,8 +7,7 @@ from datetime import timedelta
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from apps.jobs.choices import JobState
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobState
 from apps.jobs.services import LOST_AFTER
 
 __all__ = ["jobs_lost", "jobs_visible"]

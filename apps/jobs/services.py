@@ -1,9 +1,4 @@
-"""The life of a job: submitted, started, told about, ended. Each state change is one short transaction.
-
-Exactly once in effect: a task may be delivered several times, but every start gives the job a new attempt number,
-and only the attempt that is still the current one may store a result. A worker that was believed dead and comes back
-finds its attempt superseded and stores nothing.
-"""
+"""What higher apps listen to."""
 
 from __future__ import annotations
 
@@ -15,6 +10,7 @@ from typing import Any
 import redis
 from celery import current_app
 from django.db import IntegrityError, transaction
+from django.dispatch import Signal
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
@@ -22,9 +18,7 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, SluiceError, Unavailable
 from apps.core.events import announce
 from apps.core.health import redis_client
-from apps.jobs.choices import FINISHED, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
+from apps.jobs.models import FINISHED, Job, JobState
 
 __all__ = [
     "LOST_AFTER",
@@ -32,6 +26,7 @@ __all__ = [
     "JobSuperseded",
     "job_cancel",
     "job_cancelled",
+    "job_ended",
     "job_fail",
     "job_heartbeat",
     "job_progress",
@@ -40,6 +35,12 @@ __all__ = [
     "job_submit",
     "job_succeed",
 ]
+
+
+# Sent with `job` inside the transaction that ends it (succeeded, failed or cancelled), so that a receiver's writes
+# stand or fall with it. A cancellation in the queue reaches no worker: only this tells that the job is over.
+job_ended = Signal()
+
 
 LOST_AFTER = timedelta(seconds=20)
 MAX_ATTEMPTS = 5
@@ -150,7 +151,7 @@ def job_succeed(
 ) -> Job:
     """Run `store(job)` and mark the job succeeded, in one transaction, if this attempt is still the current one.
 
-    What `store` returns (`apps.jobs.running.Outcome`, or None) replaces `result`, `url` and `api_url`.
+    What `store` returns (`apps.jobs.runner.Outcome`, or None) replaces `result`, `url` and `api_url`.
 
     Raises
     ------

@@ -7,6 +7,6 @@ class MeasurementsConfig(AppConfig):
     name = "apps.measurements"
 
     def ready(self) -> None:
-        from apps.measurements import inheriting, receiving  # noqa: F401  the receiver registers itself
+        from apps.measurements import frames, statistics  # noqa: F401  the receiver registers itself
 
-        inheriting.connect()
+        statistics.connect()

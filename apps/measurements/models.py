@@ -1,14 +1,45 @@
-"""Measured sums of operators, raw and by the hour, and the statistics that follow from them."""
+"""Measured sums of operators, raw and by the hour, statistics from them, and states of the stream processor."""
 
 from __future__ import annotations
 
 from django.db import models
 
 from apps.fleet.models import Cluster
-from apps.measurements.stream_models import StreamStretch
 from apps.queries.models import Query
 
-__all__ = ["SUMS", "BatchTiming", "OperatorStatistic", "StatisticsHour", "StatisticsWindow", "StreamStretch"]
+__all__ = [
+    "SUMS",
+    "BatchTiming",
+    "OperatorStatistic",
+    "StatisticsHour",
+    "StatisticsWindow",
+    "StreamStretch",
+    "StreamWork",
+]
+
+
+class StreamWork(models.TextChoices):
+    """The words end a sentence: the stream processor was …"""
+
+    STEADY = "steady", "at work"
+    WARMING = "warming", "warming up"
+    AWAY = "away", "away"
+    CATCHING_UP = "catching_up", "catching up"
+
+
+class StreamStretch(models.Model):
+    """A stretch of time in which the stream processor did one thing; the next begins where it ends."""
+
+    work = models.CharField(max_length=12, choices=StreamWork.choices)
+    ready_since = models.DateTimeField(null=True, help_text="As it said itself; another value is another start.")
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField(db_index=True, help_text="The last look at it.")
+
+    class Meta:
+        ordering = ["-ends_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.work} from {self.begins_at:%Y-%m-%d %H:%M:%S}"
 
 
 class _Sums(models.Model):

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from apps.measurements.models import SUMS, StatisticsHour, StatisticsWindow
 
-__all__ = ["KEEP_HOURS", "KEEP_WINDOWS", "MOST_WINDOWS", "kept_from", "statistics_purge", "statistics_roll_up"]
+__all__ = ["KEEP_HOURS", "KEEP_WINDOWS", "MAX_WINDOWS", "kept_from", "statistics_purge", "statistics_roll_up"]
 
 KEEP_WINDOWS = timedelta(days=1)
-MOST_WINDOWS = 8640  # subintervals; a day of 10 s ones, 2.4 hours of 1 s ones
+MAX_WINDOWS = 8640  # subintervals; a day of 10 s ones, 2.4 hours of 1 s ones
 KEEP_HOURS = timedelta(days=90)
 _AT_ONCE = 24  # hours summed up in one run; what is left waits for the next
 _GROUP = ("cluster_id", "query_id", "plan", "operator", "fingerprint", "place")
@@ -22,7 +22,7 @@ _GROUP = ("cluster_id", "query_id", "plan", "operator", "fingerprint", "place")
 
 def kept_from(width: timedelta, now: datetime | None = None) -> datetime:
     """The beginning of the oldest whole hour whose subintervals of this width are kept one by one."""
-    since = (now or timezone.now()) - min(KEEP_WINDOWS, MOST_WINDOWS * width)
+    since = (now or timezone.now()) - min(KEEP_WINDOWS, MAX_WINDOWS * width)
     return since.replace(minute=0, second=0, microsecond=0)
 
 

@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from apps.measurements.models import OperatorStatistic
-from apps.measurements.plans import plan_operators
+from apps.measurements.operators import plan_operators
 from apps.queries.models import Query
 from apps.telemetry.models import Agent, LiveQuery
 from engine.measurement.places import STREAM
-from engine.measurement.ratios import Ratio
-from engine.measurement.readiness import LEAST_EVENTS
+from engine.measurement.statistics import MIN_EVENTS, SampleRatio
 
 __all__ = ["OperatorEvidence", "evidence_of_operators", "readiness_text"]
 
@@ -68,13 +67,13 @@ def evidence_of_operators(query: Query) -> list[OperatorEvidence]:
 
 
 def _half(error: float | None, row: OperatorStatistic) -> float | None:
-    return Ratio(0.0, error, max(0, row.units - 1)).half_width
+    return SampleRatio(0.0, error, max(0, row.units - 1)).half_width
 
 
 def readiness_text(row: OperatorStatistic | None) -> str:
     """`ready`, `240 more events, about 3 min`, or that nothing arrives."""
     if row is None:
-        return f"no event yet; {LEAST_EVENTS} are the least"
+        return f"no event yet; {MIN_EVENTS} are the least"
     if row.ready:
         return "ready"
     events = f"{row.more_events:,} more event{'s' if row.more_events != 1 else ''}".replace(",", "\u202f")

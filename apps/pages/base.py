@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import Resolver404, resolve
 from django.views import View
 
-from apps.accounts.mixins import ScopeRequiredMixin
+from apps.accounts.permissions import ScopeRequiredMixin
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug

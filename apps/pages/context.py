@@ -21,8 +21,7 @@ from apps.admission.models import AdmissionRequest
 from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.fleet.models import Cluster, Node
-from apps.jobs.choices import FINISHED, JobState
-from apps.jobs.models import Job
+from apps.jobs.models import FINISHED, Job, JobState
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.telemetry.models import Agent

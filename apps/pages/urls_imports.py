@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.pages import imports
+from apps.pages.queries import imports
 
 urlpatterns = [
     path("c/<str:slug>/import/", imports.DocumentImportPage.as_view(), name="import-new"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.core.api import Router
-from apps.placements.api import PlacementViewSet
+from apps.core.rest.api import Router
+from apps.planning.placements.api import PlacementViewSet
 
 router = Router()
 router.register("placements", PlacementViewSet, basename="placement")

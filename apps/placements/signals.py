@@ -6,17 +6,16 @@ from typing import Any
 
 from django.utils import timezone
 
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
-from apps.placements.applying import moves_finish
-from apps.placements.choices import RunState
-from apps.placements.models import PlacementRun
-from apps.placements.services import placement_announce
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_ended
+from apps.planning.choices import PlacementState
+from apps.planning.models import PlacementRun
+from apps.planning.placements.moves import moves_finish
+from apps.planning.placements.services import placement_announce
 
 __all__ = ["connect"]
 
-_ENDS = {JobState.FAILED: RunState.FAILED, JobState.CANCELLED: RunState.ABORTED}
+_ENDS = {JobState.FAILED: PlacementState.FAILED, JobState.CANCELLED: PlacementState.ABORTED}
 
 
 def connect() -> None:
@@ -33,7 +32,7 @@ def _ended(sender: type[Job], job: Job, **_: Any) -> None:
     state, message = _ENDS[JobState(job.state)], (job.error or {}).get("message", "")
     if job.kind == JobKind.MOVES:
         moves_finish(run=run, state=state, message=message)
-    elif run.state == RunState.SEARCHING:
+    elif run.state == PlacementState.SEARCHING:
         run.state, run.finished_at, run.message, run.live = state, timezone.now(), message[:500], {}
         run.save(update_fields=["state", "finished_at", "message", "live", "updated_at"])
         placement_announce(run)

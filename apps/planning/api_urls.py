@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.core.api import Router
-from apps.planning.api import ScenarioViewSet, WhatIfViewSet
+from apps.core.rest.api import Router
+from apps.planning.what_ifs.api import ScenarioViewSet, WhatIfViewSet
 
 router = Router()
 router.register("what-ifs", WhatIfViewSet, basename="what-if")

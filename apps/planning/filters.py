@@ -1,13 +1,46 @@
-"""Filters of lists of scenarios and what-ifs, shared by pages and API."""
+"""Filters of planning runs, scenarios and load histories, shared by pages and REST."""
 
 from __future__ import annotations
 
 import django_filters
+import django_filters as filters
 
-from apps.planning.choices import Find, WhatIfState
-from apps.planning.models import Scenario, WhatIf
+from apps.fleet.choices import Evidence
+from apps.planning.choices import BacktestState, ComparisonState, Find, HistoryOrigin, PlacementState, WhatIfState
+from apps.planning.models import BacktestRun, Forecast, LoadHistory, PlacementRun, PlanComparison, Scenario, WhatIf
 
-__all__ = ["ScenarioFilter", "WhatIfFilter"]
+__all__ = [
+    "BacktestFilter",
+    "ForecastFilter",
+    "LoadHistoryFilter",
+    "PlacementFilter",
+    "PlanComparisonFilter",
+    "ScenarioFilter",
+    "WhatIfFilter",
+]
+
+
+class PlacementFilter(django_filters.FilterSet):
+    """`?cluster=eu-1&state=proposed&state=applied`."""
+
+    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
+    state = django_filters.MultipleChoiceFilter(choices=PlacementState.choices)
+
+    class Meta:
+        model = PlacementRun
+        fields = ["cluster", "state"]
+
+
+class PlanComparisonFilter(django_filters.FilterSet):
+    """`?cluster=eu-1&query=checkout&state=done`."""
+
+    cluster = django_filters.CharFilter(field_name="query__cluster__slug", label="Slug of the cluster")
+    query = django_filters.CharFilter(field_name="query__name", label="Name of the query")
+    state = django_filters.MultipleChoiceFilter(choices=ComparisonState.choices)
+
+    class Meta:
+        model = PlanComparison
+        fields = ["cluster", "query", "state"]
 
 
 class ScenarioFilter(django_filters.FilterSet):
@@ -32,3 +65,33 @@ class WhatIfFilter(django_filters.FilterSet):
     class Meta:
         model = WhatIf
         fields = ["cluster", "find", "state", "bench"]
+
+
+class LoadHistoryFilter(filters.FilterSet):
+    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
+    source_id = filters.CharFilter(lookup_expr="icontains", help_text="Part of the source's id.")
+    origin = filters.ChoiceFilter(choices=HistoryOrigin.choices)
+    evidence = filters.ChoiceFilter(choices=Evidence.choices)
+
+    class Meta:
+        model = LoadHistory
+        fields: list[str] = []
+
+
+class ForecastFilter(filters.FilterSet):
+    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
+
+    class Meta:
+        model = Forecast
+        fields: list[str] = []
+
+
+class BacktestFilter(django_filters.FilterSet):
+    """`?cluster=eu-1&state=answered`."""
+
+    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
+    state = django_filters.MultipleChoiceFilter(choices=BacktestState.choices)
+
+    class Meta:
+        model = BacktestRun
+        fields = ["cluster", "state"]

@@ -1,18 +1,169 @@
-"""Scenarios that people keep, and what-ifs with their answers."""
+"""Runs of planning with their answers: placements, comparisons of plans, what-ifs, forecasts and backtests."""
 
 from __future__ import annotations
 
 import uuid
+from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.planning.choices import Find, Place, WhatIfState
+from apps.planning.choices import (
+    BacktestState,
+    ComparisonReason,
+    ComparisonState,
+    Find,
+    HistoryOrigin,
+    MoveKind,
+    MoveState,
+    PlacementAlgorithm,
+    PlacementObjective,
+    PlacementState,
+    PlanPlacement,
+    RequestTiming,
+    ScenarioPlacement,
+    WhatIfState,
+)
+from apps.queries.models import Query, QueryVersion
 
-__all__ = ["Scenario", "WhatIf"]
+__all__ = [
+    "BacktestRun",
+    "Forecast",
+    "LoadHistory",
+    "PlacementMove",
+    "PlacementRun",
+    "PlanComparison",
+    "Scenario",
+    "WhatIf",
+]
+
+
+class PlacementRun(models.Model):
+    """A search for a better placement of what runs in a cluster: the question, the proposal, what became of it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="placement_runs")
+    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="placement_searches")
+    moves_job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="placement_moves")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="placement_runs"
+    )
+    algorithm = models.CharField(max_length=10, choices=PlacementAlgorithm.choices, default=PlacementAlgorithm.SEARCH)
+    objective = models.CharField(max_length=10, choices=PlacementObjective.choices, default=PlacementObjective.WORST)
+    budget_s = models.FloatField(default=5.0, help_text="How long it may search, in seconds.")
+    seed = models.BigIntegerField(default=0)
+    constraints = models.JSONField(default=dict, help_text="pin, forbid, apart, max_moves, may_split.")
+    state = models.CharField(
+        max_length=12, choices=PlacementState.choices, default=PlacementState.SEARCHING, db_index=True
+    )
+    message = models.CharField(max_length=500, blank=True, help_text="Why it ended as it did, where that needs words.")
+    snapshot = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster the search looked at.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: content}, to say what has moved since.")
+    stop_requested = models.BooleanField(default=False, help_text="Stop the search and keep the best so far.")
+    live = models.JSONField(default=dict, help_text="Best so far, for whoever looks while it searches.")
+    facts = models.JSONField(default=dict, help_text="The proposal in a few numbers, for lists.")
+    result = models.BinaryField(null=True, help_text="The engine's proposal, JSON compressed with zstd.")
+    pace = models.FloatField(default=1.0, help_text="Pause after a batch as a multiple of its estimated duration.")
+    batches = models.PositiveIntegerField(default=0, help_text="How many batches its moves are made in.")
+    expected = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster the last batch left.")
+    expected_parts = models.JSONField(default=dict)
+    resume_at = models.DateTimeField(null=True, blank=True, help_text="When the next batch is due.")
+    applied_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="applied_placements"
+    )
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    started_at = models.DateTimeField(null=True, blank=True, help_text="When the search took its snapshot.")
+    proposed_at = models.DateTimeField(null=True, blank=True)
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="When applying began.")
+    finished_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"Placement of {self.cluster}, {str(self.pk)[:8]}"
+
+
+class PlacementMove(models.Model):
+    """One step of a proposal: an operator that goes elsewhere, is split, or becomes one again."""
+
+    run = models.ForeignKey(PlacementRun, on_delete=models.CASCADE, related_name="moves")
+    number = models.PositiveIntegerField(help_text="Its place in the order, from 1.")
+    batch = models.PositiveIntegerField(default=0, help_text="Moves of a batch are made together; 0 before applying.")
+    operator = models.CharField(max_length=250, help_text="{query}/{operator}")
+    query = models.CharField(max_length=64)
+    before = models.JSONField(default=list, help_text="[{node, core, fraction}]; empty: it had no place.")
+    after = models.JSONField(default=list, help_text="[{node, core, fraction}]")
+    kind = models.CharField(max_length=6, choices=MoveKind.choices, default=MoveKind.MOVE)
+    why = models.CharField(max_length=300, blank=True)
+    state_bytes = models.FloatField(null=True)
+    duration_s = models.FloatField(default=0.0, help_text="How long its state travels.")
+    bump_s = models.FloatField(default=0.0, help_text="Latency it adds while it moves, by Flow.")
+    bump_query = models.CharField(max_length=64, blank=True, help_text="The query that is delayed most.")
+    state = models.CharField(max_length=8, choices=MoveState.choices, default=MoveState.PENDING)
+    applied_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="move_number_once_per_run")]
+
+    def __str__(self) -> str:
+        return f"{self.number}. {self.operator}"
+
+
+class PlanComparison(models.Model):
+    """One comparison: versions of a query and what the rules make of them, ranked on one snapshot of the cluster."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="comparisons")
+    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="comparisons")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="comparisons"
+    )
+    reason = models.CharField(max_length=10, choices=ComparisonReason.choices, default=ComparisonReason.ASKED)
+    state = models.CharField(
+        max_length=10, choices=ComparisonState.choices, default=ComparisonState.COMPUTING, db_index=True
+    )
+    message = models.CharField(max_length=500, blank=True, help_text="Why there is no ranking, where that needs words.")
+    versions = models.JSONField(default=list, help_text="Numbers of the versions compared.")
+    capacity_cps = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text="Judged on one node of this capacity; null: within the cluster.",
+    )
+    hop_cycles = models.FloatField(
+        default=0.0, validators=[MinValueValidator(0)], help_text="Cycles an event spends in a queue; 0: not known."
+    )
+    places = models.CharField(max_length=4, choices=PlanPlacement.choices, default=PlanPlacement.KEEP)
+    snapshot = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster it was computed on.")
+    basis = models.JSONField(default=dict, help_text="{version: digest of its operators and statistics}.")
+    running = models.PositiveIntegerField(null=True, blank=True, help_text="Number of the version that ran.")
+    samples = models.JSONField(default=list, help_text="[{operator, input, batches}] of the version drift is told by.")
+    result = models.JSONField(null=True, blank=True, help_text="engine.plans' answer, whole.")
+    recommended = models.CharField(max_length=40, blank=True, help_text="Key of the plan that is faster for sure.")
+    drift = models.JSONField(null=True, blank=True, help_text="Newest check of its statistics against the present.")
+    drift_digest = models.CharField(max_length=64, blank=True, help_text="Digest of the statistics last checked.")
+    drift_at = models.DateTimeField(null=True, blank=True)
+    adopted = models.ForeignKey(
+        QueryVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="adopted_from"
+    )
+    adopted_key = models.CharField(max_length=40, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"Plans of {self.query.name} ({self.get_state_display()})"
 
 
 class Scenario(models.Model):
@@ -22,7 +173,7 @@ class Scenario(models.Model):
     name = models.CharField(max_length=80)
     description = models.CharField(max_length=300, blank=True)
     changes = models.JSONField(default=list, blank=True, help_text="As engine.provisioning reads them.")
-    place = models.CharField(max_length=8, choices=Place.choices, default=Place.FILL)
+    place = models.CharField(max_length=8, choices=ScenarioPlacement.choices, default=ScenarioPlacement.FILL)
     inputs = models.JSONField(
         default=dict, blank=True, help_text="Inputs of the bench it was saved from, to open it there again."
     )
@@ -67,3 +218,109 @@ class WhatIf(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_find_display()} ({self.get_state_display()})"
+
+
+class LoadHistory(models.Model):
+    """Events of one source per bucket (an hour, mostly) over days or weeks.
+
+    `data` is packed as `apps.queries.arrivals.series` does; buckets of which nothing is known are NaN.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="load_histories")
+    source_id = models.CharField(max_length=120, help_text="The source whose load it is.")
+    origin = models.CharField(max_length=10, choices=HistoryOrigin.choices)
+    evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
+    description = models.CharField(max_length=200, blank=True)
+    spec = models.JSONField(default=dict, help_text="File and columns, or the generator's parameters.")
+    bucket_s = models.PositiveIntegerField(help_text="Length of a bucket, seconds.")
+    starts_at = models.DateTimeField(help_text="Where the first bucket begins.")
+    buckets = models.PositiveIntegerField()
+    missing = models.PositiveIntegerField(default=0, help_text="Buckets of which nothing is known.")
+    events = models.FloatField(help_text="Total of the known buckets.")
+    data = models.BinaryField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the uncompressed data.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["source_id"]
+        verbose_name_plural = "load histories"
+        constraints = [models.UniqueConstraint(fields=["cluster", "source_id"], name="history_once_per_source")]
+
+    def __str__(self) -> str:
+        return self.source_id
+
+    @property
+    def ends_at(self) -> datetime:
+        return self.starts_at + timedelta(seconds=self.bucket_s * self.buckets)
+
+    @property
+    def mean_eps(self) -> float:
+        return self.events / max(1, (self.buckets - self.missing) * self.bucket_s)
+
+
+class Forecast(models.Model):
+    """What the load of a cluster's sources will be, and what that does to its objectives."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="forecasts")
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="forecast")
+    snapshot = models.CharField(max_length=64, help_text="Hash of the snapshot it was computed on.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
+    histories = models.JSONField(default=dict, help_text="{source: digest} of the histories it was made of.")
+    bucket_s = models.PositiveIntegerField()
+    starts_at = models.DateTimeField(help_text="Where the first future bucket begins: the newest history's end.")
+    horizon = models.PositiveIntegerField(help_text="Buckets forecast.")
+    seed = models.PositiveIntegerField(default=0)
+    result = models.JSONField(help_text="Models, backtests, dates of violations, probabilities, pools, assumptions.")
+    series = models.BinaryField(null=True, help_text="The curves, JSON compressed with zstd.")
+    duration_s = models.FloatField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} at {self.created_at:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def ends_at(self) -> datetime:
+        return self.at(self.horizon)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all it speaks of is in the past: the histories ended long before it was made, or none came since."""
+        return self.ends_at <= timezone.now()
+
+    def at(self, index: int) -> datetime:
+        """Where a future bucket begins."""
+        return self.starts_at + timedelta(seconds=self.bucket_s * index)
+
+
+class BacktestRun(models.Model):
+    """A replay of a cluster's records through a policy, beside what was really decided."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="backtests")
+    since = models.DateTimeField(help_text="Beginning of the period, as asked for.")
+    until = models.DateTimeField(help_text="End of the period, as asked for.")
+    policy = models.JSONField(default=dict, help_text="As engine.backtest.policy reads it, with every field.")
+    ask = models.CharField(
+        max_length=8,
+        choices=RequestTiming.choices,
+        default=RequestTiming.RECORDED,
+        help_text="When requests are asked in the replay.",
+    )
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="backtest")
+    state = models.CharField(max_length=10, choices=BacktestState.choices, default=BacktestState.ASKED, db_index=True)
+    facts = models.JSONField(default=dict, blank=True, help_text="The answer in a few numbers, for lists.")
+    result = models.BinaryField(null=True, help_text="The answer, JSON compressed with zstd.")
+    duration_s = models.FloatField(null=True)
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    answered_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"Backtest of {self.cluster_id}, {self.since:%Y-%m-%d %H:%M} to {self.until:%Y-%m-%d %H:%M}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_ended
 from apps.planning.choices import WhatIfState
 from apps.planning.models import WhatIf
-from apps.planning.services import what_if_announce
+from apps.planning.what_ifs.services import what_if_announce
 
 __all__ = ["connect"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.core.api import Router
-from apps.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
+from apps.core.rest.api import Router
+from apps.planning.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
 
 router = Router()
 router.register("plan-comparisons", PlanComparisonViewSet, basename="plan-comparison")

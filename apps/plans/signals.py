@@ -6,11 +6,10 @@ from typing import Any
 
 from django.utils import timezone
 
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
-from apps.plans.choices import ComparisonState
-from apps.plans.models import PlanComparison
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_ended
+from apps.planning.choices import ComparisonState
+from apps.planning.models import PlanComparison
 from apps.queries.services import query_announce
 
 __all__ = ["connect"]

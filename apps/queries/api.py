@@ -16,15 +16,15 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of
-from apps.core.api import ApiMixin, job_response
 from apps.core.errors import Forbidden, Malformed
-from apps.core.parameters import whole_number
-from apps.fleet.api import ServiceViewSet
+from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.lists import parse_whole_number
+from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.queries import services
 from apps.queries.filters import ArrivalFilter, QueryFilter
-from apps.queries.importing import import_request
-from apps.queries.importing import result_of as import_result
+from apps.queries.imports import import_request
+from apps.queries.imports import import_result as import_result
 from apps.queries.models import ArrivalSeries, Query, QueryVersion
 from apps.queries.selectors import (
     arrivals_chart,
@@ -49,8 +49,8 @@ from apps.queries.serializers import (
 
 __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
 
-_MOST_VERSIONS = 10**9 - 1
-_MOST_AT_ONCE = 300  # operators of a document that are stored within about a second
+_MAX_VERSION = 10**9 - 1
+_MAX_SYNC_OPERATORS = 300  # operators of a document that are stored within about a second
 _VERSION = OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest.")
 _POINTS = OpenApiParameter("points", int, description="At most so many points, 1 to 5000.", default=500)
 
@@ -179,7 +179,7 @@ class ArrivalViewSet(
     @action(detail=True, methods=["get"])
     def series(self, request: Request, pk: str | None = None) -> Response:
         """The rate over time, downsampled: mean and highest events/s of each part."""
-        points = whole_number(request.query_params.get("points", "500"), "points", 1, 5000)
+        points = parse_whole_number(request.query_params.get("points", "500"), "points", 1, 5000)
         return Response(arrivals_chart(self.get_object(), points))
 
 
@@ -206,7 +206,7 @@ class ClusterDocumentView(ApiMixin, APIView):
             raise Forbidden(
                 f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]
             )
-        if _operator_count(asked["document"]) > _MOST_AT_ONCE:
+        if _operator_count(asked["document"]) > _MAX_SYNC_OPERATORS:
             run = import_request(cluster=cluster, user=request.user, **asked)
             return job_response(request, run.job, import_result)
         done = services.document_import(cluster=cluster, user=request.user, path="document", **asked)
@@ -221,7 +221,7 @@ def _operator_count(document: Any) -> int:
 def _version(query: Query, number: Any) -> QueryVersion:
     if number is None:
         return version_current(query)
-    return version_numbered(query, whole_number(str(number), "version", 1, _MOST_VERSIONS))
+    return version_numbered(query, parse_whole_number(str(number), "version", 1, _MAX_VERSION))
 
 
 def _statistics(version: QueryVersion) -> dict[str, Any]:

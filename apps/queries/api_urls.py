@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.core.api import Router
+from apps.core.rest.api import Router
 from apps.queries.api import ArrivalViewSet, ClusterDocumentView, QueryViewSet
 
 router = Router()

@@ -13,15 +13,15 @@ from apps.core.errors import Fault, Malformed, fault_count, from_engine, join_pa
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
-from engine.deployment import Deployment
-from engine.elements import Operator as EngineOperator
+from engine.document.deployment import Deployment
+from engine.document.elements import Operator as EngineOperator
+from engine.document.export import operator_document
 from engine.errors import DocumentError
-from engine.export import operator_document
 
-__all__ = ["body_of", "body_parse", "evidence_of", "latest_version", "operators_store", "with_operators"]
+__all__ = ["body_parse", "evidence_of", "latest_version", "operators_store", "version_body", "with_operators"]
 
-MOST_EVENTS = 10**15
-_MOST_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
+MAX_SAMPLE_EVENTS = 10**15
+_MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _NAME_LENGTH = 120
 _KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "reads", "writes", "expression")
 
@@ -86,11 +86,11 @@ def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
     faults = []
     if len(operator.id) > _NAME_LENGTH:
         faults.append(Fault(f"{path}.id", f"id has {len(operator.id)} characters; allowed: {_NAME_LENGTH}"))
-    if operator.evidence and operator.evidence.events > MOST_EVENTS:
-        message = f"events is {operator.evidence.events:g}; allowed: at most {MOST_EVENTS:g}"
+    if operator.evidence and operator.evidence.events > MAX_SAMPLE_EVENTS:
+        message = f"events is {operator.evidence.events:g}; allowed: at most {MAX_SAMPLE_EVENTS:g}"
         faults.append(Fault(f"{path}.evidence.events", message))
-    if operator.evidence and (operator.evidence.age_s or 0) > _MOST_AGE_S:
-        message = f"age_s is {operator.evidence.age_s:g}; allowed: at most {_MOST_AGE_S:g}"
+    if operator.evidence and (operator.evidence.age_s or 0) > _MAX_AGE_S:
+        message = f"age_s is {operator.evidence.age_s:g}; allowed: at most {_MAX_AGE_S:g}"
         faults.append(Fault(f"{path}.evidence.age_s", message))
     if operator.query not in (None, query):
         faults.append(Fault(f"{path}.query", f"query is {operator.query!r}; allowed: {query!r} or nothing"))
@@ -142,7 +142,7 @@ def _input_row(rows: Mapping[str, Operator], row: Operator, position: int, opera
     )
 
 
-def body_of(version: QueryVersion) -> dict[str, Any]:
+def version_body(version: QueryVersion) -> dict[str, Any]:
     """The body that makes the same version again: operators by their bare names, statistics with their evidence."""
     return {"operators": [_operator_body(row) for row in version.operators.all()]}
 

@@ -15,10 +15,10 @@ from apps.fleet.validation import check_free, check_row
 from apps.queries.bodies import body_parse, latest_version, operators_store
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query, QueryVersion
-from engine.elements import Operator as EngineOperator
+from engine.document.elements import Operator as EngineOperator
+from engine.document.tables import POSITIVE, STATISTIC
 from engine.errors import Fault as EngineFault
-from engine.fields import BAD, Kind
-from engine.tables import POSITIVE, STATISTIC
+from engine.fields import BAD, FieldKind
 
 __all__ = ["query_announce", "query_create", "query_delete", "query_update", "query_version_create"]
 
@@ -186,7 +186,7 @@ def _set_objective(query: Query, objective: Any) -> None:
     if not isinstance(objective, Mapping):
         message = 'allowed: an object such as {"statistic": "q0.99", "bound_s": 2.0}, or null'
         raise Malformed(f"objective: {message}.", [("objective", message)])
-    allowed: dict[str, Kind] = {"statistic": STATISTIC, "bound_s": POSITIVE}
+    allowed: dict[str, FieldKind] = {"statistic": STATISTIC, "bound_s": POSITIVE}
     unknown = [name for name in objective if name not in allowed]
     faults = [EngineFault(f"objective.{name}", f"unknown field; allowed are {', '.join(allowed)}") for name in unknown]
     values = {name: kind.read(objective.get(name), "objective", name, faults) for name, kind in allowed.items()}

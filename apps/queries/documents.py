@@ -13,14 +13,14 @@ from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_locked, link_create, link_update, node_create, node_update, pool_create
-from apps.queries.arrivals import arrivals_create_from_counts
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.definitions import query_create, query_version_create
-from apps.queries.running import query_start
-from apps.queries.snapshots import cluster_snapshot
-from engine.deployment import Deployment
-from engine.elements import Input, InputModel, Node, Operator, Source
+from apps.queries.lifecycle import query_start
+from apps.queries.snapshots.cluster import cluster_snapshot
+from engine.document.deployment import Deployment
+from engine.document.elements import Input, InputModel, Node, Operator, Source
+from engine.document.export import operator_document
 from engine.errors import DocumentError
-from engine.export import operator_document
 
 __all__ = ["DocumentImport", "document_export", "document_import"]
 
@@ -45,7 +45,7 @@ class DocumentImport:
 _SCHEDULED = "a cluster's nodes are scheduled as their agents say; allowed: none"
 
 
-class _DryRun(Exception):
+class _RollBackDryRun(Exception):
     """Ends the transaction of a dry run."""
 
 
@@ -89,7 +89,7 @@ def document_import(
     except DocumentError as error:
         raise from_engine(error, path) from None
     deployment = _named(deployment, query)
-    faults = _unkept(deployment)
+    faults = _unsupported_faults(deployment)
     if faults:
         raise _malformed(faults, path)
     done = DocumentImport(dry_run)
@@ -97,8 +97,8 @@ def document_import(
         with transaction.atomic():
             _Import(cluster, deployment, done, fill, user, path).run(start)
             if dry_run:
-                raise _DryRun
-    except _DryRun:
+                raise _RollBackDryRun
+    except _RollBackDryRun:
         pass
     return done
 
@@ -109,7 +109,7 @@ def _named(deployment: Deployment, query: str) -> Deployment:
     return replace(deployment, operators=tuple(replace(op, query=op.query or query) for op in deployment.operators))
 
 
-def _unkept(deployment: Deployment) -> list[Fault]:
+def _unsupported_faults(deployment: Deployment) -> list[Fault]:
     """What a document may say but the console does not keep. Leaving it out silently would change the answers."""
     faults = []
     owner = {operator.id: operator.query for operator in deployment.operators}
@@ -275,7 +275,7 @@ class _Import:
     def _operator(self, operator: Operator, query: str) -> dict[str, Any]:
         """An operator by its bare name, its models restated for the cluster's subinterval."""
         factor = self.cluster.subinterval_s / self.deployment.subinterval_s
-        inputs = tuple(_restated(entry, factor) for entry in operator.inputs)
+        inputs = tuple(_restate_for_document(entry, factor) for entry in operator.inputs)
         document = operator_document(replace(operator, inputs=inputs, query=None))
         document["id"] = operator.id.removeprefix(f"{query}/")
         for entry in document["inputs"]:
@@ -288,7 +288,7 @@ def _source_name(name: str) -> str:
     return name.replace("@", "-").replace("/", "-")
 
 
-def _restated(entry: Input, factor: float) -> Input:
+def _restate_for_document(entry: Input, factor: float) -> Input:
     """Polynomials for a subinterval `factor` times as long, as `Deployment.coarsened` does it."""
     if entry.model is None:
         return entry

@@ -20,7 +20,7 @@ __all__ = ["ArrivalSeries", "ImportRun", "Operator", "OperatorInput", "Placement
 class ArrivalSeries(models.Model):
     """Events per slice (a quarter of a subinterval) of one source, over the cluster's horizon.
 
-    `data` is a zstd-compressed little-endian float64 array of `slices` values (`apps.queries.series`).
+    `data` is a zstd-compressed little-endian float64 array of `slices` values (`apps.queries.arrivals.series`).
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="arrivals")

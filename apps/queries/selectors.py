@@ -8,7 +8,7 @@ from django.db.models import Count, Max, OuterRef, QuerySet, Subquery
 
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
-from apps.queries import series
+from apps.queries.arrivals import series
 from apps.queries.bodies import latest_version, with_operators
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion

@@ -6,16 +6,16 @@ from typing import Any
 
 from rest_framework import serializers
 
-from apps.core.api import StrictSerializer
 from apps.core.errors import Malformed
+from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
-from apps.queries.bodies import body_of
+from apps.queries.bodies import version_body
 from apps.queries.choices import ArrivalOrigin, QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
 from engine.errors import Fault
-from engine.fields import Series
+from engine.fields import NumberSeries
 
 __all__ = [
     "ArrivalCreateSerializer",
@@ -78,7 +78,7 @@ class QueryDetailSerializer(QuerySerializer):
         return fields
 
     def get_operators(self, query: Query) -> Any:
-        return body_of(version_current(query))["operators"]
+        return version_body(version_current(query))["operators"]
 
 
 class VersionSerializer(StrictSerializer):
@@ -96,7 +96,7 @@ class VersionSerializer(StrictSerializer):
         return version.pk == version.query.running_version_id
 
     def to_representation(self, version: QueryVersion) -> dict[str, Any]:
-        return {**super().to_representation(version), **body_of(version)}
+        return {**super().to_representation(version), **version_body(version)}
 
 
 class StatisticsSerializer(StrictSerializer):
@@ -132,7 +132,7 @@ class CountsField(serializers.JSONField):
 
     def to_internal_value(self, data: Any) -> Any:
         faults: list[Fault] = []
-        values = Series().read(super().to_internal_value(data), "", "counts", faults)
+        values = NumberSeries().read(super().to_internal_value(data), "", "counts", faults)
         if faults:
             raise Malformed(f"{faults[0]}.", [(fault.path, fault.message) for fault in faults])
         return values

@@ -1,6 +1,6 @@
 """Every change to queries and arrivals, in one place to import from."""
 
-from apps.queries.arrivals import (
+from apps.queries.arrivals.services import (
     arrivals_create_from_counts,
     arrivals_create_from_generator,
     arrivals_create_from_upload,
@@ -8,11 +8,11 @@ from apps.queries.arrivals import (
     arrivals_inspect,
     arrivals_replace,
 )
+from apps.queries.arrivals.uploads import uploads_purge
 from apps.queries.definitions import query_announce, query_create, query_delete, query_update, query_version_create
 from apps.queries.documents import DocumentImport, document_export, document_import
-from apps.queries.running import placement_move, query_start, query_stop
+from apps.queries.lifecycle import placement_move, query_start, query_stop
 from apps.queries.statistics import statistics_of, statistics_update
-from apps.queries.uploads import uploads_purge
 
 __all__ = [
     "DocumentImport",

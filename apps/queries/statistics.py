@@ -12,27 +12,27 @@ from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.fleet.choices import Evidence
-from apps.queries.bodies import MOST_EVENTS
+from apps.queries.bodies import MAX_SAMPLE_EVENTS
 from apps.queries.definitions import query_announce
 from apps.queries.models import OperatorInput, Query, QueryVersion
+from engine.document.tables import BATCH, ID, NOT_NEGATIVE
 from engine.errors import Fault as EngineFault
-from engine.fields import BAD, Choice, Field, Listed, Number, Table, Text
-from engine.tables import BATCH, ID, NOT_NEGATIVE
+from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, String
 
 __all__ = ["statistics_of", "statistics_update"]
 
 _FIRST_MEASURED = datetime(1970, 1, 1, tzinfo=UTC)
-_ENTRY = Table(
+_ENTRY = FieldTable(
     "a statistic",
     Field("operator", ID, required=True),
-    Field("input", Text(), help="what the input reads; needed where the operator has several inputs"),
+    Field("input", String(), help="what the input reads; needed where the operator has several inputs"),
     Field("position", Number(least=0, whole=True), help="which input, where the operator reads the same thing twice"),
     Field("selectivity", NOT_NEGATIVE),
     Field("cycles_per_event", NOT_NEGATIVE),
     Field("events", Number(least=0, whole=True)),
-    Field("batches", Listed(BATCH)),
-    Field("evidence", Choice(tuple(Evidence.values))),
-    Field("measured_at", Text()),
+    Field("batches", ListOf(BATCH)),
+    Field("evidence", Enumeration(tuple(Evidence.values))),
+    Field("measured_at", String()),
 )
 
 
@@ -149,8 +149,10 @@ def _assign(
     for name in ("selectivity", "cycles_per_event", "events"):
         if name in record:
             setattr(entry, name, record[name])
-    if entry.events > MOST_EVENTS:
-        faults.append(EngineFault(f"{path}.events", f"events is {entry.events:g}; allowed: at most {MOST_EVENTS:g}"))
+    if entry.events > MAX_SAMPLE_EVENTS:
+        faults.append(
+            EngineFault(f"{path}.events", f"events is {entry.events:g}; allowed: at most {MAX_SAMPLE_EVENTS:g}")
+        )
     entry.evidence = record.get("evidence", Evidence.MEASURED)
     entry.measured_at = _moment(record.get("measured_at"), path, faults, now)
 

@@ -15,16 +15,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
-from apps.core.api import ApiMixin, job_response
-from apps.fleet.api import ServiceViewSet
+from apps.core.rest.api import ApiMixin, job_response
+from apps.core.viewsets import ServiceViewSet
 from apps.jobs.serializers import JobSerializer
 from apps.reports import services
 from apps.reports.choices import FORMATS
-from apps.reports.delivering import delivery_send_again
-from apps.reports.files import report_download
+from apps.reports.deliveries import delivery_send_again, webhook_secret
 from apps.reports.filters import DefinitionFilter, ReportFilter, ScheduleFilter, WebhookFilter
+from apps.reports.lifecycle import report_delete, report_download, report_request
 from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
-from apps.reports.scheduling import schedule_preview, schedule_remove, schedule_set
+from apps.reports.schedules import schedule_preview, schedule_remove, schedule_set
 from apps.reports.selectors import definitions_listed, reports_listed, schedules_listed, webhooks_listed
 from apps.reports.serializers import (
     DefinitionSerializer,
@@ -37,8 +37,6 @@ from apps.reports.serializers import (
     SecretSerializer,
     WebhookSerializer,
 )
-from apps.reports.signing import webhook_secret
-from apps.reports.writing import report_delete, report_request
 
 __all__ = ["DefinitionViewSet", "ReportViewSet", "ScheduleViewSet", "WebhookViewSet"]
 

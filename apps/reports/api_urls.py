@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.core.api import Router
+from apps.core.rest.api import Router
 from apps.reports.api import DefinitionViewSet, ReportViewSet, ScheduleViewSet, WebhookViewSet
 
 router = Router()

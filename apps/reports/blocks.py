@@ -11,11 +11,21 @@ from typing import Any
 
 from apps.ui.numbers import Quantity
 
-__all__ = ["Block", "Cell", "Column", "Heading", "Picture", "Stat", "Stats", "Table", "Text"]
+__all__ = [
+    "Block",
+    "ReportCell",
+    "ReportColumn",
+    "ReportHeading",
+    "ReportPicture",
+    "ReportStat",
+    "ReportStats",
+    "ReportTable",
+    "ReportText",
+]
 
 
 @dataclass(frozen=True)
-class Heading:
+class ReportHeading:
     """Begins a section; `key` names it in addresses and files."""
 
     key: str
@@ -24,7 +34,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Text:
+class ReportText:
     """A sentence or two. `quiet` is for what is only said for completeness."""
 
     text: str
@@ -32,21 +42,21 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Stat:
+class ReportStat:
     name: str
     value: Quantity
     note: str
 
 
 @dataclass(frozen=True)
-class Stats:
+class ReportStats:
     """A few values in one band."""
 
-    rows: Sequence[Stat]
+    rows: Sequence[ReportStat]
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReportCell:
     """What is shown, and the raw value that CSV gets. `state` draws the shape of a state before the text."""
 
     text: str
@@ -56,7 +66,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class ReportColumn:
     """`csv` names it in CSV, with its unit; `width` is its share of a printed line."""
 
     label: str
@@ -66,13 +76,13 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows of cells. Print and page show the first `shown`; CSV has all."""
 
     key: str
     caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    columns: Sequence[ReportColumn]
+    rows: Sequence[Sequence[ReportCell]]
     shown: int = 40
 
     @property
@@ -81,7 +91,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ReportPicture:
     """A drawing: `draw(width)` gives a `reportlab.graphics` drawing so many points wide."""
 
     finding: str
@@ -89,4 +99,4 @@ class Picture:
     key: Sequence[tuple[str, str]] = field(default_factory=tuple)
 
 
-Block = Heading | Text | Stats | Table | Picture
+Block = ReportHeading | ReportText | ReportStats | ReportTable | ReportPicture

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from apps.core.delivering import DeliveryRow
+from apps.core.deliveries import DeliveryRow
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.reports.choices import ReportKind, ReportState, Trigger
@@ -67,7 +67,7 @@ class ReportSchedule(models.Model):
     """When a report is written by itself."""
 
     definition = models.OneToOneField(ReportDefinition, on_delete=models.CASCADE, related_name="schedule")
-    rule = models.JSONField(help_text="As apps.reports.rules reads it.")
+    rule = models.JSONField(help_text="As apps.reports.calendar reads it.")
     time_zone = models.CharField(max_length=64, default="UTC")
     starts_on = models.DateField(help_text="The day a rule that counts begins at.")
     next_at = models.DateTimeField(null=True, blank=True, db_index=True, help_text="Null: the rule has ended.")

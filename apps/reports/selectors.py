@@ -8,13 +8,13 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from apps.core.delivering import DeliveryState
+from apps.core.deliveries import DeliveryState
+from apps.reports.calendar import read_rule
 from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
-from apps.reports.rules import read_rule
 
 __all__ = [
     "definitions_listed",
-    "next_words",
+    "next_run_text",
     "reports_listed",
     "schedule_sentence",
     "schedules_listed",
@@ -61,10 +61,10 @@ def schedule_sentence(schedule: ReportSchedule) -> str:
     said = f"{read_rule(schedule.rule).sentence} {schedule.time_zone}"
     if schedule.next_at is None:
         return f"{said}; it has ended"
-    return f"{said}; next {next_words(schedule.next_at, schedule.time_zone)}"
+    return f"{said}; next {next_run_text(schedule.next_at, schedule.time_zone)}"
 
 
-def next_words(moment: datetime, time_zone: str) -> str:
+def next_run_text(moment: datetime, time_zone: str) -> str:
     """23 Nov, 07:00, in the schedule's own zone."""
     local: Any = moment.astimezone(ZoneInfo(time_zone))
     return f"{local.day} {local:%b}, {local:%H:%M}"

@@ -7,13 +7,13 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.core.api import StrictSerializer
+from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import ClusterField
 from apps.reports.choices import ReportKind
-from apps.reports.links import api_links
+from apps.reports.deliveries import api_links
+from apps.reports.lifecycle import report_facts
 from apps.reports.models import Delivery, Report, ReportDefinition, Webhook
 from apps.reports.selectors import schedule_sentence
-from apps.reports.writing import report_facts
 
 __all__ = [
     "DefinitionSerializer",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from apps.core.events import announce
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.signals import job_ended
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_ended
 from apps.reports.choices import ReportState
 from apps.reports.models import Report
 

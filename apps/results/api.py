@@ -17,16 +17,15 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
-from apps.core.api import ApiMixin
 from apps.core.errors import Missing
-from apps.core.parameters import whole_number
-from apps.fleet.api import ServiceViewSet
+from apps.core.rest.api import ApiMixin
+from apps.core.rest.lists import parse_whole_number
+from apps.core.viewsets import ServiceViewSet
 from apps.queries.models import Query
-from apps.results import rules
-from apps.results.exporting import ARROW, results_arrow, results_csv
+from apps.results import services
 from apps.results.filters import AlertFilter, AlertRuleFilter, ResultFilter
 from apps.results.models import Alert, AlertRule, ResultWindow
-from apps.results.notifying import rule_secret
+from apps.results.notices import rule_secret
 from apps.results.selectors import alert_rules_listed, alerts_listed, alerts_told, result_latest, results_listed
 from apps.results.serializers import (
     AcknowledgeSerializer,
@@ -36,11 +35,12 @@ from apps.results.serializers import (
     ResultSerializer,
     RuleSecretSerializer,
 )
+from apps.results.windows import ARROW, results_arrow, results_csv
 
 __all__ = ["AlertRuleViewSet", "AlertViewSet", "ResultFileView", "ResultViewSet"]
 
-_MOST_WINDOWS = 1000
-_WINDOWS = OpenApiParameter("windows", int, description=f"How many of the newest windows, 1 to {_MOST_WINDOWS}.")
+_MAX_WINDOWS = 1000
+_WINDOWS = OpenApiParameter("windows", int, description=f"How many of the newest windows, 1 to {_MAX_WINDOWS}.")
 _FILES = {
     (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "Every row as CSV."),
     (200, ARROW): OpenApiResponse(OpenApiTypes.BINARY, "Every row as one Arrow IPC stream."),
@@ -86,7 +86,7 @@ class ResultFileView(ApiMixin, APIView):
     def get(self, request: Request, query_pk: int, form: str) -> HttpResponseBase:
         """Every row of the newest windows, `?windows=100`."""
         query = _query(query_pk)
-        count = whole_number(request.query_params.get("windows", "100"), "windows", 1, _MOST_WINDOWS)
+        count = parse_whole_number(request.query_params.get("windows", "100"), "windows", 1, _MAX_WINDOWS)
         rows = ResultWindow.objects.filter(query=query).order_by("-window_us", "-pk")[:count]
         windows, name = list(rows)[::-1], f"results-{query.name}"
         write: Any = results_csv if form == "csv" else results_arrow
@@ -103,18 +103,18 @@ class AlertRuleViewSet(ServiceViewSet):
     ordering = "name"
     row_keyword = "rule"
     scopes = {"webhook_secret": Scope.OPERATE}
-    service_delete = staticmethod(rules.alert_rule_delete)
+    service_delete = staticmethod(services.alert_rule_delete)
 
     def get_queryset(self) -> Any:
         return alert_rules_listed()
 
     def create_row(self, values: dict[str, Any]) -> Model:
-        return rules.alert_rule_create(user=self.request.user, **values)
+        return services.alert_rule_create(user=self.request.user, **values)
 
     @staticmethod
     def service_update(*, rule: AlertRule, **values: Any) -> Model:
         values.pop("query", None)
-        return rules.alert_rule_update(rule=rule, **values)
+        return services.alert_rule_update(rule=rule, **values)
 
     @extend_schema(responses=RuleSecretSerializer, filters=False)
     @action(detail=True, methods=["get"], url_path="webhook-secret")
@@ -140,7 +140,7 @@ class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         """Say that somebody has seen it. The first who says so is remembered."""
         wanted = AcknowledgeSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        row = rules.alert_acknowledge(alert=self.get_object(), user=request.user, **wanted.validated_data)
+        row = services.alert_acknowledge(alert=self.get_object(), user=request.user, **wanted.validated_data)
         return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
 
 

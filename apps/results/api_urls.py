@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path, re_path
 
-from apps.core.api import Router
+from apps.core.rest.api import Router
 from apps.results.api import AlertRuleViewSet, AlertViewSet, ResultFileView, ResultViewSet
 
 router = Router()

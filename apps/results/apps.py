@@ -7,7 +7,7 @@ class ResultsConfig(AppConfig):
     name = "apps.results"
 
     def ready(self) -> None:
-        from apps.results import storing  # noqa: F401 - registers itself for RESULT frames
+        from apps.results import windows  # noqa: F401 - registers itself for RESULT frames
         from apps.results.signals import connect
 
         connect()

@@ -7,13 +7,13 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
-from apps.core.delivering import DeliveryRow
+from apps.core.deliveries import DeliveryRow
 from apps.queries.models import Query
 from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy, Severity
 
-__all__ = ["MOST_WINDOWS_IN_A_ROW", "Alert", "AlertDelivery", "AlertNotice", "AlertRule", "ResultWindow"]
+__all__ = ["MAX_WINDOWS_IN_A_ROW", "Alert", "AlertDelivery", "AlertNotice", "AlertRule", "ResultWindow"]
 
-MOST_WINDOWS_IN_A_ROW = 100
+MAX_WINDOWS_IN_A_ROW = 100
 
 
 class ResultWindow(models.Model):
@@ -58,7 +58,7 @@ class AlertRule(models.Model):
     threshold = models.FloatField()
     for_windows = models.PositiveSmallIntegerField(
         default=1,
-        validators=[MinValueValidator(1), MaxValueValidator(MOST_WINDOWS_IN_A_ROW)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_WINDOWS_IN_A_ROW)],
         help_text="Windows in a row that must break it.",
     )
     where = models.CharField(max_length=500, blank=True, help_text="Condition on the columns that name a group.")

@@ -12,11 +12,11 @@ from django.utils import timezone
 from apps.results.choices import AlertState
 from apps.results.models import Alert, AlertNotice, ResultWindow
 
-__all__ = ["ALERTS_KEPT", "MOST_BYTES", "MOST_WINDOWS", "RESULTS_KEPT", "results_purge"]
+__all__ = ["ALERTS_KEPT", "MAX_BYTES", "MAX_WINDOWS", "RESULTS_KEPT", "results_purge"]
 
 RESULTS_KEPT = timedelta(days=7)
-MOST_WINDOWS = 60_480  # of a query: a week of ten-second windows
-MOST_BYTES = 256 * 2**20  # of a query's rows, as they are stored
+MAX_WINDOWS = 60_480  # of a query: a week of ten-second windows
+MAX_BYTES = 256 * 2**20  # of a query's rows, as they are stored
 ALERTS_KEPT = timedelta(days=90)
 _AT_ONCE = 500
 
@@ -27,7 +27,7 @@ def results_purge() -> int:
     old = ResultWindow.objects.filter(received_at__lt=now - RESULTS_KEPT)
     gone = _delete(list(old.values_list("pk", flat=True)))
     held = ResultWindow.objects.values("query").order_by().annotate(n=Count("pk"), held=Sum(Length("body")))
-    for query_id in held.filter(Q(n__gt=MOST_WINDOWS) | Q(held__gt=MOST_BYTES)).values_list("query", flat=True):
+    for query_id in held.filter(Q(n__gt=MAX_WINDOWS) | Q(held__gt=MAX_BYTES)).values_list("query", flat=True):
         gone += _delete(_beyond(query_id))
     resolved = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=now - ALERTS_KEPT)
     notices = AlertNotice.objects.filter(created_at__lt=now - ALERTS_KEPT)
@@ -39,8 +39,8 @@ def _beyond(query_id: int) -> list[int]:
     rows = ResultWindow.objects.filter(query_id=query_id).order_by("-window_us", "-pk")
     sizes = list(rows.annotate(size=Length("body")).values_list("pk", "size"))
     sums = accumulate(size for _, size in sizes)
-    fits = sum(total <= MOST_BYTES for total in sums)
-    return [pk for pk, _ in sizes[max(1, min(fits, MOST_WINDOWS)) :]]
+    fits = sum(total <= MAX_BYTES for total in sums)
+    return [pk for pk, _ in sizes[max(1, min(fits, MAX_WINDOWS)) :]]
 
 
 def _delete(keys: list[int]) -> int:

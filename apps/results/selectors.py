@@ -10,9 +10,9 @@ from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
 
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
-from apps.results.bodies import table_in
 from apps.results.choices import AlertState, Severity
 from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.rows import table_in
 from apps.telemetry.models import KnownPlan, LiveQuery
 from engine.dataflow import Pipeline
 from engine.errors import EngineError

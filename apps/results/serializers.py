@@ -9,11 +9,11 @@ from rest_framework import serializers
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import scopes_of
-from apps.core.api import StrictModelSerializer, StrictSerializer
-from apps.core.sending import host_of
+from apps.core.messages import host_of
+from apps.core.rest.api import StrictModelSerializer, StrictSerializer
 from apps.queries.models import Query
-from apps.results.bodies import rows_json, table_in
 from apps.results.models import Alert, AlertDelivery, AlertRule, ResultWindow
+from apps.results.rows import rows_json, table_in
 
 __all__ = [
     "AcknowledgeSerializer",

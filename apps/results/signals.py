@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models.signals import post_save
 
-from apps.results.rules import alerts_settle
+from apps.results.services import alerts_settle
 from apps.telemetry.choices import LiveState
 from apps.telemetry.models import LiveQuery
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.core.api import Router
-from apps.telemetry.api import AgentViewSet, EnrolmentViewSet, SourceViewSet, TableViewSet
-from apps.telemetry.api_ingest import BatchesView, FramesView, PipelineView, PlanView, ProducerView, StreamStateView
-from apps.telemetry.api_live import LiveViewSet
+from apps.core.rest.api import Router
+from apps.telemetry.agents.api import AgentViewSet, EnrolmentViewSet, SourceViewSet, TableViewSet
+from apps.telemetry.ingest.api import BatchesView, FramesView, PipelineView, PlanView, ProducerView, StreamStateView
+from apps.telemetry.live.api import LiveViewSet
 
 router = Router()
 router.register("agents", AgentViewSet, basename="agent")

@@ -7,7 +7,7 @@ class TelemetryConfig(AppConfig):
     name = "apps.telemetry"
 
     def ready(self) -> None:
-        from apps.telemetry import authentication  # noqa: F401 - registers itself with the description of the API
-        from apps.telemetry.signals import connect
+        from apps.telemetry.agents import directory  # noqa: F401 - registers itself with the description of the API
+        from apps.telemetry.live.services import connect
 
         connect()

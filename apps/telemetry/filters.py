@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
-from apps.telemetry.states import SILENT_S
+from apps.telemetry.selectors import SILENT_S
 
 __all__ = ["AgentFilter", "EnrolmentFilter", "LiveFilter", "SourceFilter", "TableFilter"]
 

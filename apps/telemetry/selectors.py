@@ -1,29 +1,149 @@
-"""Reading agents, tokens, sources and live queries."""
+"""Reading agents and their state, tokens, sources, live queries and who takes part in them."""
 
 from __future__ import annotations
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+from django.utils import timezone
 
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
+from apps.telemetry.choices import AgentKind, AgentState
+from apps.telemetry.configs import live_served
+from apps.telemetry.ingest.streams import stream_state
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
-from apps.telemetry.states import AgentView, agent_state
-from apps.telemetry.streams import stream_state
 
 __all__ = [
-    "AgentView",
+    "SILENT_S",
+    "AgentHealth",
     "agent_named",
     "agent_state",
     "agents_listed",
+    "agents_scheduling",
+    "assignments_adapting",
     "enrolments_listed",
     "live_by_key",
     "lives_listed",
+    "parts_running",
     "policy_in_force",
     "source_readers",
     "sources_listed",
     "stream_state",
     "tables_listed",
 ]
+
+
+SILENT_S = 15.0  # after the last written heartbeat; one is written every five seconds
+_IDLE = ("failed", "cannot listen", "no file yet", "not allowed")  # what a collector says when nothing comes of it
+_NEAR = 0.9  # of the budget
+_SETTLING_S = 30.0  # a change that has not settled by then does not
+_SKEW_S = 1.0  # event times of clocks further apart blur the windows
+
+
+@dataclass(frozen=True)
+class AgentHealth:
+    """An agent's state, why, and what else is worth knowing."""
+
+    state: AgentState
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return str(self.state.label)
+
+
+def agent_state(agent: Agent, now: datetime | None = None) -> AgentHealth:
+    """The worst that is true of an agent."""
+    if not agent.enabled:
+        return AgentHealth(AgentState.DISABLED, ("disabled by hand: what it sends is refused",))
+    if agent.last_seen is None:
+        return AgentHealth(AgentState.NEVER, ("enrolled, and not heard of since",))
+    silent_s = ((now or timezone.now()) - agent.last_seen).total_seconds()
+    if silent_s > SILENT_S:
+        return AgentHealth(AgentState.SILENT, (f"its last report came {silent_s:.0f} s ago",))
+    says, notes = agent.heartbeat, tuple(_notes(agent))
+    for state, reasons in (
+        (AgentState.SPOOL, _spool(says.get("spool", {}))),
+        (AgentState.OVERFLOW, _overflow(says)),
+        (AgentState.NEAR, _budget(agent, says)),
+        (AgentState.ADAPTING, _adapting(says)),
+    ):
+        if reasons:
+            return AgentHealth(state, tuple(reasons), notes)
+    return AgentHealth(AgentState.STEADY, (), notes)
+
+
+def _spool(spool: Mapping[str, Any]) -> list[str]:
+    words = {
+        "filling": "is filling",
+        "full": "is full: collectors wait or shed",
+        "disk-full": "has no room on its disk",
+    }
+    if spool.get("state", "ok") not in words:
+        return []
+    held, limit = spool.get("bytes", 0) / 2**20, spool.get("limit_bytes", 0) / 2**20
+    return [f"its spool {words[spool['state']]}: {held:,.1f} of {limit:,.0f} MiB"]
+
+
+def _overflow(says: Mapping[str, Any]) -> list[str]:
+    queries = [
+        _name(row)
+        for row in says.get("queries", ())
+        if row.get("state") in ("overflowing", "congested") and not _on_the_move(row, says)
+    ]
+    shed = [f"{row['source']} sheds records" for row in says.get("collectors", ()) if row.get("state") == "shedding"]
+    return [
+        f"{query} sends records on unprocessed: its load factors are too high for the budget" for query in queries
+    ] + shed
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """A query's name without its cluster's, which is the agent's own."""
+    return str(row["query"]).partition("/")[2]
+
+
+def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
+    """Whether load factors have changed a moment ago and not settled yet; after that it is more than adapting."""
+    last = row["changes"][-1] if row.get("changes") else None
+    return last is not None and last["epochs"] is None and says.get("time", 0.0) - last["epoch_us"] / 1e6 < _SETTLING_S
+
+
+def _adapting(says: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{_name(row)}: {row.get('reason') or 'its load factors are being found'}"
+        for row in says.get("queries", ())
+        if _on_the_move(row, says)
+    ]
+
+
+def _budget(agent: Agent, says: Mapping[str, Any]) -> list[str]:
+    used = says.get("cpu_cores", 0.0)
+    if used < _NEAR * agent.budget_cores:
+        return []
+    return [f"it uses {used:.2f} of {agent.budget_cores:g} cores"]
+
+
+def _notes(agent: Agent) -> Iterator[str]:
+    says = agent.heartbeat
+    if agent.clock_offset_s is not None and abs(agent.clock_offset_s) > _SKEW_S:
+        way = "ahead of" if agent.clock_offset_s > 0 else "behind"
+        yield f"its clock is {abs(agent.clock_offset_s):.1f} s {way} the console's"
+    if says.get("config_version", 0) < agent.config_version:
+        yield f"it runs configuration {says.get('config_version', 0)}, the current one is {agent.config_version}"
+    yield from (str(fault) for fault in says.get("faults", ()))
+    for row in says.get("queries", ()):
+        yield from (f"{_name(row)}: {fault}" for fault in row.get("faults", ()))
+        if refused := row.get("refused"):
+            yield f"{_name(row)}: refuses {refused['config'] or 'a configuration'}: {'; '.join(refused['reasons'])}"
+    for row in says.get("collectors", ()):
+        if row.get("state") in _IDLE:
+            yield f"{row['source']}: {row['state']}"
+        yield from (f"{row['source']}: {fault}" for fault in row.get("faults", ()))
 
 
 def agents_listed() -> QuerySet[Agent]:
@@ -87,3 +207,23 @@ def live_by_key(cluster: str, name: str) -> LiveQuery:
     if found is None:
         raise Missing(f"The query {cluster}/{name} has no live run.", [("query", f"no live run of {cluster}/{name}")])
     return found
+
+
+def agents_scheduling(cluster: Any) -> QuerySet[Agent]:
+    """Agents of a cluster that share a core between live queries, also those that are set by hand; by name."""
+    parts = parts_running(cluster).filter(agent=OuterRef("pk"))
+    return Agent.objects.filter(Exists(parts), cluster=cluster).select_related("cluster").order_by("name")
+
+
+def parts_running(cluster: Any) -> QuerySet[Assignment]:
+    """Parts in live queries that agents of a cluster run, by query and agent: no producers', no relays'."""
+    rows = Assignment.objects.filter(enabled=True, agent__enabled=True, agent__cluster=cluster, live__in=live_served())
+    rows = rows.filter(agent__kind=AgentKind.AGENT).select_related("agent", "live__query__cluster", "live__source")
+    return rows.order_by("live__query__name", "agent__name")
+
+
+def assignments_adapting(cluster: Any) -> list[Assignment]:
+    """Parts in live queries of a cluster at agents that adapt: not producers, not those set by hand."""
+    rows = Assignment.objects.filter(enabled=True, agent__enabled=True, agent__cluster=cluster, live__in=live_served())
+    rows = rows.exclude(agent__kind=AgentKind.PRODUCER).select_related("agent", "live__query__cluster", "live__source")
+    return [one for one in rows.order_by("live__query__name", "agent__name") if not one.by_hand]

@@ -1,4 +1,4 @@
-"""Forms: what a template needs to draw them, and refusals of a service shown at the fields they name."""
+"""Forms: refusals of a service shown at the fields they name, and number fields with a range."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from django import forms
+from django.core.validators import MaxValueValidator, MinValueValidator
 
-__all__ = ["FormError", "show_faults"]
+__all__ = ["FormError", "range_field", "set_range", "show_faults"]
 
 
 class _Fault(Protocol):
@@ -51,3 +52,22 @@ def _field(form: forms.BaseForm, path: str, names: dict[str, str]) -> str | None
             return name
     first = path.replace("[", ".").split(".")[0]
     return first if first in form.fields else None
+
+
+def range_field(
+    label: str, help_text: str, low: float, high: float, unit: str = "", *, whole: bool = False
+) -> forms.Field:
+    """A number from `low` to `high`."""
+    field = (forms.IntegerField if whole else forms.FloatField)(label=label, help_text=help_text)
+    set_range(field, low, high, unit)
+    return field
+
+
+def set_range(field: forms.Field, low: float, high: float, unit: str = "") -> None:
+    """Give a number field its range."""
+    apart = "" if unit in ("", "%") else " "
+    said = f"It has to be {low:g} to {high:,g}{apart}{unit}."
+    field.error_messages.update(required=said, invalid=said)
+    within = said.replace("%", "%%")  # validators fill in what was typed
+    field.validators = [MinValueValidator(low, within), MaxValueValidator(high, within)]
+    field.widget.attrs["step"] = "any"  # browsers would count whole steps from whatever was typed first

@@ -19,9 +19,11 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from apps.ui.icons import icon
+from apps.ui.marks import icon
+from apps.ui.times import time_tag
 
-__all__ = ["Cell", "Choice", "Column", "Filter", "Header", "Table", "address", "csv_cell"]
+__all__ = ["Cell", "Choice", "Column", "Filter", "Header", "Table", "address", "csv_cell", "request_columns"]
+
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -279,3 +281,18 @@ def csv_cell(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
         return f"'{value}"
     return value
+
+
+def request_columns() -> list[Column]:
+    """Who asked and when, of rows with `requested_by` and `created_at`."""
+    return [
+        Column("by", "Asked by", lambda row: row.requested_by or "–", csv=lambda row: str(row.requested_by or "")),
+        Column(
+            "created",
+            "Asked",
+            lambda row: time_tag(row.created_at),
+            sort="created_at",
+            csv=lambda row: row.created_at,
+            high_first=True,
+        ),
+    ]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.candidate import Candidate, parse_candidate
-from engine.deployment import Deployment, Source
+from engine.document.candidate import Candidate, parse_candidate
+from engine.document.deployment import Deployment, Source
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Series
+from engine.fields import BAD, NumberSeries
 
 __all__ = ["Candidate", "read_candidate"]
 
@@ -58,5 +58,5 @@ def _repeated_sources(document: Any, running: Deployment) -> dict[int, Source]:
 
 def _same_arrivals(given: Any, source: Source) -> bool:
     """Whether `given` are the arrivals of `source`; what is no series at all is another fault's business."""
-    read = Series().read(given, "", "arrivals", [])
+    read = NumberSeries().read(given, "", "arrivals", [])
     return read is BAD or np.array_equal(read, source.arrivals)

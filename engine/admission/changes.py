@@ -8,59 +8,58 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from engine.candidate import Candidate
-from engine.deployment import Deployment
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Choice, Field, Number, Table, Text
-from engine.tables import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
-from engine.wording import show, suggest
+from engine.document.candidate import Candidate
+from engine.document.deployment import Deployment
+from engine.document.tables import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
+from engine.errors import DocumentError, Fault, suggestion, value_words
+from engine.fields import BAD, Enumeration, Field, FieldTable, Number, String
 
-__all__ = ["Change", "joined", "read_changes"]
+__all__ = ["Change", "join_changes", "read_changes"]
 
 Change = dict[str, Any]
 
 _TABLES = {
-    "scale_rate": Table(
+    "scale_rate": FieldTable(
         "a change of rate",
-        Field("kind", Text(), required=True),
+        Field("kind", String(), required=True),
         Field("query", ID, required=True),
         Field("share", POSITIVE, required=True),
     ),
-    "add_node": Table(
+    "add_node": FieldTable(
         "a new node",
-        Field("kind", Text(), required=True),
+        Field("kind", String(), required=True),
         Field("id", ID, required=True),
         Field("like", ID, required=True),
         Field("capacity_cps", CAPACITY, required=True),
         Field("cores", CORES),
     ),
-    "objective": Table(
+    "objective": FieldTable(
         "a change of objective",
-        Field("kind", Text(), required=True),
+        Field("kind", String(), required=True),
         Field("query", ID, required=True),
         Field("statistic", STATISTIC, required=True),
         Field("bound_s", POSITIVE, required=True),
     ),
-    "move": Table(
+    "move": FieldTable(
         "a move",
-        Field("kind", Text(), required=True),
+        Field("kind", String(), required=True),
         Field("operator", ID, required=True),
         Field("node", ID, required=True),
         Field("core", INDEX),
     ),
-    "start_at": Table(
+    "start_at": FieldTable(
         "a later start",
-        Field("kind", Text(), required=True),
+        Field("kind", String(), required=True),
         Field("p", Number(least=1, whole=True), required=True, help="first subinterval in which it reads"),
         Field("seconds", Number(least=0)),
     ),
 }
-_KIND = Choice(tuple(_TABLES))
+_KIND = Enumeration(tuple(_TABLES))
 # What a later change of the same kind stands in for, rather than adding to it.
 _IDENTITY = {"scale_rate": (), "objective": (), "start_at": (), "move": ("operator",), "add_node": ("id",)}
 
 
-def joined(changes: Sequence[Change], more: Sequence[Change]) -> tuple[Change, ...]:
+def join_changes(changes: Sequence[Change], more: Sequence[Change]) -> tuple[Change, ...]:
     """`changes` with `more` applied after them: a new rate, objective, start or place replaces the old one."""
     replaced = {_identity(change) for change in more}
     return (*(change for change in changes if _identity(change) not in replaced), *more)
@@ -87,7 +86,7 @@ def read_changes(
     """
     faults: list[Fault] = []
     if not isinstance(items, (list, tuple)):
-        raise DocumentError([Fault("changes", f"changes is {show(items)}; allowed: a list")], "list of changes")
+        raise DocumentError([Fault("changes", f"changes is {value_words(items)}; allowed: a list")], "list of changes")
     read = [_read(item, f"changes[{i}]", i, faults) for i, item in enumerate(items)]
     checker = _Checker(running, candidate, may_move_neighbours, closed_nodes, faults)
     for i, change in enumerate(read):
@@ -135,7 +134,7 @@ class _Checker:
 
     def unknown(self, path: str, name: str, what: str, known: Sequence[str]) -> None:
         field = path.rsplit(".", 1)[-1]
-        self.fault(path, f"{field} names {name!r}, which is no {what}{suggest(name, known)}")
+        self.fault(path, f"{field} names {name!r}, which is no {what}{suggestion(name, known)}")
 
     def node(self, change: Change, path: str) -> None:
         """Make a new node known, so that moves in the same list can use it."""

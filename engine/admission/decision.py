@@ -6,28 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.admission.alternatives import Alternative, duration, find_alternatives, verdict_of
 from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, read_changes
-from engine.admission.choices import Choice, choices_of, duration, verdict_of
-from engine.admission.effects import effects_of, effects_without, nodes_of
-from engine.admission.evaluation import Evaluation, Evaluator
-from engine.admission.policy import Policy
-from engine.admission.reasons import Reason, evidence_of, reasons_of
-from engine.admission.scenario import Question, Scenario, scenario_of
+from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, nodes_of
+from engine.admission.policy import AdmissionPolicy, read_policy
+from engine.admission.reasons import Reason, estimate_words, evidence_of, list_words, reasons_of, statistic_words
+from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, scenario_of
 from engine.admission.screen import Screen
-from engine.admission.search import Search, Settled, passes
-from engine.admission.starts import first_start
-from engine.admission.words import against, listed, statistic_words
-from engine.deployment import Deployment
-from engine.errors import InfeasibleError
+from engine.admission.search import AdmissionSearch, Settled, find_start, passes
+from engine.document.deployment import Deployment
+from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 
-__all__ = ["Decision", "decide"]
+__all__ = ["AdmissionDecision", "command", "decide"]
+
 
 Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
+class AdmissionDecision:
     """The answer to a request for admission; `to_dict` is its form for pages and REST.
 
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits.
@@ -40,13 +38,13 @@ class Decision:
     reasons: tuple[Reason, ...]
     effects: list[dict[str, Any]]
     placement: dict[str, list[dict[str, Any]]]
-    choices: tuple[Choice, ...]
+    choices: tuple[Alternative, ...]
     changes: tuple[Change, ...]
     start_p: int | None
     start_s: float | None
     evidence: dict[str, int]
     nodes: list[dict[str, Any]]
-    policy: Policy
+    policy: AdmissionPolicy
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -62,11 +60,11 @@ def decide(
     running: Deployment,
     candidate: Mapping[str, Any] | Candidate,
     *,
-    policy: Policy | None = None,
+    policy: AdmissionPolicy | None = None,
     changes: Sequence[Mapping[str, Any]] = (),
     mace_every: int = 1,
     progress: Progress | None = None,
-) -> Decision:
+) -> AdmissionDecision:
     """Decide on a candidate, with the effect on every running query and the changes that would admit it.
 
     Parameters
@@ -92,12 +90,12 @@ def decide(
     DocumentError
         If the candidate or a change is malformed or refers to something unknown; with every fault.
     """
-    rules = policy or Policy()
+    rules = policy or AdmissionPolicy()
     read = candidate if isinstance(candidate, Candidate) else read_candidate(candidate, running)
     applied = read_changes(
         changes, running, read, may_move_neighbours=rules.may_move_neighbours, closed_nodes=rules.closed_nodes
     )
-    question = Question(running, read, rules, mace_every)
+    question = AdmissionQuestion(running, read, rules, mace_every)
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)
@@ -114,25 +112,25 @@ def decide(
 
 
 def _search(
-    question: Question,
+    question: AdmissionQuestion,
     applied: tuple[Change, ...],
     evaluator: Evaluator,
-    base: Scenario | None,
+    base: AdmissionScenario | None,
     after: Evaluation | None,
     tell: Progress,
-) -> Search:
+) -> AdmissionSearch:
     screen = Screen(question, evaluator.before, base, after) if base and after else None
-    return Search(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
+    return AdmissionSearch(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
 
 
-def _decided(search: Search, reasons: tuple[Reason, ...], tell: Progress) -> Decision:
+def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progress) -> AdmissionDecision:
     question, base, after = search.question, search.base, search.after
     assert base is not None
     assert after is not None
     before = search.evaluator.before
     verdict = verdict_of(reasons, base)
     wanted = not passes(reasons)
-    start = first_start(search) if wanted and (question.policy.choices or question.candidate.may_wait_s > 0) else None
+    start = find_start(search) if wanted and (question.policy.choices or question.candidate.may_wait_s > 0) else None
     start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
     if verdict == "reject" and start:
         later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
@@ -140,15 +138,15 @@ def _decided(search: Search, reasons: tuple[Reason, ...], tell: Progress) -> Dec
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)
-    choices = tuple(choices_of(search, start, tell)) if wanted and question.policy.choices else ()
+    choices = tuple(find_alternatives(search, start, tell)) if wanted and question.policy.choices else ()
     tell(1.0, "Done")
-    return Decision(
+    return AdmissionDecision(
         verdict=verdict,
         headline=_headline(question, verdict, reasons, after, start),
         query=question.candidate.query,
         snapshot=question.running.digest,
         reasons=reasons,
-        effects=effects_of(question, base, before, after),
+        effects=list_effects(question, base, before, after),
         placement=_placement(question, base),
         choices=choices,
         changes=search.changes,
@@ -161,23 +159,27 @@ def _decided(search: Search, reasons: tuple[Reason, ...], tell: Progress) -> Dec
 
 
 def _unplaced(
-    question: Question, applied: tuple[Change, ...], evaluator: Evaluator, error: InfeasibleError, tell: Progress
-) -> Decision:
+    question: AdmissionQuestion,
+    applied: tuple[Change, ...],
+    evaluator: Evaluator,
+    error: InfeasibleError,
+    tell: Progress,
+) -> AdmissionDecision:
     """The answer where an operator of the candidate fits no node: reject, and what a new node would do."""
     name = question.candidate.query
     first = error.faults[0].message if error.faults else error.message
     reason = Reason("no_place", "bad", "query", name, f"{name} cannot be placed: {first}", unit="")
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
-    choices = tuple(choices_of(search, None, tell)) if question.policy.choices else ()
+    choices = tuple(find_alternatives(search, None, tell)) if question.policy.choices else ()
     tell(1.0, "Done")
-    return Decision(
+    return AdmissionDecision(
         verdict="reject",
         headline=reason.message,
         query=name,
         snapshot=question.running.digest,
         reasons=(reason,),
-        effects=effects_without(question, before),
+        effects=list_effects_without(question, before),
         placement={},
         choices=choices,
         changes=applied,
@@ -189,7 +191,7 @@ def _unplaced(
     )
 
 
-def _placement(question: Question, base: Scenario) -> dict[str, list[dict[str, Any]]]:
+def _placement(question: AdmissionQuestion, base: AdmissionScenario) -> dict[str, list[dict[str, Any]]]:
     """Where the candidate goes, and the running operators that the changes move."""
     placement = base.replicas_of(question.candidate.query)
     moved = {change["operator"] for change in base.changes if change["kind"] == "move"}
@@ -201,7 +203,7 @@ def _placement(question: Question, base: Scenario) -> dict[str, list[dict[str, A
     }
 
 
-def _cannot_wait(question: Question, later_s: float) -> Reason:
+def _cannot_wait(question: AdmissionQuestion, later_s: float) -> Reason:
     may_wait_s = question.candidate.may_wait_s
     allowed = f"it may wait {duration(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
     name = question.candidate.query
@@ -210,7 +212,7 @@ def _cannot_wait(question: Question, later_s: float) -> Reason:
 
 
 def _headline(
-    question: Question, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
+    question: AdmissionQuestion, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
 ) -> str:
     """The one sentence that states the finding with its numbers."""
     name = question.candidate.query
@@ -218,7 +220,7 @@ def _headline(
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
         wait = duration((start.scenario.start_p - 1) * question.running.subinterval_s)
-        found = f"its {statistic_words(later.statistic)} would be {against(later)}"
+        found = f"its {statistic_words(later.statistic)} would be {estimate_words(later)}"
         return f"{name} would pass if it starts {wait} later: {found}"
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
@@ -227,14 +229,37 @@ def _headline(
         first = bad[0]
         others = [reason.id for reason in bad[1:] if reason.code in rank]
         theirs = "its own" if len(others) == 1 else "theirs"
-        return first.message + (f"; {listed(others)} would miss {theirs} too" if others else "")
+        return first.message + (f"; {list_words(others)} would miss {theirs} too" if others else "")
     if verdict == "review":
         return next(reason.message for reason in reasons if reason.review)
     changed = " with the changes" if verdict == "admit_with_changes" else ""
     over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
     if over:
-        late = f"{listed(over)} {'misses its' if len(over) == 1 else 'miss their'} objective with or without it"
-        return f"{name} may run{changed}: its {statistic_words(own.statistic)} would be {against(own)}; {late}"
+        late = f"{list_words(over)} {'misses its' if len(over) == 1 else 'miss their'} objective with or without it"
+        return f"{name} may run{changed}: its {statistic_words(own.statistic)} would be {estimate_words(own)}; {late}"
     if own.bound_s is None:
-        return f"Every objective holds with {name}: its {statistic_words(own.statistic)} would be {against(own)}"
-    return f"Every objective holds{changed}: the {statistic_words(own.statistic)} of {name} would be {against(own)}"
+        return f"Every objective holds with {name}: its {statistic_words(own.statistic)} would be {estimate_words(own)}"
+    return (
+        f"Every objective holds{changed}: the {statistic_words(own.statistic)} of {name} would be {estimate_words(own)}"
+    )
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide on ``candidate`` of a deployment document that holds what runs; ``changes`` are applied first.
+
+    Options are `policy` (an object, or its JSON text) and `mace_every`.
+    """
+    if not isinstance(document, Mapping):
+        raise DocumentError([Fault("", f"the document is {value_words(document)}; allowed: an object")])
+    if "candidate" not in document:
+        raise DocumentError([Fault("candidate", "candidate is missing; admit needs the query that wants to join")])
+    running = {name: value for name, value in document.items() if name not in ("candidate", "changes")}
+    policy = read_policy(options.get("policy") or {})
+    decision = decide(
+        Deployment.parse(running),
+        document["candidate"],
+        policy=policy,
+        changes=document.get("changes", ()),
+        mace_every=options.get("mace_every", 1),
+    )
+    return decision.to_dict()

@@ -11,20 +11,30 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from engine.admission.margins import Margins
-from engine.admission.scenario import Question, Scenario, party_of
-from engine.deployment import Constraints, Deployment
-from engine.estimation import Alarm, estimate
-from engine.mace import Mace, mace
-from engine.reports import Bottleneck, QueryEstimate
+from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, party_of
+from engine.document.deployment import Constraints, Deployment
+from engine.estimation.estimate import Alarm, estimate
+from engine.estimation.mace import Mace, mace
+from engine.estimation.margins import Margins
+from engine.estimation.reports import Bottleneck, QueryEstimate
 
-__all__ = ["Evaluation", "Evaluator", "Outcome", "related_queries", "restricted"]
+__all__ = [
+    "Evaluation",
+    "Evaluator",
+    "QueryOutcome",
+    "list_effects",
+    "list_effects_without",
+    "nodes_of",
+    "related_queries",
+    "restricted",
+]
+
 
 Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class QueryOutcome:
     """What is expected of one query, by the statistic of its objective (the worst case without one). Seconds."""
 
     query: str
@@ -58,7 +68,7 @@ class Evaluation:
     `mace` is that of the whole deployment at Mace's width.
     """
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, QueryOutcome]
     mace: Mace
     alarm: Alarm
 
@@ -94,7 +104,7 @@ _before: dict[tuple[str, int], Evaluation] = {}
 class Evaluator:
     """Runs the models for one question, and remembers what runs now."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: AdmissionQuestion) -> None:
         self.question = question
 
     @cached_property
@@ -108,7 +118,7 @@ class Evaluator:
             _before.pop(old, None)
         return found
 
-    def full(self, scenario: Scenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
+    def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """A scenario in full, with intervals; without them if `goes_on` says no to the estimates alone."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
         return self._evaluate(scenario.deployment, related, self.before.outcomes, goes_on)
@@ -117,7 +127,7 @@ class Evaluator:
         self,
         deployment: Deployment,
         queries: Collection[str],
-        known: Mapping[str, Outcome],
+        known: Mapping[str, QueryOutcome],
         goes_on: Callable[[Evaluation], bool] | None = None,
     ) -> Evaluation:
         every = self.question.mace_every
@@ -133,8 +143,8 @@ class Evaluator:
         return replace(found, outcomes=ordered)
 
 
-def _outcome(query: str, report: QueryEstimate) -> Outcome:
-    return Outcome(
+def _outcome(query: str, report: QueryEstimate) -> QueryOutcome:
+    return QueryOutcome(
         query=query,
         statistic=report.statistic,
         bound_s=report.bound_s,
@@ -146,7 +156,7 @@ def _outcome(query: str, report: QueryEstimate) -> Outcome:
     )
 
 
-def _widened(outcome: Outcome, margin_s: float | None, slice_s: float) -> Outcome:
+def _widened(outcome: QueryOutcome, margin_s: float | None, slice_s: float) -> QueryOutcome:
     """The outcome with its interval: three standard errors and the width of a slice to both sides."""
     if margin_s is None:
         return outcome
@@ -206,3 +216,66 @@ def restricted(deployment: Deployment, queries: Collection[str]) -> Deployment:
         constraints=Constraints(),
         plans={},
     )
+
+
+def list_effects(
+    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+) -> list[dict[str, Any]]:
+    """One entry per running query, in their order, and one for the candidate."""
+    own = set(scenario.nodes_of(question.candidate.query))
+    effects = [
+        _effect(before.outcomes[q], after.outcomes[q], [node for node in scenario.nodes_of(q) if node in own])
+        for q in question.running.queries
+    ]
+    candidate = after.outcomes[question.candidate.query]
+    return [*effects, _effect(None, candidate, list(scenario.nodes_of(question.candidate.query)))]
+
+
+def list_effects_without(question: AdmissionQuestion, before: Evaluation) -> list[dict[str, Any]]:
+    """The effects of a candidate that can be placed nowhere: none; of itself nothing is known."""
+    objective = question.candidate.objective
+    nothing: dict[str, Any] = {
+        "query": question.candidate.query,
+        "statistic": objective.statistic if objective else "worst",
+        "bound_s": objective.bound_s if objective else None,
+        "before_s": None,
+        "after_s": None,
+        "low_s": None,
+        "high_s": None,
+        "change_s": None,
+        "before_state": "none",
+        "after_state": "none",
+        "under_resolution": False,
+        "resolution_s": None,
+        "shares": [],
+        "bottleneck": None,
+        "is_candidate": True,
+    }
+    running = [before.outcomes[query] for query in question.running.queries]
+    return [*(_effect(outcome, outcome, []) for outcome in running), nothing]
+
+
+def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> dict[str, Any]:
+    return {
+        "query": now.query,
+        "statistic": now.statistic,
+        "bound_s": now.bound_s,
+        "before_s": was.estimate_s if was else None,
+        "after_s": now.estimate_s,
+        "low_s": now.low_s,
+        "high_s": now.high_s,
+        "change_s": now.estimate_s - was.estimate_s if was else None,
+        "before_state": was.state if was else "none",
+        "after_state": now.state,
+        "under_resolution": now.estimate_s < now.resolution_s,
+        "resolution_s": now.resolution_s,
+        "shares": shares,
+        "bottleneck": now.bottleneck.server if now.bottleneck else None,
+        "is_candidate": was is None,
+    }
+
+
+def nodes_of(before: Evaluation, after: Evaluation) -> list[dict[str, Any]]:
+    """Peak load of the busiest core of every node, before and after; a new node has no before."""
+    was, now = before.node_peaks(), after.node_peaks()
+    return [{"node": name, "before_peak": was.get(name), "after_peak": peak} for name, peak in now.items()]

@@ -13,28 +13,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.admission.changes import Change
-from engine.admission.nodes import replaced
 from engine.admission.reasons import reasons_of
-from engine.admission.scenario import Scenario
+from engine.admission.scenario import AdmissionScenario
 from engine.admission.screen import servers_of_query
-from engine.admission.search import Search, Settled
-from engine.deployment import Deployment
-from engine.elements import FloatArray
-from engine.loads import loads_of
-from engine.placement.candidates import Settings
+from engine.admission.search import AdmissionSearch, Settled, moves_to_replace
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.estimation.loads import loads_of
 from engine.placement.goal import Goal, goal_of
-from engine.placement.hunt import Hunt
-from engine.placement.limits import Limits
-from engine.placement.moves import changes_of
-from engine.placement.scan import loaded_peaks
+from engine.placement.items import SearchSettings
+from engine.placement.limits import PlacementLimits
+from engine.placement.migration import changes_of
+from engine.placement.problem import loaded_peaks
+from engine.placement.search import PlacementSearch
 
-__all__ = ["few_moves", "one_move", "placed_again"]
+__all__ = ["find_move", "find_moves", "find_new_placement"]
 
-MOST_MOVES = 3
+MAX_MOVES = 3
 _ROUNDS = 4  # of the search for a few moves; never a budget of time, so that the answer is always the same
 
 
-def one_move(search: Search, *, neighbours: bool) -> Settled | None:
+def find_move(search: AdmissionSearch, *, neighbours: bool) -> Settled | None:
     """The best move of one operator, of the candidate's or of a running query's."""
     if search.base is None or search.after is None or search.screen is None:
         return None
@@ -44,28 +43,28 @@ def one_move(search: Search, *, neighbours: bool) -> Settled | None:
     return search.first_settled(more for more in by_mace if search.flow_passes(more))
 
 
-def few_moves(search: Search) -> Settled | None:
+def find_moves(search: AdmissionSearch) -> Settled | None:
     """Two or three moves, of running queries or of the candidate, that the placement search finds together."""
     if search.base is None or search.after is None or search.screen is None:
         return None
     search.tell("Searching a few moves")
     moves = _searched_moves(search, search.base)
-    if not 2 <= len(moves) <= MOST_MOVES or not search.mace_passes(moves) or not search.flow_passes(moves):
+    if not 2 <= len(moves) <= MAX_MOVES or not search.mace_passes(moves) or not search.flow_passes(moves):
         return None
     return search.settle(moves)
 
 
-def _searched_moves(search: Search, base: Scenario) -> list[Change]:
+def _searched_moves(search: AdmissionSearch, base: AdmissionScenario) -> list[Change]:
     """The moves that the search makes of the scenario to bring every query under what it may wait."""
     deployment = base.deployment
     limits = deployment.constraints
-    most = MOST_MOVES if limits.max_moves is None else min(MOST_MOVES, limits.max_moves)
+    most = MAX_MOVES if limits.max_moves is None else min(MAX_MOVES, limits.max_moves)
     bounded = replace(deployment, constraints=replace(limits, max_moves=most, may_split=None))
     split = [operator.id for operator in deployment.operators if len(operator.replicas) != 1]
     goal = _goal(search, bounded)
-    settings = Settings(budget_s=None, rounds=_ROUNDS, mace_every=search.question.mace_every)
-    around = Limits(bounded, frozenset(search.question.policy.closed_nodes), frozenset(split))
-    hunt = Hunt(bounded, around, goal, settings, lambda share, step, detail: None, lambda: False)
+    settings = SearchSettings(budget_s=None, rounds=_ROUNDS, mace_every=search.question.mace_every)
+    around = PlacementLimits(bounded, frozenset(search.question.policy.closed_nodes), frozenset(split))
+    hunt = PlacementSearch(bounded, around, goal, settings, lambda share, step, detail: None, lambda: False)
     if hunt.start is None or hunt.start.measured.value <= 1.0:
         return []
     best = hunt.run()[0]
@@ -75,7 +74,7 @@ def _searched_moves(search: Search, base: Scenario) -> list[Change]:
     ]
 
 
-def _goal(search: Search, deployment: Deployment) -> Goal:
+def _goal(search: AdmissionSearch, deployment: Deployment) -> Goal:
     """Every query with an objective weighs by what it may wait, as the screen has it; the others not at all."""
     goal = goal_of(deployment, "objectives")
     weight = np.zeros(len(goal.parties))
@@ -86,16 +85,16 @@ def _goal(search: Search, deployment: Deployment) -> Goal:
     return replace(goal, weight=weight)
 
 
-def placed_again(search: Search) -> Settled | None:
+def find_new_placement(search: AdmissionSearch) -> Settled | None:
     """The candidate on the nodes it would get had it asked for none."""
-    moves = replaced(search)
+    moves = moves_to_replace(search)
     if len(moves) < 2 or not search.flow_passes(moves):
         return None
     return search.settle(moves)
 
 
 @dataclass(frozen=True, eq=False)
-class _Board:
+class _ScreenBoard:
     """Loads of operators and servers of the scenario the search starts from, at Mace's width."""
 
     coarse: Deployment
@@ -105,16 +104,16 @@ class _Board:
     excess: FloatArray  # (n,) peak excess now, in subintervals of work
 
 
-def _board(search: Search, base: Scenario) -> _Board:
+def _board(search: AdmissionSearch, base: AdmissionScenario) -> _ScreenBoard:
     coarse = base.deployment.coarsened(search.question.mace_every)
     loads = loads_of(coarse)
     server_load = np.ascontiguousarray(loads.by_time.T)
     budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)
     excess, _ = loaded_peaks(server_load, np.zeros(coarse.subintervals), budget)
-    return _Board(coarse, loads.operators().load, server_load, budget, excess)
+    return _ScreenBoard(coarse, loads.operators().load, server_load, budget, excess)
 
 
-def _ranked(search: Search, base: Scenario, neighbours: bool) -> list[list[Change]]:
+def _ranked(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) -> list[list[Change]]:
     """Moves off the bottlenecks, the best first by what the late queries would then wait for."""
     board = _board(search, base)
     limits = _limits(search, board.coarse)
@@ -135,7 +134,7 @@ def _ranked(search: Search, base: Scenario, neighbours: bool) -> list[list[Chang
     return [more for _, _, _, more in sorted(found, key=lambda item: item[:3])]
 
 
-def _limits(search: Search, coarse: Deployment) -> list[tuple[np.ndarray, float]]:
+def _limits(search: AdmissionSearch, coarse: Deployment) -> list[tuple[np.ndarray, float]]:
     """Servers of every query with an objective, and what it may wait there, as the screen has it."""
     if search.screen is None:
         return []
@@ -145,7 +144,7 @@ def _limits(search: Search, coarse: Deployment) -> list[tuple[np.ndarray, float]
     ]
 
 
-def _movable(search: Search, base: Scenario, neighbours: bool) -> Iterator[tuple[int, int]]:
+def _movable(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) -> Iterator[tuple[int, int]]:
     """Operators in one piece on the bottleneck of a query that is late or at risk, and that server."""
     deployment, own = base.deployment, search.question.candidate.query
     pinned = deployment.constraints.pin
@@ -160,7 +159,7 @@ def _movable(search: Search, base: Scenario, neighbours: bool) -> Iterator[tuple
                 yield j, server
 
 
-def _hot_servers(search: Search, base: Scenario) -> list[int]:
+def _hot_servers(search: AdmissionSearch, base: AdmissionScenario) -> list[int]:
     if search.after is None:
         return []
     reasons = reasons_of(search.question, base, search.evaluator.before, search.after)
@@ -168,7 +167,7 @@ def _hot_servers(search: Search, base: Scenario) -> list[int]:
     return [i for i, server in enumerate(base.deployment.servers) if server.name in names and server.node is not None]
 
 
-def _targets(search: Search, base: Scenario, j: int) -> list[int]:
+def _targets(search: AdmissionSearch, base: AdmissionScenario, j: int) -> list[int]:
     """Servers that operator `j` may move to."""
     deployment = base.deployment
     operator, limits = deployment.operators[j], deployment.constraints

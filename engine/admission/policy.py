@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, Flag, Listed, Number, Table, Text
+from engine.fields import BAD, Field, FieldTable, Flag, ListOf, Number, String
 
-__all__ = ["Policy", "read_policy"]
+__all__ = ["AdmissionPolicy", "read_policy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AdmissionPolicy:
     """Rules of admission.
 
     Attributes
@@ -52,7 +52,7 @@ class Policy:
         return asdict(self) | {"closed_nodes": list(self.closed_nodes)}
 
 
-_POLICY = Table(
+_POLICY = FieldTable(
     "a policy",
     Field("review_at_risk", Flag()),
     Field("review_assumed", Flag()),
@@ -61,13 +61,13 @@ _POLICY = Table(
     Field("max_mean_load", Number(above=0)),
     Field("start_horizon_share", Number(above=0)),
     Field("full_evaluations", Number(least=1, whole=True)),
-    Field("closed_nodes", Listed(Text())),
+    Field("closed_nodes", ListOf(String())),
     Field("choices", Flag()),
 )
 
 
-def read_policy(document: Any, *, path: str = "policy") -> Policy:
-    """A policy from its document; what is not given is as `Policy` has it.
+def read_policy(document: Any, *, path: str = "policy") -> AdmissionPolicy:
+    """A policy from its document; what is not given is as `AdmissionPolicy` has it.
 
     Raises
     ------
@@ -83,4 +83,4 @@ def read_policy(document: Any, *, path: str = "policy") -> Policy:
         raise DocumentError(faults, "policy")
     if "closed_nodes" in record:
         record["closed_nodes"] = tuple(record["closed_nodes"])
-    return Policy(**record)
+    return AdmissionPolicy(**record)

@@ -1,17 +1,117 @@
-"""Why: what an evaluation says for and against a candidate, as data."""
+"""Reasons for and against a candidate, as data and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.admission.evaluation import Evaluation, Outcome
-from engine.admission.scenario import Question, Scenario
-from engine.admission.words import against, counted, listed, load, percent, seconds, seconds_of, statistic_words
-from engine.elements import Operator
+from engine.admission.evaluation import Evaluation, QueryOutcome
+from engine.admission.scenario import AdmissionQuestion, AdmissionScenario
+from engine.document.elements import Operator
 
-__all__ = ["Reason", "evidence_of", "reasons_of", "tolerance_s"]
+__all__ = [
+    "Reason",
+    "count_words",
+    "estimate_words",
+    "evidence_of",
+    "list_words",
+    "load_words",
+    "outcome_words",
+    "percent_words",
+    "reasons_of",
+    "seconds_words",
+    "statistic_words",
+    "tolerance_s",
+]
+
+
+_UNBROKEN = "\u00a0"
+_MAX_EXTRA_DIGITS = 6
+
+
+def seconds_words(*values: float) -> tuple[str, ...]:
+    """Seconds with two or three significant digits, or as many as it takes to tell different values apart.
+
+    Examples
+    --------
+    >>> [text.replace("\u00a0", " ") for text in seconds(8.213, 13.6, 10.0)]
+    ['8.2 s', '13.6 s', '10 s']
+    >>> [text.replace("\u00a0", " ") for text in seconds(10.004, 10.0)]
+    ['10.004 s', '10 s']
+    """
+    return tuple(f"{text}{_UNBROKEN}s" for text in _told_apart(values, _plain))
+
+
+def _told_apart(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:
+    """`values` as `written` with as many extra digits as it takes for different ones to look different."""
+    for extra in range(_MAX_EXTRA_DIGITS):
+        texts = tuple(written(value, extra) for value in values)
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
+
+
+def _plain(value: float, extra: int) -> str:
+    digits = 1 if 1.0 <= abs(value) < 100.0 else 0
+    if 0.0 < abs(value) < 1.0:
+        digits = 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:.{digits + extra}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+
+
+def outcome_words(outcome: QueryOutcome) -> str:
+    """An estimate; below the resolution only that it is."""
+    if outcome.estimate_s < outcome.resolution_s:
+        return f"under {seconds_words(outcome.resolution_s)[0]}"
+    return seconds_words(outcome.estimate_s)[0]
+
+
+def estimate_words(outcome: QueryOutcome) -> str:
+    """The estimate beside its objective: ``8.2 s, against 10 s``."""
+    if outcome.bound_s is None:
+        return outcome_words(outcome)
+    if outcome.estimate_s < outcome.resolution_s:
+        return f"{outcome_words(outcome)}, against {seconds_words(outcome.bound_s)[0]}"
+    estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
+    return f"{estimate}, against {bound}"
+
+
+def statistic_words(statistic: str) -> str:
+    """What an objective is about: worst case, mean, 99% quantile."""
+    if statistic == "worst":
+        return "worst case"
+    return "mean" if statistic == "mean" else f"{100 * float(statistic[1:]):.6g}% quantile"
+
+
+def load_words(*values: float) -> tuple[str, ...]:
+    """Shares of capacity with two decimals, or as many as it takes to tell different values apart.
+
+    Examples
+    --------
+    >>> load(0.8, 1.1), load(0.9991, 1.0012), load(0.0, 1250.0)
+    (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
+    """
+    return _told_apart(values, lambda value, extra: f"{value:,.{2 + extra}f}")
+
+
+def percent_words(share: float) -> str:
+    """A share as a percentage without decimals."""
+    return f"{100 * share:.0f}%"
+
+
+def count_words(number: int, one: str, many: str | None = None) -> str:
+    """``1 query`` or ``3 queries``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def list_words(names: Sequence[str], most: int = 3) -> str:
+    """Names in a row: ``a``, ``a and b``, ``a, b and 4 more``."""
+    if len(names) > most:
+        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
+    return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else tuple(names))
+
 
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
@@ -50,7 +150,9 @@ class Reason:
         } | plain
 
 
-def reasons_of(question: Question, scenario: Scenario, before: Evaluation, after: Evaluation) -> tuple[Reason, ...]:
+def reasons_of(
+    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+) -> tuple[Reason, ...]:
     """Every finding about a scenario, the most serious first; in each class in a fixed order."""
     found = [
         *_objectives(question, scenario, before, after),
@@ -64,7 +166,7 @@ def reasons_of(question: Question, scenario: Scenario, before: Evaluation, after
     return tuple(sorted(found, key=lambda reason: _SERIOUS[reason.severity]))
 
 
-def tolerance_s(outcome: Outcome) -> float:
+def tolerance_s(outcome: QueryOutcome) -> float:
     """By how much a query that is over already may get worse unblamed: 1 % of its bound, or a slice if that is more."""
     return max(_WORSE_SHARE * (outcome.bound_s or 0.0), outcome.resolution_s)
 
@@ -77,21 +179,23 @@ def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
     return counts
 
 
-def _objectives(question: Question, scenario: Scenario, before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+def _objectives(
+    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+) -> Iterator[Reason]:
     name = question.candidate.query
     own = after.outcomes[name]
     if own.bound_s is None:
         message = f"{name} has no objective: only its effect on the others is judged"
         yield Reason("no_objective", "info", "query", name, message, value=own.estimate_s)
     elif own.state == "breached":
-        verb = f"{name} would miss its objective: its {statistic_words(own.statistic)} would be {against(own)}"
+        verb = f"{name} would miss its objective: its {statistic_words(own.statistic)} would be {estimate_words(own)}"
         message = f"{verb}{_cause(name, scenario, after, own)}"
         yield _about("objective_breached", "bad", own, message, question)
     elif own.state == "at_risk":
         message = f"{name} may miss its objective: {_up_to(own)}"
         yield _about("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
     elif own.bound_s < own.resolution_s:
-        message = f"The objective of {name} is finer than an estimate can tell: it would be {against(own)}"
+        message = f"The objective of {name} is finer than an estimate can tell: it would be {estimate_words(own)}"
         yield _about("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
@@ -99,7 +203,9 @@ def _objectives(question: Question, scenario: Scenario, before: Evaluation, afte
             yield reason
 
 
-def _neighbour(question: Question, scenario: Scenario, was: Outcome, after: Evaluation) -> Reason | None:
+def _neighbour(
+    question: AdmissionQuestion, scenario: AdmissionScenario, was: QueryOutcome, after: Evaluation
+) -> Reason | None:
     now = after.outcomes[was.query]
     worse_s = now.estimate_s - was.estimate_s
     if now.state == "breached" and was.state != "breached":
@@ -110,8 +216,8 @@ def _neighbour(question: Question, scenario: Scenario, was: Outcome, after: Eval
         already = f"{was.query} misses its objective already and would get worse"
         return _about("neighbour_breached", "bad", now, f"{already}: {_from_to(was, now)}", question)
     if now.state == "breached":
-        change = "stays as it is" if worse_s <= 0 else f"gets worse by only {seconds(worse_s)[0]}"
-        message = f"{was.query} misses its objective already ({against(was)}) and {change}"
+        change = "stays as it is" if worse_s <= 0 else f"gets worse by only {seconds_words(worse_s)[0]}"
+        message = f"{was.query} misses its objective already ({estimate_words(was)}) and {change}"
         return _about("neighbour_already_over", "info", now, message, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
@@ -122,7 +228,7 @@ def _neighbour(question: Question, scenario: Scenario, was: Outcome, after: Eval
 
 
 def _about(
-    code: str, severity: str, outcome: Outcome, message: str, question: Question, *, review: bool = False
+    code: str, severity: str, outcome: QueryOutcome, message: str, question: AdmissionQuestion, *, review: bool = False
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
     found = outcome.bottleneck
@@ -143,20 +249,20 @@ def _about(
     )
 
 
-def _from_to(was: Outcome, now: Outcome) -> str:
-    first, last, bound = seconds(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
+def _from_to(was: QueryOutcome, now: QueryOutcome) -> str:
+    first, last, bound = seconds_words(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
     if was.estimate_s < was.resolution_s:
-        first = seconds_of(was)
+        first = outcome_words(was)
     return f"its {statistic_words(now.statistic)} would go from {first} to {last}, against {bound}"
 
 
-def _up_to(outcome: Outcome) -> str:
-    estimate, high, bound = seconds(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
+def _up_to(outcome: QueryOutcome) -> str:
+    estimate, high, bound = seconds_words(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
     about = f"its {statistic_words(outcome.statistic)} is estimated at"
     return f"{about} {estimate} but may be up to {high}, against {bound}"
 
 
-def _cause(candidate: str, scenario: Scenario, after: Evaluation, outcome: Outcome) -> str:
+def _cause(candidate: str, scenario: AdmissionScenario, after: Evaluation, outcome: QueryOutcome) -> str:
     """Why a query is late, in one clause: the server that holds it up."""
     found = outcome.bottleneck
     if found is None:
@@ -164,10 +270,12 @@ def _cause(candidate: str, scenario: Scenario, after: Evaluation, outcome: Outco
     place = found.node or found.server
     if candidate != outcome.query and found.node in scenario.nodes_of(candidate):
         return f", because both queries use {place}"
-    return f", because {place} would run at {load(after.peaks[found.server])[0]} of its capacity at peak"
+    return f", because {place} would run at {load_words(after.peaks[found.server])[0]} of its capacity at peak"
 
 
-def _overloads(question: Question, scenario: Scenario, before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+def _overloads(
+    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+) -> Iterator[Reason]:
     """Servers that would be given more than they can ever work off, and peaks above capacity that are new.
 
     A peak is no fault by itself (that is what latency is estimated for); it is bad where it holds up a late query.
@@ -182,18 +290,18 @@ def _overloads(question: Question, scenario: Scenario, before: Evaluation, after
         if server.node is not None:
             kind, subject = "node", scenario.deployment.nodes[server.node].id
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
-            was, now, bound = load(mean_was, mean, most)
+            was, now, bound = load_words(mean_was, mean, most)
             message = f"{name} would be overloaded: its mean load would go from {was} to {now} of its capacity"
             message += f", against {bound}"
             yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
-            was, now, _ = load(peak_was, peak, 1.0)
+            was, now, _ = load_words(peak_was, peak, 1.0)
             message = f"{name} would be over its capacity at peak: its load would go from {was} to {now}"
             severity = "bad" if name in late else "info"
             yield Reason("node_overloaded", severity, kind, subject, message, 1.0, peak, "share", name)
 
 
-def _newly_late(now: Outcome, before: Evaluation) -> bool:
+def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
     """Whether a query misses its objective because of the candidate."""
     was = before.outcomes.get(now.query)
     if now.state != "breached":
@@ -201,20 +309,20 @@ def _newly_late(now: Outcome, before: Evaluation) -> bool:
     return was is None or was.state != "breached" or now.estimate_s - was.estimate_s > tolerance_s(now)
 
 
-def _placement(scenario: Scenario) -> Iterator[Reason]:
+def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
     for operator, node in scenario.altered.items():
         message = f"{operator} was placed elsewhere: {node} takes nothing new"
         yield Reason("placement_altered", "watch", "operator", operator, message, unit="", where=node)
 
 
-def _statistics(question: Question) -> Iterator[Reason]:
+def _statistics(question: AdmissionQuestion) -> Iterator[Reason]:
     """What the candidate's estimate rests on."""
     operators, policy = question.candidate.operators, question.policy
     severity = "watch" if policy.review_assumed else "info"
     assumed = [op.id for op in operators if op.evidence is None or op.evidence.kind == "assumed"]
     if assumed:
-        of = counted(len(operators), "operator")
-        message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {listed(assumed)}"
+        of = count_words(len(operators), "operator")
+        message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {list_words(assumed)}"
         yield Reason(
             "assumed_statistics", severity, "statistic", question.candidate.query, message, 0.0,
             float(len(assumed)), "operators", review=policy.review_assumed,
@@ -227,7 +335,7 @@ def _statistics(question: Question) -> Iterator[Reason]:
     if few:
         fewest, name = min(few)
         message = f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
-        message += f" ({counted(len(few), 'operator')} below that)" if len(few) > 1 else ""
+        message += f" ({count_words(len(few), 'operator')} below that)" if len(few) > 1 else ""
         yield Reason(
             "few_events", severity, "operator", name, message, policy.min_events, fewest, "events",
             review=policy.review_assumed,
@@ -241,7 +349,7 @@ def _alarm(after: Evaluation) -> Iterator[Reason]:
         yield Reason("theorem_alarm", "info", "statistic", "mace", alarm.message, 0.05, over, "share")
 
 
-def _holding(question: Question, after: Evaluation) -> list[Reason]:
+def _holding(question: AdmissionQuestion, after: Evaluation) -> list[Reason]:
     """The objective with the least headroom, if all hold."""
     judged = [o for o in after.outcomes.values() if o.bound_s is not None]
     if not judged or any(outcome.state != "holds" for outcome in judged):
@@ -249,5 +357,5 @@ def _holding(question: Question, after: Evaluation) -> list[Reason]:
     tightest = min(judged, key=lambda o: ((o.bound_s or 1.0) - o.estimate_s) / (o.bound_s or 1.0))
     room = 1.0 - tightest.estimate_s / (tightest.bound_s or 1.0)
     what = "The objective holds" if len(judged) == 1 else f"All {len(judged)} objectives hold"
-    message = f"{what}; the closest is {tightest.query} at {against(tightest)} ({percent(room)} headroom)"
+    message = f"{what}; the closest is {tightest.query} at {estimate_words(tightest)} ({percent_words(room)} headroom)"
     return [_about("all_hold", "ok", tightest, message, question)]

@@ -8,18 +8,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.admission.changes import Change
-from engine.admission.policy import Policy
-from engine.candidate import Candidate
-from engine.deployment import Deployment, Node, Objective, Operator, Replica, Source
-from engine.elements import FloatArray, frozen_array
-from engine.placement.joining import join
-from engine.variations import private_name, renamed, with_node_like
+from engine.admission.policy import AdmissionPolicy
+from engine.arrays import FloatArray, frozen_array
+from engine.document.candidate import Candidate
+from engine.document.deployment import (
+    Deployment,
+    Node,
+    Objective,
+    Operator,
+    Replica,
+    Source,
+    private_name,
+    rename_inputs,
+    with_node_like,
+)
+from engine.placement.extension import extend_placement
 
-__all__ = ["Question", "Scenario", "largest_node", "party_of", "scenario_of"]
+__all__ = ["AdmissionQuestion", "AdmissionScenario", "largest_node", "party_of", "scenario_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class AdmissionQuestion:
     """What is asked: may `candidate` join what runs, under `policy`?
 
     `mace_every` subintervals of `running` make one of Mace's (1 if it is at Mace's own width).
@@ -27,12 +36,12 @@ class Question:
 
     running: Deployment
     candidate: Candidate
-    policy: Policy
+    policy: AdmissionPolicy
     mace_every: int = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Scenario:
+class AdmissionScenario:
     """An answer in the making: everything in its place.
 
     Attributes
@@ -66,7 +75,7 @@ class Scenario:
         return tuple(node.id for node in self.deployment.nodes if node.id in used)
 
 
-def scenario_of(question: Question, changes: Sequence[Change] = ()) -> Scenario:
+def scenario_of(question: AdmissionQuestion, changes: Sequence[Change] = ()) -> AdmissionScenario:
     """Apply `changes`, let the candidate join, and place what has no place.
 
     Raises
@@ -75,7 +84,7 @@ def scenario_of(question: Question, changes: Sequence[Change] = ()) -> Scenario:
         If an operator of the candidate fits no node.
     """
     deployment, candidate = question.running, question.candidate
-    operators, altered = _openly_placed(candidate.operators, question.policy.closed_nodes)
+    operators, altered = _is_openly_placed(candidate.operators, question.policy.closed_nodes)
     start_p = 1
     for change in changes:
         if change["kind"] == "add_node":
@@ -98,11 +107,11 @@ def scenario_of(question: Question, changes: Sequence[Change] = ()) -> Scenario:
     )
     moves = {c["operator"]: (Replica(c["node"], c["core"]),) for c in changes if c["kind"] == "move"}
     whole = whole.with_placement(moves) if moves else whole
-    placed = join(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
+    placed = extend_placement(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
     whole = whole.with_placement(placed) if placed else whole
     touched = {candidate.query} | {party_of(op) for op in deployment.operators if op.id in moves}
     altered = {name: node for name, node in altered.items() if name not in moves}
-    return Scenario(whole, tuple(changes), altered, frozenset(touched), start_p)
+    return AdmissionScenario(whole, tuple(changes), altered, frozenset(touched), start_p)
 
 
 def party_of(operator: Operator) -> str:
@@ -131,7 +140,7 @@ def _objective(change: Change) -> Objective:
     return Objective(change["query"], change["statistic"], change["bound_s"])
 
 
-def _openly_placed(
+def _is_openly_placed(
     operators: tuple[Operator, ...], closed: Sequence[str]
 ) -> tuple[tuple[Operator, ...], dict[str, str]]:
     """The operators without the places they cannot have, and which those were."""
@@ -167,7 +176,7 @@ def _private_sources(
     taken = {*sources} - brought
     names = {name: private_name(name, candidate.query, brought, taken) for name in read}
     copies = tuple(Source(names[name], _cut(sources[name], share, start_p)) for name in read)
-    return tuple(renamed(operator, names.get) for operator in operators), copies
+    return tuple(rename_inputs(operator, names.get) for operator in operators), copies
 
 
 def _cut(source: Source, share: float, start_p: int) -> FloatArray:

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.admission.evaluation import Evaluation, Outcome, related_queries, restricted
-from engine.admission.margins import sink_events
+from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restricted
 from engine.admission.reasons import tolerance_s
-from engine.admission.scenario import Question, Scenario
-from engine.deployment import Deployment
-from engine.elements import FloatArray, IntArray
-from engine.flow import flow
-from engine.mace import Mace, mace
-from engine.quantiles import statistic_of
+from engine.admission.scenario import AdmissionQuestion, AdmissionScenario
+from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.document.deployment import Deployment
+from engine.estimation.flow import flow
+from engine.estimation.mace import Mace, mace
+from engine.estimation.margins import sink_events
 
 __all__ = ["Screen", "servers_of_query"]
 
@@ -64,7 +63,9 @@ class _Scale:
 class Screen:
     """Screens scenarios of one question."""
 
-    def __init__(self, question: Question, before: Evaluation, base: Scenario, after: Evaluation) -> None:
+    def __init__(
+        self, question: AdmissionQuestion, before: Evaluation, base: AdmissionScenario, after: Evaluation
+    ) -> None:
         self._question, self._before, self._after = question, before, after
         self._every = question.mace_every
         self._width_s = question.running.subinterval_s * self._every
@@ -79,7 +80,7 @@ class Screen:
         )
         self._screened: dict[tuple[str, ...], dict[str, float]] = {}
 
-    def mace_s(self, scenario: Scenario) -> float:
+    def mace_s(self, scenario: AdmissionScenario) -> float:
         """Largest predicted upper end over what is allowed, over all queries and servers; up to 1 it would pass."""
         coarse = scenario.deployment.coarsened(self._every)
         found = mace(coarse)
@@ -88,12 +89,12 @@ class Screen:
             self._overload(found),
         )
 
-    def flow_s(self, scenario: Scenario) -> float:
+    def flow_s(self, scenario: AdmissionScenario) -> float:
         """As `mace_s`, by Flow at Mace's width."""
         overload = self._overload(mace(scenario.deployment.coarsened(self._every)))
         return max(self._overshoot(scenario, self._values_of(scenario), self._flow_scale), overload)
 
-    def learn(self, scenario: Scenario, failed: Evaluation) -> None:
+    def learn(self, scenario: AdmissionScenario, failed: Evaluation) -> None:
         """Remember what the full estimate of a scenario was, for what is screened by Flow from now on."""
         for query, value in self._values_of(scenario).items():
             scale, now = self._flow_scale.get(query), failed.outcomes[query]
@@ -103,7 +104,7 @@ class Screen:
                 wider = self._upper_s(base) / base.estimate_s if now.high_s is None and base.estimate_s > 0.0 else 1.0
                 self._flow_scale[query] = replace(scale, learned=(*scale.learned, (value, self._upper_s(now) * wider)))
 
-    def _values_of(self, scenario: Scenario) -> dict[str, float]:
+    def _values_of(self, scenario: AdmissionScenario) -> dict[str, float]:
         """Flow's values of a scenario, which are asked for again when it fails in full."""
         key = tuple(repr(sorted(change.items())) for change in scenario.changes)
         if key not in self._screened:
@@ -121,7 +122,7 @@ class Screen:
             return max(bound_s, (was.estimate_s + tolerance_s(was)) * ratio)
         return max(bound_s, was.upper_s + tolerance_s(was))
 
-    def _upper_s(self, outcome: Outcome) -> float:
+    def _upper_s(self, outcome: QueryOutcome) -> float:
         return outcome.upper_s if self._question.policy.review_at_risk else outcome.estimate_s
 
     def _scales(self, values: dict[str, float], values_before: dict[str, float]) -> dict[str, _Scale]:
@@ -133,7 +134,7 @@ class Screen:
             scales[query] = _Scale(tuple(known), self._width_s)
         return scales
 
-    def _overshoot(self, scenario: Scenario, values: dict[str, float], scales: dict[str, _Scale]) -> float:
+    def _overshoot(self, scenario: AdmissionScenario, values: dict[str, float], scales: dict[str, _Scale]) -> float:
         worst = 0.0
         for query, value in values.items():
             objective = scenario.deployment.objective_of(query)

@@ -1,25 +1,41 @@
-"""What all searches for choices stand on: trying a list of changes in full, and walking until it passes."""
+"""Searches for changes with which a candidate passes: its rate, its start, the capacity of new nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
-from engine.admission.changes import Change, joined
+import numpy as np
+
+from engine.admission.changes import Change, join_changes
 from engine.admission.evaluation import Evaluation, Evaluator
 from engine.admission.reasons import Reason, reasons_of
-from engine.admission.scenario import Question, Scenario, scenario_of
+from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, core_capacity_cps, largest_node, scenario_of
 from engine.admission.screen import Screen
+from engine.document.deployment import Node
 from engine.errors import InfeasibleError
 
-__all__ = ["Search", "Settled", "gallop", "largest", "passes"]
+__all__ = [
+    "AdmissionSearch",
+    "Settled",
+    "find_node_capacity",
+    "find_rate_share",
+    "find_start",
+    "gallop",
+    "largest",
+    "moves_to_replace",
+    "passes",
+]
 
 
 @dataclass(frozen=True, eq=False)
 class Settled:
     """A scenario that was estimated in full and passes."""
 
-    scenario: Scenario
+    scenario: AdmissionScenario
     evaluation: Evaluation
     reasons: tuple[Reason, ...]
 
@@ -32,16 +48,16 @@ def passes(reasons: Sequence[Reason]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class AdmissionSearch:
     """A question, the changes it already carries, and what came of them. `screen` is None if nothing could be placed.
 
     `tell` reports progress in words; whoever listens may raise to end the search.
     """
 
-    question: Question
+    question: AdmissionQuestion
     changes: tuple[Change, ...]
     evaluator: Evaluator
-    base: Scenario | None
+    base: AdmissionScenario | None
     after: Evaluation | None
     screen: Screen | None
     tell: Callable[[str], None]
@@ -51,10 +67,10 @@ class Search:
         """Full estimates a search may spend."""
         return self.question.policy.full_evaluations
 
-    def scenario(self, more: Sequence[Change]) -> Scenario | None:
+    def scenario(self, more: Sequence[Change]) -> AdmissionScenario | None:
         """The scenario with `more` changes, or None if it cannot be placed."""
         try:
-            return scenario_of(self.question, joined(self.changes, more))
+            return scenario_of(self.question, join_changes(self.changes, more))
         except InfeasibleError:
             return None
 
@@ -142,3 +158,198 @@ def gallop(start: int, low: int, high: int, fits: Callable[[int], bool], runs: i
         else:
             at = (best + bad) // 2
     return best
+
+
+_CAPACITY_PARTS = 64  # a node's capacity is searched in 64ths of the largest one's
+_MAX_NODES = 3
+
+
+def find_node_capacity(search: AdmissionSearch) -> Settled | None:
+    """One node of the least capacity; failing that, two or three like the largest."""
+    search.tell("Searching the least extra capacity")
+    like = largest_node(search.question.running)
+    if like is None:
+        return None
+    moves = moves_to_replace(search)
+    if moves and search.flow_passes(moves) and search.settle(moves):
+        return None  # placed again it passes on the nodes there are
+    full = core_capacity_cps(like)
+    names = _new_names(search)
+
+    @cache
+    def one(spared: int) -> list[Change]:
+        # Counted in parts that are spared, so that more of it is harder, as in the other searches.
+        return _with_moves(search, [_node(names[0], like, full * (_CAPACITY_PARTS - spared) / _CAPACITY_PARTS)])
+
+    def by_mace(spared: int) -> bool:
+        return _is_used(search, one(spared)) and search.mace_passes(one(spared))
+
+    def by_flow(spared: int) -> bool:
+        return _is_used(search, one(spared)) and search.flow_passes(one(spared))
+
+    if by_mace(0) or by_flow(0):
+        guess = largest(0, _CAPACITY_PARTS - 1, by_mace) or 0
+        found = gallop(guess, 0, _CAPACITY_PARTS - 1, by_flow, search.budget + 2)
+        capacities = () if found is None else (one(spared) for spared in _less(found))
+        settled = search.first_settled(more for more in capacities if _is_used(search, more))
+        if settled:
+            return settled
+    several = (
+        _with_moves(search, [_node(name, like, full) for name in names[:count]]) for count in range(2, _MAX_NODES + 1)
+    )
+    return search.first_settled(more for more in several if _is_used(search, more) and search.flow_passes(more))
+
+
+def _is_used(search: AdmissionSearch, more: Sequence[Change]) -> bool:
+    """Whether the candidate would be on every new node: one that stays empty would cure nothing."""
+    scenario = search.scenario(more)
+    added = {change["id"] for change in more if change["kind"] == "add_node"}
+    return scenario is not None and added <= set(scenario.nodes_of(search.question.candidate.query))
+
+
+def _less(spared: int) -> Iterator[int]:
+    """`spared`, and less of it in steps that double, down to none."""
+    step = 2
+    while spared > 0:
+        yield spared
+        spared, step = spared - step, step * 2
+    yield 0
+
+
+def _node(name: str, like: Node, capacity_cps: float) -> Change:
+    return {
+        "kind": "add_node",
+        "id": name,
+        "like": like.id,
+        "capacity_cps": _rounded_up(capacity_cps),
+        "cores": like.cores,
+    }
+
+
+def _rounded_up(value: float, digits: int = 3) -> float:
+    """The next number with three significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return math.ceil(value / unit * (1.0 - 1e-12)) * unit
+
+
+def _new_names(search: AdmissionSearch) -> list[str]:
+    taken = {node.id for node in search.question.running.nodes}
+    taken |= {change["id"] for change in search.changes if change["kind"] == "add_node"}
+    free = (name for k in itertools.count(1) if (name := f"new-{k}") not in taken)
+    return list(itertools.islice(free, _MAX_NODES))
+
+
+def _with_moves(search: AdmissionSearch, added: Sequence[Change]) -> list[Change]:
+    """The new nodes, and the moves it takes to place again what was asked for on certain nodes."""
+    return [*added, *moves_to_replace(search, added)]
+
+
+def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> list[Change]:
+    """Moves that put the candidate where it would go had it asked for no nodes; splits stay as they are."""
+    candidate = search.question.candidate
+    asked = {op.id: op.replicas[0] for op in candidate.operators if len(op.replicas) == 1}
+    if not asked:
+        return []
+    free = replace(
+        candidate,
+        operators=tuple(replace(op, replicas=()) if op.id in asked else op for op in candidate.operators),
+    )
+    changes = [c for c in search.changes if c["kind"] != "move" or c["operator"] not in asked]
+    try:
+        found = scenario_of(replace(search.question, candidate=free), join_changes(changes, more))
+    except InfeasibleError:
+        return []
+    moved = {change["operator"] for change in search.changes if change["kind"] == "move"}
+    places = found.replicas_of(candidate.query)
+    return [
+        {"kind": "move", "operator": name, "node": places[name][0].node, "core": places[name][0].core}
+        for name, replica in asked.items()
+        if places[name] != (replica,) or name in moved
+    ]
+
+
+_RATE_PARTS = 100  # shares are reported in hundredths
+_MIN_SHARE = 10  # below that the query would hardly run: no choice
+
+
+def find_rate_share(search: AdmissionSearch) -> Settled | None:
+    """Bisect on Mace, refine by Flow, confirm in full and walk down until that holds."""
+    search.tell("Searching the largest share of its rate")
+    query = search.question.candidate.query
+    given = next((change["share"] for change in search.changes if change["kind"] == "scale_rate"), 1.0)
+    most = round(given * _RATE_PARTS) - 1
+
+    def change(part: int) -> list[Change]:
+        return [{"kind": "scale_rate", "query": query, "share": part / _RATE_PARTS}]
+
+    if most < _MIN_SHARE:
+        return None
+    guess = largest(_MIN_SHARE, most, lambda part: search.mace_passes(change(part))) or (_MIN_SHARE + most) // 2
+    found = gallop(guess, _MIN_SHARE, most, lambda part: search.flow_passes(change(part)), search.budget + 2)
+    return None if found is None else search.first_settled(change(part) for part in _down(found))
+
+
+def _down(part: int) -> Iterator[int]:
+    """`part`, and less of it in steps that double."""
+    step = 1
+    while part >= _MIN_SHARE:
+        yield part
+        part, step = part - step, step * 2
+
+
+_GRID = 32  # starts that are compared; between two of them the first is found by halving
+
+
+def find_start(search: AdmissionSearch) -> Settled | None:
+    """The first start on a grid over the horizon that passes, then the first between it and the one before.
+
+    Enough must be left to judge on: ``start_horizon_share`` of the horizon, and of the candidate's mean rate.
+    """
+    search.tell("Searching a later start")
+    every, d = search.question.mace_every, search.question.running.subintervals
+    share = search.question.policy.start_horizon_share
+    last = min(int(d * (1.0 - share)), _last_with_rate(search, share)) // every
+    begun = next((change["p"] for change in search.changes if change["kind"] == "start_at"), 1)
+    first = (begun - 1) // every + 1
+    if last < first:
+        return None
+    step = max(1, -(-(last - first + 1) // _GRID))
+    early = first - 1
+    runs = search.budget
+    for k in range(first, last + 1, step):
+        if search.mace_passes(_change(search, k)):
+            runs -= 1
+            if search.flow_passes(_change(search, k)):
+                return _between(search, early, k)
+            if not runs:
+                return None
+        early = k
+    return None
+
+
+def _last_with_rate(search: AdmissionSearch, share: float) -> int:
+    """The last subinterval (from 0) from which on the candidate still reads at that share of its mean rate."""
+    sources = (*search.question.running.sources, *search.question.candidate.sources)
+    read = {entry.source for operator in search.question.candidate.operators for entry in operator.inputs}
+    d = search.question.running.subintervals
+    arrivals = sum((source.arrivals for source in sources if source.id in read), np.zeros(d))
+    rate = np.cumsum(arrivals[::-1])[::-1] / np.arange(d, 0, -1)
+    return int(np.flatnonzero(rate >= share * rate[0])[-1])
+
+
+def _between(search: AdmissionSearch, early: int, late: int) -> Settled | None:
+    """The first start after `early` (which fails) and up to `late` (which passes by Flow) that passes in full."""
+    found = late
+    while late - early > 1:
+        middle = (early + late) // 2
+        if search.mace_passes(_change(search, middle)):
+            late = middle
+        else:
+            early = middle
+    return search.first_settled(_change(search, k) for k in dict.fromkeys((late, (late + found + 1) // 2, found)))
+
+
+def _change(search: AdmissionSearch, k: int) -> list[Change]:
+    """A start at the k-th (from 0) of Mace's subintervals."""
+    p = k * search.question.mace_every + 1
+    return [{"kind": "start_at", "p": p, "seconds": (p - 1) * search.question.running.subinterval_s}]

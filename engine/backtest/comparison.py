@@ -1,4 +1,4 @@
-"""`backtest`: a policy beside what was decided, on equal terms."""
+"""`backtest_policies`: a policy beside what was decided, on equal terms."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from engine.admission.words import counted, listed
-from engine.backtest.policy import RECORDED, Rules
-from engine.backtest.replay import MOST_SEARCHES, Outcome, Replay, replay
-from engine.backtest.story import Story, check_story
-from engine.backtest.words import duration_words
-from engine.elements import FloatArray
+from engine.admission.reasons import count_words, list_words
+from engine.arrays import FloatArray
+from engine.backtest.period import RecordedPeriod, check_period, duration_words
+from engine.backtest.policy import RECORDED, ReplayPolicy
+from engine.backtest.replay import MAX_SEARCHES, PolicyReplay, RequestOutcome, replay
 
-__all__ = ["backtest"]
+__all__ = ["backtest_policies"]
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 Progress = Callable[[float, str], None]
 
 
-def backtest(story: Story, rules: Rules, progress: Progress | None = None) -> dict[str, Any]:
+def backtest_policies(story: RecordedPeriod, rules: ReplayPolicy, progress: Progress | None = None) -> dict[str, Any]:
     """Replay a story under a policy and under what was recorded.
 
     Parameters
@@ -44,7 +43,7 @@ def backtest(story: Story, rules: Rules, progress: Progress | None = None) -> di
     InfeasibleError
         Nothing was recorded in the period, or it has too many segments.
     """
-    check_story(story)
+    check_period(story)
     tell = progress or (lambda share, step: None)
     recorded = replay(story, RECORDED, lambda share, step: tell(0.5 * share, f"As recorded: {step}"))
     tested = recorded
@@ -71,7 +70,7 @@ def backtest(story: Story, rules: Rules, progress: Progress | None = None) -> di
     }
 
 
-def _told(run: Replay) -> dict[str, Any]:
+def _told(run: PolicyReplay) -> dict[str, Any]:
     """A replay as JSON."""
     outcomes = [one.outcome for one in run.outcomes]
     violations = _violations(run)
@@ -110,7 +109,7 @@ def _told(run: Replay) -> dict[str, Any]:
     }
 
 
-def _violations(run: Replay) -> list[dict[str, Any]]:
+def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
     """Queries beyond their objective, the longest first."""
     found = []
     for query, values in run.latency_s.items():
@@ -134,14 +133,14 @@ def _violations(run: Replay) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (-one["seconds_over"], one["query"]))
 
 
-def _requests(tested: Replay, recorded: Replay) -> list[dict[str, Any]]:
+def _requests(tested: PolicyReplay, recorded: PolicyReplay) -> list[dict[str, Any]]:
     """Every request under both, in the order in which they were made."""
     other = {id(one.request): one for one in recorded.outcomes}
     rows = sorted(tested.outcomes, key=lambda one: (one.request.at_s, one.request.query))
     return [_request(one, other[id(one.request)]) for one in rows]
 
 
-def _request(one: Outcome, was: Outcome) -> dict[str, Any]:
+def _request(one: RequestOutcome, was: RequestOutcome) -> dict[str, Any]:
     return {
         "id": one.request.id,
         "query": one.request.query,
@@ -157,7 +156,7 @@ def _request(one: Outcome, was: Outcome) -> dict[str, Any]:
     }
 
 
-def _measured(story: Story, recorded: Replay) -> list[dict[str, Any]]:
+def _measured(story: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
     """Measured latency beside the replayed one, where both are known."""
     found = []
     for query, values in sorted(story.measured_s.items()):
@@ -190,7 +189,7 @@ def _headline(told: dict[str, Any], was: dict[str, Any]) -> str:
     if was["violations"] != told["violations"]:
         parts.append(f"as recorded {_over_words(was)}")
     if told["moves"]:
-        parts.append(counted(told["moves"], "move"))
+        parts.append(count_words(told["moves"], "move"))
     return "; ".join(parts)
 
 
@@ -202,7 +201,7 @@ def _over_words(told: dict[str, Any]) -> str:
     names, longest = [one["query"] for one in over], duration_words(over[0]["seconds_over"])
     if len(over) == 1:
         return f"{names[0]} over its objective for {longest}"
-    return f"{listed(names)} over their objectives, {names[0]} for {longest}"
+    return f"{list_words(names)} over their objectives, {names[0]} for {longest}"
 
 
 def _more(told: dict[str, Any], was: dict[str, Any]) -> str:
@@ -214,7 +213,7 @@ def _more(told: dict[str, Any], was: dict[str, Any]) -> str:
     return f", {words} {'more' if more > 0 else 'fewer'} than {'was' if abs(more) == 1 else 'were'}"
 
 
-def _notes(story: Story, tested: Replay) -> list[str]:
+def _notes(story: RecordedPeriod, tested: PolicyReplay) -> list[str]:
     notes = [
         "Every segment has the shape of the present stretch of arrivals, scaled source by source to what was recorded; "
         "a segment whose latency is over an objective counts in full.",
@@ -230,7 +229,7 @@ def _notes(story: Story, tested: Replay) -> list[str]:
     if gaps:
         notes.append(f"Gaps were filled with the last known rate: {', '.join(gaps)}.")
     if tested.searches_left_out:
-        notes.append(f"Only the first {MOST_SEARCHES} times that an objective was threatened a placement was searched.")
+        notes.append(f"Only the first {MAX_SEARCHES} times that an objective was threatened a placement was searched.")
     return notes
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from engine.admission.policy import Policy
-from engine.deployment import Deployment
+from engine.admission.policy import AdmissionPolicy
+from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.fields import Choice, Field, Number, Table
+from engine.fields import Enumeration, Field, FieldTable, Number
 
-__all__ = ["RECORDED", "Rules", "read_rules", "rules_schema"]
+__all__ = ["RECORDED", "ReplayPolicy", "policy_schema", "read_policy"]
 
 _ADMISSION = ("recorded", "everything", "mace")
-_DOUBT = ("admit", "review")
+_VERDICTS = ("admit", "review")
 _PLACEMENT = ("keep", "greedy", "search")
-_MOST_MOVES = 1000
-_MOST_HEADROOM = 0.9
+_MAX_MOVES = 1000
+_MAX_HEADROOM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReplayPolicy:
     """How requests are decided and what becomes of the placement.
 
     Attributes
@@ -49,9 +49,9 @@ class Rules:
         """The policy as JSON."""
         return asdict(self)
 
-    def admission_policy(self, closed_nodes: tuple[str, ...]) -> Policy:
+    def admission_policy(self, closed_nodes: tuple[str, ...]) -> AdmissionPolicy:
         """What `engine.admission` is told; choices are not searched, for nobody is there to take one."""
-        return Policy(
+        return AdmissionPolicy(
             review_at_risk=self.at_risk == "review",
             review_assumed=self.assumed == "review",
             closed_nodes=closed_nodes,
@@ -66,33 +66,35 @@ class Rules:
         return replace(deployment, objectives=objectives)
 
 
-RECORDED = Rules(admission="recorded")
+RECORDED = ReplayPolicy(admission="recorded")
 
-_RULES = Table(
+_RULES = FieldTable(
     "a policy",
-    Field("admission", Choice(_ADMISSION), help="recorded, everything or mace; default mace"),
-    Field("at_risk", Choice(_DOUBT), help="With mace: admit or review what may miss an objective; default review"),
-    Field("assumed", Choice(_DOUBT), help="With mace: admit or review assumed statistics; default admit"),
+    Field("admission", Enumeration(_ADMISSION), help="recorded, everything or mace; default mace"),
     Field(
-        "headroom", Number(least=0, most=_MOST_HEADROOM), help="Share of every objective that must stay free; default 0"
+        "at_risk", Enumeration(_VERDICTS), help="With mace: admit or review what may miss an objective; default review"
     ),
-    Field("placement", Choice(_PLACEMENT), help="keep, greedy or search; default keep"),
+    Field("assumed", Enumeration(_VERDICTS), help="With mace: admit or review assumed statistics; default admit"),
+    Field(
+        "headroom", Number(least=0, most=_MAX_HEADROOM), help="Share of every objective that must stay free; default 0"
+    ),
+    Field("placement", Enumeration(_PLACEMENT), help="keep, greedy or search; default keep"),
     Field(
         "max_moves",
-        Number(least=0, most=_MOST_MOVES, whole=True),
+        Number(least=0, most=_MAX_MOVES, whole=True),
         nullable=True,
         help="Over the period; null for any number",
     ),
 )
 
 
-def rules_schema() -> dict[str, Any]:
+def policy_schema() -> dict[str, Any]:
     """JSON Schema of a policy's document."""
     return _RULES.schema()
 
 
-def read_rules(document: Any, *, path: str = "policy") -> Rules:
-    """A policy from its document; what is not given is as `Rules` has it.
+def read_policy(document: Any, *, path: str = "policy") -> ReplayPolicy:
+    """A policy from its document; what is not given is as `ReplayPolicy` has it.
 
     Raises
     ------
@@ -103,4 +105,4 @@ def read_rules(document: Any, *, path: str = "policy") -> Rules:
     record = _RULES.read(document, "", path, faults)
     if faults:
         raise DocumentError(faults, "policy")
-    return Rules(**record)
+    return ReplayPolicy(**record)

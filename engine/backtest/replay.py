@@ -10,31 +10,78 @@ from typing import Any
 
 import numpy as np
 
-from engine.backtest.deciding import Answer, answer_of, joined
-from engine.backtest.judging import latencies, node_loads
-from engine.backtest.policy import Rules
-from engine.backtest.story import Request, Stop, Story, factors_of
-from engine.deployment import Deployment
-from engine.elements import FloatArray
-from engine.errors import EngineError
-from engine.forecasting.violations import scaled_deployment
+from engine.arrays import FloatArray, statistic_of
+from engine.backtest.answers import PolicyAnswer, answer_request, join_request
+from engine.backtest.period import RecordedPeriod, RecordedRequest, RecordedStop, period_factors
+from engine.backtest.policy import ReplayPolicy
+from engine.document.deployment import Deployment
+from engine.errors import EngineError, InfeasibleError
+from engine.estimation.flow import flow
+from engine.estimation.mace import mace
+from engine.estimation.margins import sink_events
+from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.proposal import place
 
-__all__ = ["Move", "Outcome", "Replay", "replay"]
+__all__ = ["PolicyReplay", "ReplayedMove", "RequestOutcome", "node_loads", "replay", "segment_latencies"]
 
-MOST_SEARCHES = 8
+
+def segment_latencies(
+    deployment: Deployment, factors: FloatArray, *, mace_every: int, flow_runs: int, added_s: Mapping[str, float]
+) -> dict[str, FloatArray]:
+    """Statistic of every objective in every segment, seconds, shape (n,) each; queries without one are left out.
+
+    Every segment scales the stretch of arrivals, as in forecasts: Mace for all of them, read as Flow's by some runs of
+    Flow. Where loads are not linear in the arrivals, Flow runs for every segment, at Mace's width.
+    """
+    if not deployment.operators or not deployment.objectives:
+        return {}
+    try:
+        seen = violations(deployment, factors, factors[:0], mace_every=mace_every, flow_runs=flow_runs)
+    except InfeasibleError:
+        found = _flow_latencies(deployment.coarsened(mace_every), factors)
+    else:
+        found = {one.query: one.mean_s for one in seen.outlooks}
+    return {query: values + added_s.get(query, 0.0) for query, values in found.items()}
+
+
+def _flow_latencies(coarse: Deployment, factors: FloatArray) -> dict[str, FloatArray]:
+    statistics = {one.query: one.statistic for one in coarse.objectives}
+    found = {query: np.zeros(len(factors)) for query in coarse.queries if query in statistics}
+    for i, row in enumerate(factors):
+        scaled = scaled_deployment(coarse, row)
+        run, weights = flow(scaled, by_input=True), sink_events(scaled)
+        for query, values in found.items():
+            values[i] = statistic_of(run.by_query[query], weights[query], statistics[query])
+    return found
+
+
+def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> dict[str, tuple[float, float]]:
+    """Mean load of every node's busiest core over the segments, and over the segment in which most arrives."""
+    coarse = deployment.coarsened(mace_every)
+    busiest = factors[int((factors * deployment.arrivals.sum(axis=1)).sum(axis=1).argmax())]
+    shares = [mace(scaled_deployment(coarse, row)).load_share.mean(axis=1) for row in (factors.mean(axis=0), busiest)]
+    found = {node.id: (0.0, 0.0) for node in deployment.nodes}
+    for i, server in enumerate(deployment.servers):
+        if server.node is not None:
+            name = deployment.nodes[server.node].id
+            mean, peak = found[name]
+            found[name] = (max(mean, float(shares[0][i])), max(peak, float(shares[1][i])))
+    return found
+
+
+MAX_SEARCHES = 8
 _ROUNDS = 2
 _FLOW_RUNS = 24
-_LEAST_FLOW_RUNS = 4
+_MIN_FLOW_RUNS = 4
 
 Progress = Callable[[float, str], None]
 
 
 @dataclass
-class Outcome:
+class RequestOutcome:
     """What became of a request under a policy. `started_s` is when it began to run."""
 
-    request: Request
+    request: RecordedRequest
     outcome: str
     reason: str
     verdict: str = ""
@@ -42,7 +89,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Move:
+class ReplayedMove:
     """An operator that a policy moved in a segment, to relieve a query."""
 
     segment: int
@@ -53,7 +100,7 @@ class Move:
 
 
 @dataclass(eq=False)
-class Replay:
+class PolicyReplay:
     """A story under a policy.
 
     Attributes
@@ -66,10 +113,10 @@ class Replay:
         By node, mean load of the busiest core over the period, and the largest of any stretch.
     """
 
-    story: Story
-    rules: Rules
-    outcomes: list[Outcome] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
+    story: RecordedPeriod
+    rules: ReplayPolicy
+    outcomes: list[RequestOutcome] = field(default_factory=list)
+    moves: list[ReplayedMove] = field(default_factory=list)
     latency_s: dict[str, FloatArray] = field(default_factory=dict)
     bounds: dict[str, tuple[str, float]] = field(default_factory=dict)
     loads: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -77,7 +124,7 @@ class Replay:
     searches_left_out: int = 0
 
 
-def replay(story: Story, rules: Rules, progress: Progress | None = None) -> Replay:
+def replay(story: RecordedPeriod, rules: ReplayPolicy, progress: Progress | None = None) -> PolicyReplay:
     """Replay a story under a policy; the same input always gives the same answer."""
     run = _Run(story, rules, progress or (lambda share, step: None))
     run.all()
@@ -87,9 +134,9 @@ def replay(story: Story, rules: Rules, progress: Progress | None = None) -> Repl
 class _Run:
     """What runs at the present segment, and what is still to come."""
 
-    def __init__(self, story: Story, rules: Rules, tell: Progress) -> None:
+    def __init__(self, story: RecordedPeriod, rules: ReplayPolicy, tell: Progress) -> None:
         self.story, self.rules, self.tell = story, rules, tell
-        self.found = Replay(story, rules)
+        self.found = PolicyReplay(story, rules)
         self.running = story.deployment
         self._number = count()
         self._agenda: list[tuple[int, float, int, Any]] = []
@@ -98,17 +145,17 @@ class _Run:
         for stop in story.stops:
             self._plan(stop.at_s, stop)
         stretches = len({segment for segment, *_ in self._agenda} | {0})
-        self._flow_runs = max(_LEAST_FLOW_RUNS, _FLOW_RUNS // stretches)
+        self._flow_runs = max(_MIN_FLOW_RUNS, _FLOW_RUNS // stretches)
 
-    def _plan_request(self, request: Request) -> None:
+    def _plan_request(self, request: RecordedRequest) -> None:
         if self.rules.admission != "recorded":
             self._plan(request.at_s, request)
             return
         decided = request.decided
-        outcome = Outcome(request, decided.outcome, decided.reason)
+        outcome = RequestOutcome(request, decided.outcome, decided.reason)
         self.found.outcomes.append(outcome)
         if decided.at_s is not None:
-            answer = Answer("admitted", decided.reason, "", decided.placement)
+            answer = PolicyAnswer("admitted", decided.reason, "", decided.placement)
             self._plan(decided.at_s, _Start(request, answer, outcome))
 
     def _plan(self, at_s: float, what: Any) -> None:
@@ -127,7 +174,7 @@ class _Run:
     # -- events
 
     def _happens(self, segment: int, what: Any) -> None:
-        if isinstance(what, Stop):
+        if isinstance(what, RecordedStop):
             if what.query in self.running.queries:
                 self.running = self.running.without_query(what.query)
             return
@@ -135,8 +182,8 @@ class _Run:
             self._start(segment, what)
             return
         self.tell(segment / self.story.segments, f"Deciding on {what.query}")
-        answer = answer_of(self.story, self.rules, what, self._scaled(segment))
-        outcome = Outcome(what, answer.outcome, answer.reason, answer.verdict)
+        answer = answer_request(self.story, self.rules, what, self._scaled(segment))
+        outcome = RequestOutcome(what, answer.outcome, answer.reason, answer.verdict)
         self.found.outcomes.append(outcome)
         if answer.outcome == "admitted":
             self._start(segment, _Start(what, answer, outcome))
@@ -147,12 +194,12 @@ class _Run:
         """Let it run; one that waited is decided once more, as the queue of a live cluster does."""
         answer, outcome = start.answer, start.outcome
         if start.queued:
-            answer = answer_of(self.story, self.rules, start.request, self._scaled(segment))
+            answer = answer_request(self.story, self.rules, start.request, self._scaled(segment))
             if answer.outcome != "admitted":
                 outcome.outcome, outcome.reason = "rejected", f"It waited, and then: {answer.reason}"
                 return
         try:
-            self.running = joined(self.story, start.request, self.running, answer.placement or {})
+            self.running = join_request(self.story, start.request, self.running, answer.placement or {})
         except EngineError as error:
             why = error.faults[0].message if error.faults else error.message
             if self.rules.admission == "recorded":
@@ -163,7 +210,7 @@ class _Run:
         outcome.started_s = max(start.request.at_s, self.story.starts_s(segment))
 
     def _scaled(self, segment: int) -> Deployment:
-        factors = factors_of(self.story, self.running)
+        factors = period_factors(self.story, self.running)
         return scaled_deployment(self.running, factors[min(segment, self.story.segments - 1)])
 
     # -- time
@@ -173,8 +220,8 @@ class _Run:
         tried = -1
         while first < until:
             self.tell(first / self.story.segments, f"Segment {first + 1} of {self.story.segments}")
-            factors = factors_of(self.story, self.running)[first:until]
-            late_s = latencies(
+            factors = period_factors(self.story, self.running)[first:until]
+            late_s = segment_latencies(
                 self.running,
                 factors,
                 mace_every=self.story.mace_every,
@@ -208,7 +255,7 @@ class _Run:
         ]
         if not over:
             return None
-        if self.found.searches >= MOST_SEARCHES:
+        if self.found.searches >= MAX_SEARCHES:
             self.found.searches_left_out += 1
             return None
         return min(over)
@@ -249,8 +296,10 @@ class _Run:
             return False
         before = {name: self.running.operators[self.running.operator_index[name]].replicas for name in moved}
         better = self.running.with_placement(moved)
-        row = factors_of(self.story, better)[segment : segment + 1]
-        after_s = latencies(better, row, mace_every=self.story.mace_every, flow_runs=1, added_s=self.story.added_s)
+        row = period_factors(self.story, better)[segment : segment + 1]
+        after_s = segment_latencies(
+            better, row, mace_every=self.story.mace_every, flow_runs=1, added_s=self.story.added_s
+        )
         worst = {query: float(values[column]) / self._bound_s(query) for query, values in late_s.items()}
         then = {query: float(values[0]) / self._bound_s(query) for query, values in after_s.items()}
         if max(then.values()) >= max(worst.values()):
@@ -258,7 +307,7 @@ class _Run:
         query = max(worst, key=lambda name: worst[name])
         self.running = better
         self.found.moves += [
-            Move(segment, name, _servers(before[name]), _servers(moved[name]), f"for {query}") for name in moved
+            ReplayedMove(segment, name, _servers(before[name]), _servers(moved[name]), f"for {query}") for name in moved
         ]
         return True
 
@@ -280,9 +329,9 @@ class _Run:
 class _Start:
     """A request that begins to run, at once or after it was queued."""
 
-    request: Request
-    answer: Answer
-    outcome: Outcome
+    request: RecordedRequest
+    answer: PolicyAnswer
+    outcome: RequestOutcome
     queued: bool = False
 
 

@@ -1,10 +1,10 @@
 """Executable operators: one meaning, translated to pyarrow for agents and to Spark SQL for the stream processor.
 
-`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow` runs it, `engine.dataflow.templates` has some.
+`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow.kernels` runs it, `engine.dataflow.templates` has some.
 """
 
+from engine.dataflow.operators import SourceRule
 from engine.dataflow.pipeline import Pipeline, PipelineOperator, PipelineSource
-from engine.dataflow.rules import Rule
 from engine.dataflow.types import WINDOW_START
 
-__all__ = ["WINDOW_START", "Pipeline", "PipelineOperator", "PipelineSource", "Rule"]
+__all__ = ["WINDOW_START", "Pipeline", "PipelineOperator", "PipelineSource", "SourceRule"]

@@ -1,28 +1,37 @@
-"""What operators do, typed: one small record for each operation of a pipeline."""
+"""Operators of a pipeline, typed: a record for each operation, what it may refer to, and where it may run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from engine.dataflow.expressions import Node
-from engine.dataflow.types import Columns, Type
+from engine.dataflow.expressions.nodes import Node
+from engine.dataflow.types import WINDOW_START, Columns, Type
+from engine.errors import Fault, join_path, suggestion
 
 __all__ = [
     "AggregateSpec",
+    "AggregateState",
     "BucketsSpec",
     "FilterSpec",
     "JoinSpec",
+    "JudgedOperator",
     "MapSpec",
+    "OperationScope",
     "Output",
     "ParseSpec",
     "ProjectSpec",
+    "SourceRule",
     "Spec",
-    "State",
     "StaticTable",
     "StreamJoinSpec",
     "WindowSpec",
+    "check_free",
+    "judge_operators",
+    "not_runnable",
+    "type_of",
 ]
 
 
@@ -107,7 +116,7 @@ class StreamJoinSpec(JoinSpec):
 
 
 @dataclass(frozen=True)
-class State:
+class AggregateState:
     """A column of a partial aggregate.
 
     `kind`: rows (counts records), count (counts values), sum, min, max, or sketch (`engine.dataflow.sketch`).
@@ -138,7 +147,7 @@ class AggregateSpec:
     """
 
     keys: tuple[str, ...]
-    states: tuple[State, ...]
+    states: tuple[AggregateState, ...]
     outputs: tuple[Output, ...]
     exact: tuple[str, ...]
 
@@ -168,3 +177,122 @@ class BucketsSpec:
 
 
 Spec = WindowSpec | FilterSpec | MapSpec | ProjectSpec | JoinSpec | AggregateSpec | ParseSpec | BucketsSpec
+
+
+@dataclass(frozen=True)
+class OperationScope:
+    """What stands before an operation."""
+
+    columns: Columns
+    time: str
+    tables: Mapping[str, StaticTable | None]  # None for a table that is faulty itself
+    window: WindowSpec | None = None
+    aggregate: str | None = None  #: id of the first aggregate
+    stream_join: str | None = None  #: id of a join with another stream
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that a project keeps unasked."""
+        return tuple(name for name in (WINDOW_START, self.time) if name in self.columns)
+
+
+def type_of(name: str, columns: Columns, path: str, key: str, faults: list[Fault]) -> Type | None:
+    """The type of a column, or None after noting that there is none of the name."""
+    kind = columns.get(name)
+    if kind is None:
+        known = list(columns)
+        text = f"{key} is {name!r}; allowed: {', '.join(known)}{suggestion(name, known)}"
+        faults.append(Fault(join_path(path, key), text))
+    return kind
+
+
+def check_free(name: str, scope: OperationScope, path: str, faults: list[Fault]) -> None:
+    """An operation may neither set the window nor the event time: watermarks are told of both."""
+    if name in (WINDOW_START, scope.time):
+        faults.append(Fault(join_path(path, name), f"{name} is set; allowed: any column but window_start and the time"))
+
+
+@dataclass(frozen=True)
+class SourceRule:
+    """Whether an operator may run at a source; if not, the `number` of the rule and the `reason`.
+
+    `number` is None for an operator that no rule forbids but that comes after one that must not run there.
+    """
+
+    allowed: bool
+    number: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class JudgedOperator:
+    """What the rules look at."""
+
+    id: str
+    spec: Spec
+    copies: int
+
+
+def judge_operators(chain: Sequence[JudgedOperator]) -> tuple[SourceRule, ...]:
+    """The rules on every operator of a chain, in order."""
+    rules: list[SourceRule] = []
+    stateful: str | None = None
+    barred: str | None = None
+    for operator in chain:
+        rule = _own(operator, stateful)
+        if rule.allowed and barred is not None:
+            reason = f"{operator.id} comes after {barred}, which must not run at a source"
+            rule = SourceRule(False, None, reason)
+        rules.append(rule)
+        if isinstance(operator.spec, AggregateSpec):
+            stateful = stateful or operator.id
+        if not rule.allowed:
+            barred = barred or operator.id
+    return tuple(rules)
+
+
+def _own(operator: JudgedOperator, stateful: str | None) -> SourceRule:
+    spec = operator.spec
+    if isinstance(spec, AggregateSpec) and spec.exact:
+        return SourceRule(False, 1, _exact(operator.id, spec))
+    if stateful is not None:
+        reason = f"{operator.id} comes after {stateful}, whose groups are complete only where all sources meet"
+        return SourceRule(False, 2, reason)
+    if isinstance(spec, StreamJoinSpec):
+        return SourceRule(False, 3, f"{operator.id} joins the stream {spec.stream!r}: {_WHY_NOT[spec.within_agent]}")
+    if operator.copies > 1:
+        reason = (
+            f"{operator.id} has {operator.copies} physical copies: which one takes a record is not the source's to say"
+        )
+        return SourceRule(False, 4, reason)
+    return SourceRule(True, None, f"{operator.id} needs nothing but the records of its source")
+
+
+#: Why a join of two streams runs at no source, by whether records of one agent alone match.
+_WHY_NOT = {
+    False: "records that match may be at other sources",
+    True: "both streams are the agent's own, but what matches is known at the end of a window, and no agent holds "
+    "records back so long",
+}
+
+
+def _exact(name: str, spec: AggregateSpec) -> str:
+    listed = ", ".join(f"{out.name} ({out.function})" for out in spec.outputs if out.name in spec.exact)
+    advice = "quantile() keeps a small one" if not _distinct(spec) else "quantile() and counts by group keep small ones"
+    return f"{name} computes {listed}, which no small state can be updated for record by record; {advice}"
+
+
+def _distinct(spec: AggregateSpec) -> bool:
+    return any(out.function == "count distinct" for out in spec.outputs if out.name in spec.exact)
+
+
+def not_runnable(operator: JudgedOperator) -> str | None:
+    """Why an operator can run nowhere, or None if it can.
+
+    What has no state that merges could not be taken up again after a restart, nor bounded, at the stream processor
+    either.
+    """
+    spec = operator.spec
+    if isinstance(spec, AggregateSpec) and spec.exact:
+        return f"{_exact(operator.id, spec)}; allowed: aggregates whose state merges"
+    return None

@@ -11,16 +11,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from engine.dataflow.documents import KINDS, PIPELINE
-from engine.dataflow.expressions import Node, canonical
-from engine.dataflow.operators import AggregateSpec, Spec, StaticTable, StreamJoinSpec, WindowSpec
-from engine.dataflow.rules import Judged, Rule, judge, not_runnable
-from engine.dataflow.scope import Scope
-from engine.dataflow.static_tables import read_tables
+from engine.dataflow.documents import KINDS, PIPELINE, read_tables
+from engine.dataflow.expressions.nodes import Node, canonical
+from engine.dataflow.operators import (
+    AggregateSpec,
+    JudgedOperator,
+    OperationScope,
+    SourceRule,
+    Spec,
+    StaticTable,
+    StreamJoinSpec,
+    WindowSpec,
+    judge_operators,
+    not_runnable,
+)
 from engine.dataflow.types import Columns, Type, arrow_schema
-from engine.errors import DocumentError, Fault
+from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import BAD
-from engine.wording import join, show
 
 __all__ = ["Pipeline", "PipelineOperator", "PipelineSource"]
 
@@ -62,7 +69,7 @@ class PipelineOperator:
     @property
     def not_runnable(self) -> str | None:
         """Why it can run nowhere, or None."""
-        return not_runnable(Judged(self.id, self.spec, self.copies))
+        return not_runnable(JudgedOperator(self.id, self.spec, self.copies))
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Pipeline:
     source: PipelineSource
     tables: Mapping[str, StaticTable]
     operators: tuple[PipelineOperator, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[SourceRule, ...]
     not_live: tuple[Fault, ...]
 
     @property
@@ -156,11 +163,11 @@ class Pipeline:
         operators = _operators(kept["operators"], source, tables, faults)
         if faults or source is None:
             raise DocumentError(faults, "pipeline document")
-        judged = [Judged(one.id, one.spec, one.copies) for one in operators]
+        judged = [JudgedOperator(one.id, one.spec, one.copies) for one in operators]
         known = {name: table for name, table in tables.items() if table is not None}
         not_live = tuple(_not_live(operators, judged))
         frozen = copy.deepcopy(dict(document))
-        return cls(frozen, _digest(document), source, known, tuple(operators), judge(judged), not_live)
+        return cls(frozen, _digest(document), source, known, tuple(operators), judge_operators(judged), not_live)
 
 
 def _digest(value: Any) -> str:
@@ -187,7 +194,7 @@ def _source(kept: Any, faults: list[Fault]) -> PipelineSource | None:
         allowed = (
             ", ".join(name for name, one in columns.items() if one == Type.TIMESTAMP) or "a column of type timestamp"
         )
-        faults.append(Fault("source.time", f"time is {show(kept['time'])}, {is_what}; allowed: {allowed}"))
+        faults.append(Fault("source.time", f"time is {value_words(kept['time'])}, {is_what}; allowed: {allowed}"))
     if len({name.lower() for name in columns}) < len(columns):
         faults.append(Fault("source.columns", "columns differ in case alone; allowed: other names"))
     if "window_start" in columns:
@@ -206,7 +213,7 @@ def _operators(
     made: list[PipelineOperator] = []
     chain = "" if source is None else _digest([source.id, source.time, sorted(source.columns.items())])
     for index, kept in enumerate(given):
-        path = join("operators", index)
+        path = join_path("operators", index)
         _check_kind(kept, path, faults)
         if kept is BAD or kept["expression"] is BAD or columns is None or source is None:
             columns = None
@@ -225,20 +232,20 @@ def _scope(
     source: PipelineSource,
     tables: Mapping[str, StaticTable | None],
     before: list[PipelineOperator],
-) -> Scope:
+) -> OperationScope:
     """What an operator behind others may refer to."""
     window = next((one.spec for one in before if isinstance(one.spec, WindowSpec)), None)
     aggregate = next((one.id for one in before if isinstance(one.spec, AggregateSpec)), None)
     joined = next((one.id for one in before if isinstance(one.spec, StreamJoinSpec)), None)
-    return Scope(columns, source.time, tables, window, aggregate, joined)
+    return OperationScope(columns, source.time, tables, window, aggregate, joined)
 
 
 def _operator(
-    kept: dict[str, Any], index: int, scope: Scope, chain: str, faults: list[Fault]
+    kept: dict[str, Any], index: int, scope: OperationScope, chain: str, faults: list[Fault]
 ) -> PipelineOperator | None:
-    from engine.dataflow.binding import bind  # sqlglot is loaded when a pipeline is read, not with the package
+    from engine.dataflow.binder import bind  # sqlglot is loaded when a pipeline is read, not with the package
 
-    path = join(join("operators", index), "expression")
+    path = join_path(join_path("operators", index), "expression")
     bound = bind(kept["expression"], scope, path, faults)
     if bound is None or kept["id"] is BAD or kept.get("copies") is BAD:
         return None
@@ -281,10 +288,10 @@ def _check_kind(kept: Any, path: str, faults: list[Fault]) -> None:
     op = kept["expression"]["op"]
     if kept["kind"] not in KINDS[op]:
         text = f"kind is {kept['kind']!r}, but op is {op!r}; allowed: {', '.join(KINDS[op])}"
-        faults.append(Fault(join(path, "kind"), text))
+        faults.append(Fault(join_path(path, "kind"), text))
 
 
-def _not_live(operators: list[PipelineOperator], judged: list[Judged]) -> list[Fault]:
+def _not_live(operators: list[PipelineOperator], judged: list[JudgedOperator]) -> list[Fault]:
     """Why a pipeline cannot run live: results are those of closed windows."""
     faults = []
     for index, one in enumerate(judged):

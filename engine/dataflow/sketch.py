@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 __all__ = [
     "ALPHA",
     "GAMMA",
-    "MOST_COUNT",
+    "MAX_COUNT",
     "MULTIPLIER",
     "OFFSET",
     "SKETCH_TYPE",
@@ -38,7 +38,7 @@ GAMMA: Final = (1 + ALPHA) / (1 - ALPHA)
 MULTIPLIER: Final = 1 / math.log(GAMMA)
 #: Bucket of x > 0: its key + OFFSET; of 0: 0; of x < 0: that of -x, negated. Keys reach from -37,220 to 35,489.
 OFFSET: Final = 40_000
-MOST_COUNT: Final = 2**40  #: in one partial; sums of millions of them fit into 64 bits
+MAX_COUNT: Final = 2**40  #: in one partial; sums of millions of them fit into 64 bits
 SKETCH_TYPE: Final = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 
 _NONE: Final = -(2**17)  # the bucket of null, below all others
@@ -70,7 +70,7 @@ def is_sound(column: pa.ListArray) -> bool:
     if not len(parts):
         return True
     buckets, counts = pc.min_max(bucket).as_py(), pc.min_max(count).as_py()
-    return buckets["min"] > _NONE and buckets["max"] < -_NONE and counts["min"] >= 1 and counts["max"] <= MOST_COUNT
+    return buckets["min"] > _NONE and buckets["max"] < -_NONE and counts["min"] >= 1 and counts["max"] <= MAX_COUNT
 
 
 def sketches(buckets: pa.ListArray) -> pa.ListArray:

@@ -1,4 +1,4 @@
-"""Operators as text of Spark SQL: what `engine.dataflow.arrow` does to a table, for a view of Spark.
+"""Operators as text of Spark SQL: what `engine.dataflow.arrow.kernels` does to a table, for a view of Spark.
 
 Nothing here knows Spark. A view holds a table with the columns that reach the operator; static tables are views too,
 named by the caller.
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from engine.dataflow.operators import (
     AggregateSpec,
+    AggregateState,
     BucketsSpec,
     FilterSpec,
     JoinSpec,
     MapSpec,
     ParseSpec,
     ProjectSpec,
-    State,
     StreamJoinSpec,
     WindowSpec,
 )
@@ -76,7 +76,7 @@ def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] 
 
 
 def partial(pipeline: Pipeline, view: str) -> str:
-    """Partial aggregates of the records of `view`, with the columns of `engine.dataflow.arrow.partial_schema`."""
+    """Partial aggregates of the records of `view`, with the columns of `engine.dataflow.arrow.kernels.partial_schema`."""
     assert pipeline.aggregate is not None, "the pipeline has no aggregate"
     spec = pipeline.operators[pipeline.aggregate].spec
     assert isinstance(spec, AggregateSpec)
@@ -200,13 +200,13 @@ def _from_json(spec: ParseSpec) -> tuple[dict[str, str], str]:
     return made, f"(schema_of_variant({line}) LIKE 'OBJECT<%')"
 
 
-def _state(state: State) -> str:
+def _state(state: AggregateState) -> str:
     if state.argument is None:
         return "count(*)"
     return f"{state.kind}({expression(state.argument)})"
 
 
-def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[State], view: str) -> str:
+def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[AggregateState], view: str) -> str:
     """Counts by bucket, then lists of them: a grouping set for each sketch, the first with the other states too."""
     bare = [state for state in spec.states if state.kind != "sketch"]
     numbers = range(len(sketched))
@@ -234,7 +234,7 @@ def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[
     return f"SELECT {', '.join(outer)} FROM ({counted}) GROUP BY {', '.join(keys)}"
 
 
-def _as_float(state: State) -> str:
+def _as_float(state: AggregateState) -> str:
     assert state.argument is not None
     return f"CAST({expression(state.argument)} AS DOUBLE)"
 

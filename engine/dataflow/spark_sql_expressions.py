@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
-from engine.dataflow.casts import FLOAT_PATTERN, INT_PATTERN
-from engine.dataflow.expressions import Call, Case, Cast, Column, In, Literal, Node
-from engine.dataflow.times import TIMESTAMP_PATTERN
-from engine.dataflow.types import Type
+from engine.dataflow.expressions.nodes import Call, CaseWhen, Cast, ColumnRef, In, Literal, Node
+from engine.dataflow.types import FLOAT_PATTERN, INT_PATTERN, TIMESTAMP_PATTERN, Type
 
 __all__ = ["SQL_TYPES", "column", "converted", "expression", "finite", "text"]
 
@@ -26,13 +24,13 @@ SQL_TYPES: Final[Mapping[Type, str]] = {
 _INFINITY: Final = "CAST('Infinity' AS DOUBLE)"
 #: The least float above 64 bits, and the largest below.
 _ABOVE, _BELOW = "9.223372036854775808E18D", "-9.223372036854777856E18D"
-_LEAST: Final = f"CAST('{-(2**63)}' AS BIGINT)"
+_MIN_BIGINT: Final = f"CAST('{-(2**63)}' AS BIGINT)"
 
 
 def expression(node: Node) -> str:
     """The expression as SQL over columns of the same names."""
     match node:
-        case Column(name, _):
+        case ColumnRef(name, _):
             return column(name)
         case Literal():
             return _literal(node)
@@ -40,7 +38,7 @@ def expression(node: Node) -> str:
             return _call(function, arguments)
         case Cast(argument, kind):
             return _CASTS[argument.type, kind](expression(argument))
-        case Case(branches, otherwise, _):
+        case CaseWhen(branches, otherwise, _):
             listed = " ".join(f"WHEN {expression(when)} THEN {expression(then)}" for when, then in branches)
             return f"(CASE {listed} ELSE {expression(otherwise)} END)"
         case In(argument, options, _):
@@ -158,7 +156,7 @@ _FLOATS: Final[Mapping[str, _Form]] = {
 }
 
 _CALLS: Final[Mapping[str, _Form]] = {
-    "abs": lambda value: f"nullif(abs({value}), {_LEAST})",
+    "abs": lambda value: f"nullif(abs({value}), {_MIN_BIGINT})",
     "add": _plain("try_add"),
     "subtract": _plain("try_subtract"),
     "multiply": _plain("try_multiply"),

@@ -1,14 +1,29 @@
-"""The five types of a column, and their form in Arrow."""
+"""The five types of a column: their form in Arrow, and the text that is read as one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["AGENT", "ARROW", "NUMERIC", "WINDOW_START", "Columns", "Type", "arrow_schema"]
+__all__ = [
+    "AGENT",
+    "ARROW",
+    "FLOAT_PATTERN",
+    "INT_PATTERN",
+    "NUMERIC",
+    "TIMESTAMP_PATTERN",
+    "WINDOW_START",
+    "Columns",
+    "Type",
+    "arrow_schema",
+    "timestamp_us",
+]
+
 
 #: The column that a window operator adds: the beginning of the record's window.
 WINDOW_START: Final = "window_start"
@@ -40,3 +55,26 @@ ARROW: Final[Mapping[Type, pa.DataType]] = {
 def arrow_schema(columns: Columns) -> pa.Schema:
     """The columns as an Arrow schema."""
     return pa.schema([(name, ARROW[kind]) for name, kind in columns.items()])
+
+
+#: What a text must look like to be converted to a timestamp, in UTC. RE2, Java and Python read this pattern alike.
+TIMESTAMP_PATTERN: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?\z"
+_PYTHON_PATTERN = re.compile(TIMESTAMP_PATTERN.replace(r"\z", r"\Z"))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp_us(text: str) -> int | None:
+    """Microseconds since 1970, or None for what is no instant."""
+    if not _PYTHON_PATTERN.match(text):
+        return None
+    try:
+        instant = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return (instant - _EPOCH) // timedelta(microseconds=1)
+
+
+#: What a text must look like to be converted to a number.
+INT_PATTERN: Final = r"^-?[0-9]{1,19}\z"
+
+FLOAT_PATTERN: Final = r"^-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\z"

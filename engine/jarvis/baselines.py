@@ -1,16 +1,25 @@
-"""What Jarvis is measured against: static cuts, and the best cut without a share (Jarvis, section VI).
-
-Each takes a chain's frontier and gives the plan of one epoch. `all_src` and `filter_src` are static: they may cost more
-than a budget, and then records overflow (`engine.jarvis.predicting`).
-"""
+"""Baselines that Jarvis is measured against, and the epoch that load factors come to (section VI)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from engine.jarvis.partition import Frontier, Partition
+from engine.jarvis.partition import Frontier, Partition, outcome
+from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["BASELINES", "all_sp", "all_src", "baseline", "best_op", "filter_cut", "filter_src"]
+__all__ = [
+    "BASELINES",
+    "EpochPrediction",
+    "SourcePipeline",
+    "all_sp",
+    "all_src",
+    "baseline",
+    "best_op",
+    "filter_cut",
+    "filter_src",
+]
+
 
 BASELINES = ("all-sp", "all-src", "filter-src", "best-op")  #: methods of settings that give an operator all or nothing
 
@@ -66,3 +75,64 @@ def filter_cut(kinds: Sequence[str]) -> int:
     first = next((i for i, kind in enumerate(kinds) if kind in ("filter", "join", "aggregate")), len(kinds))
     cut = next((i for i in range(first, len(kinds)) if kinds[i] != "filter"), len(kinds))
     return cut if cut > first else 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPrediction:
+    """An epoch as predicted, with records that overflow where the budget does not reach."""
+
+    load_factors: tuple[float, ...]
+    bytes_sent: float
+    cpu_s: float  #: at most the budget
+    overflow: float  #: records that are let in and not processed, and sent on as they came
+
+
+@dataclass(frozen=True)
+class SourcePipeline:
+    """Operators of a query at a source with what is known of them.
+
+    Examples
+    --------
+    >>> chain = Chain((0.86, 0.5), (1e-6, 4e-6), (86, 86, 52), ("filter", "aggregate"))
+    >>> for method in ("scalar", "best-op"):
+    ...     epoch = chain.epoch(chain.settled(Settings(method), 0.1, 40_000.0), 0.1, 40_000.0)
+    ...     print(method, round(epoch.bytes_sent))
+    scalar 2078333
+    best-op 2958400
+    """
+
+    relay: Sequence[float]  #: M, records out per record in
+    cost: Sequence[float]  #: M, CPU seconds per record into each, at the number of records that is asked about
+    sizes: Sequence[float]  #: M + 1, bytes of a record before the first operator and after each
+    kinds: Sequence[str]  #: M, as in the pipeline, such as filter
+
+    def settled(self, settings: AdaptationSettings, budget_s: float, n_records: float) -> tuple[float, ...]:
+        """The load factors that a method has once it has settled; methods that adapt use `margin` of the budget.
+
+        Raises
+        ------
+        DocumentError
+            Figures of the chain, a budget or a number of records that no plan can be made of.
+        """
+        if settings.method == "fixed":
+            return (*settings.load_factors, *(0.0,) * len(self.relay))[: len(self.relay)]
+        frontier = Frontier.of(self.relay, self.cost, self.sizes if settings.objective == "bytes" else None)
+        planned_s = settings.margin * budget_s
+        if settings.method in BASELINES:
+            return baseline(settings.method, frontier, n_records, planned_s, self.kinds).load_factors
+        return frontier.at(planned_s, n_records).load_factors
+
+    def epoch(self, load_factors: Sequence[float], budget_s: float, n_records: float) -> EpochPrediction:
+        """What these load factors lead to when so many records come.
+
+        Where they cost more than the budget, a share of the records overflows at the first proxy.
+        """
+        whole = outcome(self.relay, self.cost, self.sizes, load_factors, n_records)
+        fits = min(1.0, budget_s / whole.cpu_s) if whole.cpu_s > 0 else 1.0
+        let_in = load_factors[0] if load_factors else 0.0
+        return EpochPrediction(
+            tuple(load_factors),
+            fits * whole.objective + (1 - fits) * n_records * self.sizes[0],
+            fits * whole.cpu_s,
+            (1 - fits) * n_records * let_in,
+        )

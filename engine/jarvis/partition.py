@@ -16,27 +16,38 @@ from math import inf
 from typing import Any, NoReturn
 
 from engine.errors import DocumentError, Fault
-from engine.fields import Field, Listed, Number, Table
+from engine.fields import BAD, Field, FieldTable, ListOf, Number
 
-__all__ = ["PROBLEM", "Frontier", "Outcome", "Partition", "faults_of", "length_faults", "outcome", "shares"]
+__all__ = [
+    "PROBLEM",
+    "Frontier",
+    "Partition",
+    "PartitionOutcome",
+    "command",
+    "faults_of",
+    "length_faults",
+    "outcome",
+    "shares",
+]
+
 
 TIE = 1e-12  # relative; nearer than that, two plans are equally good
 _NON_NEGATIVE = Number(least=0)
 
-PROBLEM = Table(
+PROBLEM = FieldTable(
     "a partition problem",
-    Field("relay", Listed(_NON_NEGATIVE), required=True, help="records out per record in, of each operator (r)"),
-    Field("cost", Listed(_NON_NEGATIVE), required=True, help="CPU seconds per record into each operator (c)"),
+    Field("relay", ListOf(_NON_NEGATIVE), required=True, help="records out per record in, of each operator (r)"),
+    Field("cost", ListOf(_NON_NEGATIVE), required=True, help="CPU seconds per record into each operator (c)"),
     Field("budget", _NON_NEGATIVE, required=True, help="CPU seconds of an epoch, in the unit of cost (C)"),
     Field("n_records", Number(above=0), required=True, help="records that enter in an epoch (N)"),
     Field(
         "sizes",
-        Listed(_NON_NEGATIVE),
+        ListOf(_NON_NEGATIVE),
         nullable=True,
         help="bytes of a record before the first operator and after each; null counts drained records",
     ),
 )
-_FIELDS = (*PROBLEM.fields, Field("load_factors", Listed(Number(least=0, most=1))))
+_FIELDS = (*PROBLEM.fields, Field("load_factors", ListOf(Number(least=0, most=1))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PartitionOutcome:
     """What load factors lead to."""
 
     objective: float  #: bytes (or drained records) per epoch
@@ -229,7 +240,7 @@ def outcome(
     sizes: Sequence[float] | None,
     load_factors: Sequence[float],
     n_records: float,
-) -> Outcome:
+) -> PartitionOutcome:
     """What any load factors send and cost, by the products of eqs. 1 and 2 of the Jarvis paper; no budget holds here.
 
     Raises
@@ -246,7 +257,7 @@ def outcome(
         records *= factor * ratio
     if sizes is not None:
         objective += records * sizes[-1]
-    return Outcome(objective, cpu_s)
+    return PartitionOutcome(objective, cpu_s)
 
 
 def faults_of(given: Mapping[str, Any]) -> list[Fault]:
@@ -280,3 +291,24 @@ def _refuse(given: Mapping[str, Any]) -> NoReturn:
     """Raise for a chain that could not be computed."""
     beyond = Fault("relay", "relay multiplies records, bytes or seconds beyond what a number holds; allowed: less")
     raise DocumentError(faults_of(given) or [beyond], "partition problem")
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan of a problem (`PROBLEM`): `e`, `p`, objective and CPU of an epoch, `plans` mixed and `theta`."""
+    faults: list[Fault] = []
+    read = PROBLEM.read(document, "", "", faults)
+    if read is not BAD:
+        faults += length_faults(document)
+    if faults:
+        raise DocumentError(faults, "partition problem")
+    plan = Frontier.of(read["relay"], read["cost"], read.get("sizes")).at(read["budget"], read["n_records"])
+    return {
+        "e": list(plan.effective),
+        "p": list(plan.load_factors),
+        "objective": plan.objective,
+        "cpu": plan.cpu_s,
+        "plans": [plan.lo, plan.hi],
+        "theta": plan.theta,
+        "shadow_price": plan.shadow_price,
+        "unique": plan.unique,
+    }

@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Choice, Field, Listed, Number, Table
+from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number
 
-__all__ = ["METHODS", "OBJECTIVES", "SETTINGS", "Settings"]
+__all__ = ["METHODS", "OBJECTIVES", "SETTINGS", "AdaptationSettings"]
 
 #: scalar: one effective budget along the envelope (default); stepwise-lp and stepwise: the paper's StepWise-Adapt with
 #: and without its linear program first; lp: the program alone; fixed: load factors by hand; the rest are baselines.
 METHODS = ("scalar", "stepwise-lp", "stepwise", "lp", "fixed", "all-sp", "all-src", "filter-src", "best-op")
 OBJECTIVES = ("bytes", "records")
 
-SETTINGS = Table(
+SETTINGS = FieldTable(
     "settings of adapting",
-    Field("method", Choice(METHODS), help="scalar adapts one effective budget; fixed keeps the given load factors"),
-    Field("objective", Choice(OBJECTIVES), help="what is sent as little of as possible; bytes"),
-    Field("load_factors", Listed(Number(least=0, most=1)), help="of the method fixed, one for each operator"),
+    Field("method", Enumeration(METHODS), help="scalar adapts one effective budget; fixed keeps the given load factors"),
+    Field("objective", Enumeration(OBJECTIVES), help="what is sent as little of as possible; bytes"),
+    Field("load_factors", ListOf(Number(least=0, most=1)), help="of the method fixed, one for each operator"),
     Field("margin", Number(least=0.90, most=0.98), help="share of the budget that plans use; 0.95"),
     Field("floor", Number(least=0, most=0.01), help="share of the input that always runs the whole chain; 0.005"),
     Field("drained_thres", Number(least=0.02, most=0.10), help="share of records overflowing from which on a query is "
@@ -33,7 +33,7 @@ SETTINGS = Table(
 
 
 @dataclass(frozen=True)
-class Settings:
+class AdaptationSettings:
     """Settings of one query at one source (docs/models/jarvis.md; safe ranges as in `SETTINGS`)."""
 
     method: str = "scalar"
@@ -48,7 +48,7 @@ class Settings:
     z_most: float = 4.0
 
     @classmethod
-    def parse(cls, document: Any) -> Settings:
+    def parse(cls, document: Any) -> AdaptationSettings:
         """Read settings; fields that are not given keep their defaults.
 
         Raises
@@ -63,7 +63,7 @@ class Settings:
         return read
 
     @classmethod
-    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> Settings | None:
+    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> AdaptationSettings | None:
         """As `parse`, for a document within another: faults are added, None where there were any."""
         before = len(faults)
         read = SETTINGS.read(document, parent, key, faults)

@@ -10,24 +10,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.jarvis.observation import EpochObservation, OperatorEpoch
-from engine.jarvis.workloads import CHANGES, LAWS, QUERIES, Change, Query, Stretch, TrueOperator, windowed
+from engine.jarvis.adaptation.control import EpochObservation, OperatorEpoch
+from engine.jarvis.workloads import (
+    CHANGES,
+    LAWS,
+    QUERIES,
+    SourceQuery,
+    TrueOperator,
+    WorkloadChange,
+    WorkloadPhase,
+    windowed,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from engine.jarvis.controlling import Controller, Decision
+    from engine.jarvis.adaptation.control import AdaptationDecision, Controller
 
 __all__ = [
     "CHANGES",
     "LAWS",
     "QUERIES",
-    "Change",
-    "Query",
-    "Run",
-    "Stretch",
+    "AdaptationRun",
+    "SourceQuery",
     "TrueOperator",
-    "least_bytes",
+    "WorkloadChange",
+    "WorkloadPhase",
+    "min_bytes",
     "simulate",
     "windowed",
 ]
@@ -44,7 +53,7 @@ _HALVINGS = 40
 
 
 @dataclass(frozen=True)
-class Run:
+class AdaptationRun:
     """What became of a controller; arrays have one row for each epoch."""
 
     load_factors: NDArray[np.float64]  #: (epochs, M), that the epoch ran with
@@ -53,7 +62,7 @@ class Run:
     least: NDArray[np.float64]  #: bytes that the best plan would have sent, by the true costs
     overflow: NDArray[np.float64]  #: share of the records
     used: NDArray[np.float64]  #: share of the budget
-    decisions: tuple[Decision, ...]  #: after each epoch
+    decisions: tuple[AdaptationDecision, ...]  #: after each epoch
 
     @property
     def congested(self) -> NDArray[np.bool_]:
@@ -89,14 +98,14 @@ class Run:
 
 
 def simulate(
-    query: Query,
+    query: SourceQuery,
     controller: Controller,
-    schedule: Sequence[Stretch],
+    schedule: Sequence[WorkloadPhase],
     seed: int,
     law: str = "fitted",
     dips: float = 0.0,
     cost_noise: float = _COST_NOISE,
-) -> Run:
+) -> AdaptationRun:
     """Run a controller through a schedule.
 
     Parameters
@@ -128,7 +137,7 @@ def simulate(
         share = seen.used_s / budget_s if budget_s > 0 else 1.0
         rows.append((factors, records, sent, best, seen.overflow / records, share, decision))
     given, n, bytes_sent, least, overflow, used, decisions = zip(*rows, strict=True)
-    return Run(
+    return AdaptationRun(
         load_factors=np.asarray(given, dtype=np.float64),
         records=np.asarray(n, dtype=np.float64),
         bytes_sent=np.asarray(bytes_sent, dtype=np.float64),
@@ -147,14 +156,14 @@ class _Source:
         self._held: dict[int, float] = {}
         self._leasts: dict[tuple[int, float, float], float] = {}
 
-    def least(self, query: Query, records: float, budget_s: float) -> float:
+    def least(self, query: SourceQuery, records: float, budget_s: float) -> float:
         key = (id(query), records, budget_s)
         if key not in self._leasts:
-            self._leasts[key] = least_bytes(query, records, budget_s, self._law)
+            self._leasts[key] = min_bytes(query, records, budget_s, self._law)
         return self._leasts[key]
 
     def epoch(
-        self, epoch: int, query: Query, factors: Sequence[float], records: float, budget_s: float
+        self, epoch: int, query: SourceQuery, factors: Sequence[float], records: float, budget_s: float
     ) -> tuple[EpochObservation, float]:
         """What is seen of an epoch, and the bytes that it sent, output counted over whole windows."""
         noisy = (1 + self._cost_noise * self.random.standard_normal(len(query.operators))).tolist()
@@ -199,7 +208,7 @@ class _Source:
 
     def _share(
         self,
-        query: Query,
+        query: SourceQuery,
         factors: Sequence[float],
         records: float,
         budget_s: float,
@@ -230,7 +239,7 @@ def _largest(cpu_s: Callable[[float], float], budget_s: float) -> float:
     return low
 
 
-def least_bytes(query: Query, records: float, budget_s: float, law: str = "fitted") -> float:
+def min_bytes(query: SourceQuery, records: float, budget_s: float, law: str = "fitted") -> float:
     """Fewest bytes that an epoch can send: the best mix of two operator-level plans, by the true costs."""
     operators = query.operators
 

@@ -16,36 +16,36 @@ from math import inf
 from typing import Any
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, Listed, Number, Table, Text
+from engine.fields import BAD, Field, FieldTable, ListOf, Number, String
 from engine.jarvis.partition import Frontier, length_faults
 
-__all__ = ["TREE", "Choice", "Load", "Stream", "Tree", "TreeNode"]
+__all__ = ["TREE", "NodeLoad", "StreamCut", "Tree", "TreeNode", "TreeStream"]
 
 TIE = 1e-12  # relative, of times that are compared
 _NON_NEGATIVE = Number(least=0)
 _COUNT = Number(least=0, whole=True)
 
-NODE = Table(
+NODE = FieldTable(
     "a node of the tree",
-    Field("id", Text(), required=True),
-    Field("parent", Text(), nullable=True, help="where it sends to; null for the root"),
+    Field("id", String(), required=True),
+    Field("parent", String(), nullable=True, help="where it sends to; null for the root"),
     Field("cores", _NON_NEGATIVE, required=True, help="CPU seconds per second for these streams; of the root above 0"),
     Field("ingress_bytes_s", Number(above=0), nullable=True, help="what its links take in all; null: no limit"),
 )
-STREAM = Table(
+STREAM = FieldTable(
     "a stream",
-    Field("node", Text(), required=True, help="the source, a node without children"),
-    Field("relay", Listed(_NON_NEGATIVE), required=True, help="as for partition, of all operators of the query"),
-    Field("cost", Listed(_NON_NEGATIVE), required=True),
-    Field("sizes", Listed(_NON_NEGATIVE), required=True),
+    Field("node", String(), required=True, help="the source, a node without children"),
+    Field("relay", ListOf(_NON_NEGATIVE), required=True, help="as for partition, of all operators of the query"),
+    Field("cost", ListOf(_NON_NEGATIVE), required=True),
+    Field("sizes", ListOf(_NON_NEGATIVE), required=True),
     Field("n_records", Number(above=0), required=True, help="records that enter in an epoch"),
     Field("at_source", _COUNT, help="leading operators that may run at a source, by rules 1 to 4; without it all"),
     Field("between", _COUNT, help="those that may run between source and root, by rules 1 to 3; without it at_source"),
 )
-TREE = Table(
+TREE = FieldTable(
     "a tree of nodes",
-    Field("nodes", Listed(NODE, least=1), required=True),
-    Field("streams", Listed(STREAM), required=True),
+    Field("nodes", ListOf(NODE, least=1), required=True),
+    Field("streams", ListOf(STREAM), required=True),
     Field("epoch_s", Number(above=0), help="1"),
 )
 
@@ -61,7 +61,7 @@ class TreeNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class TreeStream:
     """What one source puts into one query."""
 
     path: tuple[int, ...]  #: nodes from the source to the root
@@ -75,23 +75,23 @@ class Stream:
         """M."""
         return self.frontier.operators
 
-    def choices(self) -> Iterator[Choice]:
+    def choices(self) -> Iterator[StreamCut]:
         """Every way to cut it along its path."""
         hops = len(self.path) - 1
         for cuts in combinations_with_replacement(range(max(self.at_source, self.between) + 1), hops):
             if hops == 0 or (cuts[0] <= self.at_source and all(c <= self.between or c == cuts[0] for c in cuts)):
                 yield self._choice(cuts)
 
-    def _choice(self, cuts: tuple[int, ...]) -> Choice:
+    def _choice(self, cuts: tuple[int, ...]) -> StreamCut:
         cpu_s, sent = self.frontier.cpu_s, self.frontier.sent
         ends = [0, *cuts, self.operators]
         work = [self.n_records * (cpu_s[b] - cpu_s[a]) for a, b in pairwise(ends)]
         incoming = [0.0, *(self.n_records * sent[cut] for cut in cuts)]
-        return Choice(cuts, sum(incoming), tuple(work), tuple(incoming))
+        return StreamCut(cuts, sum(incoming), tuple(work), tuple(incoming))
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class StreamCut:
     """A stream cut at each node of its path but the root."""
 
     cuts: tuple[int, ...]  #: leading operators that have run when it leaves the node
@@ -100,7 +100,7 @@ class Choice:
     incoming_bytes: tuple[float, ...]  #: per epoch, into each node of the path
 
 
-class Load:
+class NodeLoad:
     """What nodes have to do in an epoch, kept up as streams are given choices."""
 
     def __init__(self, tree: Tree) -> None:
@@ -108,7 +108,7 @@ class Load:
         self.work_s = [0.0] * len(tree.nodes)
         self.incoming_bytes = [0.0] * len(tree.nodes)
 
-    def add(self, stream: Stream, choice: Choice, sign: float = 1.0) -> None:
+    def add(self, stream: TreeStream, choice: StreamCut, sign: float = 1.0) -> None:
         """Count a stream's choice, or with -1 no longer."""
         for node, work_s, incoming in zip(stream.path, choice.work_s, choice.incoming_bytes, strict=True):
             self.work_s[node] += sign * work_s
@@ -145,7 +145,7 @@ class Tree:
     """Nodes and the streams that enter at sources."""
 
     nodes: tuple[TreeNode, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[TreeStream, ...]
     epoch_s: float = 1.0
 
     @cached_property
@@ -245,7 +245,7 @@ def _check_stream(stream: Mapping[str, Any], i: int, sources: set[str], faults: 
             faults.append(Fault(f"{path}.{name}", message))
 
 
-def _stream(read: Mapping[str, Any], path: tuple[int, ...]) -> Stream:
+def _stream(read: Mapping[str, Any], path: tuple[int, ...]) -> TreeStream:
     frontier = Frontier.of(read["relay"], read["cost"], read["sizes"])
     at_source = read.get("at_source", frontier.operators)
-    return Stream(path, frontier, read["n_records"], at_source, read.get("between", at_source))
+    return TreeStream(path, frontier, read["n_records"], at_source, read.get("between", at_source))

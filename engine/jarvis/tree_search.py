@@ -6,15 +6,26 @@ that all others are measured against. All at the root is always allowed, so ther
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, inf, prod
+from typing import Any
 
-from engine.jarvis.tree import TIE, Choice, Load, Stream, Tree
+from engine.jarvis.tree import TIE, NodeLoad, StreamCut, Tree, TreeStream
 
-__all__ = ["EXACT_MOST", "TreePlan", "combinations", "cut", "cut_exactly", "cut_greedily", "options_of"]
+__all__ = [
+    "MAX_EXACT_COMBINATIONS",
+    "TreePlan",
+    "combinations",
+    "command",
+    "cut",
+    "cut_exactly",
+    "cut_greedily",
+    "options_of",
+]
 
-EXACT_MOST = 1_000_000  # combinations: most are cut off, so that it takes less than a second as a rule
+
+MAX_EXACT_COMBINATIONS = 1_000_000  # combinations: most are cut off, so that it takes less than a second as a rule
 CAPS = 12  # limits of a source's time that the greedy search tries
 PASSES = 4  # over all choices; most find nothing more in the second
 
@@ -23,7 +34,7 @@ PASSES = 4  # over all choices; most find nothing more in the second
 class TreePlan:
     """A choice for every stream of a tree, in its order."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[StreamCut, ...]
     exact: bool  #: nothing sends less
 
     @property
@@ -31,15 +42,15 @@ class TreePlan:
         """Per epoch, over all hops."""
         return sum(choice.sent_bytes for choice in self.choices)
 
-    def load(self, tree: Tree) -> Load:
+    def load(self, tree: Tree) -> NodeLoad:
         """What it gives nodes to do."""
-        load = Load(tree)
+        load = NodeLoad(tree)
         for stream, choice in zip(tree.streams, self.choices, strict=True):
             load.add(stream, choice)
         return load
 
 
-def cut(tree: Tree, *, exact_most: int = EXACT_MOST) -> TreePlan:
+def cut(tree: Tree, *, exact_most: int = MAX_EXACT_COMBINATIONS) -> TreePlan:
     """The plan that sends least, sought exactly where there are at most `exact_most` combinations."""
     return cut_exactly(tree) if combinations(tree) <= exact_most else cut_greedily(tree)
 
@@ -54,13 +65,13 @@ def cut_exactly(tree: Tree) -> TreePlan:
     """The plan that sends least, by branch and bound from the greedy one."""
     greedy = cut_greedily(tree)
     best, least = list(greedy.choices), greedy.sent_bytes
-    order: list[tuple[int, Sequence[Choice], bool]] = [
+    order: list[tuple[int, Sequence[StreamCut], bool]] = [
         (member, options, member != members[0]) for options, members in _alike(tree) for member in members
     ]
     floor = [0.0] * (len(order) + 1)  # what the streams from here on send at least
     for i in range(len(order) - 1, -1, -1):
         floor[i] = floor[i + 1] + min(choice.sent_bytes for choice in order[i][1])
-    load, chosen = Load(tree), [0] * len(order)
+    load, chosen = NodeLoad(tree), [0] * len(order)
 
     def descend(i: int, sent: float) -> None:
         nonlocal best, least
@@ -101,11 +112,11 @@ def cut_greedily(tree: Tree) -> TreePlan:
     return TreePlan(tuple(best), exact=False)
 
 
-def _sent(choices: Iterable[Choice]) -> float:
+def _sent(choices: Iterable[StreamCut]) -> float:
     return sum(choice.sent_bytes for choice in choices)
 
 
-def _climb(tree: Tree, start: Sequence[Choice], moves: Iterable[tuple[float, int, Choice]]) -> list[Choice]:
+def _climb(tree: Tree, start: Sequence[StreamCut], moves: Iterable[tuple[float, int, StreamCut]]) -> list[StreamCut]:
     climber, ordered = _Climber(tree, start), sorted(moves, key=lambda move: -move[0])
     for _ in range(PASSES):
         if not sum([climber.take(i, choice) for _, i, choice in ordered]):
@@ -116,10 +127,10 @@ def _climb(tree: Tree, start: Sequence[Choice], moves: Iterable[tuple[float, int
 class _Climber:
     """Choices that only ever give sources more to do, so that the slowest below each node is known without a look."""
 
-    def __init__(self, tree: Tree, chosen: Sequence[Choice]) -> None:
+    def __init__(self, tree: Tree, chosen: Sequence[StreamCut]) -> None:
         self.chosen = list(chosen)
         self._tree = tree
-        self._load = Load(tree)
+        self._load = NodeLoad(tree)
         self._slowest_s = [0.0] * len(tree.nodes)  # of the sources below a node
         for stream, choice in zip(tree.streams, chosen, strict=True):
             self._load.add(stream, choice)
@@ -128,7 +139,7 @@ class _Climber:
             for node in above:
                 self._slowest_s[node] = max(self._slowest_s[node], local_s)
 
-    def take(self, i: int, choice: Choice) -> bool:
+    def take(self, i: int, choice: StreamCut) -> bool:
         """Give a stream this choice if it sends less and all nodes stay in time."""
         old, stream, load = self.chosen[i], self._tree.streams[i], self._load
         if choice.sent_bytes >= old.sent_bytes * (1 - TIE) or choice.work_s[0] < old.work_s[0]:
@@ -161,8 +172,8 @@ class _Climber:
 
 
 def _moves(
-    tree: Tree, options: Sequence[Sequence[Choice]], chosen: Sequence[Choice], cap_s: float, *, by_slack: bool
-) -> Iterator[tuple[float, int, Choice]]:
+    tree: Tree, options: Sequence[Sequence[StreamCut]], chosen: Sequence[StreamCut], cap_s: float, *, by_slack: bool
+) -> Iterator[tuple[float, int, StreamCut]]:
     """Choices that save something, with how much they are worth."""
     for i, (stream, choices) in enumerate(zip(tree.streams, options, strict=True)):
         for choice in choices:
@@ -172,13 +183,13 @@ def _moves(
                 yield (saved / max(lost_s, TIE) if by_slack else saved), i, choice
 
 
-def _alone_s(tree: Tree, stream: Stream, choice: Choice) -> float:
+def _alone_s(tree: Tree, stream: TreeStream, choice: StreamCut) -> float:
     """Seconds of the source for this choice, had it nothing else to do."""
     cores = tree.nodes[stream.path[0]].cores
     return choice.work_s[0] / cores if choice.work_s[0] and cores else 0.0
 
 
-def _taken_s(tree: Tree, stream: Stream, choice: Choice) -> float:
+def _taken_s(tree: Tree, stream: TreeStream, choice: StreamCut) -> float:
     """Seconds of nodes above the source that this choice takes."""
     hops = list(zip(stream.path, choice.work_s, choice.incoming_bytes, strict=True))[1:]
     return sum(
@@ -187,7 +198,7 @@ def _taken_s(tree: Tree, stream: Stream, choice: Choice) -> float:
     )
 
 
-def _caps(tree: Tree, options: Sequence[Sequence[Choice]]) -> list[float]:
+def _caps(tree: Tree, options: Sequence[Sequence[StreamCut]]) -> list[float]:
     times = {
         _alone_s(tree, stream, choice)
         for stream, choices in zip(tree.streams, options, strict=True)
@@ -199,17 +210,17 @@ def _caps(tree: Tree, options: Sequence[Sequence[Choice]]) -> list[float]:
     return [listed[round(i * (len(listed) - 1) / (CAPS - 1))] for i in range(CAPS)]
 
 
-def options_of(tree: Tree, stream: Stream) -> list[Choice]:
+def options_of(tree: Tree, stream: TreeStream) -> list[StreamCut]:
     """A stream's choices that keep every node within its epoch by themselves, those that send least first."""
 
-    def fits(choice: Choice) -> bool:
+    def fits(choice: StreamCut) -> bool:
         between = zip(stream.path[:-1], choice.work_s, strict=False)
         return all(work_s <= tree.nodes[node].cores * tree.epoch_s * (1 + TIE) for node, work_s in between)
 
     return sorted(filter(fits, stream.choices()), key=lambda one: (one.sent_bytes, one.cuts))
 
 
-def _alike(tree: Tree) -> list[tuple[list[Choice], list[int]]]:
+def _alike(tree: Tree) -> list[tuple[list[StreamCut], list[int]]]:
     """Choices, and the streams that have them: those that could change places without anything else changing."""
     streams_at: dict[int, int] = {}
     for stream in tree.streams:
@@ -221,3 +232,62 @@ def _alike(tree: Tree) -> list[tuple[list[Choice], list[int]]]:
         key = (place, stream.frontier, stream.n_records, stream.at_source, stream.between)
         groups.setdefault(key, []).append(i)
     return [(options_of(tree, tree.streams[members[0]]), members) for members in groups.values()]
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Cut the streams of a tree document (`engine.jarvis.tree.TREE`).
+
+    Options: `exact_most`, combinations up to which the best plan is sought; above it a good one is.
+    """
+    tree = Tree.parse(document)
+    plan = cut(tree, exact_most=options.get("exact_most", MAX_EXACT_COMBINATIONS))
+    load = plan.load(tree)
+    remote_s = load.remote_s()
+    return {
+        "exact": plan.exact,
+        "sent_bytes": plan.sent_bytes,
+        "streams": [
+            {
+                "node": tree.nodes[stream.path[0]].id,
+                "cuts": {tree.nodes[node].id: after for node, after in zip(stream.path[:-1], choice.cuts, strict=True)},
+                "sent_bytes": choice.sent_bytes,
+                "reason": _reason(tree, load, stream, choice),
+            }
+            for stream, choice in zip(tree.streams, plan.choices, strict=True)
+        ],
+        "nodes": [
+            {
+                "id": node.id,
+                "local_s": load.local_s(i),
+                "remote_s": remote_s[i] if node.parent is not None else None,
+                "incoming_bytes": load.incoming_bytes[i],
+            }
+            for i, node in enumerate(tree.nodes)
+        ],
+    }
+
+
+def _reason(tree: Tree, load: NodeLoad, stream: TreeStream, choice: StreamCut) -> str:
+    """What stands against the next choice that would send less."""
+    better = [one for one in options_of(tree, stream) if one.sent_bytes < choice.sent_bytes]
+    if not better:
+        return "nothing that may run on its way and fits an epoch sends less"
+    nearest = min(better, key=lambda one: (_less_near(one, choice), sum(one.cuts), one.sent_bytes))
+    load.add(stream, choice, -1.0)
+    load.add(stream, nearest)
+    node, local_s, allowed_s = next(load.late(), (None, 0.0, 0.0))
+    load.add(stream, nearest, -1.0)
+    load.add(stream, choice)
+    cuts = ", ".join(
+        f"{after} at {tree.nodes[at].id}" for at, after in zip(stream.path[:-1], nearest.cuts, strict=True)
+    )
+    saved = f"cut after {cuts} it would send {choice.sent_bytes - nearest.sent_bytes:,.0f} bytes less"
+    if node is None:
+        return saved
+    whose = "of an epoch" if allowed_s >= tree.epoch_s else "to send that on and run it further up"
+    return f"{saved}, but {tree.nodes[node].id} would take {local_s:.3g} s, longer than the {allowed_s:.3g} s {whose}"
+
+
+def _less_near(other: StreamCut, choice: StreamCut) -> bool:
+    """It runs less than the choice somewhere on the way."""
+    return any(cut < chosen for cut, chosen in zip(other.cuts, choice.cuts, strict=True))

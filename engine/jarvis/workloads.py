@@ -12,10 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.jarvis.grouping import distinct
-from engine.jarvis.observation import SourceOperator
+from engine.jarvis.adaptation.control import SourceOperator
+from engine.jarvis.group_law import distinct
 
-__all__ = ["CHANGES", "LAWS", "QUERIES", "Change", "Query", "Stretch", "TrueOperator", "grouping", "windowed"]
+__all__ = [
+    "CHANGES",
+    "LAWS",
+    "QUERIES",
+    "SourceQuery",
+    "TrueOperator",
+    "WorkloadChange",
+    "WorkloadPhase",
+    "grouping",
+    "windowed",
+]
 
 #: fitted: groups of n records are K (1 - exp(-n / K)), as the models think; mismatched: keys are skewed and groups grow
 #: as n^0.6, and relay ratios waver by 1 %.
@@ -62,7 +72,7 @@ class TrueOperator:
 
 
 @dataclass(frozen=True)
-class Query:
+class SourceQuery:
     """A chain of true operators and what comes to it."""
 
     name: str
@@ -83,7 +93,7 @@ def grouping(share: float, records_s: float, groups: float, bytes_out: float) ->
     )
 
 
-def windowed(query: Query, window_s: float) -> Query:
+def windowed(query: SourceQuery, window_s: float) -> SourceQuery:
     """The same with its aggregates putting out once in so long."""
     return replace(
         query,
@@ -91,24 +101,24 @@ def windowed(query: Query, window_s: float) -> Query:
     )
 
 
-def _s2s() -> Query:
+def _s2s() -> SourceQuery:
     n = _PINGMESH_RECORDS_S
     keys = 20_546  # half of an epoch's records open a new group, as in Figure 5; 20,000 servers are probed
     keep = TrueOperator("filter", "filter", 0.13 / n, 0.86, 86)
-    return Query("s2s", (keep, grouping(0.80, 0.86 * n, keys, 51.577)), 86, n)
+    return SourceQuery("s2s", (keep, grouping(0.80, 0.86 * n, keys, 51.577)), 86, n)
 
 
-def _t2t(table: int, join_share: float) -> Query:
+def _t2t(table: int, join_share: float) -> SourceQuery:
     n = _PINGMESH_RECORDS_S
     keep = TrueOperator("filter", "filter", 0.13 / n, 0.86, 86)
     join = TrueOperator("join", "join", join_share / (0.86 * n), 1.0, 20)
-    return Query("t2t", (keep, join, grouping(0.53, 0.86 * n, table, 52)), 86, n)
+    return SourceQuery("t2t", (keep, join, grouping(0.53, 0.86 * n, table, 52)), 86, n)
 
 
-def _log() -> Query:
+def _log() -> SourceQuery:
     n = _LOG_RECORDS_S
     kept = 0.93  # by which Best-OP at 20 % comes to two thirds of Jarvis
-    return Query(
+    return SourceQuery(
         "log",
         (
             TrueOperator("filter", "filter", 0.03 / n, kept, 200),
@@ -128,28 +138,28 @@ QUERIES = {"s2s": _s2s(), "t2t": _TABLE_500, "log": _log()}
 
 
 @dataclass(frozen=True)
-class Stretch:
+class WorkloadPhase:
     """Epochs in which nothing changes."""
 
     epochs: int
     cores: float
     records_s: float | None = None  #: None: the query's nominal rate
-    query: Query | None = None  #: what the operators are by now; None: as the query says
+    query: SourceQuery | None = None  #: what the operators are by now; None: as the query says
 
-    def at(self, query: Query) -> tuple[Query, float]:
+    def at(self, query: SourceQuery) -> tuple[SourceQuery, float]:
         """The query and its rate."""
         true = self.query or query
         return true, self.records_s if self.records_s is not None else true.records_s
 
 
 @dataclass(frozen=True)
-class Change:
+class WorkloadChange:
     """One of the six changes: `after` follows on `before` at epoch `at`."""
 
     name: str
-    query: Query
-    before: Stretch
-    after: Stretch
+    query: SourceQuery
+    before: WorkloadPhase
+    after: WorkloadPhase
 
     @property
     def at(self) -> int:
@@ -157,17 +167,17 @@ class Change:
         return self.before.epochs
 
     @property
-    def schedule(self) -> Sequence[Stretch]:
+    def schedule(self) -> Sequence[WorkloadPhase]:
         """Both."""
         return (self.before, self.after)
 
 
 def _change(
-    name: str, query: Query, cores: tuple[float, float], rates_mbps: tuple[float, float] | None = None
-) -> Change:
+    name: str, query: SourceQuery, cores: tuple[float, float], rates_mbps: tuple[float, float] | None = None
+) -> WorkloadChange:
     bits = 8 * query.record_bytes
     before, after = (None, None) if rates_mbps is None else (rates_mbps[0] * 1e6 / bits, rates_mbps[1] * 1e6 / bits)
-    return Change(name, query, Stretch(40, cores[0], before), Stretch(40, cores[1], after))
+    return WorkloadChange(name, query, WorkloadPhase(40, cores[0], before), WorkloadPhase(40, cores[1], after))
 
 
 #: Jarvis, section VIII-C (figures 13 to 15); "25 %" of the text is 25 Mbps.
@@ -175,7 +185,7 @@ CHANGES = (
     _change("S2S 10 to 90 %", QUERIES["s2s"], (0.10, 0.90)),
     _change("S2S 90 to 60 %", QUERIES["s2s"], (0.90, 0.60)),
     _change("T2T 10 to 100 %", QUERIES["t2t"], (0.10, 1.00)),
-    Change("T2T table 50 to 500", _TABLE_50, Stretch(40, 1.0), Stretch(40, 1.0, query=_TABLE_500)),
+    WorkloadChange("T2T table 50 to 500", _TABLE_50, WorkloadPhase(40, 1.0), WorkloadPhase(40, 1.0, query=_TABLE_500)),
     _change("Log 49.6 to 25 Mbps", QUERIES["log"], (0.25, 0.25), (49.6, 25.0)),
     _change("Log 25 to 80 Mbps", QUERIES["log"], (0.25, 0.25), (25.0, 80.0)),
 )

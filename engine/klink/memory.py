@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from engine.klink.policies import slack_ms
-from engine.klink.view import QueryView
+from engine.klink.policies import QueryView, slack_ms
 
 __all__ = ["MemoryMode", "best_gain", "gain_as_printed", "pick_by_gain", "pick_for_memory"]
 

@@ -1,29 +1,59 @@
-"""Which query runs next on a core that several share: Sluice's default and those it is compared with.
-
-Every policy takes the queries that could run, as `QueryView`s of one instant, and names one of them. A query without
-windows has no deadline: its slack, given by the caller from the time its records may wait, stands for one, so it is
-neither left waiting for ever nor always first.
-"""
+"""Scheduling policies of queries that share a core: Sluice's default and those it is compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import fsum, prod
 from typing import NamedTuple, Protocol
 
-from engine.klink.view import QueryView
+__all__ = [
+    "ALL_POLICIES",
+    "Klink",
+    "QueryPolicy",
+    "QueryView",
+    "RoundRobin",
+    "due_ms",
+    "policy",
+    "slack_ms",
+    "starving",
+]
 
-__all__ = ["ALL_POLICIES", "Klink", "Policy", "RoundRobin", "due_ms", "policy", "slack_ms", "starving"]
+
+@dataclass(slots=True)  # not frozen: one is made for every query at each pick, and that takes four times as long
+class QueryView:
+    """One query, to be compared with others at the same `now_ms` of the same clock.
+
+    Queues are those of its operators in the order of the chain: `queued` records, `cost_ms` per record into the
+    operator, `selectivity` records out per record in. Only queries that could run are shown to a policy.
+    """
+
+    id: str
+    queued: Sequence[float]
+    cost_ms: Sequence[float]
+    selectivity: Sequence[float]
+    work_ms: float  #: CPU time for everything that waits, through the whole chain, further nodes included
+    queued_bytes: int = 0
+    arrived_ms: float | None = None  #: when the record that has waited longest came
+    stimulus_ms: float | None = None  #: event time of the earliest record waiting
+    deadline_ms: float | None = None  #: of the earliest window that is not swept; None where it has no windows
+    pending_ms: float | None = None  #: when the watermark that sweeps that window came; None while it has not
+    pending_work_ms: float = 0.0  #: of `work_ms`, what lies before that watermark
+    slack_ms: float | None = None  #: until it would be late, least of its streams; None where nothing is known
+    ideal_ms: float = 0.0  #: CPU time of one record through the whole chain
+    ran_ms: float = float("-inf")  #: when it last ran
+    expires_ms: float | None = None  #: when the record that has waited longest is too old to wait; None: never
+
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
-_LEAST_WORK_MS = 1e-3
+_MIN_WORK_MS = 1e-3
 _SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice bench klink`
 _SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
-_LEAST_COUNTED, _MOST_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
-_MOST_SIZES = 10_000
+_MIN_COUNTED, _MOST_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
+_MAX_SIZES = 10_000
 
 
-class Policy(Protocol):
+class QueryPolicy(Protocol):
     """Picks the query that runs next."""
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
@@ -87,7 +117,7 @@ class Klink:
             deadline_ms, size = self._sizes.get(view.id, _UNSEEN)
             if view.pending_ms is None or (size.windows and deadline_ms == view.deadline_ms):
                 continue
-            if not size.windows and len(self._sizes) >= _MOST_SIZES:
+            if not size.windows and len(self._sizes) >= _MAX_SIZES:
                 self._sizes.clear()
             self._sizes[view.id] = view.deadline_ms, size.after(view.pending_work_ms)
 
@@ -96,7 +126,7 @@ class Klink:
 
         By how much queries' usual windows differ (deviation over mean), less what chance adds to that.
         """
-        sizes = [size for _, size in self._sizes.values() if size.windows >= _LEAST_COUNTED]
+        sizes = [size for _, size in self._sizes.values() if size.windows >= _MIN_COUNTED]
         mean = fsum(size.mean for size in sizes) / len(sizes) if sizes else 0.0
         if not 0 < mean < float("inf"):
             return _SHARES[0]
@@ -120,7 +150,7 @@ class RoundRobin:
         return picked
 
 
-class Ranked:
+class RankedPolicy:
     """The least of one figure, which does not ask whether the core is saturated."""
 
     def __init__(self, rank: Callable[[QueryView, float], float]) -> None:
@@ -131,7 +161,7 @@ class Ranked:
         return _first(views, lambda view: self._rank(view, now_ms))
 
 
-def policy(name: str) -> Policy:
+def policy(name: str) -> QueryPolicy:
     """A new policy of this name (`ALL_POLICIES`); those with a state keep their own.
 
     Raises
@@ -184,7 +214,7 @@ def _patience_ms(view: QueryView, now_ms: float) -> float:
 def _lateness(view: QueryView, now_ms: float) -> float:
     """Response ratio of what is due: the time since it was, for each unit of the work that is left of it."""
     late_ms = -_patience_ms(view, now_ms) if _is_early(view) else now_ms - due_ms(view, now_ms)
-    return max(0.0, late_ms) / max(_due_work_ms(view), _LEAST_WORK_MS)
+    return max(0.0, late_ms) / max(_due_work_ms(view), _MIN_WORK_MS)
 
 
 def _due_work_ms(view: QueryView) -> float:
@@ -194,12 +224,12 @@ def _due_work_ms(view: QueryView) -> float:
 
 def _response_ratio(view: QueryView, now_ms: float) -> float:
     """Age of the record that has waited longest, for each unit of all the work that waits."""
-    return (now_ms - _or_last(view.arrived_ms)) / max(view.work_ms, _LEAST_WORK_MS)
+    return (now_ms - _or_last(view.arrived_ms)) / max(view.work_ms, _MIN_WORK_MS)
 
 
 def _rate(view: QueryView) -> float:
     """Records out per millisecond of CPU, of a record that enters now."""
-    return prod(view.selectivity) / max(view.ideal_ms, _LEAST_WORK_MS)
+    return prod(view.selectivity) / max(view.ideal_ms, _MIN_WORK_MS)
 
 
 def _waiting_since_ms(view: QueryView, now_ms: float) -> float:
@@ -218,15 +248,15 @@ def _first(views: Sequence[QueryView], rank: Callable[[QueryView], float]) -> in
     return min(range(len(views)), key=lambda index: (rank(views[index]), views[index].id))
 
 
-_MAKERS: dict[str, Callable[[], Policy]] = {
+_MAKERS: dict[str, Callable[[], QueryPolicy]] = {
     "klink": Klink,
-    "stimulus-time": lambda: Ranked(lambda view, _: _or_last(view.stimulus_ms)),
-    "fcfs": lambda: Ranked(lambda view, _: _or_last(view.arrived_ms)),
+    "stimulus-time": lambda: RankedPolicy(lambda view, _: _or_last(view.stimulus_ms)),
+    "fcfs": lambda: RankedPolicy(lambda view, _: _or_last(view.arrived_ms)),
     "round-robin": RoundRobin,
-    "least-slack": lambda: Ranked(slack_ms),
-    "highest-rate": lambda: Ranked(lambda view, _: -_rate(view)),
-    "nearest-deadline": lambda: Ranked(due_ms),
-    "response-ratio": lambda: Ranked(lambda view, now_ms: -_response_ratio(view, now_ms)),
+    "least-slack": lambda: RankedPolicy(slack_ms),
+    "highest-rate": lambda: RankedPolicy(lambda view, _: -_rate(view)),
+    "nearest-deadline": lambda: RankedPolicy(due_ms),
+    "response-ratio": lambda: RankedPolicy(lambda view, now_ms: -_response_ratio(view, now_ms)),
 }
 
 #: `settings.POLICIES`, which agents know, and those of the simulation alone.

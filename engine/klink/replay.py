@@ -11,24 +11,30 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Choice, Field, Kind, Listed, Number, Table, Text
+from engine.errors import DocumentError, Fault, join_path
+from engine.fields import BAD, Enumeration, Field, FieldKind, FieldTable, ListOf, Number, String
 from engine.klink.policies import ALL_POLICIES
 from engine.klink.settings import POLICIES, SCHEDULE, ScheduleSettings
-from engine.klink.simulation import Arrivals, Operator, Query, Run, Setting, simulate
-from engine.wording import join
+from engine.klink.simulation.run import (
+    Arrivals,
+    KlinkRun,
+    SimulatedOperator,
+    SimulatedQuery,
+    SimulationSetting,
+    simulate,
+)
 
 __all__ = ["REPLAY", "command", "replay"]
 
 _TICK_MS = 20.0
 _PIECES = 10  # in which the records of a bin come, as an agent's intake is read several times in an epoch
-_MOST_BINS, _MOST_QUERIES, _MOST_WINDOWS = 7_200, 200, 100_000
-_LEAST_BIN_MS, _MOST_BIN_MS = 200.0, 60_000.0
+_MAX_BINS, _MOST_QUERIES, _MOST_WINDOWS = 7_200, 200, 100_000
+_MIN_BIN_MS, _MOST_BIN_MS = 200.0, 60_000.0
 _RECORD_BYTES = 100.0
 _TIME = Number(least=0, most=1e12)
 
 
-class _Delay(Kind):
+class _Delay(FieldKind):
     """Milliseconds, or null where no watermark came."""
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
@@ -38,26 +44,26 @@ class _Delay(Kind):
         return {"anyOf": [_TIME.schema(), {"type": "null"}]}
 
 
-_QUERY = Table(
+_QUERY = FieldTable(
     "a query",
-    Field("id", Text(), required=True),
+    Field("id", String(), required=True),
     Field("cost_ms", Number(least=0, most=1e6), required=True, help="CPU time of a record through the whole chain"),
-    Field("arrivals", Listed(Number(least=0, most=1e12), least=1, most=_MOST_BINS), required=True,
+    Field("arrivals", ListOf(Number(least=0, most=1e12), least=1, most=_MAX_BINS), required=True,
           help="records that came in each bin, oldest first; equally many bins for every query"),
     Field("period_ms", Number(least=10, most=1e9), nullable=True, help="of its windows; none: it has no windows"),
     Field("first_ms", _TIME, help="first deadline, from the beginning of the first bin on; period_ms"),
-    Field("delays_ms", Listed(_Delay(), most=_MOST_WINDOWS), help="how long after its deadline each window's "
+    Field("delays_ms", ListOf(_Delay(), most=_MOST_WINDOWS), help="how long after its deadline each window's "
           "watermark came, oldest first; null where none came. Windows after the last one are not looked at"),
     Field("record_bytes", Number(above=0), help="of a waiting record; 100"),
     Field("output_ratio", Number(least=0), help="records out per record in; 1"),
     Field("waits_ms", _TIME, help="that a record may wait; by the schedule's backlog_periods and backlog_most_s"),
 )  # fmt: skip
 
-REPLAY = Table(
+REPLAY = FieldTable(
     "replay",
-    Field("queries", Listed(_QUERY, least=1, most=_MOST_QUERIES), required=True),
-    Field("bin_ms", Number(least=_LEAST_BIN_MS, most=_MOST_BIN_MS), help="width of a bin of arrivals; 1,000"),
-    Field("policies", Listed(Choice(ALL_POLICIES), least=1), help="which ones; those that agents know"),
+    Field("queries", ListOf(_QUERY, least=1, most=_MOST_QUERIES), required=True),
+    Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MOST_BIN_MS), help="width of a bin of arrivals; 1,000"),
+    Field("policies", ListOf(Enumeration(ALL_POLICIES), least=1), help="which ones; those that agents know"),
     Field("schedule", SCHEDULE, help="settings of scheduling; its policy is not looked at"),
     Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),
 )
@@ -115,29 +121,29 @@ def _clashes(queries: Sequence[Any]) -> list[Fault]:
     """What single fields cannot show: ids given twice, different numbers of bins, delays without windows."""
     faults, ids, bins = [], set(), None
     for index, one in enumerate(queries):
-        path = join("queries", index)
+        path = join_path("queries", index)
         if one is BAD:
             continue
         if one["id"] is not BAD and one["id"] in ids:
-            faults.append(Fault(join(path, "id"), f"id is {one['id']!r} again; allowed: each once"))
+            faults.append(Fault(join_path(path, "id"), f"id is {one['id']!r} again; allowed: each once"))
         ids.add(one["id"])
         if one["arrivals"] is not BAD:
             bins = bins or len(one["arrivals"])
             if len(one["arrivals"]) != bins:
                 said = f"arrivals has {len(one['arrivals'])} bins; allowed: {bins}, as the first query"
-                faults.append(Fault(join(path, "arrivals"), said))
+                faults.append(Fault(join_path(path, "arrivals"), said))
         if "delays_ms" in one and "period_ms" not in one:
             said = "delays_ms is given without period_ms; allowed: both or none"
-            faults.append(Fault(join(path, "delays_ms"), said))
+            faults.append(Fault(join_path(path, "delays_ms"), said))
     return faults
 
 
-def _query(one: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> Query:
+def _query(one: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> SimulatedQuery:
     period_ms = one.get("period_ms")
     backlog_ms = 1e3 * settings.backlog_s(None if period_ms is None else period_ms / 1e3)
-    return Query(
+    return SimulatedQuery(
         id=one["id"],
-        operators=(Operator(one["cost_ms"] / cores, one.get("output_ratio", 1.0)),),
+        operators=(SimulatedOperator(one["cost_ms"] / cores, one.get("output_ratio", 1.0)),),
         period_ms=period_ms,
         first_ms=one.get("first_ms", period_ms or 0.0),
         event_bytes=one.get("record_bytes", _RECORD_BYTES),
@@ -145,7 +151,7 @@ def _query(one: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> 
     )
 
 
-def _arrivals(one: Mapping[str, Any], query: Query, bin_ms: float) -> Arrivals:
+def _arrivals(one: Mapping[str, Any], query: SimulatedQuery, bin_ms: float) -> Arrivals:
     """Records in pieces; a piece of a bin comes at the end of its part of the bin."""
     records = np.repeat(np.array(one["arrivals"]) / _PIECES, _PIECES)
     end_ms = len(one["arrivals"]) * bin_ms
@@ -163,10 +169,10 @@ def _arrivals(one: Mapping[str, Any], query: Query, bin_ms: float) -> Arrivals:
     return Arrivals(events, stimulus, (due + delays)[:, None], shown, shown**2)
 
 
-def _setting(policy: str, settings: ScheduleSettings) -> Setting:
+def _setting(policy: str, settings: ScheduleSettings) -> SimulationSetting:
     """As an agent has it: memory and starvation are looked after by Sluice's default policy."""
     own = policy == "klink"
-    return Setting(
+    return SimulationSetting(
         policy=policy,
         tick_ms=_TICK_MS,
         cycle_ms=settings.cycle_ms,
@@ -179,7 +185,7 @@ def _setting(policy: str, settings: ScheduleSettings) -> Setting:
     )
 
 
-def _told(queries: Sequence[Query], run: Run) -> dict[str, Any]:
+def _told(queries: Sequence[SimulatedQuery], run: KlinkRun) -> dict[str, Any]:
     whole = _figures(run, None) | {
         "memory_peak_bytes": float(run.memory_bytes.sum(axis=1).max()),
         "busy_share": float(run.busy_ms.sum() / (run.end_ms * len(run.busy_ms))),
@@ -189,7 +195,7 @@ def _told(queries: Sequence[Query], run: Run) -> dict[str, Any]:
     return whole | {"queries": each}
 
 
-def _figures(run: Run, index: int | None) -> dict[str, Any]:
+def _figures(run: KlinkRun, index: int | None) -> dict[str, Any]:
     chosen = slice(None) if index is None else slice(index, index + 1)
     latencies = run.latencies_ms(index=index)
     came, overflow = float(run.came[chosen].sum()), float(run.overflow[chosen].sum())

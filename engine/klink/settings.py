@@ -1,23 +1,35 @@
-"""How the queries of one agent share its core: the policy and its parameters, each within its safe range."""
+"""Settings of an agent's scheduler, the prior of watermarks, and the refined document of settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Choice, Field, Number, Table
+from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, String
+from engine.refined_document import FIRST_FIELDS, LAST_FIELDS, RefinedDocument, check_checksum, refusal_reasons
 
-__all__ = ["POLICIES", "SCHEDULE", "ScheduleSettings"]
+__all__ = [
+    "POLICIES",
+    "REFINED_SCHEDULE",
+    "SCHEDULE",
+    "WATERMARK_PRIOR",
+    "RefinedSchedule",
+    "ScheduleSettings",
+    "WatermarkPrior",
+    "judge_schedule",
+]
+
 
 #: klink: least slack, those whose watermark is here first (default); stimulus-time: the earliest event time waiting;
 #: fcfs: the record that has waited longest; round-robin: in turn.
 POLICIES = ("klink", "stimulus-time", "fcfs", "round-robin")
 
-SCHEDULE = Table(
+SCHEDULE = FieldTable(
     "settings of scheduling",
-    Field("policy", Choice(POLICIES), help="which query runs next; klink"),
+    Field("policy", Enumeration(POLICIES), help="which query runs next; klink"),
     Field("cycle_ms", Number(least=20, most=500), help="how long a choice holds (r); 120"),
     Field("confidence", Number(least=0.8, most=0.99), help="that a watermark comes within its interval (f); 0.95"),
     Field("history", Number(least=30, most=1000, whole=True), help="windows remembered of a stream (h); 400"),
@@ -75,3 +87,115 @@ class ScheduleSettings:
     def backlog_s(self, period_s: float | None) -> float:
         """Seconds that records of a query may wait: a share of its windows' period, 0 where it has no windows."""
         return min(self.backlog_periods * period_s, self.backlog_most_s) if period_s is not None else 0.0
+
+
+_SECONDS = Number(least=0)
+_QUANTILES = FieldTable(
+    "quantiles",
+    Field("levels", ListOf(Number(least=0, most=1), least=1, most=1000), required=True, help="ascending"),
+    Field("values_s", ListOf(_SECONDS, least=1, most=1000), required=True, help="the delay at each level"),
+)
+WATERMARK_PRIOR = FieldTable(
+    "a stream's watermarks",
+    Field("stream", String(), required=True, help="id of the source"),
+    Field("period_s", Number(above=0), required=True, help="from one window's end to the next"),
+    Field("mean_s", _SECONDS, nullable=True, help="of the delay from a window's end to its watermark"),
+    Field("variance_s2", _SECONDS, nullable=True, help="of the delay, predictive"),
+    Field("epochs", Number(least=0, whole=True), required=True, help="windows behind them"),
+    Field("quantiles", _QUANTILES, nullable=True, help="of the delay, where there are enough windows"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkPrior:
+    """Delays of one stream's sweeping watermarks; None where nothing is known but the period."""
+
+    stream: str
+    period_s: float
+    epochs: int
+    mean_s: float | None = None
+    variance_s2: float | None = None
+    levels: tuple[float, ...] = ()
+    values_s: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, read: Mapping[str, Any]) -> WatermarkPrior:
+        """Of a document that `WATERMARK_PRIOR` has read without a fault."""
+        quantiles = read.get("quantiles") or {"levels": (), "values_s": ()}
+        return cls(
+            stream=read["stream"],
+            period_s=read["period_s"],
+            epochs=read["epochs"],
+            mean_s=read.get("mean_s"),
+            variance_s2=read.get("variance_s2"),
+            levels=tuple(quantiles["levels"]),
+            values_s=tuple(quantiles["values_s"]),
+        )
+
+    @staticmethod
+    def check(read: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
+        """What its fields say of each other."""
+        if (read.get("mean_s") is None) != (read.get("variance_s2") is None):
+            faults.append(Fault(f"{path}.mean_s", "mean_s and variance_s2 stand together, or neither does"))
+        quantiles = read.get("quantiles")
+        if not quantiles:
+            return
+        levels, values = quantiles["levels"], quantiles["values_s"]
+        if len(levels) != len(values):
+            message = f"values_s has {len(values)} items; allowed: {len(levels)}, one for each level"
+            faults.append(Fault(f"{path}.quantiles.values_s", message))
+        for name, items in quantiles.items():
+            if any(after < before for before, after in pairwise(items)):
+                faults.append(Fault(f"{path}.quantiles.{name}", f"{name} falls; allowed: ascending"))
+
+
+REFINED_SCHEDULE = FieldTable(
+    "a refined schedule",
+    *FIRST_FIELDS,
+    Field("schedule", SCHEDULE, required=True, help="settings of scheduling"),
+    Field(
+        "fallback", Enumeration(("default",)), required=True, help="without it: settings of the agent's configuration"
+    ),
+    *LAST_FIELDS,
+)
+
+
+@dataclass(frozen=True)
+class RefinedSchedule(RefinedDocument):
+    """How the queries of one agent share its core."""
+
+    schedule: ScheduleSettings
+
+    @classmethod
+    def parse(cls, document: Any) -> RefinedSchedule:
+        """Read a refined schedule.
+
+        Raises
+        ------
+        DocumentError
+            With every fault: fields, ranges, a checksum that is not the document's.
+        """
+        faults: list[Fault] = []
+        read = REFINED_SCHEDULE.read(document, "", "", faults)
+        if read is not BAD and not faults:
+            check_checksum(document, faults)
+        if read is BAD or faults:
+            raise DocumentError(faults, "refined schedule")
+        return cls(
+            config=read["config"],
+            version=read["version"],
+            parent=read.get("parent"),
+            agent=read["agent"],
+            valid_from_us=read["valid_from_us"],
+            ttl_s=read["ttl_s"],
+            fallback=read["fallback"],
+            schedule=ScheduleSettings(**read["schedule"]),
+        )
+
+
+def judge_schedule(refined: RefinedSchedule, *, current: int, agent: str, now_us: int) -> list[str]:
+    """Why an agent refuses a refined schedule, in words; empty where it takes it.
+
+    `current` is the version in force, 0 while there is none; `now_us` microseconds since 1970.
+    """
+    return refusal_reasons(refined, current=current, agent=agent, now_us=now_us)

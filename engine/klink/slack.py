@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import erfc, exp, pi, sqrt
+from math import erfc, exp, floor, pi, sqrt
 
-from engine.klink.view import SweepForecast
+from engine.klink.watermarks import SweepForecast
 
-__all__ = ["expected_wait_ms", "least_slack_ms", "mean_excess", "stream_slack_ms"]
+__all__ = ["expected_wait_ms", "looped_slack_ms", "mean_excess", "min_slack_ms", "steps", "stream_slack_ms"]
+
 
 _TAIL = 5.0  # standard deviations, from which on the difference of hazard and z would cancel
 _DEPTH = 25  # of the continued fraction; from `_TAIL` on it is exact to the last digit
@@ -64,9 +65,7 @@ def stream_slack_ms(now_ms: float, cost_ms: float, forecast: SweepForecast, pend
     return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - cost_ms
 
 
-def least_slack_ms(
-    now_ms: float, cost_ms: float, streams: Iterable[tuple[SweepForecast, float | None]]
-) -> float | None:
+def min_slack_ms(now_ms: float, cost_ms: float, streams: Iterable[tuple[SweepForecast, float | None]]) -> float | None:
     """Slack of a query: the least of its streams (forecast, when its watermark came); None without streams."""
     slacks = (stream_slack_ms(now_ms, cost_ms, forecast, pending_ms) for forecast, pending_ms in streams)
     return min(slacks, default=None)
@@ -75,3 +74,36 @@ def least_slack_ms(
 def _hazard(z: float) -> float:
     """Density over what lies above it, of a standard normal; 0 far below the mean."""
     return _ROOT_TWO_OVER_PI * exp(-z * z / 2) / erfc(z * _ROOT_HALF)
+
+
+def steps(now_ms: float, forecast: SweepForecast, cycle_ms: float) -> float:
+    """Bins of r ms between now, or the interval's beginning, and its end; below 1 where there is none."""
+    return (forecast.most_ms - max(now_ms, forecast.least_ms)) / cycle_ms + 1
+
+
+def looped_slack_ms(now_ms: float, cost_ms: float, forecast: SweepForecast, cycle_ms: float) -> float | None:
+    """Slack (ms) of one stream, bin by bin of `cycle_ms` (r); None where the variance is 0.
+
+    Notes
+    -----
+    Repaired: equation 9 holds for x >= t, and equation 10 divides by the standard deviation. Left as printed: a bin
+    counts with its right edge, so the sum is too large, and past the interval it is empty, that is 0.
+
+    References
+    ----------
+    Klink, Algorithm 1, equations 8-10.
+    """
+    deviation_ms = forecast.deviation_ms
+    if deviation_ms <= 0:
+        return None
+
+    def above(time_ms: float) -> float:
+        return erfc((time_ms - forecast.mean_ms) / deviation_ms * sqrt(0.5)) / 2
+
+    begin_ms = max(now_ms, forecast.least_ms)
+    slack_ms, certain = 0.0, above(now_ms)
+    for step in range(max(0, floor(steps(now_ms, forecast, cycle_ms)))):
+        x_ms = begin_ms + step * cycle_ms
+        share = (above(x_ms) - above(x_ms + cycle_ms)) / certain
+        slack_ms += share * (x_ms + cycle_ms - now_ms - cost_ms)
+    return slack_ms

@@ -1,23 +1,26 @@
-"""What is worth telling: changes that noise does not make.
-
-Every change of a statistic makes every estimate of its cluster anew, so one is passed on only where it says more than
-the last: the value moved by more than its own uncertainty, the sample grew much, or what is known has become old.
-"""
+"""Changes of measured statistics that noise does not make, and the pace of new estimates they call for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from engine.elements import FloatArray
-from engine.measurement.ratios import Ratio, Statistic
-from engine.measurement.readiness import LEAST_EVENTS, LEAST_SUBINTERVALS
+from engine.arrays import FloatArray
+from engine.measurement.statistics import MIN_EVENTS, MIN_SUBINTERVALS, InputStatistic, SampleRatio
 
 __all__ = [
-    "LEAST_SHARE",
+    "MATERIAL",
+    "MIN_PACE_S",
+    "MIN_SHARE",
+    "LastEstimate",
+    "MeasuredChange",
+    "Pace",
     "arrivals_differ",
     "arrivals_moved",
+    "certain_move",
+    "combine_changes",
     "is_usable",
     "rounded_shares",
     "shares_differ",
@@ -25,21 +28,22 @@ __all__ = [
     "statistic_differs",
 ]
 
-LEAST_MOVE = 0.02  # of the value: less moves no estimate beyond its own resolution
+
+MIN_MOVE = 0.02  # of the value: less moves no estimate beyond its own resolution
 GROWTH = 2.0  # a sample twice as large narrows the interval by 30 %
 OLD_S = 600.0
-LEAST_SHARE = 0.01  # of an operator's events; smaller parts are noise of a placement
+MIN_SHARE = 0.01  # of an operator's events; smaller parts are noise of a placement
 _SHARE_MOVE = 0.05
 _RATE_MOVE = 0.1
 
 
-def is_usable(found: Statistic) -> bool:
+def is_usable(found: InputStatistic) -> bool:
     """Whether a sample may take the place of an assumption: it need not be ready, its interval tells how good it is."""
-    return found.events >= LEAST_EVENTS and found.subintervals >= LEAST_SUBINTERVALS
+    return found.events >= MIN_EVENTS and found.subintervals >= MIN_SUBINTERVALS
 
 
 def statistic_differs(
-    found: Statistic, *, selectivity: float, cycles_per_event: float, events: float, age_s: float | None
+    found: InputStatistic, *, selectivity: float, cycles_per_event: float, events: float, age_s: float | None
 ) -> bool:
     """Whether a statistic says more than the stored one; `age_s` is None where that is an assumption."""
     if age_s is None:
@@ -48,9 +52,9 @@ def statistic_differs(
     return moved or found.events >= GROWTH * events or age_s >= OLD_S
 
 
-def _moved(found: Ratio, stored: float) -> bool:
+def _moved(found: SampleRatio, stored: float) -> bool:
     """By more than 2 % and more than half the 90 % interval to one side."""
-    least = max(LEAST_MOVE * stored, 0.5 * (found.half_width or 0.0))
+    least = max(MIN_MOVE * stored, 0.5 * (found.half_width or 0.0))
     return abs(found.value - stored) > least
 
 
@@ -72,14 +76,14 @@ def _peak(values: FloatArray) -> float:
 
 
 def rounded_shares(shares: Mapping[str, float]) -> dict[str, float]:
-    """Shares in hundredths that add up to 1; parts below `LEAST_SHARE` go to the largest.
+    """Shares in hundredths that add up to 1; parts below `MIN_SHARE` go to the largest.
 
     Examples
     --------
     >>> rounded_shares({"a": 0.5004, "b": 0.4951, "c": 0.0045})
     {'a': 0.5, 'b': 0.5}
     """
-    kept = {name: round(share, 2) for name, share in shares.items() if share >= LEAST_SHARE}
+    kept = {name: round(share, 2) for name, share in shares.items() if share >= MIN_SHARE}
     if not kept:
         return {}
     largest = max(kept, key=lambda name: kept[name])
@@ -103,3 +107,67 @@ def shares_moved(found: Mapping[str, float], stored: Mapping[str, float]) -> flo
     return max(
         (abs(found.get(name, 0.0) - stored.get(name, 0.0)) for name in found.keys() | stored.keys()), default=0.0
     )
+
+
+MIN_PACE_S = 60.0  # between estimates for moves that are not material
+MATERIAL = 0.2  # of a value, beyond its own 90 % interval
+_SWING = 2.0  # queueing answers a move of load with a larger one of its own
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredChange:
+    """What would be passed on. `first`: a measurement takes the place of an assumption; `moved`: the largest move, as a
+    share of the value that is stored, or of the events that an operator works on elsewhere.
+    """
+
+    first: bool = False
+    moved: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LastEstimate:
+    """A query's newest estimate against its objective, in seconds. `flow_s` is the part that statistics move."""
+
+    flow_s: float
+    estimate_s: float
+    high_s: float | None
+    bound_s: float
+
+    def may_turn(self, moved: float) -> bool:
+        """Whether a move of the statistics may change the state of the objective: twice its share of Flow reaches from
+        the estimate, or from the upper end of its interval, across the bound.
+        """
+        ends = [self.estimate_s] if self.high_s is None else [self.estimate_s, self.high_s]
+        return min(abs(self.bound_s - one) for one in ends) <= _SWING * moved * self.flow_s
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`age_s` of the newest estimate (None: there is none), and how queries stand in it."""
+
+    age_s: float | None = None
+    standings: Sequence[LastEstimate] = ()
+
+    def is_due(self, news: MeasuredChange) -> bool:
+        """Whether something is to be passed on now."""
+        if self.age_s is None or self.age_s >= MIN_PACE_S or news.first or news.moved >= MATERIAL:
+            return True
+        return news.moved > 0.0 and any(one.may_turn(news.moved) for one in self.standings)
+
+
+def certain_move(found: SampleRatio, stored: float) -> float:
+    """By what share of the stored value a ratio moved beyond its own 90 % interval; from 0 it moves by all of it.
+
+    Examples
+    --------
+    >>> moved_for_certain(Ratio(1.5, 0.0), 1.0), moved_for_certain(Ratio(1.5, None), 1.0)
+    (0.5, 0.5)
+    """
+    beyond = max(0.0, abs(found.value - stored) - (found.half_width or 0.0))
+    return beyond / abs(stored) if stored else float(beyond > 0.0)
+
+
+def combine_changes(parts: Iterable[MeasuredChange]) -> MeasuredChange:
+    """Several as one."""
+    listed = list(parts)
+    return MeasuredChange(any(one.first for one in listed), max((one.moved for one in listed), default=0.0))

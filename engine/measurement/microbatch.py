@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.elements import FloatArray
+from engine.arrays import FloatArray
 
 if TYPE_CHECKING:  # it loads numba, which readers of estimates do without
-    from engine.mace import Mace
+    from engine.estimation.mace import Mace
 
 
-__all__ = ["LiveLatency", "Timing", "batch_upper_s", "batch_work_s", "live_latency", "wait_share"]
+__all__ = ["LiveLatency", "StageTiming", "batch_upper_s", "batch_work_s", "live_latency", "wait_share"]
 
 _Z = 1.6448536269514722  # standard errors on either side of a 90 % interval
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class StageTiming:
     """How the stages pass records on. `batches_s` are durations of recent batches, empty where none is known."""
 
     epoch_s: float
@@ -127,7 +127,7 @@ def wait_share(statistic: str) -> float:
 
 
 def live_latency(
-    flow_s: float, work_s: FloatArray, timing: Timing, *, statistic: str, mean_work_s: float | None = None
+    flow_s: float, work_s: FloatArray, timing: StageTiming, *, statistic: str, mean_work_s: float | None = None
 ) -> LiveLatency:
     """Latency from the beginning of the epoch whose end closes a window to the window's result.
 

@@ -1,19 +1,86 @@
-"""One operator at several places, the agents and the stream processor, as one.
-
-CPU seconds of different machines are not the same work: they become cycles by the capacity of the place before they are
-added. Records that one place handed on unprocessed are not counted there, so nothing is counted twice.
-"""
+"""Samples of one operator at several places, the agents and the stream processor, gathered as one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.measurement.ratios import Sample
-from engine.measurement.sums import Sums
+from engine.measurement.statistics import OperatorSample
+from engine.measurement.sums import OperatorSums
 
-__all__ = ["STREAM", "PlaceWindow", "samples_of", "shares_of"]
+__all__ = [
+    "MAX_SLIDES",
+    "STREAM",
+    "PlaceWindow",
+    "block_s",
+    "expected_shares",
+    "gather_blocks",
+    "merge_places",
+    "place_shares",
+]
+
+
+MAX_SLIDES = 10  # in a block; subintervals that fit no better are counted where they begin
+_US = 1_000_000
+
+
+def block_s(slide_s: float, width_s: float) -> float:
+    """The shortest stretch that is a whole number of slides and of subintervals.
+
+    Where that is longer than ten of the longer of the two, it is so many whole slides as these ten take.
+
+    Examples
+    --------
+    >>> block_s(10.0, 4.0), block_s(10.0, 10.0), block_s(5.0, 60.0), block_s(10.0, 0.7)
+    (20.0, 10.0, 60.0, 70.0)
+    """
+    slide, width = round(slide_s * _US), round(width_s * _US)
+    exact = math.lcm(slide, width)
+    most = MAX_SLIDES * max(slide, width)
+    return (exact if exact <= most else math.ceil(most / slide) * slide) / _US
+
+
+def gather_blocks(
+    samples: Sequence[OperatorSample], *, width_s: float, block: float, without: Sequence[tuple[float, float]] = ()
+) -> list[OperatorSample]:
+    """Sums of the whole blocks that some subintervals cover, in order of time.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        One for each subinterval, in order of time.
+    width_s, block : float
+        Widths of a subinterval and of a block (`block_s`); blocks are counted from 1970, as windows are.
+    without : sequence of (float, float)
+        Stretches of time whose blocks are left out: what was put out then is of other events.
+
+    Notes
+    -----
+    Before the first whole block all that is known is one sample, of which no error can be told.
+    """
+    if not samples:
+        return []
+    first_s, last_s = samples[0].at_s, samples[-1].at_s + width_s
+    found: dict[int, list[OperatorSample]] = {}
+    for one in samples:
+        found.setdefault(math.floor(one.at_s / block), []).append(one)
+    whole = [
+        _sum(k * block, parts)
+        for k, parts in sorted(found.items())
+        if first_s <= k * block and (k + 1) * block <= last_s and not _overlaps(k * block, (k + 1) * block, without)
+    ]
+    return whole or [_sum(first_s, samples)]
+
+
+def _overlaps(begin: float, end: float, stretches: Sequence[tuple[float, float]]) -> bool:
+    return any(since < end and until > begin for since, until in stretches)
+
+
+def _sum(at_s: float, parts: Sequence[OperatorSample]) -> OperatorSample:
+    names = ("events", "outputs", "cycles", "under_cycles")
+    return OperatorSample(at_s, *(math.fsum(getattr(one, name) for one in parts) for name in names))
+
 
 STREAM = "stream"  # the stream processor's place on the wire
 
@@ -24,13 +91,13 @@ class PlaceWindow:
 
     place: str
     at_s: float
-    sums: Sums
+    sums: OperatorSums
     measured: bool = True
 
 
-def samples_of(
+def merge_places(
     windows: Iterable[PlaceWindow], capacity_cps: Mapping[str, float], *, stateful: bool = False
-) -> list[Sample]:
+) -> list[OperatorSample]:
     """One sample for each subinterval, all places together, in order of time.
 
     Parameters
@@ -76,8 +143,8 @@ def _sample(
     taken: list[PlaceWindow],
     capacity_cps: Mapping[str, float],
     stateful: bool,
-) -> Sample:
-    return Sample(
+) -> OperatorSample:
+    return OperatorSample(
         at_s=at_s,
         events=_events(parts, stateful),
         outputs=math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful),
@@ -86,7 +153,7 @@ def _sample(
     )
 
 
-def shares_of(windows: Iterable[PlaceWindow]) -> dict[str, float]:
+def place_shares(windows: Iterable[PlaceWindow]) -> dict[str, float]:
     """Share of an operator's events that each place worked on; empty where there were none.
 
     Examples
@@ -101,3 +168,31 @@ def shares_of(windows: Iterable[PlaceWindow]) -> dict[str, float]:
     totals = {place: math.fsum(counts) for place, counts in events.items()}
     whole = math.fsum(totals.values())
     return {place: count / whole for place, count in sorted(totals.items()) if count > 0.0} if whole > 0.0 else {}
+
+
+def expected_shares(load_factors: Mapping[str, Sequence[float]], operators: int) -> list[dict[str, float]]:
+    """Share of each operator's events by place; agents are taken to collect alike.
+
+    A record that is drained before an operator passes no later one at its source: the share that reaches operator j
+    there is the product of the load factors up to j. The rest is the stream processor's.
+
+    Parameters
+    ----------
+    load_factors : mapping
+        By agent, for each operator that may run at a source, the share of records it takes.
+    operators : int
+        Of the whole pipeline.
+
+    Examples
+    --------
+    >>> expected_shares({"a": [1.0, 0.5], "b": [1.0, 0.0]}, 3)
+    [{'a': 0.5, 'b': 0.5, 'stream': 0.0}, {'a': 0.25, 'b': 0.0, 'stream': 0.75}, {'a': 0.0, 'b': 0.0, 'stream': 1.0}]
+    """
+    found = []
+    for j in range(operators):
+        near = {
+            agent: math.prod(factors[: j + 1]) / len(load_factors) if j < len(factors) else 0.0
+            for agent, factors in load_factors.items()
+        }
+        found.append({**near, STREAM: 1.0 - math.fsum(near.values())})
+    return found

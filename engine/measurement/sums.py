@@ -1,21 +1,31 @@
-"""Additive sums of one operator at one place over one subinterval, and how they merge.
-
-Everything that is kept of telemetry adds up: a ratio is only ever taken of two totals, never averaged. Older sums weigh
-less, by a half-life; each is weighted from its own time to a common reference, so the order of merging does not matter.
-"""
+"""Additive sums of one operator at one place over one subinterval: how they merge, and the cost of groups fitted to them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Stamped", "Sums", "decay", "merged", "scaled"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "GROUP_OVER_RECORD",
+    "SPREAD",
+    "GroupCost",
+    "OperatorSums",
+    "StampedSums",
+    "decay",
+    "fit_group_cost",
+    "merge_sums",
+    "scale_sums",
+    "separate_costs",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class OperatorSums:
     """What adds up. `events` are the records the operator worked on, some of which may have come in before.
 
     `wn2` to `wgt` are the normal equations of cost = a n + b g over epochs of n records and g groups that took T CPU
@@ -44,7 +54,7 @@ class Sums:
     cost_sum2: float = 0.0
 
     @classmethod
-    def of_wire(cls, row: Mapping[str, Any]) -> Sums:
+    def of_wire(cls, row: Mapping[str, Any]) -> OperatorSums:
         """The sums of a row of `agent.wire.schemas.STATISTICS`."""
         return cls(
             records_in=row["records_in"],
@@ -70,15 +80,15 @@ class Sums:
         )
 
 
-_NAMES = tuple(field.name for field in fields(Sums))
+_NAMES = tuple(field.name for field in fields(OperatorSums))
 
 
 @dataclass(frozen=True, slots=True)
-class Stamped:
+class StampedSums:
     """Sums and the moment (seconds since 1970) that their weight refers to."""
 
     at_s: float
-    sums: Sums
+    sums: OperatorSums
 
 
 def decay(age_s: float, half_life_s: float) -> float:
@@ -86,16 +96,61 @@ def decay(age_s: float, half_life_s: float) -> float:
     return math.exp2(-age_s / half_life_s)
 
 
-def scaled(sums: Sums, by: float) -> Sums:
+def scale_sums(sums: OperatorSums, by: float) -> OperatorSums:
     """Every sum times `by`."""
-    return Sums(**{name: getattr(sums, name) * by for name in _NAMES})
+    return OperatorSums(**{name: getattr(sums, name) * by for name in _NAMES})
 
 
-def merged(parts: Iterable[Stamped], *, reference_s: float, half_life_s: float = math.inf) -> Stamped:
+def merge_sums(parts: Iterable[StampedSums], *, reference_s: float, half_life_s: float = math.inf) -> StampedSums:
     """All parts, decayed to `reference_s` and added.
 
     Sums are exactly rounded (`math.fsum`), so every order of the parts gives the same bits.
     """
     found = [(decay(reference_s - one.at_s, half_life_s), one.sums) for one in parts]
     totals = {name: math.fsum(weight * getattr(sums, name) for weight, sums in found) for name in _NAMES}
-    return Stamped(reference_s, Sums(**totals))
+    return StampedSums(reference_s, OperatorSums(**totals))
+
+
+SPREAD = 0.01  #: squared coefficient of variation of groups per record from which on the two costs can be told apart
+GROUP_OVER_RECORD = 2.7  #: CPU time of a new group over that of a record while they cannot: pyarrow's, measured
+_MIN_EPOCHS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """CPU seconds per record (a) and per group (b); `b` is None where the two cannot be told apart."""
+
+    per_record_s: float
+    per_group_s: float | None
+
+
+def fit_group_cost(sums: OperatorSums) -> GroupCost | None:
+    """Solve the normal equations. None with fewer than three epochs behind them.
+
+    Notes
+    -----
+    With w = 1 / n^2 the relative error of an epoch's cost is what is minimised. A negative coefficient, which noise
+    gives where one of the two hardly costs anything, is refused: the cost is then put down to the records alone.
+
+    References
+    ----------
+    docs/models/measurement.md, Cost by records and groups.
+    """
+    if sums.cost_count < _MIN_EPOCHS or sums.wn2 <= 0.0:
+        return None
+    both = separate_costs(sums.wn2, sums.wng, sums.wg2, sums.wnt, sums.wgt)
+    return GroupCost(*both) if both else GroupCost(sums.wnt / sums.wn2, None)
+
+
+def separate_costs(wn2: float, wng: float, wg2: float, wnt: float, wgt: float) -> tuple[float, float] | None:
+    """a and b of the normal equations. None where records and groups kept their proportion, or one comes out negative.
+
+    The determinant, as a share of the product of its diagonal, is about the squared coefficient of variation of groups
+    per record.
+    """
+    determinant = wn2 * wg2 - wng**2
+    if determinant <= SPREAD * wn2 * wg2:
+        return None
+    a = (wnt * wg2 - wgt * wng) / determinant
+    b = (wgt * wn2 - wnt * wng) / determinant
+    return (a, b) if a >= 0.0 and b >= 0.0 else None

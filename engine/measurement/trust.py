@@ -14,16 +14,26 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LEAST", "LEVEL", "RECENT", "Judged", "Outcome", "Trust", "judge", "trust", "widened"]
+__all__ = [
+    "LEVEL",
+    "MIN_OUTCOMES",
+    "RECENT",
+    "EstimateTrust",
+    "JudgedPrediction",
+    "PredictionOutcome",
+    "judge_predictions",
+    "judge_trust",
+    "widen_interval",
+]
 
 LEVEL = 0.9
-LEAST = 20  # outcomes below which nothing is concluded
+MIN_OUTCOMES = 20  # outcomes below which nothing is concluded
 RECENT = 200  # outcomes looked at: the system of long ago is another one
-MOST_FACTOR = 100.0
+MAX_FACTOR = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PredictionOutcome:
     """What was expected and what came. `half_s` is half the interval before any widening; None: there was none."""
 
     expected_s: float
@@ -38,10 +48,10 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class EstimateTrust:
     """`score` from 0 to 1 is the share of a widened half width that was stated; 1 where nothing has to be widened.
 
-    `half_s` is the half width for estimates that have none of their own; None with fewer than `LEAST` outcomes.
+    `half_s` is the half width for estimates that have none of their own; None with fewer than `MIN_OUTCOMES` outcomes.
     """
 
     factor: float
@@ -52,7 +62,7 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPrediction:
     """Figures of many outcomes. Ratios are of sums; None where there is nothing to divide by."""
 
     outcomes: int
@@ -63,7 +73,7 @@ class Judged:
     observed_s: float
 
 
-def trust(recent: Sequence[Outcome]) -> Trust:
+def judge_trust(recent: Sequence[PredictionOutcome]) -> EstimateTrust:
     """Judge the newest outcomes (at most `RECENT`, newest last).
 
     Notes
@@ -74,11 +84,11 @@ def trust(recent: Sequence[Outcome]) -> Trust:
     newest = list(recent)[-RECENT:]
     scores = [abs(one.error_s) / one.half_s for one in newest if one.half_s]
     errors = [abs(one.error_s) for one in newest]
-    half_s = _covering(errors) if len(errors) >= LEAST else None
-    if len(scores) < LEAST:
-        return Trust(1.0, 1.0, len(newest), half_s, False)
-    factor = min(MOST_FACTOR, max(1.0, _covering(scores)))
-    return Trust(factor, 1.0 / factor, len(newest), half_s, True)
+    half_s = _covering(errors) if len(errors) >= MIN_OUTCOMES else None
+    if len(scores) < MIN_OUTCOMES:
+        return EstimateTrust(1.0, 1.0, len(newest), half_s, False)
+    factor = min(MAX_FACTOR, max(1.0, _covering(scores)))
+    return EstimateTrust(factor, 1.0 / factor, len(newest), half_s, True)
 
 
 def _covering(scores: Sequence[float]) -> float:
@@ -88,7 +98,7 @@ def _covering(scores: Sequence[float]) -> float:
     return ordered[min(rank, len(ordered)) - 1]
 
 
-def widened(estimate_s: float, half_s: float | None, found: Trust) -> tuple[float, float] | None:
+def widen_interval(estimate_s: float, half_s: float | None, found: EstimateTrust) -> tuple[float, float] | None:
     """The interval that the estimate is shown with; None where neither its sample nor the past gives one.
 
     Examples
@@ -100,13 +110,13 @@ def widened(estimate_s: float, half_s: float | None, found: Trust) -> tuple[floa
     return None if half is None else (max(0.0, estimate_s - half), estimate_s + half)
 
 
-def judge(outcomes: Sequence[Outcome]) -> Judged:
+def judge_predictions(outcomes: Sequence[PredictionOutcome]) -> JudgedPrediction:
     """Coverage by the intervals shown, bias and median relative error."""
     shown = [one.covered for one in outcomes if one.covered is not None]
     expected = math.fsum(one.expected_s for one in outcomes)
     observed = math.fsum(one.observed_s for one in outcomes)
     relative = sorted(abs(one.error_s) / one.observed_s for one in outcomes if one.observed_s > 0.0)
-    return Judged(
+    return JudgedPrediction(
         outcomes=len(outcomes),
         coverage=sum(shown) / len(shown) if shown else None,
         bias=(expected - observed) / observed if observed > 0.0 else None,

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.compiled import compiled
-from engine.deployment import Deployment
-from engine.elements import FloatArray, IntArray
-from engine.mace import Mace, mace
+from engine.arrays import FloatArray, IntArray
+from engine.compiler import compiled
+from engine.document.deployment import Deployment
+from engine.estimation.mace import Mace, mace
 
-__all__ = ["GOALS", "Goal", "Measured", "goal_of", "measure"]
+__all__ = ["GOALS", "Goal", "GoalValue", "goal_of", "measure"]
 
 GOALS = ("worst", "objectives")
 
 # A step of priority doubles the weight; beyond a thousandfold more of it says nothing.
-_MOST_PRIORITY = 10
+_MAX_PRIORITY = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +54,13 @@ def goal_of(deployment: Deployment, kind: str) -> Goal:
         bounds = {objective.query: objective.bound_s for objective in deployment.objectives}
         loosest = max(bounds.values(), default=1.0)
         for i, name in enumerate(parties):
-            steps = max(-_MOST_PRIORITY, min(_MOST_PRIORITY, deployment.priorities.get(name, 0)))
+            steps = max(-_MAX_PRIORITY, min(_MAX_PRIORITY, deployment.priorities.get(name, 0)))
             weight[i] = 2.0**steps / bounds.get(name, loosest)
     return Goal(kind, parties, weight, party)
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class GoalValue:
     """A placement by its goal.
 
     Attributes
@@ -89,7 +89,7 @@ class Measured:
         return float((self.party_s + self.delay_s).max(initial=0.0))
 
 
-def measure(coarse: Deployment, goal: Goal) -> Measured:
+def measure(coarse: Deployment, goal: Goal) -> GoalValue:
     """The goal of a placed deployment at Mace's width, exactly, whatever way its loads combine."""
     found, layout = mace(coarse), coarse.layout
     party = goal.party[layout.rep_operator]
@@ -103,7 +103,7 @@ def measure(coarse: Deployment, goal: Goal) -> Measured:
         order = np.concatenate(ranges).astype(np.int64)
         reached = _reached(order, layout.hop_start, layout.hop_origin, layout.hop_delay_s)
         np.maximum.at(delay_s, party, reached)
-    return Measured(goal, found, party_s, delay_s)
+    return GoalValue(goal, found, party_s, delay_s)
 
 
 @compiled

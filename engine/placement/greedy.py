@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.deployment import Deployment
-from engine.elements import FloatArray, IntArray, Operator, Replica
+from engine.arrays import FloatArray, IntArray
+from engine.document.deployment import Deployment
+from engine.document.elements import Operator, Replica
 from engine.errors import Fault, InfeasibleError
-from engine.loads import loads_of
-from engine.placement.scan import loaded_peaks
+from engine.estimation.loads import loads_of
+from engine.placement.problem import loaded_peaks
 
-__all__ = ["Greedy", "greedy", "place"]
+__all__ = ["GreedyPlacement", "greedy", "place"]
 
 # Two cores whose peaks differ by less than this are equally good: rounding of sums must not decide.
 _TIE = 1e-9
@@ -64,7 +65,7 @@ def place(deployment: Deployment, *, closed: Collection[str] = (), coarse: int =
 
 
 @dataclass(frozen=True, eq=False)
-class Greedy:
+class GreedyPlacement:
     """A greedy placement with the loads it rests on.
 
     `missing` are the operators that had no place, `open_nodes` where each of them may go as things stand at the start.
@@ -81,7 +82,7 @@ class Greedy:
         return [self.board.deployment.operators[i].id for i in self.missing]
 
 
-def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> Greedy | None:
+def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> GreedyPlacement | None:
     """As `place`, with the loads; None if every operator has a place."""
     missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
     if not missing:
@@ -101,7 +102,7 @@ def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int 
                 f"operator {operator.id!r} fits no node", [nodes_of[operator.id].fault(i, board.homes)]
             )
         placement[operator.id] = (board.settle(i, allowed),)
-    return Greedy(missing, placement, board, open_nodes)
+    return GreedyPlacement(missing, placement, board, open_nodes)
 
 
 class _Options:

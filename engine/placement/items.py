@@ -1,4 +1,4 @@
-"""From a deployment to the items a search places, and back: an item is an operator, or a replica of one."""
+"""Items of a placement search: an operator, or a replica of one; and the candidates that are found."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.deployment import Deployment, Replica
-from engine.elements import FloatArray, IntArray
-from engine.loads import loads_of
-from engine.placement.goal import Goal
-from engine.placement.limits import Limits
-from engine.placement.problem import BoolArray, Problem
+from engine.arrays import FloatArray, IntArray
+from engine.document.deployment import Deployment, Replica
+from engine.estimation.loads import loads_of
+from engine.placement.goal import Goal, GoalValue
+from engine.placement.limits import PlacementLimits
+from engine.placement.problem import BoolArray, PlacementProblem
 
-__all__ = ["Items", "Placement", "items_of"]
+__all__ = ["Items", "Placement", "PlacementCandidate", "SearchSettings", "SparedMoves", "items_of"]
+
 
 Placement = dict[str, tuple[Replica, ...]]
 
@@ -85,11 +86,11 @@ class Items:
         """The deployment at Mace's width with the items where `assignment` puts them, merged."""
         return self.coarse.with_placement(self.placement(assignment))
 
-    def problem(self, limits: Limits, goal: Goal) -> Problem:
+    def problem(self, limits: PlacementLimits, goal: Goal) -> PlacementProblem:
         """The items as the search takes them: cores only, no links."""
         cores = len(self.cores)
         weight = None if goal.kind == "worst" else goal.weight[goal.party[self.operator]]
-        return Problem(
+        return PlacementProblem(
             load=self.load,
             budget=np.ascontiguousarray(self.budget[:cores]),
             core_node=self.core_node,
@@ -101,7 +102,7 @@ class Items:
             width_s=self.coarse.subinterval_s,
         )
 
-    def allowed(self, limits: Limits) -> BoolArray:
+    def allowed(self, limits: PlacementLimits) -> BoolArray:
         """Cores open to every item, (items, cores): what is fixed stays, what is on a closed node may stay."""
         open_nodes = np.array([limits.open_nodes(operator.id) for operator in self.coarse.operators], dtype=bool)
         open_nodes = open_nodes.reshape(len(self.coarse.operators), len(self.coarse.nodes))
@@ -113,7 +114,7 @@ class Items:
             allowed[item, core] |= limits.may_stay(name, self.cores[core].node)
         return allowed
 
-    def apart(self, limits: Limits) -> tuple[tuple[int, ...], ...]:
+    def apart(self, limits: PlacementLimits) -> tuple[tuple[int, ...], ...]:
         """Groups of items that must not share a node: one of each operator of a group, in all combinations."""
         start = self.coarse.layout.rep_start
         index = self.coarse.operator_index
@@ -145,3 +146,50 @@ def items_of(deployment: Deployment, every: int, parts: Mapping[str, int]) -> It
     load = np.ascontiguousarray(series.load[layout.rep_operator] * layout.rep_fraction[:, None])
     start = np.where(np.array(has_place, dtype=bool), layout.rep_server, -1)
     return Items(deployment, coarse, load, series.output, start)
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How long and how to search."""
+
+    algorithm: str = "search"
+    budget_s: float | None = 5.0
+    rounds: int | None = None
+    seed: int = 0
+    workers: int = 1
+    mace_every: int = 1
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class SparedMoves:
+    """Moves that were left out for gaining too little: how many, and the value that they would have led to."""
+
+    moves: int
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementCandidate:
+    """A placement that was found, with what the goal says of it, and what it leaves out."""
+
+    items: Items
+    assignment: IntArray
+    measured: GoalValue
+    spared: SparedMoves | None = None
+
+    @property
+    def moves(self) -> int:
+        """Items that are elsewhere than before."""
+        return int(((self.items.start >= 0) & (self.assignment != self.items.start)).sum())
+
+    @property
+    def whole(self) -> tuple[float, int]:
+        """Value and moves before any were left out."""
+        if self.spared is None:
+            return self.measured.value, self.moves
+        return self.spared.value, self.moves + self.spared.moves
+
+    @property
+    def placement(self) -> Placement:
+        return self.items.placement(self.assignment)

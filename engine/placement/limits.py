@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from engine.deployment import Deployment, Operator
-from engine.errors import Fault, InfeasibleError, OptionError
-from engine.wording import suggest
+from engine.document.deployment import Deployment, Operator
+from engine.errors import Fault, InfeasibleError, OptionError, suggestion
 
-__all__ = ["Limits", "limits_of", "refuse_impossible"]
+__all__ = ["PlacementLimits", "limits_of", "refuse_impossible_limits"]
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class PlacementLimits:
     """Constraints of a deployment, with nodes that take nothing new and operators that stay where they are."""
 
     deployment: Deployment
@@ -89,10 +88,10 @@ class Limits:
         }
 
 
-def limits_of(deployment: Deployment, closed: Collection[str], fixed: Collection[str]) -> Limits:
+def limits_of(deployment: Deployment, closed: Collection[str], fixed: Collection[str]) -> PlacementLimits:
     """The limits; raises `OptionError` for nodes and operators that do not exist, all at once."""
     faults = [
-        Fault(f"{field}[{i}]", f"{field} names {name!r}, which is no {what}{suggest(name, list(known))}")
+        Fault(f"{field}[{i}]", f"{field} names {name!r}, which is no {what}{suggestion(name, list(known))}")
         for field, names, known, what in (
             ("closed", closed, deployment.node_index, "node"),
             ("fixed", fixed, deployment.operator_index, "operator"),
@@ -102,10 +101,10 @@ def limits_of(deployment: Deployment, closed: Collection[str], fixed: Collection
     ]
     if faults:
         raise OptionError(f"The placement was asked for with {len(faults)} unknown names", faults)
-    return Limits(deployment, frozenset(closed), frozenset(fixed))
+    return PlacementLimits(deployment, frozenset(closed), frozenset(fixed))
 
 
-def refuse_impossible(limits: Limits) -> None:
+def refuse_impossible_limits(limits: PlacementLimits) -> None:
     """Name everything that cannot be, at once, before any search.
 
     Raises
@@ -125,7 +124,7 @@ def refuse_impossible(limits: Limits) -> None:
         raise InfeasibleError(f"No placement respects {what}; first: {faults[0].message}", faults)
 
 
-def _homeless(limits: Limits) -> Iterator[Fault]:
+def _homeless(limits: PlacementLimits) -> Iterator[Fault]:
     """Operators without a node of their own accord."""
     for i, operator in enumerate(limits.deployment.operators):
         path, fixed = f"operators[{i}].node", operator.id in limits.fixed
@@ -137,14 +136,14 @@ def _homeless(limits: Limits) -> Iterator[Fault]:
             yield Fault(path, f"operator {operator.id!r} fits no node: {_why(limits, operator)}")
 
 
-def _why(limits: Limits, operator: Operator) -> str:
+def _why(limits: PlacementLimits, operator: Operator) -> str:
     nodes = {replica.node for replica in operator.replicas} if operator.id in limits.fixed else None
     names = [node.id for node in limits.deployment.nodes if nodes is None or node.id in nodes]
     reasons = dict.fromkeys(why for name in names if (why := limits.why_not(operator.id, name)))
     return "; ".join(list(reasons)[:5]) + (f"; and {len(reasons) - 5} more reasons" if len(reasons) > 5 else "")
 
 
-def _crowded(limits: Limits) -> Iterator[Fault]:
+def _crowded(limits: PlacementLimits) -> Iterator[Fault]:
     """Groups apart that cannot all have a node of their own: more operators than nodes between them."""
     deployment = limits.deployment
     for i, group in enumerate(limits.apart):
@@ -176,7 +175,7 @@ def _each_has_one(choices: list[list[str]]) -> bool:
     return all(seat(who, set()) for who in range(len(choices)))
 
 
-def _stuck(limits: Limits) -> Iterator[Fault]:
+def _stuck(limits: PlacementLimits) -> Iterator[Fault]:
     """More operators that must move than may."""
     if limits.max_moves is None:
         return
@@ -211,7 +210,7 @@ def _must_part(deployment: Deployment, group: tuple[str, ...], forced: Counter[s
     return found
 
 
-def _stateful(limits: Limits) -> Iterator[Fault]:
+def _stateful(limits: PlacementLimits) -> Iterator[Fault]:
     for k, name in enumerate(limits.deployment.constraints.may_split or ()):
         operator = limits.deployment.operators[limits.deployment.operator_index[name]]
         if operator.stateless is False:

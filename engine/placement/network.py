@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.elements import FloatArray, IntArray
+from engine.arrays import FloatArray, IntArray
 from engine.placement.goal import Goal
 from engine.placement.items import Items
-from engine.placement.limits import Limits
+from engine.placement.limits import PlacementLimits
 from engine.placement.network_kernels import (
-    Net,
-    State,
+    NetworkArrays,
+    NetworkState,
     best_place,
     best_swap,
     every_placement,
@@ -25,10 +25,10 @@ from engine.placement.network_kernels import (
     worst_of,
 )
 
-__all__ = ["Board", "climbed", "has_network", "pairs_of", "room_of", "starts_of"]
+__all__ = ["NetworkProblem", "climb", "has_network", "pairs_of", "room_of", "starts_of"]
 
 _SMALL = 20_000  # placements that are tried one by one rather than searched
-_MOST_STEPS = 2000  # of a climb without a limit of time
+_MAX_STEPS = 2000  # of a climb without a limit of time
 _SWAPS_ON = 64  # items of the bottleneck that are tried in exchanges
 
 
@@ -37,7 +37,7 @@ def has_network(items: Items) -> bool:
     return any(link.bandwidth_bytes_s is not None or link.delay_s > 0.0 for link in items.coarse.links)
 
 
-class Board:
+class NetworkProblem:
     """Items of a deployment on its servers; places, values and climbs. Loads are added up.
 
     Parameters
@@ -47,15 +47,15 @@ class Board:
     goal : Goal
     """
 
-    def __init__(self, items: Items, limits: Limits, goal: Goal) -> None:
+    def __init__(self, items: Items, limits: PlacementLimits, goal: Goal) -> None:
         self.items = items
         self.net = _net(items, limits, goal)
         self._room = room_of(self.net)
 
-    def state(self, assignment: IntArray) -> State:
+    def state(self, assignment: IntArray) -> NetworkState:
         """The board with the items in their places."""
         net, servers, d = self.net, len(self.items.coarse.servers), self.items.load.shape[1]
-        state = State(
+        state = NetworkState(
             np.array(assignment, dtype=np.int64),
             np.zeros((servers, d)),
             np.zeros(servers),
@@ -86,7 +86,7 @@ class Board:
 
         `goes_on` is told the value after every step and ends the climb by False.
         """
-        return climbed(self.net, self.state(assignment), _MOST_STEPS, goes_on)
+        return climb(self.net, self.state(assignment), _MAX_STEPS, goes_on)
 
     def with_fewer_moves(self, assignment: IntArray, tolerance: float = 0.0) -> IntArray:
         """Items put back where they were, one after the other, as long as the goal does not get worse by it.
@@ -103,7 +103,7 @@ class Board:
                 again |= self._put_back(state, int(item), limit)
         return state.at
 
-    def _put_back(self, state: State, item: int, limit: float) -> bool:
+    def _put_back(self, state: NetworkState, item: int, limit: float) -> bool:
         core, home = int(state.at[item]), int(self.net.start[item])
         if not self._is_open(state, item, home):
             return False
@@ -113,7 +113,7 @@ class Board:
         put(self.net, state, item, core, *self._room)
         return False
 
-    def _is_open(self, state: State, item: int, core: int) -> bool:
+    def _is_open(self, state: NetworkState, item: int, core: int) -> bool:
         near = self.net.apart[self.net.apart_start[item] : self.net.apart_start[item + 1]]
         taken = self.net.core_node[state.at[near]]
         return bool(self.net.allowed[item, core]) and self.net.core_node[core] not in taken
@@ -122,13 +122,15 @@ class Board:
 Room = tuple[IntArray, FloatArray, FloatArray]
 
 
-def room_of(net: Net) -> Room:
+def room_of(net: NetworkArrays) -> Room:
     """Memory for what one move changes: servers, their loads, their Mace."""
     most = 4 + 2 * int((np.diff(net.in_start) + np.diff(net.out_start)).max(initial=0))
     return np.zeros(most, dtype=np.int64), np.zeros((most, net.load.shape[1])), np.zeros(most)
 
 
-def climbed(net: Net, state: State, steps: int, goes_on: Callable[[float], bool] = lambda value: True) -> IntArray:
+def climb(
+    net: NetworkArrays, state: NetworkState, steps: int, goes_on: Callable[[float], bool] = lambda value: True
+) -> IntArray:
     """Move and exchange items of the bottleneck, at most so many times, while that makes the goal less."""
     rooms = room_of(net), room_of(net)
     for _ in range(steps):
@@ -138,7 +140,7 @@ def climbed(net: Net, state: State, steps: int, goes_on: Callable[[float], bool]
     return state.at
 
 
-def _step(net: Net, state: State, value: float, spread: float, room: Room, other: Room) -> bool:
+def _step(net: NetworkArrays, state: NetworkState, value: float, spread: float, room: Room, other: Room) -> bool:
     """One move, or else one exchange, that makes the goal less."""
     moved = int(((net.start >= 0) & (state.at != net.start)).sum())
     hot = _hot_items(net, state)
@@ -150,7 +152,7 @@ def _step(net: Net, state: State, value: float, spread: float, room: Room, other
     return any(best_swap(net, state, item, moved, value, spread, room, other) >= 0 for item in hot[:_SWAPS_ON])
 
 
-def _hot_items(net: Net, state: State) -> list[int]:
+def _hot_items(net: NetworkArrays, state: NetworkState) -> list[int]:
     """Items on the slowest server of the worst party, at either end of it if it is a link, or on its delays."""
     node, party = net.core_node[state.at], net.party
     a, b = node[net.edge_from], node[net.edge_to]
@@ -176,7 +178,7 @@ def _hot_items(net: Net, state: State) -> list[int]:
     return list(hot)
 
 
-def _fill(net: Net, state: State) -> None:
+def _fill(net: NetworkArrays, state: NetworkState) -> None:
     """Loads and Mace of all servers from nothing."""
     np.add.at(state.load, state.at, net.load)
     node = net.core_node[state.at]
@@ -188,7 +190,7 @@ def _fill(net: Net, state: State) -> None:
         state.worst_s[s] = worst_of(state.load[s], net.budget[s], net.width_s)
 
 
-def _net(items: Items, limits: Limits, goal: Goal) -> Net:
+def _net(items: Items, limits: PlacementLimits, goal: Goal) -> NetworkArrays:
     coarse, layout = items.coarse, items.coarse.layout
     ranges = [np.arange(layout.rep_start[j], layout.rep_start[j + 1]) for j in coarse.graph.order]
     into = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))
@@ -197,7 +199,7 @@ def _net(items: Items, limits: Limits, goal: Goal) -> Net:
     link, delay_s = _links(items)
     apart_start, apart = pairs_of(items.apart(limits), len(items.load))
     outward = np.argsort(edge_from, kind="stable")
-    return Net(
+    return NetworkArrays(
         load=items.load,
         output=np.ascontiguousarray(items.output),
         budget=items.budget,

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.compiled import compiled
-from engine.elements import FloatArray, IntArray
+from engine.arrays import FloatArray, IntArray
+from engine.compiler import compiled
 from engine.placement.problem import BoolArray
 
-__all__ = ["Net", "State", "best_place", "best_swap", "every_placement", "put", "valued", "worst_of"]
+__all__ = ["NetworkArrays", "NetworkState", "best_place", "best_swap", "every_placement", "put", "valued", "worst_of"]
 
 # A value counts as smaller only if it is by more than the rounding of sums.
 _TIE = 1e-10
 
 
-class Net(NamedTuple):
+class NetworkArrays(NamedTuple):
     """What does not change. i items, c cores, s servers (cores, then links), e edges between items, v nodes."""
 
     load: FloatArray  # (i, d)
@@ -48,7 +48,7 @@ class Net(NamedTuple):
     max_moves: int  # -1: no limit
 
 
-class State(NamedTuple):
+class NetworkState(NamedTuple):
     """A placement: cores, loads and Mace of the servers."""
 
     at: IntArray  # (i,)
@@ -88,7 +88,7 @@ def worst_of(load: FloatArray, budget: FloatArray, width_s: float) -> float:
 
 
 @compiled
-def valued(net: Net, state: State) -> tuple[float, float]:
+def valued(net: NetworkArrays, state: NetworkState) -> tuple[float, float]:
     """The goal, and a tie breaker: the sum of squares of the servers' weighted Mace."""
     slowest, reached = state.slowest_s, state.reached_s
     value, spread = 0.0, 0.0
@@ -129,7 +129,7 @@ def valued(net: Net, state: State) -> tuple[float, float]:
 
 
 @compiled
-def _shift(net: Net, state: State, item: int, sign: float, changed: IntArray, count: int) -> int:
+def _shift(net: NetworkArrays, state: NetworkState, item: int, sign: float, changed: IntArray, count: int) -> int:
     """Add (or take away) the load of an item where it is, on its core and on the links it uses; returns the count."""
     core = state.at[item]
     state.load[core] += sign * net.load[item]
@@ -153,7 +153,15 @@ def _shift(net: Net, state: State, item: int, sign: float, changed: IntArray, co
 
 
 @compiled
-def put(net: Net, state: State, item: int, core: int, changed: IntArray, rows: FloatArray, worst: FloatArray) -> int:
+def put(
+    net: NetworkArrays,
+    state: NetworkState,
+    item: int,
+    core: int,
+    changed: IntArray,
+    rows: FloatArray,
+    worst: FloatArray,
+) -> int:
     """Move an item; what it changes is copied to `rows` and `worst` first, so that `_back` can undo it."""
     # A first pass only lists the servers, old and new.
     old = state.at[item]
@@ -179,7 +187,7 @@ def put(net: Net, state: State, item: int, core: int, changed: IntArray, rows: F
 
 
 @compiled
-def _touched(net: Net, state: State, item: int, changed: IntArray, count: int) -> int:
+def _touched(net: NetworkArrays, state: NetworkState, item: int, changed: IntArray, count: int) -> int:
     core = state.at[item]
     changed[count] = core
     count += 1
@@ -199,7 +207,7 @@ def _touched(net: Net, state: State, item: int, changed: IntArray, count: int) -
 
 @compiled
 def _back(
-    state: State, item: int, core: int, count: int, changed: IntArray, rows: FloatArray, worst: FloatArray
+    state: NetworkState, item: int, core: int, count: int, changed: IntArray, rows: FloatArray, worst: FloatArray
 ) -> None:
     """Undo `put`."""
     for k in range(count - 1, -1, -1):
@@ -209,7 +217,7 @@ def _back(
 
 
 @compiled
-def is_open(net: Net, state: State, item: int, core: int, ignored: int) -> bool:
+def is_open(net: NetworkArrays, state: NetworkState, item: int, core: int, ignored: int) -> bool:
     """Whether an item may be on a core beside the others; `ignored` is one that is about to leave (-1 for none)."""
     if not net.allowed[item, core]:
         return False
@@ -222,7 +230,7 @@ def is_open(net: Net, state: State, item: int, core: int, ignored: int) -> bool:
 
 
 @compiled
-def _moves_after(net: Net, state: State, moved: int, item: int, core: int) -> int:
+def _moves_after(net: NetworkArrays, state: NetworkState, moved: int, item: int, core: int) -> int:
     """Items away from their start once `item` is on `core`; `moved` are now."""
     if net.start[item] < 0:
         return moved
@@ -239,8 +247,8 @@ def _is_less(value: float, spread: float, than: float, than_spread: float) -> bo
 
 @compiled
 def best_place(
-    net: Net,
-    state: State,
+    net: NetworkArrays,
+    state: NetworkState,
     item: int,
     moved: int,
     value: float,
@@ -283,8 +291,8 @@ def _joined(load: FloatArray, added: FloatArray, budget: FloatArray, width_s: fl
 
 @compiled
 def best_swap(
-    net: Net,
-    state: State,
+    net: NetworkArrays,
+    state: NetworkState,
     item: int,
     moved: int,
     value: float,
@@ -316,7 +324,7 @@ def best_swap(
 
 @compiled
 def every_placement(
-    net: Net, state: State, items: IntArray, room: tuple[IntArray, FloatArray, FloatArray]
+    net: NetworkArrays, state: NetworkState, items: IntArray, room: tuple[IntArray, FloatArray, FloatArray]
 ) -> tuple[float, IntArray]:
     """Try every placement of `items` (a few on a few cores); the least value and its cores, the fewest moves of equals.
 

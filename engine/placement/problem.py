@@ -1,7 +1,4 @@
-"""The pure placement problem: loads of items, budgets of cores, and what must hold of a placement.
-
-References: paper, section IX-B (placement that minimises Mace_WC), section X (cores, capacity series).
-"""
+"""The pure placement problem: loads of items, budgets of cores, constraints, and costs."""
 
 from __future__ import annotations
 
@@ -10,18 +7,86 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.elements import FloatArray, IntArray
+from engine.arrays import FloatArray, IntArray
+from engine.compiler import compiled
 from engine.errors import Fault
-from engine.mace import drain_times
-from engine.placement.scan import add_loads, excess_of
+from engine.estimation.mace import drain_times
 
-__all__ = ["BoolArray", "Problem", "core_costs", "faults_of", "value_of"]
+__all__ = [
+    "BoolArray",
+    "PlacementProblem",
+    "add_loads",
+    "core_costs",
+    "excess_of",
+    "faults_of",
+    "loaded_peaks",
+    "value_of",
+]
+
+
+@compiled
+def loaded_peaks(base: FloatArray, added: FloatArray, budget: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Peak excess and peak load of every server once `added` is put on it.
+
+    Parameters
+    ----------
+    base : array, shape (n, d)
+        Load of the servers, cycles (or bytes) per subinterval.
+    added : array, shape (d,)
+        The load that would join; it may be negative (a load that leaves).
+    budget : array, shape (n, d) or (n, 1)
+        What a server can do in a subinterval, in the same unit. Zeros are allowed in the first form.
+
+    Returns
+    -------
+    excess, share : arrays, shape (n,)
+        Largest cumulative excess as a multiple of the mean budget (subintervals of work left over), and largest load of
+        a subinterval as a share of the mean budget.
+    """
+    n, d = base.shape
+    excess = np.zeros(n)
+    share = np.zeros(n)
+    for i in range(n):
+        mean = budget[i].mean()
+        constant = budget.shape[1] == 1
+        left, worst, peak = 0.0, 0.0, 0.0
+        for p in range(d):
+            load = base[i, p] + added[p]
+            left = max(0.0, left + load - (budget[i, 0] if constant else budget[i, p]))
+            worst = max(worst, left)
+            peak = max(peak, load)
+        excess[i] = worst / mean
+        share[i] = peak / mean
+    return excess, share
+
+
+@compiled
+def add_loads(total: FloatArray, load: FloatArray, assignment: IntArray) -> None:
+    """Add the load of every item, (items, d), to that of its core, (cores, d)."""
+    for i in range(len(assignment)):
+        row, added = total[assignment[i]], load[i]
+        for p in range(len(added)):
+            row[p] += added[p]
+
+
+@compiled
+def excess_of(total: FloatArray, budget: FloatArray) -> FloatArray:
+    """Cumulative excess of every core, shape (cores, d), in cycles; `budget` has a column for each p, or one."""
+    excess = np.zeros(total.shape)
+    constant = budget.shape[1] == 1
+    for c in range(len(total)):
+        left = 0.0
+        for p in range(total.shape[1]):
+            left = max(0.0, left + total[c, p] - budget[c, 0 if constant else p])
+            excess[c, p] = left
+    return excess
+
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class PlacementProblem:
     """Items to be put on cores.
 
     Attributes
@@ -84,7 +149,7 @@ class Problem:
         return np.full(self.items, -1) if self.start is None else np.asarray(self.start, dtype=np.int64)
 
 
-def _wrong_shapes(problem: Problem) -> list[str]:
+def _wrong_shapes(problem: PlacementProblem) -> list[str]:
     if problem.load.ndim != 2 or problem.budget.ndim != 2:
         return ["load and budget have two dimensions"]
     (items, d), cores = problem.load.shape, len(problem.budget)
@@ -103,7 +168,7 @@ def _wrong_shapes(problem: Problem) -> list[str]:
     ]
 
 
-def _wrong_values(problem: Problem) -> list[str]:
+def _wrong_values(problem: PlacementProblem) -> list[str]:
     wrong = [
         f"{name} has values that are negative or not finite"
         for name in ("load", "budget", "weight", "base")
@@ -124,7 +189,7 @@ def _wrong_values(problem: Problem) -> list[str]:
     return wrong
 
 
-def core_costs(problem: Problem, assignment: IntArray) -> FloatArray:
+def core_costs(problem: PlacementProblem, assignment: IntArray) -> FloatArray:
     """Cost of every core in (weighted) seconds, shape (cores,): Mace, the time to drain, times the largest weight."""
     d = problem.load.shape[1]
     total = (
@@ -153,12 +218,12 @@ def _plain(load: FloatArray, assignment: IntArray) -> tuple[FloatArray, IntArray
     return np.ascontiguousarray(load, dtype=np.float64), np.ascontiguousarray(assignment, dtype=np.int64)
 
 
-def value_of(problem: Problem, assignment: IntArray) -> float:
+def value_of(problem: PlacementProblem, assignment: IntArray) -> float:
     """Largest cost of a core, (weighted) seconds; 0 without cores."""
     return float(core_costs(problem, assignment).max(initial=0.0))
 
 
-def faults_of(problem: Problem, assignment: IntArray) -> list[Fault]:
+def faults_of(problem: PlacementProblem, assignment: IntArray) -> list[Fault]:
     """Everything about a placement that the problem does not allow; empty for a good one."""
     assignment = np.asarray(assignment)
     known = (assignment >= 0) & (assignment < problem.cores)

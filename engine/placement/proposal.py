@@ -1,4 +1,4 @@
-"""`place`: a placement for a deployment, with what it changes, in which moves, and how far from the best it can be."""
+"""`place`: a placement for a deployment, with its changes, its moves, and its distance from the best."""
 
 from __future__ import annotations
 
@@ -7,26 +7,93 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from engine.deployment import Deployment
+from engine.document.deployment import Deployment
 from engine.errors import Fault, OptionError
-from engine.estimation import Estimate, estimate
-from engine.mace import Mace
-from engine.placement.bumps import Bumps
-from engine.placement.candidates import Settings
+from engine.estimation.estimate import Estimate, estimate
+from engine.estimation.mace import Mace
+from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, server_rows, standing
 from engine.placement.goal import GOALS, goal_of
-from engine.placement.hunt import Hunt
-from engine.placement.items import Placement
-from engine.placement.limits import limits_of, refuse_impossible
-from engine.placement.messages import messages_of
-from engine.placement.moves import Step, changes_of, move_rows, ordered
-from engine.placement.ranking import Ranked, mace_at, query_rows, ranked, server_rows, standing
-from engine.placement.search import ALGORITHMS, compile_kernels
+from engine.placement.items import Placement, SearchSettings
+from engine.placement.limits import limits_of, refuse_impossible_limits
+from engine.placement.local_search.search import ALGORITHMS, compile_kernels
+from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, ordered
+from engine.placement.search import PlacementSearch
 
-__all__ = ["Proposal", "place"]
+__all__ = ["Proposal", "command", "messages_of", "place"]
+
+
+_TIE = 1e-6
+_FEW = 5  # moves that need no summary
+_MAIN_SHARE = 0.95
+_WORTH_SAYING = 0.01  # share by which moves must shorten the longest delay to be counted
+
+
+def messages_of(hunt: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
+    """What a person should know about the answer, in sentences."""
+    words, spared = [], _spared_words(hunt, best)
+    if spared is not None:
+        words.append(spared)
+    elif hunt.start is not None and not moves:
+        words.append("No better placement was found: everything stays where it is.")
+    if (words_of_few := _few_words(hunt, moves)) is not None:
+        words.append(words_of_few)
+    return words + [_alone_words(one, hunt.goal.kind) for one in hunt.alone]
+
+
+def _spared_words(hunt: PlacementSearch, best: RankedCandidate) -> str | None:
+    """What was left out for gaining less than the tolerance; None if nothing was."""
+    share, value = hunt.settings.tolerance, best.candidate.measured.value
+    if share <= 0.0 or hunt.start is None or not hunt.found:
+        return None
+    least, moves = min(one.whole for one in hunt.found)
+    if least >= value * (1.0 - _TIE):
+        return None
+    unit = " s" if hunt.goal.kind == "worst" else " of its objective"
+    return (
+        f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
+        f"{value:.4g}{unit}: for less than {100 * share:g} % no more are made."
+    )
+
+
+def _few_words(hunt: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
+    """How many of many moves bring nearly all of the gain; None where they are few or all of them are needed."""
+    if hunt.start is None or len(moves) <= _FEW:
+        return None
+    before, after = hunt.start.measured.mace.worst, moves[-1]["mace_s"]
+    if after >= before * (1.0 - _WORTH_SAYING):
+        return None
+    limit_s = after + (1.0 - _MAIN_SHARE) * (before - after)
+    n = next(move["n"] for move in moves if move["mace_s"] <= max(limit_s, after))
+    if n > len(moves) // 2:
+        return None
+    there = moves[n - 1]["mace_s"]
+    return (
+        f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
+        f"down from {before:.3g} s; max_moves asks for a placement with fewer."
+    )
+
+
+def _alone_words(one: dict[str, Any], kind: str) -> str:
+    words = (
+        f"Operator {one['operator']} alone on the best core it may use takes {one['own_s']:.3g} s: "
+        "no placement of it in one piece is faster."
+    )
+    if one["load_share"] > 1.0:
+        words += f" Its mean load is {one['load_share']:.2f} of that core's capacity, so it never catches up."
+    if one["split_value"] is not None:
+        unit = " s" if kind == "worst" else " of its objective"
+        words += (
+            f" Split into {one['parts']} parts it would be {one['split_value']:.3g}{unit}; may_split does not list it."
+        )
+    elif one["stateless"] is False:
+        words += " It has state and cannot be split."
+    elif one["stateless"] is None:
+        words += " Whether it has state is not known; a stateless operator could be split."
+    return words
+
 
 Progress = Callable[[float, str, dict[str, Any]], None]
 
-_TIE = 1e-6
 _FLOW_SHARE = 0.5  # of the budget, for comparing candidates by Flow on top of it
 
 
@@ -90,7 +157,7 @@ def place(
     deployment : Deployment
         Operators may lack a place. Its constraints are respected.
     algorithm : str
-        One of `engine.placement.search.ALGORITHMS`.
+        One of `engine.placement.local_search.search.ALGORITHMS`.
     budget_s, rounds : float or None, int or None
         How long to search. With rounds alone the answer depends on the input and the seed only.
     closed : collection of str
@@ -127,15 +194,15 @@ def place(
     """
     _refuse_options(algorithm, objective, budget_s, rounds, {"rank_within": rank_within, "tolerance": tolerance})
     limits = limits_of(deployment, closed, fixed)
-    refuse_impossible(limits)
+    refuse_impossible_limits(limits)
     tell = progress or (lambda share, step, detail: None)
     if not deployment.operators:
         return _empty(deployment, limits.to_dict(), algorithm, objective, seed)
     goal = goal_of(deployment, objective)
-    settings = Settings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance)
+    settings = SearchSettings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance)
     tell(0.0, "Preparing the search", {"value_s": None, "bound_s": 0.0, "elapsed_s": 0.0})
     compile_kernels(algorithm == "corr")
-    hunt = Hunt(deployment, limits, goal, settings, tell, stop or (lambda: False))
+    hunt = PlacementSearch(deployment, limits, goal, settings, tell, stop or (lambda: False))
     candidates = hunt.run()
 
     def detail() -> dict[str, Any]:
@@ -147,7 +214,7 @@ def place(
         if flow and runs.operators and candidates[0] is not hunt.start:
             # Flow takes seconds on a large fleet and leaves the interpreter to others: both sides at the same time.
             before = beside.submit(estimate, runs, mace_every=mace_every, intervals=False)
-        best = ranked(
+        best = best_by_flow(
             deployment,
             goal,
             candidates,
@@ -184,17 +251,22 @@ def _refuse_options(
 
 
 def _proposal(
-    hunt: Hunt, best: Ranked, runs: Deployment, before: Estimate | None, flow: bool, tell: Callable[[float, str], None]
+    hunt: PlacementSearch,
+    best: RankedCandidate,
+    runs: Deployment,
+    before: Estimate | None,
+    flow: bool,
+    tell: Callable[[float, str], None],
 ) -> Proposal:
     deployment, placement, every = hunt.deployment, best.candidate.placement, hunt.settings.mace_every
     was, now = mace_at(runs, every), best.candidate.measured.mace
     tell(0.85, "Ordering the moves")
     changes = changes_of(deployment, placement)
     steps = ordered(deployment.coarsened(every), hunt.goal, changes)
-    bumps = Bumps(deployment)
+    bumps = MigrationPauses(deployment)
     count = max(1, len(steps))
 
-    def bump(n: int, step: Step, lasts_s: float) -> tuple[float | None, str | None]:
+    def bump(n: int, step: MigrationStep, lasts_s: float) -> tuple[float | None, str | None]:
         if lasts_s > 0.0 and flow:
             tell(0.85 + 0.15 * (n - 1) / count, f"Latency bump of move {n} of {len(steps)}")
         return bumps(n, step, lasts_s) if flow else (None, None)
@@ -219,7 +291,9 @@ def _proposal(
     return Proposal(deployment, placement, frozenset(changes), report)
 
 
-def _totals(hunt: Hunt, best: Ranked, before: Estimate | None, was: Mace | None, now: Mace) -> dict[str, Any]:
+def _totals(
+    hunt: PlacementSearch, best: RankedCandidate, before: Estimate | None, was: Mace | None, now: Mace
+) -> dict[str, Any]:
     settings, value, bound = hunt.settings, best.candidate.measured.value, hunt.bound
     whole = before is not None and was is not None
     return {
@@ -279,3 +353,14 @@ def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, 
         "constraints": constraints,
     }
     return Proposal(deployment, {}, frozenset(), report)
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Propose a placement for a deployment document; operators may lack a node.
+
+    Options are those of `place`; with `rounds` and without `budget_s` time plays no part.
+    """
+    given = dict(options)
+    if "rounds" in given:
+        given.setdefault("budget_s", None)
+    return place(Deployment.parse(document, placed=False), **given).to_dict()

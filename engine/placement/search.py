@@ -1,273 +1,287 @@
-"""Search for the placement of least worst-case Mace, under a budget of time or rounds.
-
-References: paper, section IX-B, Figure 11 (Mace-HC); docs/models/placement.md says what "search" does beyond it.
-"""
+"""Search for a placement: local search of the cores, climb on the network, splits of large operators."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from engine.elements import IntArray
-from engine.errors import OptionError
-from engine.placement.arrays import best_of, fixed_of, state_of
-from engine.placement.bounds import Bound, lower_bound
-from engine.placement.corr import Correlation
-from engine.placement.feasible import refuse_impossible
-from engine.placement.kernels import Fixed, State
-from engine.placement.problem import Problem, faults_of, value_of
-from engine.placement.start import first_placements
-from engine.placement.walk import KICKS, RANDOM, RESTARTS, Best, advance, keep
+from engine.arrays import IntArray
+from engine.document.deployment import Deployment
+from engine.errors import Fault, InfeasibleError
+from engine.placement.goal import Goal, measure
+from engine.placement.items import Items, PlacementCandidate, SearchSettings, SparedMoves, items_of
+from engine.placement.limits import PlacementLimits
+from engine.placement.local_search.search import Bound, LocalSearchResult, search
+from engine.placement.network import NetworkProblem, has_network
+from engine.placement.splits import BottleneckOperator, alone_in, parts_for
 
-__all__ = ["ALGORITHMS", "Bound", "Found", "compile_kernels", "search"]
+__all__ = ["PlacementSearch"]
 
-Progress = Callable[[float, float, float, int], None]
+Progress = Callable[[float, str, dict[str, Any]], None]
 
-MODES = {"search": KICKS, "greedy": KICKS, "mace-hc": RESTARTS, "random": RANDOM, "baseline": RANDOM}
-ALGORITHMS = (*MODES, "corr")
-# Rounds where neither these nor a time are given.
-_ROUNDS = 100
-# What a thread does between two looks at the clock, in steps of a scan: some 10 ms, and less at first.
-_WORK, _FIRST_WORK = 3_000_000, 300_000
-_MANY = 2**62
+_FINALISTS = 8
+_SEARCH_SHARE = 0.6  # of the time, where a climb on the network follows
+_SPLIT_SHARE = 0.5  # of the time, where a search with more parts may follow
+_TRIAL_ROUNDS = 4  # of the search that says what splitting would gain
+_TRIAL_SHARE = 0.1  # of the time, for that search on top
+_CLIMBED = 4  # finalists the network climb starts from
+_TIE = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a search found.
+@dataclass(eq=False)
+class PlacementSearch:
+    """Looks for placements of one deployment; `best` is known at any time once the first was found.
 
-    Attributes
-    ----------
-    assignment : array, shape (items,)
-        Core of each item.
-    value_s : float
-        Largest cost of a core, (weighted) seconds.
-    start_value_s : float or None
-        The same for the placement at present; None if something had no place.
-    finalists : list of arrays
-        Different placements, best first; the first is `assignment`.
-    bound : Bound
-        What no placement can beat.
-    trace : list of (elapsed_s, value_s, rounds)
-        Every value seen that was better than those before.
-    rounds : int
-        Rounds begun and finished, by all workers together.
-    stopped : str
-        "optimal" (the bound is reached), "budget", "rounds" or "stopped".
+    `stop` ends it early; what was found by then is kept.
     """
 
-    assignment: IntArray
-    value_s: float
-    start_value_s: float | None
-    finalists: list[IntArray]
-    bound: Bound
-    trace: list[tuple[float, float, int]]
-    rounds: int
-    stopped: str
-
-
-def search(
-    problem: Problem,
-    *,
-    algorithm: str = "search",
-    seed: int = 0,
-    budget_s: float | None = None,
-    rounds: int | None = None,
-    workers: int = 1,
-    finalists: int = 8,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Found:
-    """Place the items so that the largest cost of a core is small.
-
-    Parameters
-    ----------
-    problem : Problem
-    algorithm : str
-        "search" (greedy, climb, exchanges, kicks), "mace-hc" (as published: climbs from random placements), "random"
-        (the best of random placements), "baseline" (one random placement), "greedy" (no climb), "corr" (load
-        correlation, the competitor of the paper). All but "search" and "greedy" ignore where items are at present,
-        except for `max_moves`.
-    seed : int
-        With `rounds` alone the answer depends on the problem, the seed and the number of workers only.
-    budget_s : float, optional
-        The same walk, cut when this time is over. The first placement is always finished.
-    rounds : int, optional
-        A round is a kick and a climb, or a random placement (and a climb). Each worker does as many.
-    workers : int
-        Threads with walks of their own; the best one counts, the first of equals.
-    progress : callable
-        Told (elapsed_s, value_s, bound_s, rounds) about every 10 ms; what it raises ends the search.
-    stop : callable
-        Asked as often; True ends the search with the best so far.
-
-    Raises
-    ------
-    InfeasibleError
-        If the constraints exclude each other, or no placement was found that respects them.
-    OptionError
-        If an option has a value that it does not take.
-    """
-    _refuse_wrong(algorithm, seed, budget_s, rounds, workers, finalists)
-    refuse_impossible(problem)
-    compile_kernels(algorithm == "corr")
-    run = _Run(problem, algorithm, seed, workers, finalists)
-    if algorithm in ("greedy", "baseline"):
-        rounds = 0 if algorithm == "greedy" else 1
-    elif rounds is None and budget_s is None:
-        rounds = _ROUNDS
-    return run.found(run.go(budget_s, _MANY if rounds is None else rounds, progress, stop))
-
-
-@cache
-def compile_kernels(corr: bool) -> None:
-    """Run the kernels once on a problem of one item, so that compiling is no part of a budget.
-
-    With `corr` those of the algorithm of that name as well.
-    """
-    one = Problem(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool))
-    _Run(one, "corr" if corr else "search", 0, 1, 1).walks[0].advance(1, -1.0, 1)
-
-
-def _refuse_wrong(
-    algorithm: str, seed: int, budget_s: float | None, rounds: int | None, workers: int, finalists: int
-) -> None:
-    wrong = {
-        f"algorithm is {algorithm!r}; allowed: {', '.join(ALGORITHMS)}": algorithm not in ALGORITHMS,
-        f"seed is {seed}; allowed: a whole number >= 0": not seed >= 0,
-        f"budget_s is {budget_s}; allowed: 0 or more": budget_s is not None and not budget_s >= 0.0,
-        f"rounds is {rounds}; allowed: 0 or more": rounds is not None and not rounds >= 0,
-        f"workers is {workers}; allowed: 1 or more": not workers >= 1,
-        f"finalists is {finalists}; allowed: 1 or more": not finalists >= 1,
-    }
-    messages = [message for message, is_wrong in wrong.items() if is_wrong]
-    if messages:
-        raise OptionError("; ".join(messages))
-
-
-@dataclass
-class _Walk:
-    """One worker's walk."""
-
-    fixed: Fixed
-    state: State
-    best: Best
-    mode: int
-    correlation: Correlation | None = None
-
-    def advance(self, rounds: int, bound: float, work: int) -> bool:
-        if self.correlation is not None:
-            return self.correlation.advance(self.fixed, self.state, self.best, work)
-        return bool(advance(self.fixed, self.state, self.best, self.mode, rounds, bound, work))
-
-
-@dataclass
-class _Run:
-    """Walks side by side, and what is kept of them."""
-
-    problem: Problem
-    algorithm: str
-    seed: int
-    workers: int
-    finalists: int
-    walks: list[_Walk] = field(default_factory=list)
-    trace: list[tuple[float, float, int]] = field(default_factory=list)
+    deployment: Deployment
+    limits: PlacementLimits
+    goal: Goal
+    settings: SearchSettings
+    tell: Progress
+    stop: Callable[[], bool]
+    parts: dict[str, int] = field(default_factory=dict)
+    found: list[PlacementCandidate] = field(default_factory=list)
+    trace: list[list[float]] = field(default_factory=list)
+    bound: Bound = field(default_factory=lambda: Bound(0.0, "none"))
+    rounds: int = 0
+    stopped: str = "rounds"
+    alone: list[dict[str, Any]] = field(default_factory=list)
+    cores_value: float | None = None  # best of the cores alone, while links and delays are still to be counted
 
     def __post_init__(self) -> None:
-        self.began = time.perf_counter()
-        fixed = fixed_of(self.problem)
-        self.bound = lower_bound(self.problem, fixed)
-        starts = self._starts()
-        climbing = self.algorithm in ("search", "greedy")
-        for worker in range(self.workers if self.problem.items else 0):
-            state = state_of(self.problem, fixed, starts[worker % len(starts)])
-            seed = int(np.random.SeedSequence([self.seed, worker]).generate_state(1, np.uint64)[0])
-            best = best_of(state, seed, self.finalists, climbing=climbing)
-            correlation = Correlation(self.problem, fixed) if self.algorithm == "corr" else None
-            if climbing:
-                keep(fixed, state, best)
-            self.walks.append(_Walk(fixed, state, best, MODES.get(self.algorithm, KICKS), correlation))
+        self._began = time.perf_counter()
+        self.start = self._start()
+        if self.start is not None:
+            self._note(self.start.measured.value)
 
-    def _starts(self) -> list[IntArray]:
-        """The best first placement for all walks; the present one if it is as good as that."""
-        starts = first_placements(self.problem)
-        origin = self.problem.origin
-        if self.problem.items and (origin >= 0).all() and not faults_of(self.problem, origin):
-            starts = sorted([origin, *starts], key=lambda core: value_of(self.problem, core))
-        return starts[:1]
+    def run(self) -> list[PlacementCandidate]:
+        """Placements, the best by the goal first; the one at the start is among them if it is allowed.
 
-    def go(
-        self, budget_s: float | None, rounds: int, progress: Progress | None, stop: Callable[[], bool] | None
-    ) -> str:
-        bound = self.bound.value_s / self.problem.width_s * (1.0 + 1e-11)
-        # A round of Corr is as much work as there is between two looks.
-        work = _WORK if self.algorithm == "corr" else _FIRST_WORK
-        with ThreadPoolExecutor(self.workers) as pool:
-            while True:
-                self._note(progress)
-                if not self.walks or self.value <= bound * self.problem.width_s:
-                    return "optimal"
-                if stop is not None and stop():
-                    return "stopped"
-                if budget_s is not None and self.elapsed_s >= budget_s and np.isfinite(self.value):
-                    return "budget"
-                done = self._advance(pool, rounds, bound, work)
-                work = min(2 * work, _WORK)
-                if done:
-                    self._note(progress)
-                    return "optimal" if self.value <= bound * self.problem.width_s else "rounds"
-
-    def _advance(self, pool: ThreadPoolExecutor, rounds: int, bound: float, work: int) -> bool:
-        if self.workers == 1:
-            return self.walks[0].advance(rounds, bound, work)
-        tasks = [pool.submit(walk.advance, rounds, bound, work) for walk in self.walks]
-        done = [task.result() for task in tasks]
-        return all(done)
+        With a tolerance only those that move least, of the ones within it.
+        """
+        while True:
+            self._report("Reading the loads")
+            items = items_of(self.deployment, self.settings.mace_every, self.parts)
+            self._search(items)
+            more = self._more_parts(items)
+            if not more or self._is_over():
+                break
+            self.parts |= more
+        candidates = self.found if self.start is None else [self.start, *self.found]
+        candidates = sorted(candidates, key=lambda candidate: candidate.measured.value)
+        if self.settings.tolerance <= 0.0 or not candidates:
+            return candidates
+        limit = candidates[0].measured.value * (1.0 + self.settings.tolerance)
+        near = [candidate for candidate in candidates if candidate.measured.value <= limit]
+        fewest = min(candidate.moves for candidate in near)
+        return [candidate for candidate in near if candidate.moves == fewest]
 
     @property
     def elapsed_s(self) -> float:
-        return time.perf_counter() - self.began
+        return time.perf_counter() - self._began
+
+    def _left_s(self) -> float | None:
+        budget_s = self.settings.budget_s
+        return None if budget_s is None else max(0.0, budget_s - self.elapsed_s)
+
+    def _is_over(self) -> bool:
+        if self.stop():
+            self.stopped = "stopped"
+            return True
+        left_s = self._left_s()
+        return left_s is not None and left_s <= 0.0
+
+    def _start(self) -> PlacementCandidate | None:
+        """What runs, if everything has a place that it may keep."""
+        if not self.deployment.operators:
+            return None
+        items = items_of(self.deployment, self.settings.mace_every, {})
+        if (items.start < 0).any() or self._breaks(items, items.start):
+            return None
+        return PlacementCandidate(items, items.start, measure(items.placed(items.start), self.goal))
+
+    def _breaks(self, items: Items, assignment: IntArray) -> bool:
+        """Whether an assignment is against the limits."""
+        allowed = items.allowed(self.limits)[np.arange(len(assignment)), assignment]
+        nodes = items.core_node[assignment]
+        crowded = any(len({int(nodes[i]) for i in group}) < len(group) for group in items.apart(self.limits))
+        away = int(((items.start >= 0) & (assignment != items.start)).sum())
+        most = self.limits.max_moves
+        return crowded or not bool(allowed.all()) or (most is not None and away > most)
+
+    def _note(self, value: float) -> None:
+        if not self.trace or value < self.trace[-1][1]:
+            self.trace.append([self.elapsed_s, value])
 
     @property
-    def value(self) -> float:
-        return min((float(walk.best.value[0]) for walk in self.walks), default=0.0) * self.problem.width_s
+    def best_value(self) -> float | None:
+        return self.trace[-1][1] if self.trace else None
 
-    @property
-    def rounds(self) -> int:
-        return sum(int(walk.best.rounds[0]) for walk in self.walks)
+    def _report(self, step: str) -> None:
+        budget_s = self.settings.budget_s
+        share = 0.0 if not budget_s else min(1.0, self.elapsed_s / budget_s)
+        detail = {
+            "value_s": self.best_value,
+            "cores_s": self.cores_value,
+            "bound_s": self.bound.value_s,
+            "elapsed_s": self.elapsed_s,
+        }
+        self.tell(0.7 * share, step, detail)
 
-    def _note(self, progress: Progress | None) -> None:
-        if np.isfinite(self.value) and (not self.trace or self.value < self.trace[-1][1]):
-            self.trace.append((self.elapsed_s, self.value, self.rounds))
-        if progress is not None and self.trace:
-            progress(self.elapsed_s, self.value, self.bound.value_s, self.rounds)
+    def _search(self, items: Items) -> None:
+        """Search the cores, then climb on the network if there is one."""
+        board = NetworkProblem(items, self.limits, self.goal)
+        if self.settings.algorithm == "search" and board.is_small():
+            finalists = [self._best_of_all(items, board)]
+        else:
+            network = has_network(items)
+            found = self._search_cores(items, network)
+            self.bound, self.stopped = found.bound, found.stopped
+            self.rounds += found.rounds
+            finalists = [found.assignment, *found.finalists]
+            if network:
+                finalists = self._climb(board, finalists)
+        good = [assignment for assignment in finalists if not self._breaks(items, assignment)]
+        if not good and self.start is None:
+            raise self._nothing(items)
+        seen: set[bytes] = set()
+        for assignment in good:
+            candidate = self._with_fewer_moves(items, board, assignment)
+            if candidate.assignment.tobytes() not in seen:
+                seen.add(candidate.assignment.tobytes())
+                self.found.append(candidate)
+                self._note(candidate.measured.value)
 
-    def found(self, stopped: str) -> Found:
-        origin = self.problem.origin
-        ranked = self._ranked()
-        return Found(
-            assignment=ranked[0],
-            value_s=value_of(self.problem, ranked[0]),
-            start_value_s=value_of(self.problem, origin) if (origin >= 0).all() else None,
-            finalists=ranked,
-            bound=self.bound,
-            trace=self.trace,
-            rounds=self.rounds,
-            stopped=stopped,
-        )
+    def _with_fewer_moves(self, items: Items, board: NetworkProblem, assignment: IntArray) -> PlacementCandidate:
+        """A placement without the moves that gain nothing, and without those that gain less than the tolerance."""
+        exact = board.with_fewer_moves(assignment)
+        whole = PlacementCandidate(items, exact, measure(items.placed(exact), self.goal))
+        if self.settings.tolerance <= 0.0 or self.start is None:
+            return whole
+        fewer = board.with_fewer_moves(exact, self.settings.tolerance)
+        if (fewer == exact).all():
+            return whole
+        part = PlacementCandidate(items, fewer, measure(items.placed(fewer), self.goal))
+        return replace(part, spared=SparedMoves(whole.moves - part.moves, whole.measured.value))
 
-    def _ranked(self) -> list[IntArray]:
-        """Placements without repetition, best first; of equals, the first worker's."""
-        entries = [(float(walk.best.value[0]), walk.best.core.copy()) for walk in self.walks]
-        for walk in self.walks:
-            ends = zip(walk.best.end_values, walk.best.ends, strict=True)
-            entries += [(float(value), core.copy()) for value, core in ends if np.isfinite(value)]
-        ranked: dict[bytes, IntArray] = {}
-        for _, core in sorted(entries, key=lambda entry: entry[0]):
-            ranked.setdefault(core.tobytes(), core)
-        return list(ranked.values())[: self.finalists] or [np.zeros(0, dtype=np.int64)]
+    def _best_of_all(self, items: Items, board: NetworkProblem) -> IntArray:
+        """The best of all placements, where they are few enough to try them one by one."""
+        best = board.best_of_all()
+        if best is None:
+            raise self._nothing(items)
+        self.bound = Bound(measure(items.placed(best), self.goal).value, "every placement tried")
+        self.stopped = "optimal"
+        return best
+
+    def _nothing(self, items: Items) -> InfeasibleError:
+        """No placement respects everything together, though each constraint alone could be met."""
+        limits = self.limits.deployment.constraints
+        parts = [f"apart {', '.join(group)}" for group in self.limits.apart]
+        parts += [f"pin {name} to {node}" for name, node in limits.pin.items()]
+        parts += [f"forbid {name} on {', '.join(nodes)}" for name, nodes in limits.forbid.items()]
+        parts += [f"max_moves {limits.max_moves}"] if limits.max_moves is not None else []
+        said = "; ".join(parts[:6]) + (f"; and {len(parts) - 6} more" if len(parts) > 6 else "")
+        message = f"no placement was found that respects all constraints together: {said}"
+        return InfeasibleError("No placement respects all constraints", [Fault("constraints", message)])
+
+    def _search_cores(self, items: Items, network: bool) -> LocalSearchResult:
+        left_s = self._left_s()
+        if left_s is not None:
+            left_s = max(0.01, left_s * (_SEARCH_SHARE if network else 1.0))
+            left_s *= _SPLIT_SHARE if self.limits.may_split - self.parts.keys() else 1.0
+
+        def heard(elapsed_s: float, value: float, bound: float, rounds: int) -> None:
+            self.bound = Bound(bound, self.bound.kind)
+            if network:
+                self.cores_value = value
+            else:
+                self._note(value)
+            self._report("Searching")
+
+        problem = items.problem(self.limits, self.goal)
+        try:
+            return search(
+                problem,
+                algorithm=self.settings.algorithm,
+                seed=self.settings.seed,
+                budget_s=left_s,
+                rounds=self.settings.rounds,
+                workers=self.settings.workers,
+                finalists=_FINALISTS,
+                progress=heard,
+                stop=self.stop,
+            )
+        except InfeasibleError as error:
+            raise self._named(error, items) from None
+
+    def _named(self, error: InfeasibleError, items: Items) -> InfeasibleError:
+        """The search's refusal with the names of operators in the place of the numbers of items."""
+
+        def named(match: re.Match[str]) -> str:
+            numbers = [int(number) for number in re.findall(r"\d+", match[2])]
+            names = dict.fromkeys(items.coarse.operators[items.operator[k]].id for k in numbers)
+            return f"operator{'' if len(names) == 1 else 's'} {', '.join(names)}"
+
+        faults = [
+            Fault("constraints", re.sub(r"\bitems?( \[?|\[)(\d+(?:, \d+)*)\]?", named, fault.message))
+            for fault in error.faults
+        ]
+        return InfeasibleError("No placement respects all constraints", faults or self._nothing(items).faults)
+
+    def _climb(self, board: NetworkProblem, finalists: list[IntArray]) -> list[IntArray]:
+        """Climb on the full goal from the finalists and from the start."""
+        starts = finalists[:_CLIMBED]
+        if self.start is not None and not self.parts:
+            starts = [self.start.assignment, *starts]
+        self.cores_value = None
+
+        def climbed(assignment: IntArray) -> IntArray:
+            counts = not self._breaks(board.items, assignment)
+
+            def goes_on(value: float) -> bool:
+                if counts:
+                    self._note(value)
+                self._report("Climbing on the network")
+                return not self._is_over()
+
+            return board.climb(assignment, goes_on)
+
+        return [climbed(assignment) for assignment in starts]
+
+    def _more_parts(self, items: Items) -> dict[str, int]:
+        """Parts for operators that alone are in the way; of those that may not be split, what it would gain."""
+        known = self.found if self.start is None else [self.start, *self.found]
+        best = min(known, key=lambda candidate: candidate.measured.value)
+        blocking = alone_in(items, self.limits, self.goal, best.measured.value)
+        splittable = [one for one in blocking if one.may_split]
+        if len(splittable) < len(blocking):
+            self._tell_gain(items, blocking)
+            return {}
+        more = parts_for(items, self.limits, self.goal, splittable, self.parts)
+        if blocking and not more:
+            self.alone = [one.to_dict(None, None) for one in blocking]
+        return more
+
+    def _tell_gain(self, items: Items, blocking: list[BottleneckOperator]) -> None:
+        """What splitting the operators in the way would gain, where none of them has state."""
+        if any(one.operator.stateless is not True for one in blocking):
+            self.alone = [one.to_dict(None, None) for one in blocking]
+            return
+        parts = self.parts | parts_for(items, self.limits, self.goal, blocking, self.parts)
+        cut = items_of(self.deployment, self.settings.mace_every, parts)
+        budget_s = None if self.settings.budget_s is None else _TRIAL_SHARE * self.settings.budget_s
+        self._report("Trying what splitting would gain")
+        try:
+            problem = cut.problem(self.limits, self.goal)
+            found = search(problem, seed=self.settings.seed, rounds=_TRIAL_ROUNDS, budget_s=budget_s)
+        except InfeasibleError:
+            self.alone = [one.to_dict(None, None) for one in blocking]
+            return
+        self.alone = [one.to_dict(parts.get(one.operator.id), found.value_s) for one in blocking]

@@ -1,11 +1,4 @@
-"""Chains of stateless filters and maps, and their cheapest order.
-
-A chain runs from a barrier (a source, a join, anything with state, a fork) to the next. Its cost for one event is
-sum w_i prod s_j over what comes before, so after a set of operators has run, neither the rate that is left nor the cost
-of the rest depends on the order within the set: dynamic programming over sets. It is walked best first with a lower
-bound for what is left (branch and bound), so the first complete order is the cheapest. For filters alone this is the
-order by rank (1 - s) / w.
-"""
+"""Chains of stateless operators: their cheapest order, and neighbours fused into one."""
 
 from __future__ import annotations
 
@@ -13,12 +6,31 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from engine.elements import Operator
-from engine.plans.dataflow import Dataflow
-from engine.plans.meaning import filter_blocked, free
+from engine.document.elements import Operator
+from engine.plans.rules import (
+    Dataflow,
+    RewriteRefusal,
+    RewriteStep,
+    filter_blocked,
+    free,
+    fuse_inputs,
+    local_name,
+    weakest_evidence,
+)
 
-__all__ = ["Order", "chains_of", "cheapest_order", "must_follow", "reordered"]
+__all__ = [
+    "NAME_LENGTH",
+    "Order",
+    "chains_of",
+    "find_cheapest_order",
+    "fuse_operators",
+    "must_follow",
+    "parts_of",
+    "reorder_chain",
+]
+
 
 _GAIN = 1e-9  # relative; below it an order counts as equally cheap, and the present one stays
 
@@ -61,7 +73,7 @@ def _commute(first: Operator, second: Operator) -> bool:
     return first.kind == "filter" and not filter_blocked(first, second)
 
 
-def cheapest_order(chain: Sequence[Operator], cap: int = 20_000) -> Order:
+def find_cheapest_order(chain: Sequence[Operator], cap: int = 20_000) -> Order:
     """The order of least cost that keeps the meaning; the present one if none is cheaper."""
     cost = [op.inputs[0].cycles_per_event for op in chain]
     share = [op.inputs[0].selectivity for op in chain]
@@ -111,7 +123,7 @@ def _least(cost: Sequence[float], share: Sequence[float], done: int, rate: float
     return total
 
 
-def reordered(flow: Dataflow, chain: Sequence[Operator], order: Sequence[Operator]) -> Dataflow:
+def reorder_chain(flow: Dataflow, chain: Sequence[Operator], order: Sequence[Operator]) -> Dataflow:
     """The plan with the operators of a chain in another order; each keeps its statistics."""
     if tuple(op.id for op in chain) == tuple(op.id for op in order):
         return flow
@@ -122,3 +134,85 @@ def reordered(flow: Dataflow, chain: Sequence[Operator], order: Sequence[Operato
     below = flow.reading(chain[-1].id, source) if source != chain[-1].id else []
     inside = {operator.id for operator in chain}
     return flow.changed(*changed, *(op for op in below if op.id not in inside))
+
+
+NAME_LENGTH = 120
+
+
+def fuse_operators(
+    flow: Dataflow, hop_cycles: float, refused: list[RewriteRefusal]
+) -> tuple[Dataflow, list[RewriteStep]]:
+    """Every pair of neighbours in a chain fused that may be; `hop_cycles` are saved for each event between them."""
+    steps: list[RewriteStep] = []
+    if not hop_cycles:
+        if any(len(chain) > 1 for chain in chains_of(flow)):
+            refused.append(
+                RewriteRefusal("fuse", "", "", "the cycles that a queue between two operators costs are not stated")
+            )
+        return flow, steps
+    for chain in chains_of(flow):
+        done = chain[0]
+        for following in chain[1:]:
+            second = flow.by_id[following.id]
+            if why := _blocked(done, second):
+                refused.append(RewriteRefusal("fuse", local_name(second), local_name(done), why))
+                done = second
+                continue
+            one = _fuse_pair(done, second, hop_cycles)
+            steps.append(
+                RewriteStep("fuse", f"`{local_name(done)}` and `{local_name(second)}` fused into one operator")
+            )
+            flow = flow.changed(one, *flow.reading(second.id, one.id), without=(done.id, second.id))
+            done = one
+    return flow, steps
+
+
+def _blocked(first: Operator, second: Operator) -> str:
+    if first.replicas and second.replicas and first.replicas != second.replicas:
+        return "they run on different cores, and one core would have to do the work of both"
+    if len(_id(first, second)) > NAME_LENGTH:
+        return f"the name of the two would be longer than {NAME_LENGTH} characters"
+    return ""
+
+
+def _id(first: Operator, second: Operator) -> str:
+    return f"{first.id}+{local_name(second)}"
+
+
+def _fuse_pair(first: Operator, second: Operator, hop_cycles: float) -> Operator:
+    """An operator that does the work of both."""
+    return replace(
+        first,
+        id=_id(first, second),
+        kind="filter" if first.kind == second.kind == "filter" else "map",
+        inputs=(fuse_inputs(first.inputs[0], second.inputs[0], hop_cycles),),
+        bytes_per_event=second.bytes_per_event,
+        tuple_values_out=second.tuple_values_out,
+        evidence=weakest_evidence(first, second),
+        reads=_union(first.reads, second.reads),
+        writes=_union(_writes(first), _writes(second)),
+        expression={"fused": [*_expressions(first), *_expressions(second)]},
+    )
+
+
+def _writes(operator: Operator) -> tuple[str, ...] | None:
+    return () if operator.kind == "filter" and operator.writes is None else operator.writes
+
+
+def _union(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if one is None or other is None else tuple(dict.fromkeys((*one, *other)))
+
+
+def _expressions(operator: Operator) -> list[dict[str, Any]]:
+    if parts_of(operator) is not None:
+        return list(operator.expression["fused"])
+    known = {} if operator.expression is None else {"expression": operator.expression}
+    return [{"id": local_name(operator), **known}]
+
+
+def parts_of(operator: Operator) -> Sequence[str] | None:
+    """Names of the operators that were fused into this one, in the order of the data; None if it is a plain one."""
+    expression = operator.expression
+    if isinstance(expression, dict) and set(expression) == {"fused"}:
+        return [part["id"] for part in expression["fused"]]
+    return None

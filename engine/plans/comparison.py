@@ -6,22 +6,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.deployment import Deployment
-from engine.export import operator_document
-from engine.plans.dataflow import Dataflow, Operators, shape_of
-from engine.plans.differences import Difference
-from engine.plans.meaning import Refusal
-from engine.plans.ranking import OneNode, Plan, Progress, Ranking, rank
-from engine.plans.rewriting import CAP, Rewrite, Rewriting, rewrite
+from engine.document.deployment import Deployment
+from engine.document.export import operator_document
+from engine.errors import OptionError
+from engine.plans.ranking import OneNode, PlanDifference, Progress, QueryPlan, Ranking, rank
+from engine.plans.rewrites import MAX_PLANS, Rewrite, Rewriting, rewrite
+from engine.plans.rules import Dataflow, Operators, RewriteRefusal, shape_of
 
-__all__ = ["Finding", "compare", "finding_of"]
+__all__ = ["PlanFinding", "command", "compare", "finding_of"]
 
-_MOST_PLANS = 12  # each costs nine runs of Flow
+
+_MAX_PLANS = 12  # each costs nine runs of Flow
 _REWRITING_SHARE = 0.05  # of the work, for the progress
 
 
 @dataclass(frozen=True)
-class Finding:
+class PlanFinding:
     """What a comparison comes down to.
 
     `kind` is ``better`` (`key` is faster than what runs), ``best`` (what runs is the fastest, or nothing runs and `key`
@@ -58,7 +58,7 @@ def compare(
     places: str = "keep",
     closed: Collection[str] = (),
     mace_every: int = 1,
-    cap: int = CAP,
+    cap: int = MAX_PLANS,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Rewrite every entered plan, rank all of them, and say what that comes down to.
@@ -70,7 +70,7 @@ def compare(
     cap : int
         Plans that the rules may look at, for each entered plan.
 
-    The others are those of `engine.plans.ranking.rank` and `engine.plans.rewriting.rewrite`.
+    The others are those of `engine.plans.ranking.rank` and `engine.plans.rewrites.rewrite`.
 
     Returns
     -------
@@ -85,8 +85,8 @@ def compare(
     readers = _readers_elsewhere(deployment, query)
     found = {key: _rewritten(plan, rates, readers, hop_cycles, cap) for key, plan in entered.items()}
     rewritten = _distinct(entered, found)
-    plans = [Plan(key, plan) for key, plan in entered.items()]
-    plans += [Plan(key, one.operators, one.assumed) for key, (_, one) in rewritten.items()]
+    plans = [QueryPlan(key, plan) for key, plan in entered.items()]
+    plans += [QueryPlan(key, one.operators, one.assumed) for key, (_, one) in rewritten.items()]
     ranking = rank(
         deployment,
         query,
@@ -120,7 +120,7 @@ def _rewritten(
     read = next((op.id for op in plan if op.id in readers), None)
     if read is None:
         return rewrite(plan, rates, hop_cycles=hop_cycles, cap=cap)
-    refusal = Refusal("", "", "", f"{readers[read]}, which is no part of the query, reads {read}")
+    refusal = RewriteRefusal("", "", "", f"{readers[read]}, which is no part of the query, reads {read}")
     return Rewriting((), (refusal,), 0, cap, False, Dataflow(plan).cost(rates))
 
 
@@ -131,7 +131,7 @@ def _distinct(entered: Mapping[str, Operators], found: Mapping[str, Rewriting]) 
     for base, rewriting in found.items():
         for one in rewriting.plans:
             shape = shape_of(one.operators)
-            if shape not in shapes and len(entered) + len(kept) < _MOST_PLANS:
+            if shape not in shapes and len(entered) + len(kept) < _MAX_PLANS:
                 shapes.add(shape)
                 kept[_free_key(len(kept) + 1, entered)] = (base, one)
     return kept
@@ -167,23 +167,57 @@ def _rewriting_document(one: Rewriting) -> dict[str, Any]:
     }
 
 
-def finding_of(ranking: Ranking) -> Finding:
+def finding_of(ranking: Ranking) -> PlanFinding:
     """What the ranking comes down to."""
     first = ranking.plans[0]
     if len(ranking.plans) == 1:
-        return Finding("alone", first.key)
+        return PlanFinding("alone", first.key)
     if ranking.running is None:
         return _of_pair(first.key, ranking.against_best[ranking.plans[1].key], "best")
     if (key := ranking.recommended) is not None:
-        return Finding("better", key, ranking.against_running[key].seconds)
+        return PlanFinding("better", key, ranking.against_running[key].seconds)
     if first.key == ranking.running:
         return _of_pair(first.key, ranking.against_best[ranking.plans[1].key], "best")
     return _of_pair(first.key, ranking.against_running[first.key], "better")
 
 
-def _of_pair(key: str, apart: Difference, kind: str) -> Finding:
+def _of_pair(key: str, apart: PlanDifference, kind: str) -> PlanFinding:
     if apart.equal:
-        return Finding("equal", key, apart.seconds)
+        return PlanFinding("equal", key, apart.seconds)
     if not apart.told_apart:
-        return Finding("unclear", key, apart.seconds, apart.more_events)
-    return Finding(kind, key, apart.seconds)
+        return PlanFinding("unclear", key, apart.seconds, apart.more_events)
+    return PlanFinding(kind, key, apart.seconds)
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank what runs of each query against its plans in `plans` and what the rules find.
+
+    Options: `query` (one only), `capacity_cps` (judge on one node of this capacity), `hop_cycles`, `places`,
+    `mace_every`. A query without `plans` is compared with what the rules find.
+    """
+    deployment = Deployment.parse(document)
+    queries = list(dict.fromkeys((*deployment.queries, *deployment.plans)))
+    if (wanted := options.get("query")) is not None:
+        if wanted not in queries:
+            raise OptionError(f"query is {wanted!r}; allowed: {', '.join(queries) or 'none, no operator names one'}")
+        queries = [wanted]
+    return {query: _compared(deployment, query, options) for query in queries}
+
+
+def _compared(deployment: Deployment, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    entered: dict[str, Operators] = {}
+    runs = query in deployment.queries
+    if runs:
+        entered["running"] = tuple(deployment.operators[i] for i in deployment.operators_of(query))
+    entered |= {f"plan{i}": plan for i, plan in enumerate(deployment.plans.get(query, ()), 1)}
+    capacity = options.get("capacity_cps")
+    return compare(
+        deployment,
+        query,
+        entered,
+        running="running" if runs else None,
+        node=OneNode(capacity) if capacity else None,
+        hop_cycles=options.get("hop_cycles", 0.0),
+        places=options.get("places", "keep"),
+        mace_every=options.get("mace_every", 1),
+    )

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from engine.elements import Evidence, Input, Operator, Window
+from engine.document.elements import Evidence, Input, Operator, Window
 from engine.plans.chains import must_follow
-from engine.plans.dataflow import Dataflow, local_name
-from engine.plans.meaning import Refusal, join_blocked, pushable_side
-from engine.plans.statistics import scaled_outputs
-from engine.plans.steps import Step
+from engine.plans.rules import (
+    Dataflow,
+    RewriteRefusal,
+    RewriteStep,
+    join_blocked,
+    local_name,
+    pushable_side,
+    scale_outputs,
+)
 
-__all__ = ["join_orders", "pushed_below"]
+__all__ = ["exchange_joins", "push_below_join"]
 
 
-def pushed_below(
-    flow: Dataflow, chain: tuple[Operator, ...], refused: list[Refusal]
-) -> Iterator[tuple[Dataflow, Step]]:
+def push_below_join(
+    flow: Dataflow, chain: tuple[Operator, ...], refused: list[RewriteRefusal]
+) -> Iterator[tuple[Dataflow, RewriteStep]]:
     """Every filter of a chain behind a join that may go to one of the join's inputs.
 
     Its events there are the join's input; the outputs that the other side causes shrink by the filter's selectivity,
@@ -32,22 +37,22 @@ def pushed_below(
             continue
         side, why = pushable_side(flow, operator, join)
         if side is None:
-            refused.append(Refusal("filter push-down", local_name(operator), local_name(join), why))
+            refused.append(RewriteRefusal("filter push-down", local_name(operator), local_name(join), why))
             continue
         yield _pushed(flow, operator, join, side)
 
 
-def _pushed(flow: Dataflow, moved: Operator, join: Operator, side: int) -> tuple[Dataflow, Step]:
+def _pushed(flow: Dataflow, moved: Operator, join: Operator, side: int) -> tuple[Dataflow, RewriteStep]:
     entry, own = join.inputs[side], moved.inputs[0]
     lower = replace(moved, inputs=(replace(own, source=entry.source),))
-    inputs = [replace(entry, source=moved.id), scaled_outputs(join.inputs[1 - side], own)]
+    inputs = [replace(entry, source=moved.id), scale_outputs(join.inputs[1 - side], own)]
     joined = replace(join, inputs=tuple(inputs if side == 0 else inputs[::-1]))
     above = own.source  # the join, or what of the chain was before the filter
     below = [replace(op, inputs=tuple(_moved(e, moved.id, above) for e in op.inputs)) for op in flow.operators]
     changed = {op.id: op for op in below} | {lower.id: lower}
     changed[join.id] = joined
     names = local_name(moved), local_name(join)
-    step = Step(
+    step = RewriteStep(
         "filter push-down",
         f"filter `{names[0]}` moved below join `{names[1]}`",
         f"what `{names[0]}` lets through does not depend on which events meet in `{names[1]}`",
@@ -59,7 +64,9 @@ def _moved(entry: Input, old: str, new: str) -> Input:
     return replace(entry, source=new) if entry.source == old else entry
 
 
-def join_orders(flow: Dataflow, rates: Mapping[str, float], refused: list[Refusal]) -> Iterator[tuple[Dataflow, Step]]:
+def exchange_joins(
+    flow: Dataflow, rates: Mapping[str, float], refused: list[RewriteRefusal]
+) -> Iterator[tuple[Dataflow, RewriteStep]]:
     """Two joins in a row with one of the first's streams and the second's other stream exchanged.
 
     Only for equi-joins (`reads` names the keys) with tumbling time windows of one size: what falls into one window
@@ -72,12 +79,12 @@ def join_orders(flow: Dataflow, rates: Mapping[str, float], refused: list[Refusa
                 continue
             why = _order_blocked(lower, upper)
             if why:
-                refused.append(Refusal("join order", local_name(upper), local_name(lower), why))
+                refused.append(RewriteRefusal("join order", local_name(upper), local_name(lower), why))
                 continue
             for kept in (0, 1):
                 why = _exchange_blocked(flow, lower, upper, position, kept)
                 if why:
-                    refused.append(Refusal("join order", local_name(upper), local_name(lower), why))
+                    refused.append(RewriteRefusal("join order", local_name(upper), local_name(lower), why))
                 else:
                     yield _exchanged(flow, rates, lower, upper, position, kept)
 
@@ -137,7 +144,7 @@ def _listed(fields: frozenset[str]) -> str:
 
 def _exchanged(
     flow: Dataflow, rates: Mapping[str, float], lower: Operator, upper: Operator, position: int, kept: int
-) -> tuple[Dataflow, Step]:
+) -> tuple[Dataflow, RewriteStep]:
     """The upper join first, of the lower's stream `kept` and its own other stream; then the lower, with what is left.
 
     A pair of events matches as often as before, whichever third events it has met (independence), so as many results
@@ -155,7 +162,7 @@ def _exchanged(
     lower_last = replace(lower, inputs=(met, _half(leave, results, n_leave)), evidence=Evidence("assumed"))
     readers = [op for op in flow.reading(upper.id, lower.id) if op.id not in (lower.id, upper.id)]
     names = [_name(flow, entry.source) for entry in (keep, other, leave)]
-    step = Step(
+    step = RewriteStep(
         "join order",
         f"`{names[0]}` meets `{names[1]}` in `{local_name(upper)}` before `{names[2]}` in `{local_name(lower)}`",
         "whether two events match does not depend on what else they match (independence); a sample would tell",

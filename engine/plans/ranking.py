@@ -1,42 +1,111 @@
-"""Plans of one query ranked by estimate, with intervals, and judged against each other on common samples.
-
-Every plan is estimated by Flow at the statistic of the query's objective and by the paper's Mace, with an interval by
-the jackknife of `engine.intervals`. Two plans are compared by the difference of their replicates: the g-th group of
-batches is left out of both at once, so what they share cancels. A difference counts when it is larger than three
-standard errors and the width of a slice.
-
-References: paper, section IX-A (plan selection by Mace_WC on one node), its footnote 2 (placement apart).
-"""
+"""Plans of one query ranked by estimate, with intervals, and judged against each other on common samples."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from engine.admission.evaluation import related_queries, restricted
-from engine.admission.margins import sink_events
-from engine.deployment import Deployment
-from engine.elements import Constraints, FloatArray, Node, Operator, Replica
-from engine.flow import Flow, flow
-from engine.intervals import Z, jackknife, standard_error
-from engine.mace import Mace, mace
+from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
+from engine.document.deployment import Deployment
+from engine.document.elements import Constraints, Node, Operator, Replica
+from engine.document.topology import closures_of
+from engine.estimation.flow import Flow, flow
+from engine.estimation.intervals import Z, jackknife, standard_error
+from engine.estimation.mace import Mace, mace
+from engine.estimation.margins import sink_events
 from engine.placement.greedy import place
-from engine.plans.dataflow import Dataflow, Operators
-from engine.plans.differences import Difference, difference_of
-from engine.quantiles import event_mean, event_quantile, statistic_of
-from engine.topology import closures_of
+from engine.plans.rules import Dataflow, Operators
+from engine.plans.samples import EVENTS
 
-__all__ = ["OneNode", "Plan", "Ranked", "Ranking", "rank"]
+__all__ = [
+    "JudgedDifference",
+    "OneNode",
+    "PlanDifference",
+    "QueryPlan",
+    "RankedPlan",
+    "Ranking",
+    "difference_of",
+    "rank",
+]
+
+
+class JudgedDifference(Protocol):
+    """What is needed of a plan here: its estimate, the events of its sample, its estimate without each group."""
+
+    @property
+    def estimate_s(self) -> float: ...
+    @property
+    def sample_events(self) -> float: ...
+    @property
+    def replicates(self) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class PlanDifference:
+    """One plan against another: `seconds` above 0 means the plan is slower.
+
+    `error_s` is the standard error on common samples, None where neither plan has a sample. `more_events` of the sample
+    would tell the two apart, if the difference is what it seems; None where they are told apart, or no sample would.
+    """
+
+    seconds: float
+    error_s: float | None
+    told_apart: bool
+    equal: bool
+    more_events: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def difference_of(plan: JudgedDifference, other: JudgedDifference, floor_s: float) -> PlanDifference:
+    """Compare two plans; `floor_s` is what the width of a slice leaves open.
+
+    The standard error of a sample of n events falls as 1 / sqrt(n). With |D| - floor left to be seen by Z errors, a
+    sample (Z error / (|D| - floor))^2 times as large tells the plans apart, should the difference stay as it is.
+    """
+    seconds = plan.estimate_s - other.estimate_s
+    room = abs(seconds) - floor_s
+    error = _error(plan.replicates, other.replicates)
+    if room <= 0.0:
+        return PlanDifference(seconds, error, False, True, None)
+    if error is None:
+        return PlanDifference(seconds, None, False, False, EVENTS)
+    if Z * error < room:
+        return PlanDifference(seconds, error, True, False, None)
+    events = max(plan.sample_events, other.sample_events)
+    return PlanDifference(seconds, error, False, False, _rounded_up(events * ((Z * error / room) ** 2 - 1.0)))
+
+
+def _error(one: FloatArray, other: FloatArray) -> float | None:
+    """Standard error of the difference: paired where both have the same groups, else as of independent samples."""
+    if not len(one) and not len(other):
+        return None
+    if len(one) == len(other):
+        return float(standard_error(one - other))
+    parts = [float(standard_error(values)) for values in (one, other) if len(values)]
+    return math.hypot(*parts)
+
+
+def _rounded_up(events: float) -> int:
+    """At least 1, to two digits: the figure is no more certain than that."""
+    if events < 1.0:
+        return 1
+    step = 10 ** max(0, math.floor(math.log10(events)) - 1)
+    return int(math.ceil(events / step) * step)
+
 
 Progress = Callable[[float, str], None]
 PLACES = ("keep", "free")
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryPlan:
     """A plan to compare: `key` is its name in the answer, `assumed` what its statistics take for granted."""
 
     key: str
@@ -52,7 +121,7 @@ class OneNode:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
+class RankedPlan:
     """One plan's numbers, in seconds; `mace_s` is at the statistic across time, `mace_worst_s` the paper's Mace_WC."""
 
     key: str
@@ -82,9 +151,9 @@ class Ranking:
     statistic: str
     bound_s: float | None
     resolution_s: float
-    plans: tuple[Ranked, ...]
-    against_best: dict[str, Difference]
-    against_running: dict[str, Difference]
+    plans: tuple[RankedPlan, ...]
+    against_best: dict[str, PlanDifference]
+    against_running: dict[str, PlanDifference]
     running: str | None
 
     @property
@@ -113,7 +182,7 @@ class Ranking:
 def rank(
     deployment: Deployment,
     query: str,
-    plans: Sequence[Plan],
+    plans: Sequence[QueryPlan],
     *,
     running: str | None = None,
     node: OneNode | None = None,
@@ -184,7 +253,7 @@ def rank(
     )
 
 
-def _alone(deployment: Deployment, query: str, plan: Plan, node: OneNode) -> Deployment:
+def _alone(deployment: Deployment, query: str, plan: QueryPlan, node: OneNode) -> Deployment:
     """The plan on one core, with the sources it reads."""
     read = {entry.source for operator in plan.operators for entry in operator.inputs}
     here = (Replica("node"),)
@@ -202,7 +271,7 @@ def _alone(deployment: Deployment, query: str, plan: Plan, node: OneNode) -> Dep
 
 
 def _within(
-    deployment: Deployment, query: str, plan: Plan, places: str, closed: Collection[str], coarse: int
+    deployment: Deployment, query: str, plan: QueryPlan, places: str, closed: Collection[str], coarse: int
 ) -> Deployment:
     """The plan in the place of what runs, and of all that runs only what shares a server with it."""
     present = {op.id: op.replicas for op in deployment.operators if op.query == query} if places == "keep" else {}
@@ -234,7 +303,7 @@ def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places:
     return present.get(operator.id) or present.get(operator.id.split("+")[0]) or operator.replicas
 
 
-def _estimated(whole: Deployment, query: str, plan: Plan, statistic: str, mace_every: int) -> Ranked:
+def _estimated(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
     weights = sink_events(whole)[query]
     found = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
     runs: tuple[Flow, ...] = jackknife(whole, slices=1).flows
@@ -246,7 +315,7 @@ def _estimated(whole: Deployment, query: str, plan: Plan, statistic: str, mace_e
     at, worst = _mace(mace(coarse), query, statistic, weights, mace_every)
     horizon_s = whole.subintervals * whole.subinterval_s
     rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in whole.sources}
-    return Ranked(
+    return RankedPlan(
         key=plan.key,
         estimate_s=found,
         low_s=None if margin is None else max(0.0, found - margin),

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from engine.estimation import Progress
+from engine.estimation.estimate import Progress
 
-__all__ = ["Clock"]
+__all__ = ["ProgressClock"]
 
 _EVERY_S = 1.0
 Found = TypeVar("Found")
 
 
-class Clock:
+class ProgressClock:
     """Tells progress and knows when the time is over.
 
     Parameters

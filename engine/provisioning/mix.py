@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from engine.deployment import Deployment, Node
-from engine.estimation import Progress
-from engine.provisioning.chains import PoolAnswer, smallest_of
-from engine.provisioning.clock import Clock
-from engine.provisioning.confirming import tightened
+from engine.document.deployment import Deployment, Node
+from engine.estimation.estimate import Progress
+from engine.provisioning.changes import scaled_loads
+from engine.provisioning.clock import ProgressClock
+from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
+from engine.provisioning.confirmation import tightened
 from engine.provisioning.mix_answer import MixAnswer, of_pool
-from engine.provisioning.mixes import Counts, Mixes
-from engine.provisioning.node_types import NodeType, read_types
 from engine.provisioning.nodes import lose as lose_nodes
-from engine.provisioning.pools import pool_of
-from engine.provisioning.proving import Proof, Prover, need_objectives
-from engine.provisioning.scenario import scaled_loads
-from engine.provisioning.solver import PoolSize, Solver
-from engine.provisioning.splits import splits_of
+from engine.provisioning.nodes import pool_of
+from engine.provisioning.pool.bounds import splits_of
+from engine.provisioning.pool.proof import Proof, Prover, need_objectives
+from engine.provisioning.pool.search import PoolAnswer, smallest_of
+from engine.provisioning.pool.solver import PoolSize, Solver
 
 __all__ = ["cheapest_mix"]
 
@@ -81,7 +80,7 @@ def cheapest_mix(
     """
     need_objectives(deployment)
     read = read_types(types)
-    clock = Clock(progress, budget_s)
+    clock = ProgressClock(progress, budget_s)
     clock.tell(0.0, "Laying out the mixes")
     base = tightened(scaled_loads(deployment, factor), headroom_s, headroom_share)
     if not keep_present:
@@ -100,7 +99,7 @@ def cheapest_mix(
     best = min(pools, key=lambda answer: np.inf if answer.cost_per_hour is None else answer.cost_per_hour)
     if len(read) == 1 or best.cost_per_hour == 0.0:
         return best
-    return _Search(Mixes(base, read, **options), most_tried, best).answer()
+    return _MixSearch(MixCombinations(base, read, **options), most_tried, best).answer()
 
 
 def _chain(base: Deployment, entry: NodeType, confirm: int, options: Mapping[str, Any]) -> PoolAnswer:
@@ -111,10 +110,10 @@ def _chain(base: Deployment, entry: NodeType, confirm: int, options: Mapping[str
     return smallest_of(pool, most, Prover(pool.deployment, **options), confirm)
 
 
-class _Search:
+class _MixSearch:
     """The cheapest combination that holds and costs less than the best pool of one type."""
 
-    def __init__(self, mixes: Mixes, most_tried: int, pool: MixAnswer) -> None:
+    def __init__(self, mixes: MixCombinations, most_tried: int, pool: MixAnswer) -> None:
         self.mixes, self.most_tried, self.pool = mixes, most_tried, pool
         self.refuted: list[Counts] = []
         self.open: list[Counts] = []

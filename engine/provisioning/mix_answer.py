@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.provisioning.board import Placement
-from engine.provisioning.bounds import Refutation
-from engine.provisioning.chains import PoolAnswer
-from engine.provisioning.node_types import NodeType
-from engine.provisioning.proving import Proof
-from engine.provisioning.solver import PoolSize
-from engine.provisioning.splits import splits_said
+from engine.provisioning.combinations import NodeType
+from engine.provisioning.pool.bounds import Refutation, splits_said
+from engine.provisioning.pool.problem import Placement
+from engine.provisioning.pool.proof import Proof
+from engine.provisioning.pool.search import PoolAnswer
+from engine.provisioning.pool.solver import PoolSize
 
 __all__ = ["MixAnswer", "of_pool"]
 

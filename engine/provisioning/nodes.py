@@ -1,17 +1,19 @@
-"""Nodes that come, go and change size, and what becomes of the operators that were on them."""
+"""Nodes that come, go and change size, and pools of any number of them."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.deployment import Constraints, Deployment, Node, Operator, Replica
-from engine.elements import frozen_array
-from engine.variations import with_node_like
+from engine.arrays import frozen_array
+from engine.document.deployment import Constraints, Deployment, Node, Operator, Replica, with_node_like
+from engine.errors import DocumentError, Fault, suggestion
 
-__all__ = ["add", "cost_per_hour", "grow", "lose", "new_names", "resize", "resize_pool"]
+__all__ = ["NodePool", "add", "cost_per_hour", "grow", "lose", "new_names", "pool_of", "resize", "resize_pool"]
+
 
 Step = tuple[Deployment, str]
 
@@ -111,3 +113,62 @@ def cost_per_hour(nodes: Collection[Node]) -> float | None:
 
 def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
+
+
+@dataclass(frozen=True, eq=False)
+class NodePool:
+    """Pools of 0 to `most` nodes: `deployment` has all of them, in order.
+
+    `present` nodes are there already; `model` is what more of them are like.
+    """
+
+    deployment: Deployment
+    present: int
+    model: Node
+
+    @property
+    def most(self) -> int:
+        return len(self.deployment.nodes)
+
+
+def pool_of(deployment: Deployment, most: int, like: str | Node | None = None) -> NodePool:
+    """Pools of up to `most` nodes.
+
+    Nodes that an operator is pinned to come first, then those of other pools, then the pool of `like` (the largest one
+    unless given), then new nodes like it. Links of new nodes are those of `like`.
+
+    Raises
+    ------
+    DocumentError
+        If `like` names no node, or there is no node to be like.
+    """
+    name, model = _model(deployment, like)
+    pinned = set(deployment.constraints.pin.values())
+    own = model.pool
+
+    def rank(node: Node) -> int:
+        if node.id in pinned:
+            return 0
+        same = node.id == name if own is None and name else node.pool == own
+        return 2 if same else 1
+
+    nodes = tuple(sorted(deployment.nodes, key=rank))
+    ordered = replace(deployment, nodes=nodes)
+    more = max(0, most - len(nodes))
+    return NodePool(grow(ordered, replace(model, labels={}), more, name), len(nodes), model)
+
+
+def _model(deployment: Deployment, like: str | Node | None) -> tuple[str | None, Node]:
+    if isinstance(like, Node):
+        return None, like
+    if like is None:
+        if not deployment.nodes:
+            raise DocumentError([Fault("like", "like is missing; without nodes there is none to be like")], "question")
+        sizes = Counter(node.pool for node in deployment.nodes)
+        like = max(deployment.nodes, key=lambda node: sizes[node.pool]).id
+    if like not in deployment.node_index:
+        known = list(deployment.node_index)
+        raise DocumentError(
+            [Fault("like", f"like names {like!r}, which is no node{suggestion(like, known)}")], "question"
+        )
+    return like, deployment.nodes[deployment.node_index[like]]

@@ -9,23 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from engine.deployment import Deployment
-from engine.estimation import Progress
-from engine.provisioning.bounds import fused_s
-from engine.provisioning.clock import Clock
-from engine.provisioning.mixes import Mixes
-from engine.provisioning.node_types import read_types
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import Progress
+from engine.provisioning.changes import scaled_loads
+from engine.provisioning.clock import ProgressClock
+from engine.provisioning.combinations import MixCombinations, read_types
 from engine.provisioning.nodes import lose as lose_nodes
-from engine.provisioning.scenario import scaled_loads
-from engine.provisioning.solver import PoolSize
+from engine.provisioning.pool.bounds import fused_s
+from engine.provisioning.pool.solver import PoolSize
 
-__all__ = ["Front", "Point", "front"]
+__all__ = ["ParetoFront", "ParetoPoint", "front"]
 
 _BETTER = 1e-6  # a mix must gain this share of the latency to be worth a point
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class ParetoPoint:
     """A mix, what its new nodes cost, and the latency of the best placement found on it."""
 
     counts: dict[str, int]
@@ -39,13 +38,13 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Front:
+class ParetoFront:
     """Points by ascending cost and descending latency.
 
     `skipped` mixes cannot beat a cheaper one by the lower bound; `complete` is False if some were not looked at.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[ParetoPoint, ...]
     tried: int
     skipped: int
     complete: bool
@@ -74,7 +73,7 @@ def front(
     split: bool = True,
     budget_s: float | None = None,
     progress: Progress | None = None,
-) -> Front:
+) -> ParetoFront:
     """The Pareto front of cost and worst-case latency (Mace_WC; with `lose` 1, that with any one node lost).
 
     Parameters
@@ -99,7 +98,7 @@ def front(
     base = scaled_loads(deployment, factor)
     if not keep_present:
         base = lose_nodes(base, {node.id for node in base.nodes})
-    mixes = Mixes(
+    mixes = MixCombinations(
         base,
         read_types(types),
         mace_every,
@@ -107,17 +106,17 @@ def front(
         rounds,
         seed,
         closed,
-        clock=Clock(progress, budget_s),
+        clock=ProgressClock(progress, budget_s),
         split=split,
         enough=False,
     )
-    points: list[Point] = []
+    points: list[ParetoPoint] = []
     tried = skipped = 0
     best = np.inf
     load = mixes.prover.board.load.sum(axis=0)
     for cost, counts in mixes.by_cost():
         if tried >= most_tried or mixes.prover.clock.is_over:
-            return Front(tuple(points), tried, skipped, False)
+            return ParetoFront(tuple(points), tried, skipped, False)
         solver = mixes.solver(counts)
         budget = solver.board.budget
         if points and fused_s(load, budget, solver.board.deployment.subinterval_s) >= best:
@@ -130,7 +129,7 @@ def front(
         latency = size.joint[1]
         if latency < best * (1.0 - _BETTER):
             best = latency
-            points.append(Point(mixes.words(counts), cost, size))
+            points.append(ParetoPoint(mixes.words(counts), cost, size))
         if best <= 0.0:
             break
-    return Front(tuple(points), tried, skipped, True)
+    return ParetoFront(tuple(points), tried, skipped, True)

@@ -1,291 +1,137 @@
-"""Changes applied to a deployment: other loads, nodes, objectives and queries.
-
-Changes are applied in the order of their list, and each refers to what those before it have left. Scaled loads alone do
-not depend on the order: factors of a source and of the queries that read it are multiplied at the end.
-"""
+"""Scenarios of a what-if, read strictly, and places for their operators: keep, fill or search."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.admission.candidate import read_candidate
-from engine.deployment import Deployment, Objective, Source
-from engine.elements import FloatArray, frozen_array
-from engine.errors import DocumentError, Fault
-from engine.provisioning import nodes
-from engine.provisioning.changes import FORMS, MOST_LOAD, Change, read_list
-from engine.variations import private_name, renamed
-from engine.wording import suggest
+from engine.document.deployment import Deployment
+from engine.document.tables import ID, INDEX
+from engine.errors import DocumentError, Fault, InfeasibleError, value_words
+from engine.fields import BAD, Anything, Enumeration, Field, FieldTable
+from engine.placement.greedy import place
+from engine.placement.proposal import place as propose
+from engine.provisioning.changes import AppliedChanges, applied, unplaced
 
-__all__ = ["Applied", "applied", "apply_changes", "read_changes", "scaled_loads", "unplaced"]
-
-WHAT = "list of changes"
+__all__ = ["PLACES", "WhatIfScenario", "placed", "read_scenarios"]
 
 
-@dataclass(frozen=True, eq=False)
-class Applied:
-    """A changed deployment and what changed, in words; operators of lost nodes and new queries may lack a place."""
-
-    deployment: Deployment
-    changes: tuple[Change, ...]
-    words: tuple[str, ...]
+PLACES = ("keep", "fill", "search")
 
 
-def apply_changes(deployment: Deployment, changes: Any, *, path: str = "changes") -> Deployment:
-    """The deployment with `changes`; operators whose node is gone, and new ones that name none, have no place.
+def placed(
+    deployment: Deployment,
+    how: str,
+    *,
+    mace_every: int = 1,
+    seed: int = 0,
+    rounds: int = 8,
+    max_moves: int | None = None,
+    closed: Sequence[str] = (),
+) -> Deployment:
+    """The deployment with every operator in a place.
+
+    A search minimises the largest latency over its objective, or the worst case where there is no objective.
 
     Parameters
     ----------
-    deployment : Deployment
-        What runs.
-    changes : list of dict
-        See docs/models/provisioning.md for the forms.
-    path : str
-        What the paths of faults begin with.
+    how : str
+        ``keep`` refuses if something has no place; ``fill`` finds a place for what has none; ``search`` places
+        everything again, moving at most `max_moves` of what has a place.
 
     Raises
     ------
-    DocumentError
-        With every fault, each with its path.
-
-    Examples
-    --------
-    >>> one = Deployment.parse({
-    ...     "subinterval_s": 1.0, "sources": [{"id": "s", "arrivals": [10, 20]}],
-    ...     "nodes": [{"id": "a", "capacity_cps": 50.0}],
-    ...     "operators": [{"id": "f", "node": "a",
-    ...                    "inputs": [{"from": "s", "selectivity": 1, "cycles_per_event": 5}]}]})
-    >>> two = apply_changes(one, [{"scale_source": "s", "by": 1.5}, {"add_nodes": 1, "like": "a"}])
-    >>> two.arrivals.tolist(), [node.id for node in two.nodes]
-    ([[15.0, 30.0]], ['a', 'new-1'])
+    InfeasibleError
+        Naming every operator without a place, and why.
     """
-    return applied(deployment, changes, path=path).deployment
+    missing = unplaced(deployment)
+    if how == "keep":
+        _refuse(deployment, missing)
+        return deployment
+    if how == "search" and rounds and deployment.operators:
+        return _searched(deployment, mace_every, seed, rounds, max_moves, closed)
+    return deployment.with_placement(place(deployment, closed=closed, coarse=mace_every)) if missing else deployment
 
 
-def read_changes(changes: Any, deployment: Deployment, *, path: str = "changes") -> tuple[Change, ...]:
-    """The changes as they were understood, checked against the deployment they would be applied to.
-
-    Raises
-    ------
-    DocumentError
-        With every fault, each with its path.
-    """
-    return applied(deployment, changes, path=path).changes
+def _refuse(deployment: Deployment, missing: Sequence[str]) -> None:
+    if missing:
+        count = "1 operator has" if len(missing) == 1 else f"{len(missing)} operators have"
+        faults = [_fault(deployment, name, 'it has no place; allowed: place "fill" or "search"') for name in missing]
+        raise InfeasibleError(f"{count} no place", faults)
 
 
-def applied(deployment: Deployment, changes: Any, *, path: str = "changes") -> Applied:
-    """As `apply_changes`, with the changes as they were read and their words."""
-    faults: list[Fault] = []
-    walk = _Walk(deployment, faults)
-    read = read_list(changes, path, faults)
-    for i, change in enumerate(read):
-        if change is not None:
-            walk.apply(change, f"{path}[{i}]")
-    if faults:
-        raise DocumentError(faults, WHAT)
-    return Applied(walk.finished(), tuple(change for change in read if change), tuple(walk.words))
+def _fault(deployment: Deployment, name: str, why: str) -> Fault:
+    return Fault(f"operators[{deployment.operator_index[name]}].node", f"operator {name!r} fits no node: {why}")
 
 
-def scaled_loads(deployment: Deployment, factor: float | Mapping[str, float]) -> Deployment:
-    """The deployment at `factor` times its load, of all sources or by source."""
-    factors = {"*": factor} if isinstance(factor, (int, float)) else factor
-    changes = [{"scale_source": name, "by": by} for name, by in factors.items() if by != 1.0]
-    return apply_changes(deployment, changes, path="factor") if changes else deployment
-
-
-def unplaced(deployment: Deployment) -> tuple[str, ...]:
-    """Operators that have no place."""
-    return tuple(operator.id for operator in deployment.operators if not operator.replicas)
-
-
-@dataclass
-class _Walk:
-    """The deployment so far. Sources are kept as they were given; factors wait until the end."""
-
-    deployment: Deployment
-    faults: list[Fault]
-    words: list[str] = field(default_factory=list)
-    factors: dict[str, float] = field(default_factory=dict)
-    copies: dict[str, tuple[str, str]] = field(default_factory=dict)  # private source: its origin and its query
-    shares: dict[str, float] = field(default_factory=dict)  # factors of queries
-
-    def apply(self, change: Change, path: str) -> None:
-        form = next(name for name in FORMS if name in change)
-        getattr(self, f"_{form}")(change, path)
-
-    def finished(self) -> Deployment:
-        """The deployment with all loads scaled; sources that only private copies stand in for are dropped."""
-        if not self.factors and not self.copies:
-            return self.deployment
-        sources = {source.id: source for source in self.deployment.sources}
-        read = {entry.source for operator in self.deployment.operators for entry in operator.inputs}
-        origins = {origin for origin, _ in self.copies.values()}
-        scaled = []
-        for name, source in sources.items():
-            origin, query = self.copies.get(name, (name, ""))
-            if name in origins - read or (name in self.copies and name not in read):
-                continue
-            factor = self.factors.get(origin, 1.0) * self.shares.get(query, 1.0)
-            scaled.append(_scaled(source.id, sources[origin].arrivals, factor))
-        return replace(self.deployment, sources=tuple(scaled))
-
-    def _fault(self, path: str, message: str) -> None:
-        self.faults.append(Fault(path, message))
-
-    def _known(self, path: str, name: str, what: str, known: Sequence[str]) -> bool:
-        if name in known:
-            return True
-        allowed = suggest(name, list(known)) or f"; allowed: {', '.join(known[:8]) or 'none, there is no ' + what}"
-        self._fault(path, f"{path.rsplit('.', 1)[-1]} names {name!r}, which is no {what}{allowed}")
-        return False
-
-    def _source_ids(self) -> list[str]:
-        return [source.id for source in self.deployment.sources if source.id not in self.copies]
-
-    def _scale_source(self, change: Change, path: str) -> None:
-        name, by = change["scale_source"], change["by"]
-        if name != "*" and not self._known(f"{path}.scale_source", name, "source", self._source_ids()):
-            return
-        for source in self._source_ids() if name == "*" else [name]:
-            self._grow(self.factors, source, by, f"{path}.by")
-        self.words.append(f"{'every source' if name == '*' else f'source {name}'} at {by:g} times its load")
-
-    def _scale_query(self, change: Change, path: str) -> None:
-        query, by = change["scale_query"], change["by"]
-        if not self._known(f"{path}.scale_query", query, "query", list(self.deployment.queries)):
-            return
-        self._make_private(query)
-        if query not in {owner for _, owner in self.copies.values()}:
-            self._fault(f"{path}.scale_query", f"query {query!r} reads no source of its own, only other queries")
-            return
-        self._grow(self.shares, query, by, f"{path}.by")
-        self.words.append(f"query {query} at {by:g} times its load")
-
-    def _grow(self, factors: dict[str, float], name: str, by: float, path: str) -> None:
-        factors[name] = factors.get(name, 1.0) * by
-        if factors[name] > MOST_LOAD:
-            self._fault(path, f"by makes {name} {factors[name]:g} times its load; allowed: up to {MOST_LOAD:g} times")
-
-    def _make_private(self, query: str) -> None:
-        """Give the query copies of the sources it reads, so that nobody else's load changes with its own."""
-        base = self.deployment
-        own = base.operators_of(query)
-        known = {source.id: source for source in base.sources}
-        read = dict.fromkeys(e.source for i in own for e in base.operators[i].inputs if e.source in known)
-        fresh = [name for name in read if name not in self.copies]
-        names: dict[str, str] = {}
-        taken = {*known, *(operator.id for operator in base.operators)}
-        for name in fresh:
-            names[name] = private_name(name, query, (), taken)
-            taken.add(names[name])
-            self.copies[names[name]] = (name, query)
-        operators = list(base.operators)
-        for i in own:
-            operators[i] = renamed(operators[i], names.get)
-        copies = tuple(Source(names[name], known[name].arrivals) for name in fresh)
-        self.deployment = replace(base, operators=tuple(operators), sources=base.sources + copies)
-
-    def _arrivals(self, change: Change, path: str) -> None:
-        name = change["arrivals"]
-        if not self._known(f"{path}.arrivals", name, "source", self._source_ids()):
-            return
-        form = "values" if "values" in change else "factors"
-        given, d = change[form], self.deployment.subintervals
-        if len(given) != d:
-            self._fault(f"{path}.{form}", f"{form} has {len(given)} numbers; allowed: {d}, the number of subintervals")
-            return
-        sources = list(self.deployment.sources)
-        i = next(i for i, source in enumerate(sources) if source.id == name)
-        if form == "factors" and given.max(initial=0.0) > MOST_LOAD:
-            self._fault(f"{path}.factors", f"factors has {given.max():g}; allowed: up to {MOST_LOAD:g}")
-            return
-        values = given if form == "values" else frozen_array(sources[i].arrivals * given)
-        sources[i] = Source(name, values)
-        self.deployment = replace(self.deployment, sources=tuple(sources))
-        self.words.append(f"source {name} with other arrivals")
-
-    def _add_nodes(self, change: Change, path: str) -> None:
-        like = change.get("like")
-        if like is None or self._known(f"{path}.like", like, "node", list(self.deployment.node_index)):
-            self._step(nodes.add(self.deployment, change))
-
-    def _lose_node(self, change: Change, path: str) -> None:
-        name = change["lose_node"]
-        if self._known(f"{path}.lose_node", name, "node", list(self.deployment.node_index)):
-            self._step((nodes.lose(self.deployment, {name}), f"node {name} lost"))
-
-    def _capacity(self, change: Change, path: str) -> None:
-        if self._known(f"{path}.capacity", change["capacity"], "node", list(self.deployment.node_index)):
-            self._step(nodes.resize(self.deployment, change))
-
-    def _resize_pool(self, change: Change, path: str) -> None:
-        pools = dict.fromkeys(node.pool for node in self.deployment.nodes if node.pool)
-        if self._known(f"{path}.resize_pool", change["resize_pool"], "pool with nodes", list(pools)):
-            self._step(nodes.resize_pool(self.deployment, change["resize_pool"], change["nodes"]))
-
-    def _step(self, step: tuple[Deployment, str]) -> None:
-        self.deployment = step[0]
-        self.words.append(step[1])
-
-    def _objective(self, change: Change, path: str) -> None:
-        query = change["objective"]
-        if not self._known(f"{path}.objective", query, "query", list(self.deployment.queries)):
-            return
-        old = self.deployment.objective_of(query)
-        new = Objective(query, change.get("statistic") or (old.statistic if old else "worst"), change["bound_s"])
-        others = [entry for entry in self.deployment.objectives if entry.query != query]
-        at = self.deployment.objectives.index(old) if old else len(others)
-        others.insert(at, new)
-        self.deployment = replace(self.deployment, objectives=tuple(others))
-        self.words.append(f"objective of {query}: {new.statistic} at most {new.bound_s:g} s")
-
-    def _add_query(self, change: Change, path: str) -> None:
-        base = self.deployment
-        try:
-            candidate = read_candidate(change["add_query"], base, path=f"{path}.add_query")
-        except DocumentError as error:
-            self.faults.extend(error.faults)
-            return
-        objective = (candidate.objective,) if candidate.objective else ()
-        self.deployment = replace(
-            base,
-            operators=base.operators + candidate.operators,
-            sources=base.sources + candidate.sources,
-            objectives=base.objectives + objective,
-            priorities={**base.priorities, candidate.query: candidate.priority},
-        )
-        self.words.append(f"query {candidate.query} added")
-
-    def _remove_query(self, change: Change, path: str) -> None:
-        query = change["remove_query"]
-        if not self._known(f"{path}.remove_query", query, "query", list(self.deployment.queries)):
-            return
-        readers = _readers(self.deployment, query)
-        if readers:
-            allowed = "allowed: a query that nobody else reads"
-            self._fault(f"{path}.remove_query", f"query {query!r} is read by {', '.join(readers[:4])}; {allowed}")
-            return
-        self.deployment = _without(self.deployment, query)
-        self.words.append(f"query {query} removed")
-
-
-def _scaled(name: str, arrivals: FloatArray, factor: float) -> Source:
-    return Source(name, arrivals if factor == 1.0 else frozen_array(arrivals * factor))
-
-
-def _readers(deployment: Deployment, query: str) -> list[str]:
-    """Operators of others that read operators of `query`."""
-    own = {deployment.operators[i].id for i in deployment.operators_of(query)}
-    return [op.id for op in deployment.operators if op.query != query and own & {e.source for e in op.inputs}]
-
-
-def _without(deployment: Deployment, query: str) -> Deployment:
-    """The deployment without a query; pins to lost nodes, which name no node any more, are kept for the others."""
+def _searched(
+    deployment: Deployment, mace_every: int, seed: int, rounds: int, max_moves: int | None, closed: Sequence[str]
+) -> Deployment:
     limits = deployment.constraints
-    lost = {name: node for name, node in limits.pin.items() if node not in deployment.node_index}
-    known = {name: node for name, node in limits.pin.items() if name not in lost}
-    left = replace(deployment, constraints=replace(limits, pin=known)).without_query(query)
-    lost = {name: node for name, node in lost.items() if name in left.operator_index}
-    return replace(left, constraints=replace(left.constraints, pin={**left.constraints.pin, **lost}))
+    moves = limits.max_moves if max_moves is None else max_moves
+    proposal = propose(
+        replace(deployment, constraints=replace(limits, max_moves=moves)),
+        budget_s=None,
+        rounds=rounds,
+        seed=seed,
+        closed=closed,
+        objective="objectives" if deployment.objectives else "worst",
+        mace_every=mace_every,
+        flow=False,
+    )
+    return deployment.with_placement(proposal.placement)
+
+
+MAX_SCENARIOS = 64
+
+_SCENARIO = FieldTable(
+    "a scenario",
+    Field("name", ID, required=True),
+    Field("changes", Anything()),
+    Field("place", Enumeration(PLACES)),
+    Field("max_moves", INDEX, nullable=True),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIfScenario:
+    """A scenario with its changes applied; operators may still lack a place."""
+
+    name: str
+    applied: AppliedChanges
+    place: str = "fill"
+    max_moves: int | None = None
+
+
+def read_scenarios(items: Any, deployment: Deployment, *, path: str = "scenarios") -> list[WhatIfScenario]:
+    """Scenarios against what runs.
+
+    Raises
+    ------
+    DocumentError
+        With every fault of all of them.
+    """
+    faults: list[Fault] = []
+    if not isinstance(items, (list, tuple)) or not 0 < len(items) <= MAX_SCENARIOS:
+        found = f"{path} is {value_words(items)}; allowed: a list of 1 to {MAX_SCENARIOS} scenarios"
+        raise DocumentError([Fault(path, found)], "what-if")
+    seen: dict[str, int] = {}
+    scenarios = []
+    for i, item in enumerate(items):
+        record: Any = _SCENARIO.read(item, path, i, faults)
+        if record is BAD:
+            continue
+        name = record["name"]
+        if name is not BAD and name in seen:
+            message = f"name {name!r} is that of {path}[{seen[name]}] already; allowed: names that differ"
+            faults.append(Fault(f"{path}[{i}].name", message))
+        seen.setdefault(name, i)
+        try:
+            done = applied(deployment, record.get("changes", []), path=f"{path}[{i}].changes")
+            scenarios.append(WhatIfScenario(name, done, record.get("place", "fill"), record.get("max_moves")))
+        except DocumentError as error:
+            faults.extend(error.faults)
+    if faults:
+        raise DocumentError(faults, "what-if")
+    return scenarios

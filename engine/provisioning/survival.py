@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from engine.deployment import Deployment
-from engine.elements import IntArray
+from engine.arrays import IntArray
+from engine.document.deployment import Deployment
+from engine.document.topology import closures_of
 from engine.errors import DocumentError, Fault, InfeasibleError
-from engine.estimation import Progress
-from engine.provisioning.placing import placed
-from engine.provisioning.questions import read_scenarios
-from engine.provisioning.what_if import Outcome, by_mace, moves_between, what_if
-from engine.reports import QueryEstimate
-from engine.topology import closures_of
+from engine.estimation.estimate import Progress
+from engine.estimation.reports import QueryEstimate
+from engine.provisioning.scenario import placed, read_scenarios
+from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
 
 __all__ = ["Survival", "lose_each"]
 
@@ -29,8 +28,8 @@ _RUN = 5  # a run of Flow, in units of a loss by Mace, for the progress told
 class Survival:
     """Outcomes of losing each node, in the order of the fleet, and of losing none."""
 
-    now: Outcome
-    losses: dict[str, Outcome]
+    now: ScenarioOutcome
+    losses: dict[str, ScenarioOutcome]
 
     def breaks(self, node: str) -> tuple[str, ...]:
         """Queries whose objective is kept now and broken by the loss of `node`; all of them if nothing can run."""
@@ -110,7 +109,7 @@ def lose_each(
     tell = progress or (lambda share, step: None)
     common: dict[str, Any] = {"seed": seed, "mace_every": mace_every, "flow": flow, "rounds": rounds, "closed": closed}
     now = what_if(deployment, [{"name": "now"}], **common)[0]
-    losses: dict[str, Outcome] = {}
+    losses: dict[str, ScenarioOutcome] = {}
     chosen = names
     if len(names) > flows or not flow:
         plain = what_if(deployment, [{"name": "now"}], **(common | {"flow": False}))[0] if flow else now
@@ -136,14 +135,14 @@ class _Quick:
     """Losses by Mace. Reports of queries that share no node with what moved are those of now."""
 
     deployment: Deployment
-    now: Outcome
+    now: ScenarioOutcome
     place: str
     seed: int
     mace_every: int
     rounds: int
     closed: Sequence[str]
 
-    def lose(self, name: str) -> Outcome:
+    def lose(self, name: str) -> ScenarioOutcome:
         scenario = read_scenarios([_loss_of(name, self.place)], self.deployment)[0]
         try:
             whole = placed(
@@ -155,17 +154,17 @@ class _Quick:
                 closed=[node for node in self.closed if node != name],
             )
         except InfeasibleError as error:
-            return Outcome(scenario, None, error)
+            return ScenarioOutcome(scenario, None, error)
         moves = moves_between(self.deployment, whole)
         touched = {name} | {place["node"] for move in moves for place in (*move["from"], *move["to"])}
         return by_mace(scenario, whole, moves, self.mace_every, self._unaffected(touched))
 
-    def tight(self, losses: Mapping[str, Outcome]) -> list[str]:
+    def tight(self, losses: Mapping[str, ScenarioOutcome]) -> list[str]:
         """Losses after which an objective kept now is broken or nearly, the worst first."""
         share = {name: self._share(outcome) for name, outcome in losses.items()}
         return sorted((name for name in share if share[name] >= _NEAR), key=lambda name: -share[name])
 
-    def _share(self, outcome: Outcome) -> float:
+    def _share(self, outcome: ScenarioOutcome) -> float:
         """Largest share of its bound that a query takes which keeps it now."""
         now = self.now.queries or {}
         shares = [

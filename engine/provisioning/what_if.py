@@ -1,33 +1,127 @@
-"""What if: named scenarios side by side, each estimated as a running deployment is.
-
-Every scenario is placed with the same seed and judged by the same draws (common random numbers), so what differs
-between two of them comes from their changes.
-"""
+"""What-if: named scenarios side by side, each estimated as a running deployment is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from engine.deployment import Deployment
-from engine.elements import FloatArray
+from engine.arrays import FloatArray, statistic_of
+from engine.document.deployment import Deployment
+from engine.document.elements import Batch
+from engine.document.topology import DataflowGraph, closures_of, servers_above
 from engine.errors import EngineError, InfeasibleError
-from engine.estimation import Progress, estimate
-from engine.flow import Flow
-from engine.intervals import Jackknife, covered_inputs
-from engine.loads import Loads
-from engine.mace import Mace, mace
+from engine.estimation.estimate import Progress, estimate
+from engine.estimation.flow import Flow, flow
+from engine.estimation.intervals import LEVEL, Jackknife, covered_inputs
+from engine.estimation.loads import Loads, loads_of
+from engine.estimation.mace import Mace, mace
+from engine.estimation.reports import QueryEstimate, QueryReporter
 from engine.provisioning.nodes import cost_per_hour
-from engine.provisioning.placing import placed
-from engine.provisioning.questions import Scenario, read_scenarios
-from engine.provisioning.sampling import Probability, probabilities
-from engine.reports import QueryEstimate, QueryReporter
-from engine.topology import closures_of, servers_above
+from engine.provisioning.scenario import WhatIfScenario, placed, read_scenarios
 
-__all__ = ["Outcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
+__all__ = [
+    "ObjectiveProbability",
+    "ScenarioOutcome",
+    "by_mace",
+    "drawn_graphs",
+    "mace_by_query",
+    "moves_between",
+    "probabilities",
+    "what_if",
+]
+
+
+_Z = 1.6449  # of the normal distribution, two-sided at `LEVEL`
+
+
+@dataclass(frozen=True)
+class ObjectiveProbability:
+    """Share of the draws in which an objective held, with the interval of that share (Wilson, 90 %)."""
+
+    held: int
+    draws: int
+
+    @property
+    def share(self) -> float:
+        return self.held / self.draws
+
+    def interval(self) -> tuple[float, float]:
+        n, share, z2 = self.draws, self.share, _Z * _Z
+        middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+        half = _Z * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    def to_dict(self) -> dict[str, float | int]:
+        low, high = self.interval()
+        return {"share": self.share, "low": low, "high": high, "level": LEVEL, "draws": self.draws}
+
+
+def probabilities(
+    deployment: Deployment, *, draws: int, seed: int, step: Callable[[int, int], None] | None = None
+) -> dict[str, ObjectiveProbability]:
+    """How often every objective held, by query.
+
+    Queries without an objective are left out, and all of them if no input has two batches to draw from.
+
+    Parameters
+    ----------
+    draws : int
+        Runs of Flow.
+    step : callable, optional
+        Told how many runs are done, and of how many.
+    """
+    judged = {objective.query: objective for objective in deployment.objectives}
+    if not judged or not draws or not covered_inputs(deployment).any():
+        return {}
+    held = dict.fromkeys(judged, 0)
+    for k, graph in enumerate(drawn_graphs(deployment, draws, seed)):
+        run = flow(deployment, graph=graph, by_input=True)
+        weights = _sink_events(deployment, graph)
+        for query, objective in judged.items():
+            value = statistic_of(run.by_query[query], weights[query], objective.statistic)
+            held[query] += value <= objective.bound_s
+        if step:
+            step(k + 1, draws)
+    return {query: ObjectiveProbability(count, draws) for query, count in held.items()}
+
+
+def drawn_graphs(deployment: Deployment, draws: int, seed: int) -> list[DataflowGraph]:
+    """The dataflow with the statistics of each draw."""
+    graph = deployment.graph
+    scales = np.ones((draws, 2, len(graph.in_stream)))
+    k = 0
+    for operator in deployment.operators:
+        for number, entry in enumerate(operator.inputs):
+            if len(entry.batches) >= 2:
+                name = zlib.crc32(f"{operator.id}\0{number}".encode())
+                scales[:, :, k] = _scales(entry.batches, draws, np.random.default_rng([seed, name]))
+            k += 1
+    return [
+        replace(graph, output=graph.output * scale[0][:, None], cycles=graph.cycles * scale[1][:, None])
+        for scale in scales
+    ]
+
+
+def _scales(batches: tuple[Batch, ...], draws: int, rng: np.random.Generator) -> FloatArray:
+    """Selectivity and cost of each draw over those of all batches, shape (draws, 2); 1 where a sample says nothing."""
+    rows = np.array([(batch.events, batch.outputs, batch.cycles) for batch in batches])
+    chosen = rng.integers(0, len(rows), (draws, len(rows)))
+    sums, total = rows[chosen].sum(axis=1), rows.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (sums[:, 1:] / total[1:]) / (sums[:, :1] / total[0])
+    return np.asarray(np.where(np.isfinite(found), found, 1.0))
+
+
+def _sink_events(deployment: Deployment, graph: DataflowGraph) -> Mapping[str, FloatArray]:
+    sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
+    chosen = np.flatnonzero(graph.query_sink)
+    sinks[graph.query[chosen], chosen] = 1.0
+    return dict(zip(deployment.queries, loads_of(deployment, graph=graph).outputs(sinks), strict=True))
 
 
 class _Bare(Loads):
@@ -38,7 +132,7 @@ class _Bare(Loads):
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ScenarioOutcome:
     """What would become of a scenario.
 
     Attributes
@@ -59,18 +153,18 @@ class Outcome:
         Loads of the nodes, where the series they come from are not kept (`brief`).
     """
 
-    scenario: Scenario
+    scenario: WhatIfScenario
     deployment: Deployment | None
     refusal: EngineError | None = None
     mace: Mace | None = None
     flow_s: float | None = None
     alarm: str = ""
     queries: dict[str, QueryEstimate] | None = None
-    probability: dict[str, Probability] | None = None
+    probability: dict[str, ObjectiveProbability] | None = None
     moves: tuple[dict[str, Any], ...] = ()
     node_rows: tuple[dict[str, Any], ...] | None = None
 
-    def brief(self) -> Outcome:
+    def brief(self) -> ScenarioOutcome:
         """The same without series over time, which take 20 MB at 4,000 operators; `to_dict` is unchanged."""
         if self.mace is None or self.deployment is None:
             return self
@@ -128,7 +222,7 @@ def what_if(
     rounds: int = 8,
     closed: Sequence[str] = (),
     progress: Progress | None = None,
-) -> list[Outcome]:
+) -> list[ScenarioOutcome]:
     """Estimate scenarios side by side.
 
     Parameters
@@ -185,7 +279,7 @@ def what_if(
                 closed=[node for node in closed if node in scenario.applied.deployment.node_index],
             )
         except InfeasibleError as error:
-            outcomes.append(Outcome(scenario, None, error))
+            outcomes.append(ScenarioOutcome(scenario, None, error))
             continue
         moves = moves_between(deployment, whole)
         if flow:
@@ -197,7 +291,7 @@ def what_if(
 
 
 def _by_flow(
-    scenario: Scenario,
+    scenario: WhatIfScenario,
     whole: Deployment,
     moves: tuple[dict[str, Any], ...],
     mace_every: int,
@@ -205,7 +299,7 @@ def _by_flow(
     draws: int,
     seed: int,
     told: Progress,
-) -> Outcome:
+) -> ScenarioOutcome:
     part = 0.5 if draws else 1.0
     found = estimate(
         whole, mace_every=mace_every, intervals=intervals, progress=lambda share, step: told(part * share, step)
@@ -213,16 +307,18 @@ def _by_flow(
     chances = probabilities(
         whole, draws=draws, seed=seed, step=lambda k, of: told(0.5 + 0.5 * k / of, f"Draw {k} of {of}")
     )
-    return Outcome(scenario, whole, None, found.mace, found.flow.wc, found.alarm.message, found.queries, chances, moves)
+    return ScenarioOutcome(
+        scenario, whole, None, found.mace, found.flow.wc, found.alarm.message, found.queries, chances, moves
+    )
 
 
 def by_mace(
-    scenario: Scenario,
+    scenario: WhatIfScenario,
     whole: Deployment,
     moves: tuple[dict[str, Any], ...],
     mace_every: int,
     known: Mapping[str, QueryEstimate] | None = None,
-) -> Outcome:
+) -> ScenarioOutcome:
     """An outcome by Mace alone; `known` are reports of queries that are not affected by what moved."""
     coarse = whole.coarsened(mace_every)
     found = mace(coarse)
@@ -232,7 +328,7 @@ def by_mace(
     reporter = QueryReporter(coarse, coarse, found, stand_in, runs, coarse.subinterval_s / 4)
     told = known or {}
     reports = {query: told[query] if query in told else reporter.report(query) for query in coarse.queries}
-    return Outcome(scenario, whole, None, found, None, "", reports, None, moves)
+    return ScenarioOutcome(scenario, whole, None, found, None, "", reports, None, moves)
 
 
 def mace_by_query(found: Mace) -> dict[str, FloatArray]:

@@ -1,7 +1,15 @@
 """Event-level simulation of a deployment: every event queues, is served and travels on its own."""
 
-from engine.simulation.policies import POLICIES, Policy
+from engine.simulation.queues import POLICIES, SimulationPolicy
 from engine.simulation.results import QuerySeries, Simulation
-from engine.simulation.run import Settings, TooLargeError, simulate
+from engine.simulation.run import SimulationSettings, TooLargeError, simulate
 
-__all__ = ["POLICIES", "Policy", "QuerySeries", "Settings", "Simulation", "TooLargeError", "simulate"]
+__all__ = [
+    "POLICIES",
+    "QuerySeries",
+    "Simulation",
+    "SimulationPolicy",
+    "SimulationSettings",
+    "TooLargeError",
+    "simulate",
+]

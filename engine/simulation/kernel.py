@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from engine.simulation.compiled import compiled, source_stamp, spliced
-from engine.simulation.draws import child_id
+from engine.compiler import compiled_uncounted, source_stamp, spliced
 from engine.simulation.queues import heap_put, heap_remove, heap_top
-from engine.simulation.rows import Counter, World
-from engine.simulation.service import count_outputs, enqueue, start_woken, wake
+from engine.simulation.rows import Counter, SimulationWorld
+from engine.simulation.service import child_id, count_outputs, enqueue, start_woken, wake
 
 __all__ = ["DONE", "FULL", "PAUSED", "advance"]
 
@@ -19,7 +18,7 @@ FREE_HEAD, FREE, STAMP = Counter.FREE_HEAD, Counter.FREE, Counter.STAMP
 
 
 @spliced
-def _next_time(world: World) -> float:
+def _next_time(world: SimulationWorld) -> float:
     item = heap_top(world.calendar, 0)
     time = math.inf if item < 0 else world.calendar.keys[item]
     arrival = world.counters[NEXT_ARRIVAL]
@@ -29,7 +28,7 @@ def _next_time(world: World) -> float:
 
 
 @spliced
-def _step(world: World) -> None:
+def _step(world: SimulationWorld) -> None:
     """One arrival, completion or delivery of this instant; arrivals first."""
     arrival = world.counters[NEXT_ARRIVAL]
     if arrival < len(world.arrivals) and world.arrivals[arrival]["time"] <= world.clock[0]:
@@ -45,7 +44,7 @@ def _step(world: World) -> None:
 
 
 @spliced
-def _arrive(world: World, arrival: int) -> None:
+def _arrive(world: SimulationWorld, arrival: int) -> None:
     event = _allocate(world)
     row = world.arrivals[arrival]
     world.events[event]["id"] = row["id"]
@@ -60,7 +59,7 @@ def _arrive(world: World, arrival: int) -> None:
 
 
 @spliced
-def _complete(world: World, server: int) -> None:
+def _complete(world: SimulationWorld, server: int) -> None:
     event, station = world.servers[server]["event"], world.servers[server]["station"]
     world.servers[server]["event"] = -1
     wake(world, server)
@@ -79,7 +78,7 @@ def _complete(world: World, server: int) -> None:
 
 
 @spliced
-def _emit(world: World, parent: int, first_edge: int, last_edge: int, number: int) -> None:
+def _emit(world: SimulationWorld, parent: int, first_edge: int, last_edge: int, number: int) -> None:
     """One output of `parent`, copied to every input that reads it."""
     for edge in range(first_edge, last_edge):
         row = world.edges[edge]
@@ -101,7 +100,7 @@ def _emit(world: World, parent: int, first_edge: int, last_edge: int, number: in
 
 
 @spliced
-def _choose(world: World, first: int, last: int) -> int:
+def _choose(world: SimulationWorld, first: int, last: int) -> int:
     """The replica that is furthest behind its share of the events of this edge."""
     if last - first == 1:
         return first
@@ -118,7 +117,7 @@ def _choose(world: World, first: int, last: int) -> int:
 
 
 @spliced
-def _travel(world: World, event: int, pipe: int) -> None:
+def _travel(world: SimulationWorld, event: int, pipe: int) -> None:
     """Into the operator's queue, at once or after the link's delay (`pipe`)."""
     if pipe < 0:
         enqueue(world, world.events[event]["target"], event)
@@ -135,7 +134,7 @@ def _travel(world: World, event: int, pipe: int) -> None:
 
 
 @spliced
-def _leave_pipe(world: World, pipe: int) -> None:
+def _leave_pipe(world: SimulationWorld, pipe: int) -> None:
     row = world.pipes[pipe]
     event = row["head"]
     row["head"] = world.events[event]["next"]
@@ -145,7 +144,7 @@ def _leave_pipe(world: World, pipe: int) -> None:
 
 
 @spliced
-def _sample(world: World, event: int, outputs: int) -> None:
+def _sample(world: SimulationWorld, event: int, outputs: int) -> None:
     """Count the event for the statistics of its sample group; its cycles were counted when it started."""
     row = world.events[event]
     if row["group"] >= 0:
@@ -154,7 +153,7 @@ def _sample(world: World, event: int, outputs: int) -> None:
 
 
 @spliced
-def _record(world: World, event: int, operator: int) -> None:
+def _record(world: SimulationWorld, event: int, operator: int) -> None:
     row = world.records[world.counters[RECORDS]]
     world.counters[RECORDS] += 1
     row["stimulus"] = world.events[event]["stimulus"]
@@ -164,7 +163,7 @@ def _record(world: World, event: int, operator: int) -> None:
 
 
 @spliced
-def _allocate(world: World) -> int:
+def _allocate(world: SimulationWorld) -> int:
     event = world.counters[FREE_HEAD]
     world.counters[FREE_HEAD] = world.events[event]["next"]
     world.counters[FREE] -= 1
@@ -172,21 +171,21 @@ def _allocate(world: World) -> int:
 
 
 @spliced
-def _free(world: World, event: int) -> None:
+def _free(world: SimulationWorld, event: int) -> None:
     world.events[event]["next"] = world.counters[FREE_HEAD]
     world.counters[FREE_HEAD] = event
     world.counters[FREE] += 1
 
 
-def _entry(stamp: int) -> Callable[[World, int], int]:
+def _entry(stamp: int) -> Callable[[SimulationWorld, int], int]:
     """The loop, compiled once for this state of the package.
 
     numba's cache looks at the file of a function, not at files whose functions are compiled into it. The closure over
     `stamp` is part of its key, so that changed parts never run as they were.
     """
 
-    @compiled
-    def advance(world: World, steps: int) -> int:
+    @compiled_uncounted
+    def advance(world: SimulationWorld, steps: int) -> int:
         """Run at most `steps` steps: DONE, PAUSED, or FULL (a table must grow before it goes on)."""
         world.counters[STAMP] = stamp
         for _ in range(steps):

@@ -1,14 +1,26 @@
-"""Indexed heaps and the operators' FIFO queues (paper, section VI-A)."""
+"""Queues of the simulator: indexed heaps, the operators' FIFO queues, and the policies that pick from them."""
 
 from __future__ import annotations
 
-from engine.simulation.compiled import compiled
-from engine.simulation.rows import Heap, Rows
+from dataclasses import dataclass
 
-__all__ = ["heap_put", "heap_remove", "heap_top", "queue_pop", "queue_push"]
+from engine.compiler import compiled_uncounted, spliced
+from engine.simulation.rows import Heap, Rows, SimulationWorld
+
+__all__ = [
+    "POLICIES",
+    "SimulationPolicy",
+    "heap_put",
+    "heap_remove",
+    "heap_top",
+    "pick",
+    "queue_pop",
+    "queue_push",
+    "rank",
+]
 
 
-@compiled
+@compiled_uncounted
 def heap_top(heap: Heap, owner: int) -> int:
     """The item of least key (lowest number among equals); -1 when the heap is empty."""
     if heap.size[owner] == 0:
@@ -16,7 +28,7 @@ def heap_top(heap: Heap, owner: int) -> int:
     return int(heap.items[heap.start[owner]])
 
 
-@compiled
+@compiled_uncounted
 def heap_put(heap: Heap, owner: int, item: int, key: float) -> None:
     """Insert `item`, or give it a new key."""
     place = heap.place[item]
@@ -27,7 +39,7 @@ def heap_put(heap: Heap, owner: int, item: int, key: float) -> None:
     _sift_down(heap, owner, _sift_up(heap, owner, place, item), item)
 
 
-@compiled
+@compiled_uncounted
 def heap_remove(heap: Heap, owner: int, item: int) -> None:
     place = heap.place[item]
     heap.place[item] = -1
@@ -37,14 +49,14 @@ def heap_remove(heap: Heap, owner: int, item: int) -> None:
         _sift_down(heap, owner, _sift_up(heap, owner, place, last), last)
 
 
-@compiled
+@compiled_uncounted
 def _before(heap: Heap, one: int, other: int) -> bool:
     if heap.keys[one] != heap.keys[other]:
         return bool(heap.keys[one] < heap.keys[other])
     return one < other
 
 
-@compiled
+@compiled_uncounted
 def _sift_up(heap: Heap, owner: int, place: int, item: int) -> int:
     base = heap.start[owner]
     while place > 0:
@@ -57,7 +69,7 @@ def _sift_up(heap: Heap, owner: int, place: int, item: int) -> int:
     return place
 
 
-@compiled
+@compiled_uncounted
 def _sift_down(heap: Heap, owner: int, place: int, item: int) -> None:
     base, size = heap.start[owner], heap.size[owner]
     while 2 * place + 1 < size:
@@ -74,7 +86,7 @@ def _sift_down(heap: Heap, owner: int, place: int, item: int) -> None:
     heap.place[item] = place
 
 
-@compiled
+@compiled_uncounted
 def queue_push(queues: Rows, events: Rows, queue: int, event: int) -> None:
     """Append `event`. It walks forward only past events of later order.
 
@@ -98,7 +110,7 @@ def queue_push(queues: Rows, events: Rows, queue: int, event: int) -> None:
         queues[queue]["tail"] = event
 
 
-@compiled
+@compiled_uncounted
 def queue_pop(queues: Rows, events: Rows, queue: int) -> int:
     event = queues[queue]["head"]
     after = events[event]["next"]
@@ -108,3 +120,53 @@ def queue_pop(queues: Rows, events: Rows, queue: int) -> int:
     else:
         queues[queue]["tail"] = -1
     return int(event)
+
+
+STIMULUS, ARRIVAL = 0, 1
+EARLIEST, ROTATE, LONGEST = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationPolicy:
+    """A policy by name, its queue order and its choice of operator."""
+
+    name: str
+    label: str
+    order: int
+    choice: int
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        SimulationPolicy(
+            "stimulus-time", "Stimulus time: the operator holding the event of earliest stimulus", STIMULUS, EARLIEST
+        ),
+        SimulationPolicy("fifo", "FIFO: the event that has waited longest", ARRIVAL, EARLIEST),
+        SimulationPolicy("round-robin", "Round robin: operators in turn, one event each", ARRIVAL, ROTATE),
+        SimulationPolicy("longest-queue", "Longest queue: the operator with most events waiting", ARRIVAL, LONGEST),
+    )
+}
+
+
+@spliced
+def rank(world: SimulationWorld, station: int) -> int:
+    """Priority of a station with waiting events; the lowest number is served first."""
+    if world.choice == LONGEST:
+        return int(-world.stations[station]["length"])
+    return int(world.ready.keys[heap_top(world.ready, station)])
+
+
+@spliced
+def pick(world: SimulationWorld, server: int) -> int:
+    """The station to serve next; -1 when nothing waits."""
+    if world.choice != ROTATE:
+        return heap_top(world.active, server)
+    row = world.servers[server]
+    count = row["last_station"] - row["first_station"]
+    for step in range(count):
+        turn = (row["cursor"] + step) % count
+        if world.stations[row["first_station"] + turn]["length"] > 0:
+            row["cursor"] = (turn + 1) % count
+            return int(row["first_station"] + turn)
+    return -1

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.elements import FloatArray
+from engine.arrays import FloatArray
 from engine.simulation.rows import Rows
 
 if TYPE_CHECKING:
-    from engine.deployment import Deployment
+    from engine.document.deployment import Deployment
 
 __all__ = ["QuerySeries", "Simulation", "nearest_rank", "summarise"]
 

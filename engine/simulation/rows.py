@@ -19,7 +19,7 @@ __all__ = [
     "TARGET",
     "Counter",
     "Heap",
-    "World",
+    "SimulationWorld",
 ]
 
 Rows = NDArray[Any]
@@ -102,7 +102,7 @@ class Heap(NamedTuple):
     size: Rows
 
 
-class World(NamedTuple):
+class SimulationWorld(NamedTuple):
     """Everything the event loop reads and writes. All of it is arrays, so a run can stop, grow them and go on."""
 
     clock: Rows

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.elements import FloatArray
-from engine.errors import EngineError
-from engine.simulation.draws import child_id
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.errors import EngineError, Fault, OptionError
 from engine.simulation.kernel import DONE, FULL, advance
-from engine.simulation.layout import Layout, lay_out
-from engine.simulation.policies import POLICIES, STIMULUS, Policy
-from engine.simulation.results import Simulation
-from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, World
-from engine.simulation.work import Work, capacities, work_of
+from engine.simulation.layout import InputWork, SimulationLayout, capacities, lay_out, work_of
+from engine.simulation.queues import POLICIES, STIMULUS, SimulationPolicy
+from engine.simulation.results import Simulation, summarise
+from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, SimulationWorld
+from engine.simulation.service import child_id
 from engine.workload import event_times, whole_counts
 
 if TYPE_CHECKING:
-    from engine.deployment import Deployment
+    from engine.document.deployment import Deployment
 
-__all__ = ["MAX_EVENTS", "Settings", "TooLargeError", "simulate"]
+__all__ = ["MAX_EVENTS", "OPTIONS", "SimulationSettings", "TooLargeError", "command", "settings_of", "simulate"]
+
 
 MAX_EVENTS = 50_000_000
 MAX_OUTPUTS = 100_000
@@ -38,14 +39,14 @@ class TooLargeError(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulationSettings:
     """How to simulate.
 
     `drawn_arrivals`: event times are uniform in their subinterval, not evenly spaced. `random_outputs`: the fractional
     part of a selectivity is a draw, not a running sum. `cost_cv`: coefficient of variation of an event's cycles.
     """
 
-    policy: Policy = POLICIES["stimulus-time"]
+    policy: SimulationPolicy = POLICIES["stimulus-time"]
     seed: int = 0
     drawn_arrivals: bool = True
     random_outputs: bool = True
@@ -54,7 +55,7 @@ class Settings:
 
 def simulate(
     deployment: Deployment,
-    settings: Settings | None = None,
+    settings: SimulationSettings | None = None,
     *,
     times_s: Mapping[str, FloatArray] | None = None,
     groups: Mapping[str, NDArray[np.int32]] | None = None,
@@ -94,7 +95,7 @@ def simulate(
     -----
     With whole `arrivals` and neither draws nor variation, assumptions A-1 to A-3 of the paper's section V hold.
     """
-    settings = settings or Settings()
+    settings = settings or SimulationSettings()
     work = work_of(deployment)
     _refuse_too_many(deployment, work)
     layout = lay_out(deployment, by_path=settings.policy.order == STIMULUS)
@@ -113,7 +114,7 @@ def simulate(
     )
 
 
-def _refuse_too_many(deployment: Deployment, work: Work) -> None:
+def _refuse_too_many(deployment: Deployment, work: InputWork) -> None:
     expected = float((work.events + work.outputs).sum() + deployment.arrivals.sum())
     if expected > MAX_EVENTS:
         raise TooLargeError(
@@ -126,7 +127,7 @@ def _refuse_too_many(deployment: Deployment, work: Work) -> None:
         )
 
 
-def _run(world: World, progress: Callable[[float], None] | None) -> World:
+def _run(world: SimulationWorld, progress: Callable[[float], None] | None) -> SimulationWorld:
     while (state := advance(world, STEPS_PER_REPORT)) != DONE:
         if state == FULL:
             world = _grown(world)
@@ -137,7 +138,7 @@ def _run(world: World, progress: Callable[[float], None] | None) -> World:
 
 def _arrivals(
     deployment: Deployment,
-    settings: Settings,
+    settings: SimulationSettings,
     times_s: Mapping[str, FloatArray],
     groups: Mapping[str, NDArray[np.int32]],
 ) -> Rows:
@@ -162,12 +163,14 @@ def _arrivals(
     return rows[np.argsort(rows["time"], kind="stable")]
 
 
-def _world(deployment: Deployment, settings: Settings, layout: Layout, work: Work, arrivals: Rows) -> World:
+def _world(
+    deployment: Deployment, settings: SimulationSettings, layout: SimulationLayout, work: InputWork, arrivals: Rows
+) -> SimulationWorld:
     stations, servers = len(layout.stations), len(layout.servers)
     counters = np.zeros(Counter.LENGTH, np.int64)
     sampled = int(arrivals["group"].max(initial=-1)) + 1
     active = Heap(*_heap_arrays(stations, layout.servers["last_station"] - layout.servers["first_station"], np.int64))
-    world = World(
+    world = SimulationWorld(
         clock=np.full(1, -math.inf),
         counters=counters,
         arrivals=arrivals,
@@ -207,7 +210,7 @@ def _heap_arrays(items: int, sizes: Rows, key: type) -> tuple[Rows, Rows, Rows, 
     return np.empty(items, np.int64), places, np.zeros(items, key), start, np.zeros(len(start), np.int64)
 
 
-def _fan_out(layout: Layout, work: Work) -> int:
+def _fan_out(layout: SimulationLayout, work: InputWork) -> int:
     """Most events or records that one step can make."""
     most_outputs = int(np.floor(work.selectivity.max(initial=0.0))) + 2
     most_edges = (layout.stations["last_edge"] - layout.stations["first_edge"]).max(initial=1)
@@ -215,7 +218,7 @@ def _fan_out(layout: Layout, work: Work) -> int:
     return int(max(most_outputs * most_edges, from_source))
 
 
-def _grown(world: World) -> World:
+def _grown(world: SimulationWorld) -> SimulationWorld:
     """The same world with more than twice the room for what is short: events in flight, or records."""
     events, records, needed = world.events, world.records, world.fan_out + 1
     if world.counters[Counter.FREE] < needed:
@@ -231,3 +234,75 @@ def _grown(world: World) -> World:
 
 def _extended(rows: Rows, more: int) -> Rows:
     return np.concatenate((rows, np.zeros(more, rows.dtype)))
+
+
+MAX_REPEATS = 1000
+MAX_COST_CV = 10.0
+DEFAULTS: dict[str, Any] = {
+    "policy": "stimulus-time",
+    "seed": 0,
+    "repeats": 1,
+    "arrivals": "drawn",
+    "outputs": "random",
+    "cost_cv": 0.0,
+}
+CHOICES = {"policy": tuple(POLICIES), "arrivals": ("drawn", "even"), "outputs": ("random", "fixed")}
+OPTIONS = tuple(DEFAULTS)
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Simulate a deployment, `repeats` times with seeds that follow each other.
+
+    Parameters
+    ----------
+    document : dict
+        A deployment document; every operator placed.
+    options : mapping
+        `policy` (default stimulus-time), `seed` (0), `repeats` (1), `arrivals` (drawn or even), `outputs` (random or
+        fixed), `cost_cv` (0): the coefficient of variation of an event's cycles.
+
+    Returns
+    -------
+    dict
+        Per query and over all: events (per run), worst, mean and 0.99 quantile of latency, the same per subinterval of
+        the stimulus (null where nothing came out), and the busy share of nodes and links per subinterval.
+
+    Raises
+    ------
+    DocumentError, OptionError, TooLargeError
+    """
+    settings, repeats = settings_of(options)
+    deployment = Deployment.parse(document)
+    seeds = range(settings.seed, settings.seed + repeats)
+    runs = [simulate(deployment, replace(settings, seed=seed)) for seed in seeds]
+    return {"options": {**DEFAULTS, **options}, **summarise(runs)}
+
+
+def settings_of(options: Mapping[str, Any]) -> tuple[SimulationSettings, int]:
+    """Settings and number of repeats from options; all faults of the options at once."""
+    given = {**DEFAULTS, **options}
+    faults = [_fault(name, given[name], "no option of simulate", OPTIONS) for name in given if name not in DEFAULTS]
+    for name, allowed in CHOICES.items():
+        if given[name] not in allowed:
+            faults.append(_fault(name, given[name], "refused", allowed))
+    for name, least, most in (("seed", 0, 2**31 - 1), ("repeats", 1, MAX_REPEATS)):
+        value = given[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            faults.append(_fault(name, value, "refused", (f"a whole number from {least} to {most}",)))
+    cost_cv = given["cost_cv"]
+    if not isinstance(cost_cv, int | float) or isinstance(cost_cv, bool) or not 0 <= cost_cv <= MAX_COST_CV:
+        faults.append(_fault("cost_cv", cost_cv, "refused", (f"a number from 0 to {MAX_COST_CV:g}",)))
+    if faults:
+        raise OptionError("; ".join(str(fault) for fault in faults), faults)
+    settings = SimulationSettings(
+        policy=POLICIES[given["policy"]],
+        seed=given["seed"],
+        drawn_arrivals=given["arrivals"] == "drawn",
+        random_outputs=given["outputs"] == "random",
+        cost_cv=float(cost_cv),
+    )
+    return settings, given["repeats"]
+
+
+def _fault(name: str, value: Any, what: str, allowed: tuple[str, ...]) -> Fault:
+    return Fault(name, f"{value!r} is {what}; allowed: {', '.join(allowed)}")

@@ -1,23 +1,54 @@
-"""What one event does to one server: waiting, being served, its cost and its outputs."""
+"""One event at one server: waiting, service, its drawn cost and its outputs."""
 
 from __future__ import annotations
 
 import math
 
-from engine.simulation.compiled import spliced
-from engine.simulation.draws import cost_factor, uniform
-from engine.simulation.policies import ARRIVAL, ROTATE, pick, rank
-from engine.simulation.queues import heap_put, heap_remove, heap_top, queue_pop, queue_push
-from engine.simulation.rows import Counter, World
+import numpy as np
 
-__all__ = ["count_outputs", "enqueue", "start_woken", "wake"]
+from engine.compiler import compiled_uncounted, spliced
+from engine.simulation.queues import ARRIVAL, ROTATE, heap_put, heap_remove, heap_top, pick, queue_pop, queue_push, rank
+from engine.simulation.rows import Counter, SimulationWorld
+
+__all__ = ["child_id", "cost_factor", "count_outputs", "enqueue", "start_woken", "uniform", "wake"]
+
+
+# Constants of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+ONE, S11, S27, S30, S31 = np.uint64(1), np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
+
+
+@compiled_uncounted
+def child_id(parent: np.uint64, number: int) -> np.uint64:
+    """Id of the `number`-th descendant of an event, well mixed."""
+    z = parent + GOLDEN * (np.uint64(number) + ONE)
+    z = (z ^ (z >> S30)) * FIRST
+    z = (z ^ (z >> S27)) * SECOND
+    return z ^ (z >> S31)
+
+
+@compiled_uncounted
+def uniform(event: np.uint64, purpose: int) -> float:
+    """A number in (0, 1) for one purpose of one event."""
+    return (float(child_id(event, purpose) >> S11) + 0.5) * 2.0**-53
+
+
+@compiled_uncounted
+def cost_factor(event: np.uint64, sigma: float) -> float:
+    """A lognormal factor of mean 1; `sigma` is the standard deviation of its logarithm."""
+    radius = math.sqrt(-2.0 * math.log(uniform(event, 1_000_001)))
+    normal = radius * math.cos(2.0 * math.pi * uniform(event, 1_000_002))
+    return math.exp(sigma * normal - 0.5 * sigma * sigma)
+
 
 NEXT_COUNT, WOKEN, SERVED = Counter.ENQUEUED, Counter.WOKEN, Counter.SERVED
 ROUNDING = 1e-9  # ten times a selectivity of 0.1 is one output
 
 
 @spliced
-def wake(world: World, server: int) -> None:
+def wake(world: SimulationWorld, server: int) -> None:
     """Remember that the server may have something to start once everything of this instant has happened."""
     row = world.servers[server]
     if row["woken"] == 0 and row["event"] < 0:
@@ -27,7 +58,7 @@ def wake(world: World, server: int) -> None:
 
 
 @spliced
-def enqueue(world: World, station: int, event: int) -> None:
+def enqueue(world: SimulationWorld, station: int, event: int) -> None:
     """Put an event into its queue at a station: one FIFO per source path, or a single one by arrival."""
     row = world.stations[station]
     world.counters[NEXT_COUNT] += 1
@@ -44,7 +75,7 @@ def enqueue(world: World, station: int, event: int) -> None:
 
 
 @spliced
-def start_woken(world: World) -> None:
+def start_woken(world: SimulationWorld) -> None:
     """Every woken server takes the event its policy picks."""
     while world.counters[WOKEN] > 0:
         world.counters[WOKEN] -= 1
@@ -56,7 +87,7 @@ def start_woken(world: World) -> None:
 
 
 @spliced
-def count_outputs(world: World, event: int) -> int:
+def count_outputs(world: SimulationWorld, event: int) -> int:
     """Outputs of an event at its operator: whole ones, and the part as a draw or by a running sum."""
     port, p = world.events[event]["input"], world.events[event]["p"]
     selectivity = world.selectivity[port, p % world.selectivity.shape[1]]
@@ -70,7 +101,7 @@ def count_outputs(world: World, event: int) -> int:
 
 
 @spliced
-def _dequeue(world: World, station: int) -> int:
+def _dequeue(world: SimulationWorld, station: int) -> int:
     queue = heap_top(world.ready, station)
     event = queue_pop(world.queues, world.events, queue)
     world.stations[station]["length"] -= 1
@@ -79,7 +110,7 @@ def _dequeue(world: World, station: int) -> int:
 
 
 @spliced
-def _rerank(world: World, station: int, queue: int) -> None:
+def _rerank(world: SimulationWorld, station: int, queue: int) -> None:
     """Bring the station's heap of queues and the server's heap of stations up to date after a change of one queue."""
     head = world.queues[queue]["head"]
     if head >= 0:
@@ -96,7 +127,7 @@ def _rerank(world: World, station: int, queue: int) -> None:
 
 
 @spliced
-def _start(world: World, server: int, station: int, event: int) -> None:
+def _start(world: SimulationWorld, server: int, station: int, event: int) -> None:
     world.servers[server]["event"] = event
     world.servers[server]["station"] = station
     world.counters[SERVED] += 1
@@ -107,7 +138,7 @@ def _start(world: World, server: int, station: int, event: int) -> None:
 
 
 @spliced
-def _work(world: World, server: int, station: int, event: int) -> float:
+def _work(world: SimulationWorld, server: int, station: int, event: int) -> float:
     """Cycles (bytes on a link) the event needs."""
     row = world.events[event]
     link_bytes = world.stations[station]["link_bytes"]
@@ -122,7 +153,7 @@ def _work(world: World, server: int, station: int, event: int) -> float:
 
 
 @spliced
-def _finish(world: World, server: int, begin: float, work: float) -> float:
+def _finish(world: SimulationWorld, server: int, begin: float, work: float) -> float:
     """When `work` begun at `begin` is done, by the server's capacity over time; its last capacity lasts for ever."""
     last = world.capacity.shape[1] - 1
     p = min(int(begin / world.width_s), last)
@@ -139,7 +170,7 @@ def _finish(world: World, server: int, begin: float, work: float) -> float:
 
 
 @spliced
-def _occupy(world: World, server: int, begin: float, end: float) -> None:
+def _occupy(world: SimulationWorld, server: int, begin: float, end: float) -> None:
     """Book the time of a service on its subintervals; what lies after the horizon is not counted."""
     p = int(begin / world.width_s)
     while p < world.busy_s.shape[1] and begin < end:

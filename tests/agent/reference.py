@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from agent.wire import COUNTERS, SWEEPS, Frame, FrameKind, decode_frames, table_of
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import kernel, partial_schema, rest, whole
+from engine.dataflow.arrow.kernels import kernel, partial_schema, rest, whole
 
 Key = tuple[str, str]
 

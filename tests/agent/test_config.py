@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
-from agent.settings import Settings
+from agent.settings import AgentSettings
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import TEMPLATES
 from engine.errors import DocumentError
-from engine.jarvis.settings import Settings as JarvisSettings
+from engine.jarvis.settings import AdaptationSettings as JarvisSettings
 
 MADE = TEMPLATES["s2s-probe"]("probes").document
 PLAN = Pipeline.parse(MADE).digest
@@ -190,14 +190,14 @@ def test_a_relay_collects_nothing_itself() -> None:
 def test_the_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent.toml"
     path.write_text('url = "http://127.0.0.1:8000/"\ntoken_file = "token"\nname = "web-1"\n')
-    settings = Settings.load(path)
+    settings = AgentSettings.load(path)
     assert (settings.url, settings.name) == ("http://127.0.0.1:8000", "web-1")
     assert settings.state_dir == tmp_path
     assert settings.token_file == tmp_path / "token"
     assert settings.read_from == (Path("/var/log"),)
     assert settings.own == (tmp_path, tmp_path / "token", path)
     monkeypatch.setenv("SLUICE_URL", "http://127.0.0.1:9999")
-    assert Settings.load(path).url == "http://127.0.0.1:9999"
+    assert AgentSettings.load(path).url == "http://127.0.0.1:9999"
 
 
 def test_faults_of_the_agents_file(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_faults_of_the_agents_file(tmp_path: Path) -> None:
         path = tmp_path / "agent.toml"
         path.write_text(text)
         with pytest.raises(DocumentError) as caught:
-            Settings.load(path)
+            AgentSettings.load(path)
         return {fault.path: fault.message for fault in caught.value.faults}
 
     assert set(faults('url = "ftp://x"\nname = "Über"\ncolour = 1')) == {"url", "name", "colour"}
@@ -217,4 +217,4 @@ def test_faults_of_the_agents_file(tmp_path: Path) -> None:
     assert "No such file" in faults('url = "https://x"\nca_file = "none.pem"')["ca_file"]
     assert set(faults('url = "http://x"\n[local]\nconfig = "a"\nframes = "-"')) == {"url"}
     with pytest.raises(DocumentError, match="No such file"):
-        Settings.load(tmp_path / "none.toml")
+        AgentSettings.load(tmp_path / "none.toml")

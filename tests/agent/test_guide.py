@@ -8,11 +8,10 @@ import pytest
 
 from agent.cli import _COMMANDS
 from agent.collect.options import GENERATED, HOST_COLUMNS, OPTIONS, PEER, PROBE_COLUMNS
-from agent.config_tables import CHILD, CONFIG, QUERY, RELAY, SOURCE
+from agent.config import CHILD, CONFIG, QUERY, RELAY, SOURCE
 from agent.settings import SETTINGS
-from engine.fields import Table
-from engine.klink.refined import DOCUMENT
-from engine.klink.settings import SCHEDULE, ScheduleSettings
+from engine.fields import FieldTable
+from engine.klink.settings import REFINED_SCHEDULE, SCHEDULE, ScheduleSettings
 from launcher.places import ROOT
 
 GUIDE = (ROOT / "docs" / "agent.md").read_text()
@@ -20,9 +19,9 @@ NAMED = set(re.findall(r"`([\w.\[\]]+)`", GUIDE.replace("`[local]`", "`local`"))
 
 
 @pytest.mark.parametrize(
-    "table", [*OPTIONS.values(), PEER, CONFIG, SOURCE, QUERY, RELAY, CHILD, SETTINGS, SCHEDULE, DOCUMENT]
+    "table", [*OPTIONS.values(), PEER, CONFIG, SOURCE, QUERY, RELAY, CHILD, SETTINGS, SCHEDULE, REFINED_SCHEDULE]
 )
-def test_every_field_is_named(table: Table) -> None:
+def test_every_field_is_named(table: FieldTable) -> None:
     assert {field.name for field in table.fields} <= NAMED
 
 

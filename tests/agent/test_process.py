@@ -16,18 +16,18 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from agent.collect import make
+from agent.collect import make_collector
 from agent.config import AgentConfig
-from agent.settings import Settings
+from agent.settings import AgentSettings
 from agent.wire import FrameKind, decode_frames
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import whole
+from engine.dataflow.arrow.kernels import whole
 from engine.dataflow.templates import TEMPLATES
-from engine.jarvis.refined import sealed
+from engine.jarvis.refined_config import seal
 from launcher.children import spawn
 from launcher.places import ROOT
+from tests.agent.fake_console import AGENT, SECRET, TOKEN, FakeConsole
 from tests.agent.reference import ReferenceProcessor, rows_of
-from tests.agent.standin import AGENT, SECRET, TOKEN, Console
 from tests.servers import PATIENCE_S, wait_until
 
 QUERY = "eu-1/s2s"
@@ -59,7 +59,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.above = ReferenceProcessor([PIPELINE])
-        self.console = Console(self.above.take)
+        self.console = FakeConsole(self.above.take)
         self.console.config = config()
         self.console.start()
         self.process: subprocess.Popen[bytes] | None = None
@@ -81,7 +81,7 @@ class Host:
 
     def made(self) -> pa.Table:
         """Every record of the generator, as it began when the agent did."""
-        source = make(AgentConfig.parse(self.console.config).sources["probes"])
+        source = make_collector(AgentConfig.parse(self.console.config).sources["probes"])
         status = json.loads((self.folder / "status.json").read_text())
         assert status["collectors"][0]["shed"] == 0
         start_us = self.above.epochs[0]
@@ -187,7 +187,7 @@ def test_a_refined_configuration_is_acknowledged_and_every_epoch_told_once(host:
         "valid_from_us": time.time_ns() // 1000, "ttl_s": 3600, "fallback": "local",
     }  # fmt: skip
     host.console.config = config(3, records=ENDLESS)
-    host.console.config["queries"][0]["refined"] = sealed(document)
+    host.console.config["queries"][0]["refined"] = seal(document)
     wait_until(lambda: host.console.said[-1]["queries"][0].get("refined"), what="the acknowledgement")
     says = host.console.said[-1]["queries"][0]
     assert (says["refined"], says["refused"]) == ({"version": 8, "config": "c-8"}, None)
@@ -268,7 +268,7 @@ def test_the_command_to_enrol_leaves_a_file_to_run(host: Host, tmp_path: Path) -
     ]
     assert (folder / "identity.json").stat().st_mode & 0o077 == 0
     assert TOKEN not in (folder / "agent.toml").read_text()
-    assert Settings.load(folder / "agent.toml").read_from == (tmp_path / "logs", Path("/var/log"))
+    assert AgentSettings.load(folder / "agent.toml").read_from == (tmp_path / "logs", Path("/var/log"))
     host.file = folder / "agent.toml"
     host.start()
     wait_until(lambda: host.counted() > 0, what="records")

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from agent.collecting import Collecting
 from agent.config import AgentConfig
-from agent.readable import Readable
 from agent.runtime import Spool
+from agent.settings import ReadableFolders
+from agent.source_agent import SourceAgent
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import whole
+from engine.dataflow.arrow.kernels import whole
 from engine.dataflow.templates import TEMPLATES
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.servers import wait_until
@@ -65,7 +65,7 @@ def through_the_agent(
     given = source | {"time": "ts", "columns": document["source"]["columns"]}
     config = AgentConfig.parse({**head, "sources": {document["source"]["id"]: given}, "queries": [query]})
     spool = Spool(folder / "spool", 2**28, sync=False)
-    work = Collecting(config, spool, Readable([Path(source["options"]["path"]).parent]))
+    work = SourceAgent(config, spool, ReadableFolders([Path(source["options"]["path"]).parent]))
     above, stopping = ReferenceProcessor([pipeline]), threading.Event()
     thread = threading.Thread(target=work.run, args=(stopping,))
     thread.start()

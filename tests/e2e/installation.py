@@ -14,8 +14,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from launcher.children import end_family, spawn
-from launcher.ports import free_port
-from launcher.processes import healthz
+from launcher.places import free_port
+from launcher.services import healthz
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 
 __all__ = ["PASSWORD", "Api", "Installation"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from launcher.ports import free_port
+from launcher.places import free_port
 from tests.servers import wait_until
 
 __all__ = ["AGENTS", "LINES_QUERY", "NUMBERS_QUERY", "World"]

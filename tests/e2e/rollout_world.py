@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from apps.telemetry.epochs import EpochRow, epochs_of
+from apps.telemetry.ingest.epochs import epochs_of
+from engine.rollouts.epochs import EpochRow
 from launcher.java import find_java
 from tests.e2e.installation import ROOT, Api, Installation
 from tests.servers import PATIENCE_S, wait_until

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from launcher.output import Console
-from launcher.runner import Runner, StartFailed, Stopped
-from tests.launcher.fakes import fake
+from launcher.output import Terminal
+from launcher.runner import ProcessRunner, StartFailed, Stopped
+from tests.launcher.fake_services import fake
 
 
 def main() -> int:
     journal, logs = Path(sys.argv[1]), Path(sys.argv[2])
-    runner = Runner(Console(), logs)
+    runner = ProcessRunner(Terminal(), logs)
     runner.catch_signals()
     try:
         for name in ("first", "second"):

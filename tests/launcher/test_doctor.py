@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from launcher import doctor as module
-from launcher.doctor import Finding, doctor
-from launcher.output import Console
-from tests.launcher.fakes import ROOT
+from launcher.doctor import DoctorFinding, doctor
+from launcher.output import Terminal
+from tests.launcher.fake_services import ROOT
 
 
-def _report(*findings: Finding) -> tuple[int, str]:
+def _report(*findings: DoctorFinding) -> tuple[int, str]:
     screen = io.StringIO()
-    code = doctor(tuple(lambda finding=finding: finding for finding in findings), Console(screen))
+    code = doctor(tuple(lambda finding=finding: finding for finding in findings), Terminal(screen))
     return code, screen.getvalue()
 
 
 def test_what_is_needed_and_missing_fails_with_its_remedy() -> None:
     code, said = _report(
-        Finding("redis", False, "none found", "install redis-server"), Finding("disk", True, "9 GB free")
+        DoctorFinding("redis", False, "none found", "install redis-server"), DoctorFinding("disk", True, "9 GB free")
     )
     assert code == 1
     assert "✗ redis       none found\n" in said
@@ -35,13 +35,13 @@ def test_what_is_needed_and_missing_fails_with_its_remedy() -> None:
 
 
 def test_what_only_tests_need_does_not_fail() -> None:
-    code, said = _report(Finding("Chromium", False, "not found", "apt install chromium", needed=False))
+    code, said = _report(DoctorFinding("Chromium", False, "not found", "apt install chromium", needed=False))
     assert code == 0
     assert "! Chromium    not found\n" in said
     assert "-> apt install chromium\n" in said
 
 
-def _find(name: str) -> Finding:
+def _find(name: str) -> DoctorFinding:
     check = {check.__name__: check for check in module.CHECKS}[name]
     return check()
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ports import answers
-from launcher.postgres import PostgresError, PostgresServer, find_tools
+from launcher.places import port_answers
+from launcher.servers import PostgresError, PostgresServer, find_postgres
 from tests.databases import scratch_database
 
 
 @pytest.mark.postgres
 def test_it_starts_serves_and_leaves_nothing() -> None:
-    tools = find_tools()
+    tools = find_postgres()
     if tools is None:
         pytest.skip("the tests use a server from elsewhere; its programs are not installed here")
     server = PostgresServer(tools)
@@ -24,11 +24,11 @@ def test_it_starts_serves_and_leaves_nothing() -> None:
             assert url.startswith(f"postgres://sluice@127.0.0.1:{server.port}/scratch_")
     finally:
         server.stop()
-    assert not answers(server.port)
+    assert not port_answers(server.port)
 
 
 def test_one_that_fails_says_what_postgresql_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.postgres._as_other_user", list)
+    monkeypatch.setattr("launcher.servers._as_other_user", list)
     for name in ("initdb", "postgres"):
         (tmp_path / name).write_text("#!/bin/sh\necho 'initdb: no space left on device' >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.output import Console, LogFile
-from launcher.runner import RestartPolicy, Runner, StartFailed, Stopped
-from tests.launcher.fakes import ROOT, alive, events, fake, pids
+from launcher.output import RotatingLog, Terminal
+from launcher.runner import ProcessRunner, RestartPolicy, StartFailed, Stopped
+from tests.launcher.fake_services import ROOT, alive, events, fake, pids
 from tests.servers import PATIENCE_S, wait_until
 
 QUICK = RestartPolicy(first_pause_s=0.05, longest_pause_s=0.2, quick_s=3600.0, quick_crashes=3)
@@ -33,13 +33,13 @@ def screen() -> io.StringIO:
 
 
 @pytest.fixture
-def runner(tmp_path: Path, screen: io.StringIO) -> Iterator[Runner]:
-    made = Runner(Console(screen), tmp_path / "log", QUICK)
+def runner(tmp_path: Path, screen: io.StringIO) -> Iterator[ProcessRunner]:
+    made = ProcessRunner(Terminal(screen), tmp_path / "log", QUICK)
     yield made
     made.stop()
 
 
-def test_starts_in_order_and_stops_in_reverse(runner: Runner, journal: Path) -> None:
+def test_starts_in_order_and_stops_in_reverse(runner: ProcessRunner, journal: Path) -> None:
     runner.start(fake("first", journal, "--ready-after", "0.3"))
     runner.start(fake("second", journal))
     runner.stop()
@@ -54,7 +54,7 @@ def test_starts_in_order_and_stops_in_reverse(runner: Runner, journal: Path) -> 
     assert alive(pids(journal)) == []
 
 
-def test_waits_for_the_health_check_as_well(runner: Runner, journal: Path) -> None:
+def test_waits_for_the_health_check_as_well(runner: ProcessRunner, journal: Path) -> None:
     looks = iter([False, False, True])
     began = time.monotonic()
     took_s = runner.start(fake("slow", journal, healthy=lambda: next(looks)))
@@ -62,7 +62,7 @@ def test_waits_for_the_health_check_as_well(runner: Runner, journal: Path) -> No
     assert 0 < took_s <= time.monotonic() - began
 
 
-def test_one_that_ends_early_fails_with_its_last_words(runner: Runner, journal: Path) -> None:
+def test_one_that_ends_early_fails_with_its_last_words(runner: ProcessRunner, journal: Path) -> None:
     with pytest.raises(StartFailed) as failure:
         runner.start(fake("weak", journal, "--crash-when", "/", ready_line="never said"))
     said = str(failure.value)
@@ -71,12 +71,12 @@ def test_one_that_ends_early_fails_with_its_last_words(runner: Runner, journal: 
     assert "log/weak.log" in said
 
 
-def test_one_that_is_never_healthy_fails_in_time(runner: Runner, journal: Path) -> None:
+def test_one_that_is_never_healthy_fails_in_time(runner: ProcessRunner, journal: Path) -> None:
     with pytest.raises(StartFailed, match=r"mute was not healthy within 0.4 s"):
         runner.start(fake("mute", journal, healthy=lambda: False, ready_timeout_s=0.4))
 
 
-def test_what_is_not_vital_is_started_again_for_ever(runner: Runner, journal: Path, screen: io.StringIO) -> None:
+def test_what_is_not_vital_is_started_again_for_ever(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     runner.launch(fake("extra", journal, "--crash-when", "/", vital=False))
     watching = threading.Thread(target=runner.watch)
     watching.start()
@@ -91,12 +91,12 @@ def test_the_pause_after_a_thousand_crashes_is_the_longest() -> None:
     assert QUICK.pause_s(5000) == QUICK.longest_pause_s
 
 
-def test_a_command_that_does_not_exist_is_named(runner: Runner, journal: Path) -> None:
+def test_a_command_that_does_not_exist_is_named(runner: ProcessRunner, journal: Path) -> None:
     with pytest.raises(StartFailed, match=r"absent could not be started: .*no-such-command"):
         runner.start(fake("absent", journal, command=["/no-such-command"]))
 
 
-def test_what_crashes_is_started_again(runner: Runner, journal: Path, screen: io.StringIO) -> None:
+def test_what_crashes_is_started_again(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     service = fake("fragile", journal)
     runner.start(service)
     watching = threading.Thread(target=runner.watch)
@@ -115,7 +115,7 @@ def _kill(journal: Path) -> None:
     os.kill(pids(journal)[-1], signal.SIGKILL)
 
 
-def test_it_gives_up_on_what_keeps_crashing(runner: Runner, journal: Path) -> None:
+def test_it_gives_up_on_what_keeps_crashing(runner: ProcessRunner, journal: Path) -> None:
     now = journal.with_name("now")
     runner.start(fake("broken", journal, "--crash-when", str(now)))
     now.touch()
@@ -130,7 +130,7 @@ def test_the_pause_before_a_restart_doubles_up_to_a_limit() -> None:
     assert [policy.pause_s(n) for n in (1, 2, 3, 4, 5, 6)] == [0.5, 1, 2, 4, 8, 8]
 
 
-def test_children_of_a_crashed_process_are_ended(runner: Runner, journal: Path) -> None:
+def test_children_of_a_crashed_process_are_ended(runner: ProcessRunner, journal: Path) -> None:
     runner.start(fake("parent", journal, "--with-child"))
     family = pids(journal)
     assert len(alive(family)) == 2
@@ -138,7 +138,7 @@ def test_children_of_a_crashed_process_are_ended(runner: Runner, journal: Path) 
     assert alive(family) == []
 
 
-def test_one_that_ignores_sigterm_is_killed_after_its_time(runner: Runner, journal: Path) -> None:
+def test_one_that_ignores_sigterm_is_killed_after_its_time(runner: ProcessRunner, journal: Path) -> None:
     runner.start(fake("deaf", journal, "--deaf", stop_steps=((signal.SIGTERM, 1.0),)))
     began = time.monotonic()
     runner.stop()
@@ -146,20 +146,20 @@ def test_one_that_ignores_sigterm_is_killed_after_its_time(runner: Runner, journ
     assert alive(pids(journal)) == []
 
 
-def test_a_request_to_stop_ends_the_waiting(runner: Runner, journal: Path) -> None:
+def test_a_request_to_stop_ends_the_waiting(runner: ProcessRunner, journal: Path) -> None:
     threading.Timer(0.3, runner.stopping.set).start()
     with pytest.raises(Stopped):
         runner.start(fake("slow", journal, "--ready-after", "30"))
 
 
-def test_a_one_off_command_that_fails_says_so(runner: Runner, journal: Path) -> None:
+def test_a_one_off_command_that_fails_says_so(runner: ProcessRunner, journal: Path) -> None:
     command = [sys.executable, "-c", "print('cannot migrate'); raise SystemExit(4)"]
     with pytest.raises(StartFailed, match=r"migrate failed with exit code 4") as failure:
         runner.run_to_end(fake("migrate", journal, command=command))
     assert "cannot migrate" in str(failure.value)
 
 
-def test_lines_are_prefixed_and_kept(runner: Runner, journal: Path, screen: io.StringIO, tmp_path: Path) -> None:
+def test_lines_are_prefixed_and_kept(runner: ProcessRunner, journal: Path, screen: io.StringIO, tmp_path: Path) -> None:
     talk = "print('GET / 200', flush=True); print('warning: Grüße', flush=True)"
     runner.finish(runner.launch(fake("web", journal, command=[sys.executable, "-c", talk], quiet="^GET")))
     assert screen.getvalue() == "web     │ warning: Grüße\n"
@@ -167,13 +167,13 @@ def test_lines_are_prefixed_and_kept(runner: Runner, journal: Path, screen: io.S
     assert [line.split(" ", 1)[1] for line in kept] == ["GET / 200", "warning: Grüße"]
 
 
-def test_a_start_that_goes_well_needs_no_words(runner: Runner, journal: Path, screen: io.StringIO) -> None:
+def test_a_start_that_goes_well_needs_no_words(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     runner.start(fake("web", journal))
     assert screen.getvalue() == ""
 
 
 def test_log_files_turn_over(tmp_path: Path) -> None:
-    log = LogFile(tmp_path / "web.log", max_bytes=1000)
+    log = RotatingLog(tmp_path / "web.log", max_bytes=1000)
     for number in range(1000):
         log.write(f"line {number}")
     log.close()

@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from tests.launcher.fakes import ROOT
+from tests.launcher.fake_services import ROOT
 from tests.servers import PATIENCE_S, wait_until
 
 SHELL = shutil.which("dash") or "/bin/sh"

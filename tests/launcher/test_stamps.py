@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.stamps import MigrationStamp, StaticStamp
+from launcher.up import MigrationStamp, StaticStamp
 
 
 @pytest.fixture

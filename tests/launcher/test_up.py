@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.ports import free_port
-from tests.launcher.fakes import ROOT
+from launcher.places import free_port
+from tests.launcher.fake_services import ROOT
 from tests.servers import PATIENCE_S, wait_until
 
 

@@ -15,8 +15,7 @@ import psutil
 import pyspark
 
 from launcher.children import end_family, spawn
-from launcher.places import ROOT
-from launcher.ports import free_port
+from launcher.places import ROOT, free_port
 from tests.servers import wait_until
 
 __all__ = ["Cluster"]

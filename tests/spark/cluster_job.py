@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.reading import Reading
+from spark_jobs.input.entries import EntryReader
+from spark_jobs.input.source import frames_of, spans_of
 from spark_jobs.session import spark_session
-from spark_jobs.source import frames_of, spans_of
 
 
 def sizes_of(batches: Any) -> Any:
@@ -39,7 +39,7 @@ def main(master: str, redis_url: str, folder: Path) -> None:
         made.replace(made.with_suffix(".json"))
 
     (folder / "batches").mkdir()
-    frames = frames_of(spans_of(spark, redis_url, max_entries=40), Reading(redis_url).frames)
+    frames = frames_of(spans_of(spark, redis_url, max_entries=40), EntryReader(redis_url).frames)
     writer = frames.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.start()
     while not (folder / "stop").exists() and query.isActive:

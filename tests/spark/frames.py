@@ -12,11 +12,11 @@ import pyarrow as pa
 import redis
 
 from agent.wire import Frame, FrameKind, batch_bytes, broker, encode_frame
-from spark_jobs.reading import Reading
-from spark_jobs.source import frames_of, spans_of
+from spark_jobs.input.entries import EntryReader
+from spark_jobs.input.source import frames_of, spans_of
 from tests.servers import PATIENCE_S
 
-LIMITS = broker.Limits(total_bytes=2**30)
+LIMITS = broker.BrokerLimits(total_bytes=2**30)
 COMPUTE = {"agent": "string", "life": "string", "seq": "long", "records": "long", "total": "long"}
 
 
@@ -26,16 +26,16 @@ def records_frame(agent: str, seq: int, records: int = 5, life: str = "l1") -> F
     return Frame(FrameKind.RECORDS, agent, life, seq, "here/q", "p1", 1, 1_000 * seq, body=batch_bytes(numbers))
 
 
-def send(url: str, frames: Iterable[Frame]) -> list[broker.Accepted]:
+def send(url: str, frames: Iterable[Frame]) -> list[broker.Acceptance]:
     """Accept frames one by one."""
     with redis.Redis.from_url(url) as client:
-        return [broker.accept(client, [(frame, encode_frame(frame))], LIMITS) for frame in frames]
+        return [broker.accept_frames(client, [(frame, encode_frame(frame))], LIMITS) for frame in frames]
 
 
 def waiting(url: str) -> int:
     """Entries in the streams."""
     with redis.Redis.from_url(url) as client:
-        return sum(len(broker.read(client, number, count=100_000)) for number in range(broker.PARTITIONS))
+        return sum(len(broker.read_entries(client, number, count=100_000)) for number in range(broker.PARTITIONS))
 
 
 def numbers_of(batches: Any) -> Any:
@@ -76,7 +76,7 @@ class Collected:
                 raise RuntimeError("the sink fails")
 
         spans = spans_of(self.spark, self.url, **options)
-        writer = frames_of(spans, Reading(self.url).frames).writeStream.foreachBatch(keep)
+        writer = frames_of(spans, EntryReader(self.url).frames).writeStream.foreachBatch(keep)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (
             writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="0 seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from spark_jobs.cpu import family_cpu_ns
+from spark_jobs.report import family_cpu_ns
 
 BUSY_S = 0.3
 WORKER = f"""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import row_kernel
-from engine.dataflow.functions import FUNCTIONS, OPERATORS
+from engine.dataflow.arrow.kernels import row_kernel
+from engine.dataflow.expressions.functions import FUNCTIONS, OPERATORS
 from engine.dataflow.spark_sql import select
 from tests.spark.batches import batch, differences, pipeline_of
 

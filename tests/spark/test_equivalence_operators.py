@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import row_kernel
+from engine.dataflow.arrow.kernels import row_kernel
 from engine.dataflow.spark_sql import select
 from engine.dataflow.types import Type
 from tests.spark.batches import batch, differences, pipeline_of

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import row_kernel, stream_join_kernel
+from engine.dataflow.arrow.kernels import row_kernel, stream_join_kernel
 from engine.dataflow.spark_sql import select, side
 from engine.dataflow.types import AGENT
 from tests.spark.batches import COLUMNS, batch, differences, pipeline_of

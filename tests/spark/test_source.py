@@ -13,9 +13,8 @@ import redis
 from pyspark.errors import StreamingQueryException
 
 from agent.wire import broker, encode_frame
-from spark_jobs.entries import UNREADABLE
-from spark_jobs.reading import Reading, span_of
-from spark_jobs.source import SpansReader, frames_of, spans_of
+from spark_jobs.input.entries import UNREADABLE, EntryReader, span_of
+from spark_jobs.input.source import SpansReader, frames_of, spans_of
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.frames import Collected, records_frame, send, waiting
 
@@ -72,7 +71,9 @@ def test_only_what_is_behind_the_checkpoint_is_trimmed(stream: Collected) -> Non
         query.awaitTermination(PATIENCE_S)
     with redis.Redis.from_url(stream.url) as client:
         kept = {
-            (entry.agent, entry.seq) for number in range(broker.PARTITIONS) for entry in broker.read(client, number)
+            (entry.agent, entry.seq)
+            for number in range(broker.PARTITIONS)
+            for entry in broker.read_entries(client, number)
         }
     done = {(row.agent, row.seq) for row in stream.batches[0]}
     assert done
@@ -142,7 +143,7 @@ def test_an_entry_that_is_no_frame_comes_as_unreadable_and_harms_no_other(spark:
             put(client, "a1", "l1", seq, data)
     rows: list[Any] = []
     query = (
-        frames_of(spans_of(spark, stream.url), Reading(stream.url).frames)
+        frames_of(spans_of(spark, stream.url), EntryReader(stream.url).frames)
         .writeStream.foreachBatch(lambda frame, number: rows.extend(frame.collect()))
         .option("checkpointLocation", str(stream.checkpoint))
         .trigger(availableNow=True)
@@ -170,7 +171,7 @@ def test_planning_without_redis_brings_no_batch_and_reading_says_so(redis_server
     assert "no new batch until it does" in said
     assert "trimmed later" in said
     with pytest.raises(RuntimeError, match=r"Redis has given no answer for 0\.2 s"):
-        list(Reading(redis_server.url, patience_s=0.2).frames([pa.RecordBatch.from_pylist([span_of(0, "1-0")])]))
+        list(EntryReader(redis_server.url, patience_s=0.2).frames([pa.RecordBatch.from_pylist([span_of(0, "1-0")])]))
 
 
 def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None:
@@ -178,6 +179,6 @@ def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None
     with redis.Redis.from_url(redis_server.url) as client:
         for seq, entry_id in enumerate(ids, 1):
             put(client, "a1", "l1", seq, encode_frame(records_frame("a1", seq)), entry_id)
-    partition, reading = broker.partition_of("a1"), Reading(redis_server.url)
+    partition, reading = broker.partition_of("a1"), EntryReader(redis_server.url)
     spans = [pa.RecordBatch.from_pylist([span_of(partition, one)]) for one in ids]
     assert [batch["id"].to_pylist() for batch in reading.frames(spans)] == [[one] for one in ids]

@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from apps.jobs.choices import JobState
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobState
 from apps.jobs.selectors import jobs_lost
 from apps.reports.choices import ReportState
+from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery, Report
 from apps.reports.services import definition_create
-from apps.reports.writing import report_request
-from tests.apps.little import little_cluster, start_query
+from tests.apps.small_cluster import small_cluster, start_query
 from workers.reports import run_due_reports, run_report, send_deliveries
 
 pytestmark = pytest.mark.django_db
 
 
 def test_a_report_whose_worker_died_is_written_again(monkeypatch: Any) -> None:
-    cluster = little_cluster()
+    cluster = small_cluster()
     start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
     definition = definition_create(
         cluster=cluster,

@@ -9,10 +9,9 @@ from django.conf import settings
 
 from apps.estimates.models import EstimateRun
 from apps.estimates.services import estimate_request
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind, JobState
 from console.celery import app
-from tests.apps.little import little_cluster, make_query, start_query
+from tests.apps.small_cluster import make_query, small_cluster, start_query
 from workers.lifecycle import warm_up
 
 
@@ -39,7 +38,7 @@ def test_the_engine_warms_up() -> None:
 
 @pytest.mark.django_db
 def test_tasks_do_the_work_of_jobs() -> None:
-    cluster = little_cluster()
+    cluster = small_cluster()
     start_query(cluster, "q", 0.5, "a")
     job = estimate_request(cluster=cluster)
     app.tasks[job.kind].apply(args=[str(job.pk)], throw=True)
@@ -49,7 +48,7 @@ def test_tasks_do_the_work_of_jobs() -> None:
 
 @pytest.mark.django_db
 def test_schedules_run_on_an_idle_installation() -> None:
-    make_query(little_cluster(), "draft", 0.5)
+    make_query(small_cluster(), "draft", 0.5)
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         done: Any = app.tasks[entry["task"]].apply(throw=True)
         assert done.result == 0

@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('plan', models.CharField(help_text='Digest of the pipeline it is for.', max_length=64)),
-                ('document', models.JSONField(help_text='As agents get it (engine.jarvis.refined).')),
+                ('document', models.JSONField(help_text='As agents get it (engine.jarvis.refined_config).')),
                 ('agent', models.ForeignKey(blank=True, help_text='Null: all.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='refined_parts', to='telemetry.agent')),
                 ('config', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='refinement.refinedconfig')),
                 ('live', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='refined_parts', to='telemetry.livequery')),
@@ -114,7 +114,7 @@ class Migration(migrations.Migration):
                 ('canary_count', models.PositiveSmallIntegerField(default=1, validators=[django.core.validators.MinValueValidator(1)])),
                 ('canary_share', models.FloatField(default=0.1, help_text='Of all agents, where that is more.', validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(1.0)])),
                 ('canary_epochs', models.PositiveSmallIntegerField(default=20, help_text='Least epochs judged.', validators=[django.core.validators.MinValueValidator(10), django.core.validators.MaxValueValidator(600)])),
-                ('waves', models.JSONField(default=apps.refinement.models.default_waves, help_text='Share of all agents after each wave, ending with 1.')),
+                ('waves', models.JSONField(default=apps.rollouts.models.default_waves, help_text='Share of all agents after each wave, ending with 1.')),
                 ('wave_epochs', models.PositiveSmallIntegerField(default=10, validators=[django.core.validators.MinValueValidator(10), django.core.validators.MaxValueValidator(600)])),
                 ('silent_epochs', models.PositiveSmallIntegerField(default=30, help_text='Waited for an agent.', validators=[django.core.validators.MinValueValidator(5), django.core.validators.MaxValueValidator(3600)])),
                 ('overflow_pp', models.FloatField(default=1.0, help_text='Percentage points of records.', validators=[django.core.validators.MinValueValidator(0.0)])),

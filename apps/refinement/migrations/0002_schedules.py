@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
             name='SchedulePart',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('document', models.JSONField(help_text='As agents get it (engine.klink.refined).')),
+                ('document', models.JSONField(help_text='As agents get it (engine.klink.settings).')),
                 ('agent', models.ForeignKey(blank=True, help_text='Null: all.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='schedule_parts', to='telemetry.agent')),
                 ('config', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='schedule_parts', to='refinement.refinedconfig')),
             ],

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.forecasts.forecasting import forecast_series
-from apps.forecasts.models import Forecast
-from apps.forecasts.selectors import Shortage, forecast_changes, forecast_latest, shortages
+from apps.planning.forecasts.selectors import Shortage, forecast_changes, forecast_latest, forecast_series, shortages
+from apps.planning.models import Forecast
 
 __all__ = ["forecast_facts"]
 

@@ -1,4 +1,4 @@
-"""What would have to be bought for more load and the loss of any one node, and what the fleet survives as it is."""
+"""Purchases for more load and the loss of any one node, and the losses that the fleet survives as it is."""
 
 from __future__ import annotations
 
@@ -9,30 +9,120 @@ from contextlib import suppress
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.queries.snapshots import Snapshot
-from apps.reports.facts.purchase_choices import badness, curve_point, extra_cost, finding, mix_choice, plus, pool_choice
-from apps.ui.numbers import counted
-from engine.deployment import Deployment
+from apps.queries.snapshots.cluster import Snapshot
+from apps.reports.notation import money
+from apps.ui.numbers import counted, percent
+from engine.document.deployment import Deployment
 from engine.errors import EngineError
-from engine.provisioning.bench import Bench, PoolSize
-from engine.provisioning.sizing import MixAnswer, PoolAnswer, cheapest_mix, smallest_pool
+from engine.provisioning.pool.curve import PoolCurve, PoolSize
+from engine.provisioning.smallest_pool import MixAnswer, PoolAnswer, cheapest_mix, smallest_pool
 from engine.provisioning.survival import Survival, lose_each
 
-__all__ = ["purchase_facts"]
+__all__ = ["badness", "curve_point", "extra_cost", "finding", "mix_choice", "plus", "pool_choice", "purchase_facts"]
+
+
+def extra_cost(answer: PoolAnswer) -> float:
+    """What the new nodes cost per hour; infinite where there is no answer, their number where there is no price."""
+    if answer.added is None:
+        return math.inf
+    price = answer.model.price_per_hour
+    return answer.added * (1.0 if price is None else price)
+
+
+def pool_choice(name: str, answer: PoolAnswer) -> dict[str, Any]:
+    """A pool of one type that is enough."""
+    price, added = answer.model.price_per_hour, max(answer.added or 0, 0)
+    return {
+        "kind": "pool",
+        "counts": {name: added},
+        "nodes": added,
+        "whole": answer.nodes,
+        "cost_per_hour": None if price is None else added * price,
+        "confirmed": answer.confirmed,
+        "proven": answer.proof is not None and answer.proof.refutation is not None,
+        "less": answer.proof.message if answer.proof is not None else "",
+        "beyond": len(answer.beyond),
+        "splits": answer.splits,
+    }
+
+
+def mix_choice(mix: MixAnswer) -> dict[str, Any]:
+    """A mix of types that is enough."""
+    counts = {name: count for name, count in (mix.counts or {}).items() if count}
+    return {
+        "kind": "mix",
+        "counts": counts,
+        "nodes": sum(counts.values()),
+        "whole": mix.present + sum(counts.values()),
+        "cost_per_hour": mix.cost_per_hour,
+        "confirmed": mix.confirmed,
+        "proven": mix.proven,
+        "less": mix.proofs[0].message if mix.proofs else "",
+        "beyond": len(mix.beyond),
+        "splits": mix.splits,
+    }
+
+
+def badness(size: PoolSize) -> tuple[float, float]:
+    """How far a placement exhausts the objectives, with a node lost and without; less is better."""
+    lost = size.lost.over_bound if size.lost is not None else 0.0
+    return max(size.over_bound, lost), size.over_bound
+
+
+def curve_point(size: PoolSize, name: str) -> dict[str, Any]:
+    """One number of nodes on the curve of cost against latency."""
+    plain = size.to_dict()
+    lost = plain["lost"] or {}
+    return {
+        "pool": name,
+        "nodes": size.nodes,
+        "cost_per_hour": plain["cost_per_hour"],
+        "over_bound": plain["over_bound"],
+        "lost_over_bound": lost.get("over_bound"),
+        "lost_node": lost.get("node"),
+        "worst_s": plain["worst_s"],
+        "lost_worst_s": lost.get("worst_s"),
+    }
+
+
+def finding(found: dict[str, Any]) -> str:
+    """What to buy, in a sentence."""
+    asked, growth = plus(found["growth"]), found["answered_growth"]
+    if growth is None:
+        return f"At {asked} load no purchase keeps every objective if a node is lost."
+    best = found["choices"][0]
+    load = f"{plus(growth)} load with any one node lost"
+    every = f"all but {best['beyond']} objectives" if best["beyond"] else "every objective"
+    said = f"The present nodes keep {every} at {load} once operators are placed anew: buy none."
+    if best["nodes"]:
+        hour = best["cost_per_hour"]
+        price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
+        words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
+        verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
+        said = f"{words} {verb.format(price)} {every} at {load}, with operators placed anew."
+    if growth == found["growth"]:
+        return said
+    return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"
+
+
+def plus(growth: float) -> str:
+    """`+60%`."""
+    return f"+{percent(growth)}" if growth else "the present"
+
 
 _SLICES_PER_SUBINTERVAL = 4
-_MOST_TYPES = 4
-_MOST_OF_A_TYPE = 24
-_MOST_TRIED = 30  # mixes that are placed; a bound refutes most others at once
-_MOST_LOST = 40  # nodes whose loss is looked at, the busiest first
+_MAX_NODE_TYPES = 4
+_MAX_NODES_PER_TYPE = 24
+_MAX_MIXES_TRIED = 30  # mixes that are placed; a bound refutes most others at once
+_MAX_LOSSES_TRIED = 40  # nodes whose loss is looked at, the busiest first
 _BELOW, _ABOVE = 4, 8  # sizes of the curve around the answer
 #: Where no purchase helps at the growth asked for, these shares of it are tried.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 _GRACE = 2.0  # a search whose time is over still confirms what it has found
 _NO_TIME = "no size was found within the time of a report"
-_ALTOGETHER_S = 180.0  # after which no further search begins
-_LONGEST_S = {"pool": 60.0, "mix": 45.0, "losses": 25.0}  # a report that takes hours helps nobody
+_TOTAL_TIME_S = 180.0  # after which no further search begins
+_TIME_LIMITS_S = {"pool": 60.0, "mix": 45.0, "losses": 25.0}  # a report that takes hours helps nobody
 
 Progress = Callable[[float, str], None]
 
@@ -67,9 +157,9 @@ class _Sizing:
         }
         used = {node.pool: node.id for node in reversed(self.deployment.nodes) if node.pool}
         pools = [pool for pool in cluster.pools.order_by("-cores", "name") if pool.name in used]
-        self.pools = pools[:_MOST_TYPES]
+        self.pools = pools[:_MAX_NODE_TYPES]
         self.like = {pool.name: used[pool.name] for pool in self.pools}
-        self.until = time.monotonic() + _ALTOGETHER_S
+        self.until = time.monotonic() + _TOTAL_TIME_S
 
     def facts(self) -> dict[str, Any]:
         refusal = ""
@@ -87,7 +177,7 @@ class _Sizing:
     def _pools(self, growth: float) -> dict[str, PoolAnswer]:
         found = {}
         present = len(self.deployment.nodes)
-        most = present + max(_MOST_OF_A_TYPE, present)
+        most = present + max(_MAX_NODES_PER_TYPE, present)
         for index, (name, node) in enumerate(self.like.items()):
             if self._is_late:
                 break
@@ -99,7 +189,7 @@ class _Sizing:
                     factor=1 + growth,
                     most=most,
                     leave_out=True,
-                    budget_s=_LONGEST_S["pool"],
+                    budget_s=_TIME_LIMITS_S["pool"],
                     progress=self._limit("pool"),
                     **self.options,
                 )
@@ -133,7 +223,7 @@ class _Sizing:
                 "capacity_cps": pool.capacity_cps,
                 "cores": pool.cores,
                 "price_per_hour": float(pool.price_per_hour or 0),
-                "max": min(_MOST_OF_A_TYPE, int(most / float(pool.price_per_hour or 1) + 1e-9)),
+                "max": min(_MAX_NODES_PER_TYPE, int(most / float(pool.price_per_hour or 1) + 1e-9)),
             }
             for pool in priced
         ]
@@ -145,9 +235,9 @@ class _Sizing:
                 self.deployment,
                 types,
                 factor=1 + growth,
-                most_tried=_MOST_TRIED,
+                most_tried=_MAX_MIXES_TRIED,
                 leave_out=True,
-                budget_s=_LONGEST_S["mix"],
+                budget_s=_TIME_LIMITS_S["mix"],
                 progress=self._limit("mix"),
                 **self.options,
             )
@@ -157,7 +247,7 @@ class _Sizing:
         """Quick placements of each size, or what the search for the answer found where that is better."""
         nodes = answer.nodes or 0
         sizes = range(max(1, nodes - _BELOW), nodes + _ABOVE + 1)
-        bench = Bench(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.options["closed"])
+        bench = PoolCurve(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.options["closed"])
         searched = {size.nodes: size for size in answer.sizes}
         points: list[dict[str, Any]] = []
         best: PoolSize | None = None
@@ -194,7 +284,7 @@ class _Sizing:
 
 
 def _limited(what: str, tell: Callable[[str], None], grace: float = 1.0) -> Progress:
-    until = time.monotonic() + _LONGEST_S[what] * grace
+    until = time.monotonic() + _TIME_LIMITS_S[what] * grace
 
     def progress(share: float, step: str = "") -> None:
         tell(step)
@@ -210,7 +300,7 @@ def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> di
     for operator in deployment.operators:
         for replica in operator.replicas:
             weight[replica.node] += 1
-    names = sorted(weight, key=lambda name: (-weight[name], name))[:_MOST_LOST]
+    names = sorted(weight, key=lambda name: (-weight[name], name))[:_MAX_LOSSES_TRIED]
     options: dict[str, Any] = {"mace_every": _SLICES_PER_SUBINTERVAL, "flow": False, "rounds": 0, "closed": closed}
     progress = _limited("losses", lambda step: tell(0.86, step))
     rows = []

@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
             name='ReportSchedule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('rule', models.JSONField(help_text='As apps.reports.rules reads it.')),
+                ('rule', models.JSONField(help_text='As apps.reports.calendar reads it.')),
                 ('time_zone', models.CharField(default='UTC', max_length=64)),
                 ('starts_on', models.DateField(help_text='The day a rule that counts begins at.')),
                 ('next_at', models.DateTimeField(blank=True, db_index=True, help_text='Null: the rule has ended.', null=True)),

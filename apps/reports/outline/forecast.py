@@ -10,41 +10,40 @@ from zoneinfo import ZoneInfo
 
 from reportlab.graphics.shapes import Drawing
 
-from apps.reports.blocks import Block, Cell, Column, Heading, Picture, Table, Text
-from apps.reports.drawings.plot import Curve, Plot
-from apps.reports.money import money
+from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
+from apps.reports.drawings.charts import Curve, Plot
+from apps.reports.notation import local_time, money
 from apps.reports.outline.objectives import statistic_text
-from apps.reports.outline.times import told
 from apps.ui.numbers import MISSING, percent, scaled, seconds, significant
 
 __all__ = ["forecast_blocks"]
 
 _SHORTAGES = (
-    Column("Query", "query", width=1.9),
-    Column("Objective", "objective_s", num=True, width=1.2),
-    Column("At the 90% band", "from_high", width=1.6),
-    Column("As expected", "from_mean", width=1.6),
-    Column("Latency then", "latency_s", num=True, width=1.1),
-    Column("Holds with", "probability", num=True, width=0.9),
-    Column("Where", "bottleneck", width=0.9),
-    Column("What helps", "help", width=1.8),
+    ReportColumn("Query", "query", width=1.9),
+    ReportColumn("Objective", "objective_s", num=True, width=1.2),
+    ReportColumn("At the 90% band", "from_high", width=1.6),
+    ReportColumn("As expected", "from_mean", width=1.6),
+    ReportColumn("Latency then", "latency_s", num=True, width=1.1),
+    ReportColumn("Holds with", "probability", num=True, width=0.9),
+    ReportColumn("Where", "bottleneck", width=0.9),
+    ReportColumn("What helps", "help", width=1.8),
 )
 _TESTS = (
-    Column("Source", "source", width=1.5),
-    Column("Model", "model", width=3),
-    Column("Error on the past", "mape_share", num=True, width=1.2),
-    Column("Inside the band", "coverage_share", num=True, width=1.2),
+    ReportColumn("Source", "source", width=1.5),
+    ReportColumn("Model", "model", width=3),
+    ReportColumn("Error on the past", "mape_share", num=True, width=1.2),
+    ReportColumn("Inside the band", "coverage_share", num=True, width=1.2),
 )
 
 
 def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     """When which objective is violated, the curve of the first, and how far the forecast can be trusted."""
     found, zone = facts["forecast"], ZoneInfo(facts["time_zone"])
-    yield Heading("forecast", "Forecast of shortage", f"The next {found['horizon_days']} days")
+    yield ReportHeading("forecast", "Forecast of shortage", f"The next {found['horizon_days']} days")
     if not found["available"]:
-        yield Text(found["text"])
+        yield ReportText(found["text"])
         return
-    yield Text(_sentence(found, zone))
+    yield ReportText(_sentence(found, zone))
     if found["curve"]:
         yield _latency(found, zone)
     if found["load"]:
@@ -52,10 +51,12 @@ def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     if found["shortages"]:
         currency = facts["fleet"]["currency"]
         rows = [_cells(one, zone, currency) for one in found["shortages"]]
-        yield Table("shortages", "Shortages", _SHORTAGES, rows, shown=20)
+        yield ReportTable("shortages", "Shortages", _SHORTAGES, rows, shown=20)
     if found["backtests"]:
-        yield Table("backtests", "How good it was on the past", _TESTS, [_test(one) for one in found["backtests"]], 12)
-    yield Text(_basis(found, zone), quiet=True)
+        yield ReportTable(
+            "backtests", "How good it was on the past", _TESTS, [_test(one) for one in found["backtests"]], 12
+        )
+    yield ReportText(_basis(found, zone), quiet=True)
 
 
 def _sentence(found: dict[str, Any], zone: ZoneInfo) -> str:
@@ -68,19 +69,19 @@ def _sentence(found: dict[str, Any], zone: ZoneInfo) -> str:
     band = "at the 90% band" if first["band"] == "high" else "at the expected load"
     more = len(found["shortages"]) - 1
     others = f" {more} more {'follows' if more == 1 else 'follow'} within {found['horizon_days']} days." if more else ""
-    return f"The objective of {first['query']} is violated from {told(first['first_at'], zone)} {band}.{others}"
+    return f"The objective of {first['query']} is violated from {local_time(first['first_at'], zone)} {band}.{others}"
 
 
-def _cells(one: dict[str, Any], zone: ZoneInfo, currency: str) -> list[Cell]:
+def _cells(one: dict[str, Any], zone: ZoneInfo, currency: str) -> list[ReportCell]:
     return [
-        Cell(one["query"], one["query"], strong=True),
-        Cell(f"{statistic_text(one['statistic'])} ≤ {seconds(one['bound_s'])}", one["bound_s"]),
-        Cell(told(one["high_at"], zone), one["high_at"]),
-        Cell(told(one["mean_at"], zone), one["mean_at"]),
-        Cell(str(seconds(one["latency_s"], apart_from=one["bound_s"])), one["latency_s"]),
-        Cell(str(percent(one["holds"])), one["holds"]),
-        Cell(one["bottleneck"] or MISSING, one["bottleneck"]),
-        Cell(_help(one["fix"], currency), (one["fix"] or {}).get("size")),
+        ReportCell(one["query"], one["query"], strong=True),
+        ReportCell(f"{statistic_text(one['statistic'])} ≤ {seconds(one['bound_s'])}", one["bound_s"]),
+        ReportCell(local_time(one["high_at"], zone), one["high_at"]),
+        ReportCell(local_time(one["mean_at"], zone), one["mean_at"]),
+        ReportCell(str(seconds(one["latency_s"], apart_from=one["bound_s"])), one["latency_s"]),
+        ReportCell(str(percent(one["holds"])), one["holds"]),
+        ReportCell(one["bottleneck"] or MISSING, one["bottleneck"]),
+        ReportCell(_help(one["fix"], currency), (one["fix"] or {}).get("size")),
     ]
 
 
@@ -94,28 +95,29 @@ def _help(fix: dict[str, Any] | None, currency: str) -> str:
     return f"{'+' + str(added) if added is not None else fix['size']} nodes{price}"
 
 
-def _test(one: dict[str, Any]) -> list[Cell]:
+def _test(one: dict[str, Any]) -> list[ReportCell]:
     return [
-        Cell(one["source"], one["source"], strong=True),
-        Cell(one["model"], one["model"]),
-        Cell(str(percent(one["error_share"])), one["error_share"]),
-        Cell(str(percent(one["coverage"])), one["coverage"]),
+        ReportCell(one["source"], one["source"], strong=True),
+        ReportCell(one["model"], one["model"]),
+        ReportCell(str(percent(one["error_share"])), one["error_share"]),
+        ReportCell(str(percent(one["coverage"])), one["coverage"]),
     ]
 
 
 def _basis(found: dict[str, Any], zone: ZoneInfo) -> str:
     moved = f" Since then: {'; '.join(found['changes'])}." if found["changes"] else ""
-    return f"Forecast of {told(found['made_at'], zone)}, to {told(found['ends_at'], zone)}.{moved} " + " ".join(
-        found["assumptions"]
+    return (
+        f"Forecast of {local_time(found['made_at'], zone)}, to {local_time(found['ends_at'], zone)}.{moved} "
+        + " ".join(found["assumptions"])
     )
 
 
-def _latency(found: dict[str, Any], zone: ZoneInfo) -> Picture:
+def _latency(found: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
     curve = found["curve"]
     what = f"{curve['query']}: {statistic_text(curve['statistic'])} latency by hour"
     finding = f"{what}, at the expected load and at the upper end of the band."
     key = (("estimate", "At the expected load"), ("alt", "At the 90% band"), ("objective-line", "Objective"))
-    return Picture(finding, partial(_draw_latency, found, zone), key)
+    return ReportPicture(finding, partial(_draw_latency, found, zone), key)
 
 
 def _draw_latency(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
@@ -131,13 +133,13 @@ def _draw_latency(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawin
     plot.objective(curve["bound_s"], f"Objective {seconds(curve['bound_s'])}")
     first = found["shortages"][0] if found["shortages"] else None
     if first is not None and first["query"] == curve["query"]:
-        plot.mark_x(_share(found, first["first_at"]) * x[-1], told(first["first_at"], zone))
+        plot.mark_x(_share(found, first["first_at"]) * x[-1], local_time(first["first_at"], zone))
     return plot.finish()
 
 
-def _load(found: dict[str, Any], zone: ZoneInfo) -> Picture:
+def _load(found: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
     key = (("estimate", "Expected"), ("band", "Band, 90%"))
-    return Picture(
+    return ReportPicture(
         "Load of all sources that have a history, in records per second.", partial(_draw_load, found, zone), key
     )
 

@@ -8,34 +8,34 @@ from typing import Any
 
 from reportlab.graphics.shapes import Drawing, Line, Rect
 
-from apps.reports.blocks import Block, Cell, Column, Heading, Picture, Table, Text
+from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
+from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import ink, label
-from apps.reports.drawings.plot import Curve, Plot
-from apps.reports.money import money
+from apps.reports.notation import money
 from apps.ui.numbers import MISSING, percent, seconds
 
 __all__ = ["purchase_blocks"]
 
 _CHOICES = (
-    Column("To buy", "purchase", width=1.9),
-    Column("Nodes then", "nodes", num=True, width=0.8),
-    Column("More per hour", "extra_cost_per_hour", num=True, width=1),
-    Column("More per month", "extra_cost_per_month", num=True, width=1.1),
-    Column("Why one less is not enough", "one_less", width=4.4),
+    ReportColumn("To buy", "purchase", width=1.9),
+    ReportColumn("Nodes then", "nodes", num=True, width=0.8),
+    ReportColumn("More per hour", "extra_cost_per_hour", num=True, width=1),
+    ReportColumn("More per month", "extra_cost_per_month", num=True, width=1.1),
+    ReportColumn("Why one less is not enough", "one_less", width=4.4),
 )
 _CURVE = (
-    Column("Nodes", "nodes", num=True),
-    Column("Cost per hour", "cost_per_hour", num=True, width=1.4),
-    Column("Worst case, all up", "worst_s", num=True, width=1.6),
-    Column("Of its objective", "share_of_objective", num=True, width=1.4),
-    Column("Worst case, one lost", "worst_one_lost_s", num=True, width=1.7),
-    Column("Of its objective", "share_one_lost", num=True, width=1.4),
-    Column("Worst node to lose", "lost_node", width=1.6),
+    ReportColumn("Nodes", "nodes", num=True),
+    ReportColumn("Cost per hour", "cost_per_hour", num=True, width=1.4),
+    ReportColumn("Worst case, all up", "worst_s", num=True, width=1.6),
+    ReportColumn("Of its objective", "share_of_objective", num=True, width=1.4),
+    ReportColumn("Worst case, one lost", "worst_one_lost_s", num=True, width=1.7),
+    ReportColumn("Of its objective", "share_one_lost", num=True, width=1.4),
+    ReportColumn("Worst node to lose", "lost_node", width=1.6),
 )
 _LOSSES = (
-    Column("Node lost", "node", width=1),
-    Column("Objectives broken", "broken", width=3.6),
-    Column("Worst case then", "worst_s", num=True, width=1.2),
+    ReportColumn("Node lost", "node", width=1),
+    ReportColumn("Objectives broken", "broken", width=3.6),
+    ReportColumn("Worst case then", "worst_s", num=True, width=1.2),
 )
 _HOURS_A_MONTH = 730
 _TOP_SHARE = 3.0  # of the objective: what is later than this is drawn at the top
@@ -44,31 +44,33 @@ _TOP_SHARE = 3.0  # of the objective: what is later than this is drawn at the to
 def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     """What to buy with the proof, the curve of cost against latency, and what the loss of each node does now."""
     found = facts["purchases"]
-    yield Heading("purchases", "Recommended purchases", f"At +{found['growth'] * 100:g}% load, any one node lost")
+    yield ReportHeading("purchases", "Recommended purchases", f"At +{found['growth'] * 100:g}% load, any one node lost")
     if not found["available"]:
-        yield Text(found["text"])
+        yield ReportText(found["text"])
         return
-    yield Text(found["finding"])
+    yield ReportText(found["finding"])
     if found["refusal"] and found["answered_growth"] != found["growth"]:
-        yield Text(f"Why not at +{found['growth'] * 100:g}%: {found['refusal']}", quiet=True)
+        yield ReportText(f"Why not at +{found['growth'] * 100:g}%: {found['refusal']}", quiet=True)
     currency = found["currency"]
     if found["choices"]:
-        yield Table("purchases", "Purchases", _CHOICES, [_choice(one, currency) for one in found["choices"]])
+        yield ReportTable("purchases", "Purchases", _CHOICES, [_choice(one, currency) for one in found["choices"]])
     drawn = [point for point in found["curve"] if point["over_bound"] is not None]
     if len(drawn) > 1:
         key = (("points", "All nodes up"), ("alt", "One node lost"), ("objective-line", "Objective"))
-        yield Picture(_finding(found), partial(_draw, found, drawn), key)
-        yield Table("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in found["curve"]])
+        yield ReportPicture(_finding(found), partial(_draw, found, drawn), key)
+        yield ReportTable("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in found["curve"]])
     broken = [loss for loss in found["losses"] if loss["broken"] or loss["why"]]
     of = f" ({found['losses_of']} looked at, those with most operators)" if found["losses_of"] else ""
     if not broken:
-        yield Text(f"As operators are placed now, the loss of any one node breaks no objective that is kept{of}.")
+        yield ReportText(f"As operators are placed now, the loss of any one node breaks no objective that is kept{of}.")
     else:
-        yield Text(f"As operators are placed now, the loss of one of these nodes breaks an objective that is kept{of}:")
-        yield Table("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
+        yield ReportText(
+            f"As operators are placed now, the loss of one of these nodes breaks an objective that is kept{of}:"
+        )
+        yield ReportTable("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
 
 
-def _choice(one: dict[str, Any], currency: str) -> list[Cell]:
+def _choice(one: dict[str, Any], currency: str) -> list[ReportCell]:
     words = (
         " and ".join(f"{count} {name}" for name, count in one["counts"].items() if count)
         or "Nothing: place operators anew"
@@ -79,32 +81,32 @@ def _choice(one: dict[str, Any], currency: str) -> list[Cell]:
     doubt = "" if one["confirmed"] else "By Mace; Flow does not confirm it. "
     less = f"{doubt}{kind}{one['less']}".strip() or MISSING
     return [
-        Cell(words, words, strong=True),
-        Cell(str(one["whole"]), one["whole"]),
-        Cell(money(hour, currency), hour),
-        Cell(money(month, currency), month),
-        Cell(less, one["less"]),
+        ReportCell(words, words, strong=True),
+        ReportCell(str(one["whole"]), one["whole"]),
+        ReportCell(money(hour, currency), hour),
+        ReportCell(money(month, currency), month),
+        ReportCell(less, one["less"]),
     ]
 
 
-def _point(point: dict[str, Any], currency: str) -> list[Cell]:
+def _point(point: dict[str, Any], currency: str) -> list[ReportCell]:
     return [
-        Cell(str(point["nodes"]), point["nodes"], strong=True),
-        Cell(money(point["cost_per_hour"], currency), point["cost_per_hour"]),
-        Cell(str(seconds(point["worst_s"])), point["worst_s"]),
-        Cell(str(percent(point["over_bound"])), point["over_bound"]),
-        Cell(str(seconds(point["lost_worst_s"])), point["lost_worst_s"]),
-        Cell(str(percent(point["lost_over_bound"])), point["lost_over_bound"]),
-        Cell(point["lost_node"] or MISSING, point["lost_node"]),
+        ReportCell(str(point["nodes"]), point["nodes"], strong=True),
+        ReportCell(money(point["cost_per_hour"], currency), point["cost_per_hour"]),
+        ReportCell(str(seconds(point["worst_s"])), point["worst_s"]),
+        ReportCell(str(percent(point["over_bound"])), point["over_bound"]),
+        ReportCell(str(seconds(point["lost_worst_s"])), point["lost_worst_s"]),
+        ReportCell(str(percent(point["lost_over_bound"])), point["lost_over_bound"]),
+        ReportCell(point["lost_node"] or MISSING, point["lost_node"]),
     ]
 
 
-def _loss(loss: dict[str, Any]) -> list[Cell]:
+def _loss(loss: dict[str, Any]) -> list[ReportCell]:
     names = ", ".join(loss["broken"])
     return [
-        Cell(loss["node"], loss["node"], strong=True),
-        Cell(f"{names}. {loss['why']}".strip(". ") if loss["why"] else names, names),
-        Cell(str(seconds(loss["worst_s"])), loss["worst_s"]),
+        ReportCell(loss["node"], loss["node"], strong=True),
+        ReportCell(f"{names}. {loss['why']}".strip(". ") if loss["why"] else names, names),
+        ReportCell(str(seconds(loss["worst_s"])), loss["worst_s"]),
     ]
 
 

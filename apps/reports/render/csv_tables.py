@@ -7,7 +7,7 @@ import io
 import zipfile
 from collections.abc import Iterable
 
-from apps.reports.blocks import Block, Table
+from apps.reports.blocks import Block, ReportTable
 from apps.ui.tables import csv_cell
 
 __all__ = ["csv_zip", "table_csv"]
@@ -20,14 +20,14 @@ def csv_zip(blocks: Iterable[Block]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for block in blocks:
-            if isinstance(block, Table):
+            if isinstance(block, ReportTable):
                 entry = zipfile.ZipInfo(f"{block.key}.csv", _EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(entry, table_csv(block))
     return file.getvalue()
 
 
-def table_csv(table: Table) -> str:
+def table_csv(table: ReportTable) -> str:
     """Every row with its raw values; texts that a spreadsheet would take for a formula are quoted."""
     text = io.StringIO()
     rows = csv.writer(text)

@@ -9,22 +9,27 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 from reportlab.graphics.shapes import Drawing
 
-from apps.reports.blocks import Block, Heading, Picture, Stats, Table, Text
-from apps.reports.drawings.ink import PALETTE, svg_of
-from apps.reports.drawings.key import key_drawing
-from apps.reports.outline.build import outline, title_lines
+from apps.reports.blocks import Block, ReportHeading, ReportPicture, ReportStats, ReportTable, ReportText
+from apps.reports.drawings.ink import PALETTE, key_drawing, svg_of
+from apps.reports.outline.report import report_blocks, title_lines
 
 __all__ = ["html_document", "html_parts"]
 
 _WIDTH = 760.0
-_KINDS = {Heading: "heading", Text: "text", Stats: "stats", Table: "table", Picture: "picture"}
+_KINDS = {
+    ReportHeading: "heading",
+    ReportText: "text",
+    ReportStats: "stats",
+    ReportTable: "table",
+    ReportPicture: "picture",
+}
 
 
 def html_parts(blocks: Iterable[Block]) -> list[dict[str, Any]]:
     """The blocks as sections for `reports/body.html`: each begins with its heading (the first may have none)."""
     sections: list[dict[str, Any]] = [{"heading": None, "parts": []}]
     for block in blocks:
-        if isinstance(block, Heading):
+        if isinstance(block, ReportHeading):
             sections.append({"heading": block, "parts": []})
         else:
             sections[-1]["parts"].append({"kind": _KINDS[type(block)], "block": block, **_extra(block)})
@@ -32,9 +37,9 @@ def html_parts(blocks: Iterable[Block]) -> list[dict[str, Any]]:
 
 
 def _extra(block: Block) -> dict[str, Any]:
-    if isinstance(block, Picture):
+    if isinstance(block, ReportPicture):
         return {"svg": _svg(block.draw(_WIDTH)), "key": _svg(key_drawing(block.key)) if block.key else ""}
-    if isinstance(block, Table):
+    if isinstance(block, ReportTable):
         return {"rows": [list(zip(block.columns, row, strict=True)) for row in block.rows[: block.shown]]}
     return {}
 
@@ -49,7 +54,7 @@ def html_document(facts: dict[str, Any], link: str = "") -> str:
     context = {
         "facts": facts,
         "title": title_lines(facts),
-        "sections": html_parts(outline(facts)),
+        "sections": html_parts(report_blocks(facts)),
         "palette": PALETTE,
         "link": link,
     }

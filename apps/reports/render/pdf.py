@@ -1,4 +1,4 @@
-"""A report as PDF: A4, page numbers, heads of tables repeated, vector pictures. Readable in grey."""
+"""A report as PDF: A4, running heads, page numbers, repeated table heads, vector pictures. Readable in grey."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from reportlab.lib.enums import TA_RIGHT
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
+from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import (
     BaseDocTemplate,
     CondPageBreak,
@@ -23,14 +24,56 @@ from reportlab.platypus import (
 )
 from reportlab.platypus import Table as PdfTable
 
-from apps.reports.blocks import Block, Cell, Column, Heading, Picture, Stats, Table, Text
-from apps.reports.drawings.ink import BOLD, REGULAR, ink, load_fonts
-from apps.reports.drawings.key import key_drawing
-from apps.reports.drawings.shapes import state_drawing
-from apps.reports.outline.build import outline, title_lines
-from apps.reports.render.pages import NumberedCanvas
+from apps.reports.blocks import (
+    Block,
+    ReportCell,
+    ReportColumn,
+    ReportHeading,
+    ReportPicture,
+    ReportStats,
+    ReportTable,
+    ReportText,
+)
+from apps.reports.drawings.ink import BOLD, REGULAR, ink, key_drawing, load_fonts, state_drawing
+from apps.reports.outline.report import report_blocks, title_lines
 
-__all__ = ["pdf_document"]
+__all__ = ["NumberedCanvas", "pdf_document"]
+
+
+class NumberedCanvas(Canvas):
+    """Writes "Page 2 of 5", which is known once the last page is: pages are kept until then."""
+
+    def __init__(self, *arguments: Any, head: str, foot: str, margin: float, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head, self._foot, self._margin = head, foot, margin
+        self._pages: list[dict[str, Any]] = []
+
+    def showPage(self) -> None:  # noqa: N802 - reportlab's name
+        self._pages.append(dict(self.__dict__))
+        self._startPage()
+
+    def save(self) -> None:
+        for number, page in enumerate(self._pages, start=1):
+            self.__dict__.update(page)
+            self._around(number, len(self._pages))
+            super().showPage()
+        super().save()
+
+    def _around(self, number: int, count: int) -> None:
+        width, height = self._pagesize
+        left, right = self._margin, width - self._margin
+        self.setFont(REGULAR, 8)
+        self.setFillColor(ink("ink-3"))
+        self.setStrokeColor(ink("line-strong"))
+        self.setLineWidth(0.5)
+        if number > 1:
+            self.drawString(left, height - 11 * mm, self._head)
+            self.line(left, height - 13 * mm, right, height - 13 * mm)
+        else:
+            self.drawString(left, height - 11 * mm, "Sluice")
+        self.drawString(left, 9 * mm, self._foot)
+        self.drawRightString(right, 9 * mm, f"Page {number} of {count}")
+
 
 _MARGIN = 17 * mm
 _WIDTH = A4[0] - 2 * _MARGIN
@@ -77,7 +120,7 @@ def pdf_document(facts: dict[str, Any]) -> bytes:
     )
     head = f"{facts['name']} · {facts['cluster']['name']}"
     foot = dict(title_lines(facts))["Written"]
-    story = [*_title(facts), *_story(outline(facts))]
+    story = [*_title(facts), *_story(report_blocks(facts))]
     document.build(story, canvasmaker=lambda *a, **k: NumberedCanvas(*a, head=head, foot=foot, margin=_MARGIN, **k))
     return file.getvalue()
 
@@ -109,11 +152,11 @@ def _story(blocks: Iterable[Block]) -> list[Flowable]:
     story: list[Flowable] = []
     waiting: list[Flowable] = []
     for block in blocks:
-        if isinstance(block, Heading):
+        if isinstance(block, ReportHeading):
             waiting = [CondPageBreak(40 * mm), Spacer(1, 12), _heading(block), Spacer(1, 5)]
             continue
         made = _flowables(block)
-        if isinstance(block, Picture):
+        if isinstance(block, ReportPicture):
             story.append(KeepTogether([*waiting[1:], *made]))
         else:
             story += waiting + made
@@ -121,7 +164,7 @@ def _story(blocks: Iterable[Block]) -> list[Flowable]:
     return story + waiting
 
 
-def _heading(block: Heading) -> Flowable:
+def _heading(block: ReportHeading) -> Flowable:
     grey = ink("ink-3").hexval().replace("0x", "#")
     font = f'<font name="{REGULAR}" size="8.5" color="{grey}">{escape(block.note)}</font>'
     note = f"&nbsp;&nbsp;{font}" if block.note else ""
@@ -139,18 +182,18 @@ def _heading(block: Heading) -> Flowable:
 
 def _flowables(block: Block) -> list[Flowable]:
     match block:
-        case Text():
+        case ReportText():
             return [Paragraph(escape(block.text), _QUIET if block.quiet else _TEXT), Spacer(1, 6)]
-        case Stats():
+        case ReportStats():
             return [_stats(block), Spacer(1, 4)]
-        case Table():
+        case ReportTable():
             return _table(block)
-        case Picture():
+        case ReportPicture():
             return [*_picture(block), Spacer(1, 8)]
     return []
 
 
-def _picture(block: Picture) -> list[Flowable]:
+def _picture(block: ReportPicture) -> list[Flowable]:
     drawing = block.draw(_WIDTH)
     parts: list[Flowable] = [Paragraph(escape(block.finding), _SMALL), Spacer(1, 3), drawing]
     if block.key:
@@ -158,7 +201,7 @@ def _picture(block: Picture) -> list[Flowable]:
     return parts
 
 
-def _stats(block: Stats) -> Flowable:
+def _stats(block: ReportStats) -> Flowable:
     cells = [
         [
             Paragraph(escape(one.name), _NAME),
@@ -187,7 +230,7 @@ def _quantity(value: Any) -> str:
     return f"{escape(value.text)}{unit}"
 
 
-def _table(block: Table) -> list[Flowable]:
+def _table(block: ReportTable) -> list[Flowable]:
     """Rows as far as they are shown; the head comes again on every page."""
     widths = _widths(block.columns)
     head = [Paragraph(escape(column.label), _RIGHT["head"] if column.num else _HEAD) for column in block.columns]
@@ -203,7 +246,7 @@ def _table(block: Table) -> list[Flowable]:
     return [*parts, Spacer(1, 8)]
 
 
-def _widths(columns: Sequence[Column]) -> list[float]:
+def _widths(columns: Sequence[ReportColumn]) -> list[float]:
     total = sum(column.width for column in columns)
     return [_WIDTH * column.width / total for column in columns]
 
@@ -223,7 +266,7 @@ def _lines() -> list[Any]:
     ]
 
 
-def _cell(cell: Cell, column: Column) -> Any:
+def _cell(cell: ReportCell, column: ReportColumn) -> Any:
     style = _STRONG if cell.strong else _CELL
     text = Paragraph(escape(cell.text), _RIGHT[style.name] if column.num else style)
     if not cell.state:

@@ -12,12 +12,13 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.ui import icons, marks, numbers, pictures, tables, times
+from apps.ui import marks, numbers, pictures, tables, times
+from apps.ui import marks as ui_marks
 
 register = template.Library()
 
 # -- shapes and words
-register.simple_tag(icons.icon, name="icon")
+register.simple_tag(ui_marks.icon, name="icon")
 register.simple_tag(marks.state_mark, name="state")
 register.simple_tag(marks.verdict_badge, name="verdict")
 register.simple_tag(marks.evidence_mark, name="evidence")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
+from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
 from agent.wire import decode_frames
-from engine.dataflow.arrow import whole
-from engine.jarvis.settings import Settings
+from engine.dataflow.arrow.kernels import whole
+from engine.jarvis.settings import AdaptationSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock
 from tests.agent.runtime.pipelines import AGENT, probes_pipeline
@@ -15,15 +15,15 @@ PIPELINE = probes_pipeline()
 LIMIT = 64 * 2**20
 
 
-def by_hand(*load_factors: float) -> Settings:
-    return Settings(method="fixed", load_factors=load_factors)
+def by_hand(*load_factors: float) -> AdaptationSettings:
+    return AdaptationSettings(method="fixed", load_factors=load_factors)
 
 
 ALL = by_hand(1.0, 1.0, 1.0, 1.0)
 
 
 def config(*load_factors: float, version: int = 1, budget_cores: float = 8.0, **more) -> RuntimeConfig:
-    queries = more.pop("queries", (QueryConfig(QUERY, PIPELINE, by_hand(*load_factors) if load_factors else ALL),))
+    queries = more.pop("queries", (RuntimeQuery(QUERY, PIPELINE, by_hand(*load_factors) if load_factors else ALL),))
     return RuntimeConfig(version, AGENT, queries, budget_cores=budget_cores, **more)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
+from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
 from engine.dataflow import Pipeline
-from engine.jarvis.settings import Settings
+from engine.jarvis.settings import AdaptationSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import SECOND_US, ManualClock
 from tests.agent.runtime.epochs import expected_of
@@ -91,7 +91,7 @@ class Host:
         self.costs_us = dict(COSTS_US)
         self.folder, self.options = folder, options
         self.pipelines: tuple[Pipeline, ...] = options.pop("pipelines", (PIPELINE,))
-        self.settings: Settings = options.pop("settings", Settings())
+        self.settings: AdaptationSettings = options.pop("settings", AdaptationSettings())
         self.refined: Any = options.pop("refined", None)
         self.refined_schedule: Any = options.pop("refined_schedule", None)
         self.cores, self.version, self.news = cores, 1, 0
@@ -112,7 +112,7 @@ class Host:
 
     def config(self) -> RuntimeConfig:
         queries = [
-            QueryConfig(QUERY if i == 0 else f"{QUERY}-{i}", pipeline, self.settings, self.refined if i == 0 else None)
+            RuntimeQuery(QUERY if i == 0 else f"{QUERY}-{i}", pipeline, self.settings, self.refined if i == 0 else None)
             for i, pipeline in enumerate(self.pipelines)
         ]
         told = {"budget_cores": self.cores, "refined_schedule": self.refined_schedule, **self.options}

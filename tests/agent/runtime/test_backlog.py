@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from agent.runtime import QueryConfig, Runtime, Spool
+from agent.runtime import Runtime, RuntimeQuery, Spool
 from agent.wire import FrameKind, table_of
 from engine.klink.settings import ScheduleSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
@@ -62,7 +62,7 @@ def test_no_record_waits_longer_than_the_limit(tmp_path, most_s, waiting):
 def test_what_waits_is_bounded_in_bytes_and_the_oldest_goes_first(tmp_path):
     clock, limit = ManualClock(cpu_step_ns=1000), 2**16
     others = (PIPELINE, probes_pipeline(where="err = 1"))
-    queries = tuple(QueryConfig(f"here/{i}", one, ALL) for i, one in enumerate(others))
+    queries = tuple(RuntimeQuery(f"here/{i}", one, ALL) for i, one in enumerate(others))
     runtime, spool = runtime_of(tmp_path, TableSource(RECORDS, [10]), settings(queries=queries), clock, limit=limit)
     chains = list(runtime._lineup.chains.values())
     for _ in range(5):

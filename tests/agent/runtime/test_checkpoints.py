@@ -5,11 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from agent.runtime import QueryConfig
-from agent.runtime.checkpoints import Checkpoints
-from agent.runtime.windows import OpenWindows
-from agent.wire import MOST_BODY_BYTES, FrameKind, table_of
-from engine.dataflow.arrow import aggregate_kernel
+from agent.runtime import RuntimeQuery
+from agent.runtime.query.windows import Checkpoints, OpenWindows
+from agent.wire import MAX_BODY_BYTES, FrameKind, table_of
+from engine.dataflow.arrow.kernels import aggregate_kernel
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import (
@@ -37,7 +36,7 @@ def test_an_agent_that_dies_behind_a_checkpoint_has_lost_nothing(tmp_path, slide
     pipeline = probes_pipeline(slide_s=slide_s)
     records = probe_records(pipeline, 4000, disorder_s=3)
     settings = config(
-        queries=(QueryConfig(QUERY, pipeline, by_hand(0.6, 1, 1, 0.9)),), checkpoint_share=1.0, sub_epochs=3
+        queries=(RuntimeQuery(QUERY, pipeline, by_hand(0.6, 1, 1, 0.9)),), checkpoint_share=1.0, sub_epochs=3
     )
     reference, behind, epochs = ReferenceProcessor([pipeline]), 0, 0
     source = TableSource(records, [37])
@@ -106,6 +105,6 @@ def test_a_large_copy_travels_in_parts():
     checkpoints.sent(100 * 2**20)
     bodies = checkpoints.due(windows, 1.0)
     assert len(bodies) > 1
-    assert max(map(len, bodies)) <= MOST_BODY_BYTES
+    assert max(map(len, bodies)) <= MAX_BODY_BYTES
     assert sum(table_of(body).num_rows for body in bodies) == rows
     assert checkpoints.due(windows, 1.0) == [], "nothing was sent since"

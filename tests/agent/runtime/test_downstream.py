@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.agent.runtime.desk import Desk
-from tests.agent.runtime.test_tracking import swept, tracker
+from tests.agent.runtime.scheduler_bench import SchedulerBench
+from tests.agent.runtime.test_stream_tracker import swept, tracker
 
 TWINS = {"a": (10, 10.0), "b": (10, 10.0)}
 
 
-def key(desk: Desk, name: str) -> tuple[str, str]:
+def key(desk: SchedulerBench, name: str) -> tuple[str, str]:
     chain = desk.chain(name)
     return chain.query, chain.plan
 
 
-def watched(desk: Desk, delays_s: dict[str, float], windows: int = 4) -> None:
+def watched(desk: SchedulerBench, delays_s: dict[str, float], windows: int = 4) -> None:
     for number in range(windows + 1):
         for name, delay_s in sorted(delays_s.items(), key=lambda one: one[1]):
             desk.at(number * 10 + 0.5 + delay_s)
@@ -25,7 +25,7 @@ def watched(desk: Desk, delays_s: dict[str, float], windows: int = 4) -> None:
 
 
 def test_what_rows_cost_further_up_is_work_of_the_query() -> None:
-    desk = Desk(TWINS)
+    desk = SchedulerBench(TWINS)
     watched(desk, {"a": 1.0, "b": 1.0})
     desk.at(45)
     for name in TWINS:
@@ -48,7 +48,7 @@ def test_what_rows_cost_further_up_is_work_of_the_query() -> None:
 
 
 def test_delays_are_told_where_somebody_goes_on_and_a_window_was_passed() -> None:
-    desk = Desk({"a": (10, 10.0), "whole": (None, 10.0)})
+    desk = SchedulerBench({"a": (10, 10.0), "whole": (None, 10.0)})
     watched(desk, {"a": 1.0})
     assert desk.scheduler.delays(desk.chain("a")) == {}, "nobody goes on with it"
     desk.config = replace(desk.config, forwards=True)

@@ -11,15 +11,15 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
-from engine.dataflow.arrow import whole
-from engine.jarvis.settings import Settings
+from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from engine.dataflow.arrow.kernels import whole
+from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import POLICIES, ScheduleSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
-from tests.agent.runtime.test_judging import document
+from tests.agent.runtime.test_refined_config import document
 
 QUERY = "here/probes"
 PLANS = (probes_pipeline(), probes_pipeline(where="rtt_us < 5000", slide_s=5))
@@ -78,7 +78,7 @@ class Story:
         self.start()
 
     def settings(self) -> RuntimeConfig:
-        query = QueryConfig(QUERY, PLANS[self.plan], self.adapting, self.refined)
+        query = RuntimeQuery(QUERY, PLANS[self.plan], self.adapting, self.refined)
         more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5, "schedule": self.schedule}
         return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, **more)
 
@@ -119,7 +119,7 @@ class Story:
 
     def method_(self, name: str) -> None:
         """A controller moves load factors from now on, each epoch if it likes."""
-        self.adapting, self.refined = Settings(method=name), None
+        self.adapting, self.refined = AdaptationSettings(method=name), None
         self.apply()
 
     def refined_(self, says: tuple[int, tuple[float, ...]]) -> None:

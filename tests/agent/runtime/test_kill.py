@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from agent.wire import WireError, decode_frames
-from engine.dataflow.arrow import whole
+from engine.dataflow.arrow.kernels import whole
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
 from tests.servers import PATIENCE_S
@@ -23,7 +23,7 @@ def test_counts_are_exact_after_kill_9(tmp_path):
     root = Path(__file__).parents[3]
     files = [tmp_path / f"sent-{number}" for number in range(KILLS + 1)]
     for number, file in enumerate(files):
-        command = [sys.executable, "-m", "tests.agent.runtime.dying", tmp_path / "spool", file, str(ROWS)]
+        command = [sys.executable, "-m", "tests.agent.runtime.killed_process", tmp_path / "spool", file, str(ROWS)]
         command += ["endless"] * (number < KILLS) + ["broke"] * (number == 1)
         with subprocess.Popen([*map(str, command)], cwd=root) as process:
             if number < KILLS:

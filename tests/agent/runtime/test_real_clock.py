@@ -6,7 +6,7 @@ import time
 
 import pyarrow as pa
 
-from agent.runtime import QueryConfig, Runtime, RuntimeConfig, Spool
+from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import S2SPROBE
 from tests.agent.runtime.doubles import TableSource
@@ -62,7 +62,7 @@ def test_the_budget_holds_by_the_real_clock(tmp_path):
     pipeline, budget_cores = s2s_probe(slide_s=1), 0.2
     source = Endless(probes(pipeline, 1000), [1])
     spool = Spool(tmp_path / "spool", 2**28, sync=False)
-    query = QueryConfig("here/s2s", pipeline, by_hand(1.0, 1.0, 1.0))
+    query = RuntimeQuery("here/s2s", pipeline, by_hand(1.0, 1.0, 1.0))
     config = RuntimeConfig(1, "agent", (query,), epoch_s=0.25, sub_epochs=5, budget_cores=budget_cores)
     runtime = Runtime(config, {"probes": source}, spool)
     watched(runtime, spool, 1.5)  # the first epochs learn what operators cost

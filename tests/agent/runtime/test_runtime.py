@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from agent.runtime import QueryConfig, Runtime
+from agent.runtime import Runtime, RuntimeQuery
 from agent.wire import FrameKind, table_of
 from tests.agent.reference import rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
@@ -120,7 +120,7 @@ def test_a_changed_plan_is_flushed_with_a_final_mark(tmp_path):
     runtime, spool = runtime_of(tmp_path, source)
     runtime.run_epoch()
     at = source.position()["at"]
-    runtime.apply(config(version=2, queries=(QueryConfig(QUERY, other, ALL),)))
+    runtime.apply(config(version=2, queries=(RuntimeQuery(QUERY, other, ALL),)))
     run_to_the_end(runtime, source)
     reference = processed_by(spool, PIPELINE, other)
     assert reference.finals == [(QUERY, PIPELINE.digest)]
@@ -151,7 +151,7 @@ def test_configurations_that_come_between_two_epochs_take_leave_once(tmp_path, b
     runtime.run_epoch()
     at = records.num_rows if back else source.position_at
     other = probes_pipeline(where="err = 1")
-    queries = (QueryConfig(QUERY, other, ALL),)
+    queries = (RuntimeQuery(QUERY, other, ALL),)
     source = TableSource(records, [10])
     runtime, spool = runtime_of(tmp_path, source, config(queries=queries))
     runtime.apply(config(version=2) if back else config(version=2, queries=queries))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.runtime.spool import Record, Spool, Stored
+from agent.runtime.durability.spool import Spool, WalRecord, WriterState
 from agent.wire import Frame, FrameKind, decode_frames
 
 LIMIT = 2**20
@@ -21,8 +21,8 @@ def frame(text: str, size: int = 0) -> Frame:
     return Frame(FrameKind.RECORDS, "agent", life="", seq=1, query=text, body=b"x" * size)
 
 
-def record(number: int, frames: int = 1, size: int = 0, writer: str = "w") -> Record:
-    return Record(writer, {"n": number}, (b"blob" * number,), [frame(f"{number}.{i}", size) for i in range(frames)])
+def record(number: int, frames: int = 1, size: int = 0, writer: str = "w") -> WalRecord:
+    return WalRecord(writer, {"n": number}, (b"blob" * number,), [frame(f"{number}.{i}", size) for i in range(frames)])
 
 
 def sent(spool: Spool, most_bytes: int = 2**30) -> list[tuple[int, str, str]]:
@@ -56,7 +56,7 @@ def test_a_writer_hears_once_when_all_of_its_record_is_acknowledged(tmp_path):
     spool, heard = Spool(tmp_path, LIMIT), []
     for number in range(4):
         frames = [frame(f"{number}.{i}") for i in range(2)]
-        spool.append(Record("w", {}, (), frames, acknowledged=lambda number=number: heard.append(number)))
+        spool.append(WalRecord("w", {}, (), frames, acknowledged=lambda number=number: heard.append(number)))
     spool.acknowledged(3)
     assert heard == [0]
     spool.rewind(0)
@@ -69,8 +69,8 @@ def test_a_writer_hears_once_when_all_of_its_record_is_acknowledged(tmp_path):
 
 def test_a_writer_that_begins_anew_in_the_same_process_finds_what_it_has_come_to(tmp_path):
     spool = Spool(tmp_path, LIMIT)
-    spool.append(Record("w", {"n": 1}, snapshot=lambda: Stored({"upto": 1})))
-    spool.append(Record("w", {"n": 2}, snapshot=lambda: Stored({"upto": 2})))
+    spool.append(WalRecord("w", {"n": 1}, snapshot=lambda: WriterState({"upto": 1})))
+    spool.append(WalRecord("w", {"n": 2}, snapshot=lambda: WriterState({"upto": 2})))
     assert [stored.notes for stored in spool.recovered("w")] == [{"upto": 2}]
     assert spool.recovered("another") == []
 
@@ -111,8 +111,8 @@ def test_garbage_behind_the_last_record_is_cut_off(tmp_path):
 def test_old_segments_go_when_committed_and_the_snapshot_stands_for_them(tmp_path):
     spool = Spool(tmp_path, limit_bytes=8 * 4000)
     for number in range(20):
-        state = Stored({"upto": number})
-        spool.append(Record("w", {"n": number}, (), [frame(str(number), 1000)], lambda state=state: state))
+        state = WriterState({"upto": number})
+        spool.append(WalRecord("w", {"n": number}, (), [frame(str(number), 1000)], lambda state=state: state))
     before = len(list(tmp_path.glob("*.wal")))
     assert before > 3
     spool.committed(14)
@@ -184,7 +184,7 @@ class FullDisk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: int) -> None:
         self.left, self._write = takes, os.write
-        monkeypatch.setattr("agent.runtime.wal.os.write", self)
+        monkeypatch.setattr("agent.runtime.durability.write_ahead_log.os.write", self)
 
     def __call__(self, descriptor: int, data: memoryview) -> int:
         if not self.left:
@@ -246,12 +246,14 @@ def test_a_segment_that_cannot_be_opened_leaves_the_one_before(tmp_path, monkeyp
         return really_open(path, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("agent.runtime.spool.segment_bytes", lambda *_: LIMIT // 8)
-        patch.setattr("agent.runtime.spool.os.open", refuse)
+        patch.setattr("agent.runtime.durability.spool.segment_bytes", lambda *_: LIMIT // 8)
+        patch.setattr("agent.runtime.durability.spool.os.open", refuse)
         assert not spool.append(record(2))
         assert "Too many open files" in spool.fault
         assert newest(tmp_path) == before
-    monkeypatch.setattr("agent.runtime.spool.segment_bytes", lambda *_: LIMIT)  # as with more room on the disk
+    monkeypatch.setattr(
+        "agent.runtime.durability.spool.segment_bytes", lambda *_: LIMIT
+    )  # as with more room on the disk
     assert spool.append(record(3))
     last = spool.last_seq
     spool.close()
@@ -272,8 +274,10 @@ def test_a_disk_that_the_spool_fills_empties_by_itself(tmp_path, monkeypatch):
         return real(descriptor, data)
 
     spool = Spool(tmp_path, 2**26)
-    monkeypatch.setattr("agent.runtime.wal.os.write", write)
-    monkeypatch.setattr("agent.runtime.wal.shutil.disk_usage", lambda _: SimpleNamespace(free=disk - used()))
+    monkeypatch.setattr("agent.runtime.durability.write_ahead_log.os.write", write)
+    monkeypatch.setattr(
+        "agent.runtime.durability.write_ahead_log.shutil.disk_usage", lambda _: SimpleNamespace(free=disk - used())
+    )
     for _ in range(3):
         while spool.append(record(1, size=10_000)):
             pass

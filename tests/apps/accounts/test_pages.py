@@ -15,11 +15,11 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 from django.views import View
 
-from apps.accounts.attempts import ALLOWED
 from apps.accounts.middleware import TimeZoneMiddleware
-from apps.accounts.mixins import ScopeRequiredMixin
 from apps.accounts.models import User
+from apps.accounts.permissions import ScopeRequiredMixin
 from apps.accounts.services import user_create
+from apps.accounts.views import ALLOWED
 from apps.core.errors import Conflict, Forbidden, Malformed
 from tests.apps.conftest import PASSWORD
 

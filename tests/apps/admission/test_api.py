@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.admission.models import AdmissionRequest
 from apps.fleet.services import node_update
 from apps.queries.models import Query
-from tests.apps.little import body, little_cluster, make_query, run_jobs, start_query
+from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ URL = "/api/v1/admissions"
 
 @pytest.fixture
 def cluster() -> Any:
-    cluster = little_cluster()
+    cluster = small_cluster()
     start_query(cluster, "first", 0.6, "a")
     start_query(cluster, "second", 0.4, "b")
     make_query(cluster, "third", 0.5)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from apps.accounts.choices import Role
-from apps.admission.applying import admission_apply
 from apps.admission.choices import Verdict
+from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
 from apps.admission.services import admission_preview
 from apps.estimates.refresh import refresh_paused
 from apps.queries.choices import QueryState
-from apps.queries.snapshots import cluster_snapshot
-from engine.estimation import estimate
-from tests.apps.little import little_cluster, make_query, run_jobs, start_query, user
-from tests.apps.parallel import at_once
+from apps.queries.snapshots.cluster import cluster_snapshot
+from engine.estimation.estimate import estimate
+from tests.apps.concurrency import run_concurrently
+from tests.apps.small_cluster import make_query, run_jobs, small_cluster, start_query, user
 
 CLIENTS = 8
 
@@ -42,7 +42,7 @@ def test_parallel_previews_of_one_question_on_sqlite() -> None:
 def check_parallel_applies() -> None:
     """Eight previews, each of which fits alone; twice over, all eight are applied at once."""
     with refresh_paused():
-        cluster = little_cluster()
+        cluster = small_cluster()
         start_query(cluster, "first", 0.6, "a")
         admitter = user(Role.ADMITTER)
         for i in range(CLIENTS):
@@ -50,7 +50,7 @@ def check_parallel_applies() -> None:
         requests = [admission_preview(cluster=cluster, user=admitter, query=f"wish-{i}")[0] for i in range(CLIENTS)]
         run_jobs()
         assert set(AdmissionRequest.objects.values_list("verdict", flat=True)) == {Verdict.ADMIT}
-        outcomes = at_once([lambda r=r: admission_apply(request=r, user=admitter) for r in requests])
+        outcomes = run_concurrently([lambda r=r: admission_apply(request=r, user=admitter) for r in requests])
     assert outcomes == {"done": 1, "stale": CLIENTS - 1}
     assert cluster.queries.filter(state=QueryState.RUNNING).count() == 2
     found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
@@ -59,9 +59,9 @@ def check_parallel_applies() -> None:
 
 def check_parallel_previews() -> None:
     with refresh_paused():
-        cluster = little_cluster()
+        cluster = small_cluster()
         make_query(cluster, "wish", 0.5)
         asker = user(Role.OPERATOR)
         asked = [lambda: admission_preview(cluster=cluster, user=asker, query="wish")] * CLIENTS
-        assert at_once(asked) == {"done": CLIENTS}
+        assert run_concurrently(asked) == {"done": CLIENTS}
     assert AdmissionRequest.objects.count() == 1

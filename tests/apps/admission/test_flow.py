@@ -9,21 +9,21 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.choices import Role
-from apps.admission.applying import admission_apply, admission_approve, admission_override
 from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admission_standing
 from apps.admission.services import (
     admission_decline,
     admission_preview,
     admission_preview_again,
-    admission_preview_choice,
+    admission_preview_alternative,
     admission_request_review,
     admission_withdraw,
 )
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.services import cluster_update, node_drain, node_update
-from apps.jobs.choices import JobState
+from apps.jobs.models import JobState
 from apps.jobs.services import job_cancel
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
@@ -34,8 +34,8 @@ from apps.queries.services import (
     query_version_create,
     statistics_update,
 )
-from apps.queries.snapshots import cluster_snapshot
-from tests.apps.little import body, little_cluster, make_query, run_jobs, start_query, user
+from apps.queries.snapshots.cluster import cluster_snapshot
+from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def cluster() -> Any:
     """Node a is at 0.6, node b at 0.4."""
-    cluster = little_cluster()
+    cluster = small_cluster()
     start_query(cluster, "first", 0.6, "a")
     start_query(cluster, "second", 0.4, "b")
     return cluster
@@ -96,7 +96,7 @@ def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: st
     query = query_create(cluster=cluster, name="third", body=body(0.9, "burst"), objective=tight)
     request = previewed(cluster, admitter, "third")
     choices = {choice["kind"]: choice for choice in request.result["choices"]}
-    child, _ = admission_preview_choice(request=request, choice=choices[kind]["id"], user=admitter)
+    child, _ = admission_preview_alternative(request=request, choice=choices[kind]["id"], user=admitter)
     run_jobs()
     child.refresh_from_db()
     assert (child.parent, child.verdict) == (request, Verdict.ADMIT_WITH_CHANGES)
@@ -116,12 +116,12 @@ def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: st
 
 def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, admitter: Any) -> None:
     """What the decision promised for every query is what an estimate of the cluster then says."""
-    from engine.estimation import estimate
+    from engine.estimation.estimate import estimate
 
     make_query(cluster, "third", 0.65, bound_s=1.0)
     request = previewed(cluster, admitter, "third")
     share = next(c for c in request.result["choices"] if c["kind"] == "scale_rate")
-    child, _ = admission_preview_choice(request=request, choice=share["id"], user=admitter)
+    child, _ = admission_preview_alternative(request=request, choice=share["id"], user=admitter)
     run_jobs()
     child.refresh_from_db()
     admission_apply(request=child, user=admitter)

@@ -9,20 +9,19 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.choices import Role
-from apps.admission.applying import admission_apply
 from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
-from apps.admission.queueing import queue_review
 from apps.admission.selectors import queue_of
-from apps.admission.services import admission_preview, admission_withdraw
+from apps.admission.services import admission_preview, admission_withdraw, queue_review
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.services import node_update
 from apps.jobs.models import Job
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.services import arrivals_create_from_counts, query_create, query_stop
-from apps.queries.snapshots import cluster_snapshot
-from tests.apps.little import body, little_cluster, run_jobs, start_query, user
+from apps.queries.snapshots.cluster import cluster_snapshot
+from tests.apps.small_cluster import body, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def cluster() -> Any:
     """One node at 0.6 for ever. `batch` brings 100 events/s for 20 s and half of it afterwards."""
-    cluster = little_cluster(nodes=("a",))
+    cluster = small_cluster(nodes=("a",))
     start_query(cluster, "first", 0.6, "a")
     counts = [100.0] * 20 + [30.0] * 40
     arrivals_create_from_counts(cluster=cluster, source_id="batch", counts=counts, step_s=1.0)
@@ -91,7 +90,7 @@ def test_a_later_start_is_waited_for(cluster: Any, request_queued: AdmissionRequ
 
 
 def test_the_started_query_is_estimated_from_its_start_on(cluster: Any, request_queued: AdmissionRequest) -> None:
-    from engine.estimation import estimate
+    from engine.estimation.estimate import estimate
 
     promised = request_queued.result["start_s"]
     pass_time(request_queued, 60.0)
@@ -201,11 +200,11 @@ def test_without_patience_it_is_rejected_and_told_when(cluster: Any) -> None:
 
 
 def test_a_choice_to_start_later_queues(cluster: Any) -> None:
-    from apps.admission.services import admission_preview_choice
+    from apps.admission.services import admission_preview_alternative
 
     request = ask(cluster)
     later = next(choice for choice in request.result["choices"] if choice["kind"] == "start_at")
-    child, _ = admission_preview_choice(request=request, choice=later["id"], user=None)
+    child, _ = admission_preview_alternative(request=request, choice=later["id"], user=None)
     run_jobs()
     child.refresh_from_db()
     assert child.verdict == Verdict.ADMIT_WITH_CHANGES

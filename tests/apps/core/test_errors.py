@@ -11,9 +11,9 @@ from rest_framework import serializers
 from rest_framework.test import APIClient
 
 from apps.core.errors import Fault, Unavailable, field_faults, from_engine, join_path
-from apps.core.serializers import StrictSerializer
+from apps.core.rest.serializers import StrictSerializer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.apps.core.views_for_tests")]
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.apps.core.views")]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_unknown_addresses() -> None:
 
 
 def test_throttling_says_when_to_come_back(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from apps.core.throttling import TokenRateThrottle
+    from apps.core.rest.throttling import TokenRateThrottle
 
     monkeypatch.setattr(TokenRateThrottle, "THROTTLE_RATES", {"token": "2/min"})
     assert [api.post("/api/v1/echo", {}, format="json").status_code for _ in range(3)] == [201, 201, 429]
@@ -156,7 +156,7 @@ def test_nested_messages_become_paths() -> None:
 
 
 def test_the_engines_refusals_keep_their_faults() -> None:
-    from engine.deployment import Deployment
+    from engine.document.deployment import Deployment
     from engine.errors import DocumentError
 
     with pytest.raises(DocumentError) as caught:

@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from apps.core.api import ApiMixin
 from apps.core.health import healthz
+from apps.core.rest.api import ApiMixin
 from tests.apps.domain import make_cluster
 
 
@@ -36,7 +36,7 @@ def test_every_post_of_the_api_is_idempotent() -> None:
         and "post" in (getattr(view, "actions", None) or {name: name for name in dir(getattr(view, "cls", object))})
         and not issubclass(view.cls, ApiMixin)
     ]
-    assert not without, f"derive these views from apps.core.api.ApiMixin: {without}"
+    assert not without, f"derive these views from apps.core.rest.api.ApiMixin: {without}"
 
 
 def test_addresses_of_the_api_do_not_end_in_a_slash() -> None:

@@ -26,10 +26,10 @@ GONE = "redis://127.0.0.1:1/0"
 @pytest.fixture(autouse=True)
 def _speaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is to be made up for at the beginning, nor by the tests that follow."""
-    monkeypatch.setattr(events, "_making_up", None)
+    monkeypatch.setattr(events, "_resend_pending", None)
     yield
-    if events._making_up is not None:
-        events._making_up.cancel()
+    if events._resend_pending is not None:
+        events._resend_pending.cancel()
 
 
 def socket(cookie: str = "", origin: str = "http://localhost") -> Socket:

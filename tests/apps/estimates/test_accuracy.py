@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 
 from apps.estimates.accuracy import INTERVAL, KEEP, accuracy_observe_all, accuracy_purge
-from apps.estimates.accuracy_selectors import accuracy_summary
-from apps.estimates.live_refresh import live_estimates_refresh
 from apps.estimates.models import AccuracyObservation, EstimateRun, QueryEstimate
+from apps.estimates.refresh import live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
-from apps.estimates.trust import evidence_of, trust_of
-from apps.measurements.models import BatchTiming
-from apps.measurements.stream_models import StreamStretch
-from apps.measurements.timing import ASSUMED_TRIGGER_S, timing_note, timing_now, timings_purge
+from apps.estimates.trust import accuracy_summary, evidence_of, trust_of
+from apps.measurements.models import BatchTiming, StreamStretch
+from apps.measurements.stream_processor import ASSUMED_TRIGGER_S, timing_note, timing_now, timings_purge
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery
-from tests.apps.little import run_jobs
 from tests.apps.measurements.live import live_query, make_live_cluster
+from tests.apps.small_cluster import run_jobs
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apps.estimates.services import estimate_request
-from tests.apps.little import little_cluster, run_jobs, start_query
+from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +21,7 @@ DOCUMENT = {
 
 @pytest.fixture
 def cluster() -> Any:
-    cluster = little_cluster()
+    cluster = small_cluster()
     start_query(cluster, "over", 1.25, "a", bound_s=10.0)
     return cluster
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from apps.core.errors import Conflict, Malformed
-from apps.fleet import services, tables
+from apps.fleet import bulk, services
 from apps.fleet.models import Cluster, Link, Node
-from apps.fleet.planned import nodes_plan
 from apps.fleet.selectors import clusters_with_counts
-from apps.queries.snapshots import cluster_snapshot
+from apps.fleet.services import nodes_plan
+from apps.queries.snapshots.cluster import cluster_snapshot
 from tests.apps.domain import make_arrivals, make_cluster, make_query, node_named, start
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +62,7 @@ def test_the_grid_is_fixed_while_there_are_arrivals() -> None:
 def test_labels_that_cannot_be_kept_are_a_fault_of_their_cell(labels: str) -> None:
     cluster = make_cluster()
     with pytest.raises(Malformed) as error:
-        tables.nodes_import(cluster=cluster, table=f'name,pool,labels\nn9,std,"{labels}"\n')
+        bulk.nodes_import(cluster=cluster, table=f'name,pool,labels\nn9,std,"{labels}"\n')
     assert paths(error) == ["rows[0].labels"] and cluster.nodes.count() == 2
 
 
@@ -225,9 +225,9 @@ CSV = "name,pool,capacity_cps,cores\nn1,std,1e8,2\nn2,std,3e8,2\nn9,std,,\n"
 
 def test_an_import_creates_updates_and_leaves_alone() -> None:
     cluster = make_cluster()
-    rehearsal = tables.nodes_import(cluster=cluster, table=CSV, dry_run=True)
+    rehearsal = bulk.nodes_import(cluster=cluster, table=CSV, dry_run=True)
     assert node_named(cluster, "n2").capacity_cps == 1e8 and cluster.nodes.count() == 2
-    done = tables.nodes_import(cluster=cluster, table=CSV.encode())
+    done = bulk.nodes_import(cluster=cluster, table=CSV.encode())
     assert done.as_dict() | {"dry_run": True} == rehearsal.as_dict()
     assert (done.created, done.updated, done.unchanged) == (["n9"], ["n2"], ["n1"])
     assert node_named(cluster, "n9").cores == 2
@@ -237,7 +237,7 @@ def test_every_fault_of_an_import_is_told_with_line_and_column_and_nothing_is_st
     cluster = make_cluster()
     table = "name,pool,capacity_cps,cores\ngood,std,1,1\nn3,nope,fast,1.5\n,std,1e9,2\nn4,std,-5,2\ngood,std,1,1\n"
     with pytest.raises(Malformed) as error:
-        tables.nodes_import(cluster=cluster, table=table)
+        bulk.nodes_import(cluster=cluster, table=table)
     found = {fault.path: fault.message for fault in error.value.faults}
     assert set(found) == {
         "rows[1].pool",
@@ -266,7 +266,7 @@ def test_every_fault_of_an_import_is_told_with_line_and_column_and_nothing_is_st
 )
 def test_tables_that_cannot_be_read(table: Any, word: str) -> None:
     with pytest.raises(Malformed) as error:
-        tables.nodes_import(cluster=make_cluster(), table=table)
+        bulk.nodes_import(cluster=make_cluster(), table=table)
     assert word in error.value.message + str(error.value.faults)
 
 
@@ -275,18 +275,18 @@ def test_what_is_exported_can_be_imported() -> None:
     services.node_update(node=node_named(cluster, "n2"), labels={"rack": 'r"1,2'}, state="draining")
     services.link_create(source=node_named(cluster, "n1"), target=node_named(cluster, "n2"), bandwidth_bytes_s=1.25e8)
     services.link_create(source=node_named(cluster, "n2"), target=node_named(cluster, "n1"), delay_s=0.1)
-    nodes, links = tables.nodes_export(cluster), tables.links_export(cluster)
-    assert tables.nodes_import(cluster=cluster, table=nodes).unchanged == ["n1", "n2"]
-    assert tables.links_import(cluster=cluster, table=links).unchanged == ["n1->n2", "n2->n1"]
+    nodes, links = bulk.nodes_export(cluster), bulk.links_export(cluster)
+    assert bulk.nodes_import(cluster=cluster, table=nodes).unchanged == ["n1", "n2"]
+    assert bulk.links_import(cluster=cluster, table=links).unchanged == ["n1->n2", "n2->n1"]
     other = make_cluster("copy", nodes=0)
-    tables.nodes_import(cluster=other, table=nodes)
-    tables.links_import(cluster=other, table=links)
-    assert tables.nodes_export(other) == nodes and tables.links_export(other) == links
+    bulk.nodes_import(cluster=other, table=nodes)
+    bulk.links_import(cluster=other, table=links)
+    assert bulk.nodes_export(other) == nodes and bulk.links_export(other) == links
 
 
 def test_links_to_unknown_nodes_are_refused() -> None:
     cluster = make_cluster()
     with pytest.raises(Malformed) as error:
-        tables.links_import(cluster=cluster, table=[{"from": "n1", "to": "n7"}, {"from": "n1", "to": "n1"}])
+        bulk.links_import(cluster=cluster, table=[{"from": "n1", "to": "n7"}, {"from": "n1", "to": "n1"}])
     assert paths(error) == ["rows[0].to", "rows[1].to"]
     assert not Link.objects.exists()

@@ -13,12 +13,11 @@ from rest_framework.request import Request
 from rest_framework.test import APIClient, APIRequestFactory
 
 from apps.accounts.models import User
-from apps.core import waiting
 from apps.core.errors import Impossible
-from apps.core.waiting import job_response
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.running import Outcome, run_job
+from apps.core.rest import api as rest_api
+from apps.core.rest.api import job_response
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.runner import JobOutcome, run_job
 from apps.jobs.services import job_submit
 
 
@@ -108,7 +107,7 @@ def test_a_wait_that_is_too_short_is_202(job: Job, monkeypatch: pytest.MonkeyPat
             self.now_s += seconds
 
     clock = Clock()
-    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setattr(rest_api, "time", clock)
     assert job_response(asked("respond-async, wait=1"), job).status_code == 202
     assert clock.now_s == pytest.approx(101.0)
 
@@ -119,7 +118,7 @@ def test_a_wait_that_is_met_gives_the_result() -> None:
 
     def worker() -> None:
         time.sleep(0.2)
-        run_job(job.pk, lambda report: Outcome({"worst_s": 3.5}, api_url="/api/v1/estimates/1"))
+        run_job(job.pk, lambda report: JobOutcome({"worst_s": 3.5}, api_url="/api/v1/estimates/1"))
         connection.close()
 
     thread = threading.Thread(target=worker)

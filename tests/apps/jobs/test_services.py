@@ -13,9 +13,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.core.errors import Conflict, Impossible, Unavailable
-from apps.jobs.choices import JobKind, JobState
-from apps.jobs.models import Job
-from apps.jobs.running import Outcome, Reporter, run_job
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import (
     LOST_AFTER,
@@ -23,6 +22,7 @@ from apps.jobs.services import (
     JobCancelled,
     JobSuperseded,
     job_cancel,
+    job_ended,
     job_fail,
     job_progress,
     job_resend,
@@ -30,7 +30,6 @@ from apps.jobs.services import (
     job_submit,
     job_succeed,
 )
-from apps.jobs.signals import job_ended
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -96,7 +95,7 @@ def test_a_waiting_job_of_the_same_key_is_shared() -> None:
 def test_a_redelivered_task_of_a_finished_job_does_nothing() -> None:
     job = submit()
     stored: list[int] = []
-    outcome = Outcome(store=lambda job: stored.append(job.attempt))
+    outcome = JobOutcome(store=lambda job: stored.append(job.attempt))
     for _ in range(3):
         run_job(job.pk, lambda report: outcome)
     job.refresh_from_db()
@@ -150,7 +149,7 @@ def test_the_result_and_the_state_stand_or_fall_together() -> None:
         Job.objects.create(kind=JobKind.ESTIMATE, title="written by store")
         raise Impossible("no room for it", [("nodes[0]", "is full")])
 
-    run_job(job.pk, lambda report: Outcome(store=store))
+    run_job(job.pk, lambda report: JobOutcome(store=store))
     job.refresh_from_db()
     assert job.state == JobState.FAILED
     assert job.error == {
@@ -163,7 +162,7 @@ def test_the_result_and_the_state_stand_or_fall_together() -> None:
 
 def test_what_store_returns_is_where_the_result_is() -> None:
     job = submit()
-    run_job(job.pk, lambda report: Outcome(store=lambda job: Outcome({"run": 7}, "/c/x/", "/api/v1/estimates/7")))
+    run_job(job.pk, lambda report: JobOutcome(store=lambda job: JobOutcome({"run": 7}, "/c/x/", "/api/v1/estimates/7")))
     job.refresh_from_db()
     assert (job.result, job.result_url, job.result_api_url) == ({"run": 7}, "/c/x/", "/api/v1/estimates/7")
 
@@ -181,7 +180,7 @@ def test_a_bug_is_logged_and_the_job_says_so(caplog: pytest.LogCaptureFixture) -
 def test_a_broken_database_leaves_the_job_to_the_sweep() -> None:
     job = submit()
 
-    def work(report: Reporter) -> Outcome:
+    def work(report: JobReporter) -> JobOutcome:
         raise Unavailable("the database does not answer")
 
     with pytest.raises(Unavailable):
@@ -201,7 +200,7 @@ def test_a_waiting_job_is_cancelled_at_once(endings: list[tuple[str, bool]]) -> 
 def test_a_running_job_stops_at_its_next_step(endings: list[tuple[str, bool]]) -> None:
     job = submit()
 
-    def work(report: Reporter) -> Outcome:
+    def work(report: JobReporter) -> JobOutcome:
         report(0.1, "begin")
         assert job_cancel(job).state == JobState.RUNNING
         report(0.2, "go on")
@@ -223,14 +222,14 @@ def test_a_cancellation_before_the_end_stores_nothing() -> None:
 
 def test_an_ended_job_cannot_be_cancelled() -> None:
     job = submit()
-    run_job(job.pk, lambda report: Outcome())
+    run_job(job.pk, lambda report: JobOutcome())
     with pytest.raises(Conflict, match="succeeded already"):
         job_cancel(job)
 
 
 def test_progress_is_written_four_times_a_second_at_most(django_assert_max_num_queries: Any) -> None:
     job = job_start(submit().pk)
-    report = Reporter(job)
+    report = JobReporter(job)
     with django_assert_max_num_queries(6):
         for number in range(1000):
             report(number / 1000, "count")
@@ -254,12 +253,12 @@ def test_lost_messages_are_sent_again() -> None:
 
 
 def test_signs_of_life_come_while_the_work_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from apps.jobs import running
+    from apps.jobs import runner
 
-    monkeypatch.setattr(running, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(runner, "HEARTBEAT_S", 0.05)
     job = submit()
 
-    def work(report: Reporter) -> Outcome:
+    def work(report: JobReporter) -> JobOutcome:
         silence(job)
         wait_until(lambda: not jobs_lost().exists(), what="a sign of life")
         job_cancel(job)

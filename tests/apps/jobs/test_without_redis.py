@@ -9,24 +9,21 @@ from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role
 from apps.fleet.models import Cluster
-from apps.forecasts.models import Forecast
-from apps.forecasts.services import history_create_from_generator
 from apps.jobs.models import Job
-from apps.placements.choices import MoveState, RunState
-from apps.placements.models import PlacementRun
-from apps.placements.services import placement_request
-from apps.planning.models import WhatIf
-from apps.plans.models import PlanComparison
+from apps.planning.choices import MoveState, PlacementState
+from apps.planning.forecasts.histories import history_create_from_generator
+from apps.planning.models import Forecast, PlacementRun, PlanComparison, WhatIf
+from apps.planning.placements.services import placement_request
 from apps.reports.models import Report
 from apps.reports.services import definition_create
-from tests.apps.little import little_cluster, run_jobs, start_query, user
+from tests.apps.small_cluster import run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    cluster = little_cluster(nodes=("a", "b", "c"))
+    cluster = small_cluster(nodes=("a", "b", "c"))
     start_query(cluster, "first", 0.7, "a")
     start_query(cluster, "second", 0.6, "a")
     return cluster
@@ -75,6 +72,6 @@ def test_a_proposal_stays_one(cluster: Cluster, api: APIClient, settings: Any) -
     jobs = without_redis(settings)
     assert refused(api.post(f"/api/v1/placements/{run.pk}/apply", {}, format="json"))
     run.refresh_from_db()
-    assert (run.state, run.batches, run.moves_job) == (RunState.PROPOSED, 0, None)
+    assert (run.state, run.batches, run.moves_job) == (PlacementState.PROPOSED, 0, None)
     assert set(run.moves.values_list("state", "batch")) == {(MoveState.PENDING, 0)}
     assert Job.objects.count() == jobs

@@ -8,7 +8,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.models import Query, QueryVersion
 from apps.queries.services import arrivals_create_from_counts, query_create, query_start
-from apps.telemetry.adapting import fixed
+from apps.telemetry.configs import fixed_settings
 from apps.telemetry.models import Agent, Assignment, LiveQuery, TelemetrySource
 from engine.dataflow.pipeline import Pipeline
 
@@ -62,7 +62,7 @@ def live_query(
     query_start(version=version, placement={one["id"]: "stream" for one in OPERATORS})
     live = go_live(query, version)
     for agent in Agent.objects.filter(cluster=cluster):
-        Assignment.objects.create(live=live, agent=agent, settings=fixed(factors))
+        Assignment.objects.create(live=live, agent=agent, settings=fixed_settings(factors))
     return live
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
-from tests.apps import little
+from tests.apps import small_cluster
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def browser(browser_of: Callable[..., Client]) -> Client:
 @pytest.fixture
 def cluster(db: None) -> Cluster:
     """Two nodes; `calm` holds its objective, `late` misses it; estimated."""
-    cluster = little.little_cluster()
-    little.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
-    little.start_query(cluster, "late", 1.2, "b", bound_s=2.0)
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
+    small_cluster.start_query(cluster, "late", 1.2, "b", bound_s=2.0)
     estimate_request(cluster=cluster)
-    little.run_jobs()
+    small_cluster.run_jobs()
     return cluster

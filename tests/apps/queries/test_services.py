@@ -13,11 +13,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, TooLarge
 from apps.fleet.services import cluster_update, node_drain
-from apps.queries import series, services
-from apps.queries.bodies import body_of
+from apps.queries import services
+from apps.queries.arrivals import series
+from apps.queries.arrivals.uploads import upload_keep, upload_open, uploads_purge
+from apps.queries.bodies import version_body
 from apps.queries.models import ArrivalSeries, Placement, Query
 from apps.queries.selectors import version_numbered
-from apps.queries.uploads import upload_keep, upload_open, uploads_purge
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
 
 pytestmark = pytest.mark.django_db
@@ -55,7 +56,7 @@ def test_a_body_comes_back_as_it_was_given() -> None:
     body["operators"][1]["inputs"][0]["batches"] = [{"events": 10.0, "outputs": 1.0, "cycles": 9e4}]
     body["operators"][1]["inputs"][0]["model"] = {"output": [0.0, 0.1, 0.0], "cycles": [1.0, 2.0, 3.0]}
     query = make_query(cluster, body=body)
-    assert body_of(version_numbered(query, 1)) == body
+    assert version_body(version_numbered(query, 1)) == body
 
 
 def test_every_fault_of_a_query_is_told_at_once() -> None:

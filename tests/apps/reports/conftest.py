@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from apps.fleet.models import Cluster
-from apps.jobs.choices import JobState
-from apps.jobs.models import Job
-from apps.jobs.running import run_job
+from apps.jobs.models import Job, JobState
+from apps.jobs.runner import run_job
 from apps.reports.models import Report, ReportDefinition
 from apps.reports.services import definition_create
 from apps.reports.work import write_report
-from tests.apps import little
+from tests.apps import small_cluster
 from tests.apps.receivers import closed_port, hook, mailbox
 
 __all__ = ["closed_port", "hook", "mailbox"]
@@ -22,9 +21,9 @@ __all__ = ["closed_port", "hook", "mailbox"]
 @pytest.fixture
 def cluster(db: None) -> Cluster:
     """Two nodes; `calm` holds its objective, `late` misses it."""
-    cluster = little.little_cluster(time_zone="Europe/Berlin")
-    little.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
-    little.start_query(cluster, "late", 1.2, "b", bound_s=2.0)
+    cluster = small_cluster.small_cluster(time_zone="Europe/Berlin")
+    small_cluster.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
+    small_cluster.start_query(cluster, "late", 1.2, "b", bound_s=2.0)
     Job.objects.all().delete()
     return cluster
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.core.errors import Malformed
-from apps.reports.calendar import last_due, next_run, runs_after
-from apps.reports.rules import read_rule
+from apps.reports.calendar import last_due, next_run, read_rule, runs_after
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = date(2026, 1, 1)

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from apps.core.delivering import DeliveryState
+from apps.core.deliveries import DeliveryState
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.reports.delivering import deliveries_send_due
+from apps.reports.deliveries import deliveries_send_due
+from apps.reports.lifecycle import report_for, report_store
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule
-from apps.reports.scheduling import reports_run_due, schedule_set
+from apps.reports.schedules import reports_run_due, schedule_set
 from apps.reports.services import definition_create, webhook_create
-from apps.reports.writing import report_for, report_store
-from tests.apps.little import little_cluster
-from tests.apps.parallel import at_once
+from tests.apps.concurrency import run_concurrently
+from tests.apps.small_cluster import small_cluster
 
 AT_ONCE = 4
 DUE = datetime(2026, 11, 23, 6, tzinfo=UTC)
@@ -24,9 +24,9 @@ DUE = datetime(2026, 11, 23, 6, tzinfo=UTC)
 
 @pytest.mark.postgres
 def test_beats_take_a_due_schedule_once(postgres_db: str) -> None:
-    schedules = [scheduled(little_cluster(f"c{i}")) for i in range(3)]
+    schedules = [scheduled(small_cluster(f"c{i}")) for i in range(3)]
     Job.objects.all().delete()
-    outcomes = at_once([lambda: reports_run_due(DUE)] * AT_ONCE)
+    outcomes = run_concurrently([lambda: reports_run_due(DUE)] * AT_ONCE)
     assert outcomes == {"done": AT_ONCE}
     assert Report.objects.count() == Job.objects.count() == len(schedules)
     assert set(Report.objects.values_list("due_at", flat=True)) == {DUE}
@@ -36,14 +36,14 @@ def test_beats_take_a_due_schedule_once(postgres_db: str) -> None:
 
 @pytest.mark.postgres
 def test_a_delivery_is_made_by_one_of_several_workers(postgres_db: str, hook: Any) -> None:
-    cluster = little_cluster()
+    cluster = small_cluster()
     definition = defined(cluster)
     definition.webhooks.set(
         [webhook_create(cluster=cluster, name=f"h{i}", url=f"{hook.url}&hook={i}") for i in range(3)]
     )
     report = report_for(definition=definition)
     report_store(report=report, facts={"finding": "x"}, parts={}, html="", pdf=b"", csv=b"")
-    assert at_once([deliveries_send_due] * AT_ONCE) == {"done": AT_ONCE}
+    assert run_concurrently([deliveries_send_due] * AT_ONCE) == {"done": AT_ONCE}
     assert len(hook.requests) == 3
     assert set(Delivery.objects.values_list("state", "attempts")) == {(DeliveryState.SENT, 1)}
 

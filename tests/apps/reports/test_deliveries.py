@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from apps.core import sending
-from apps.core.delivering import PAUSES_MIN, DeliveryState
+from apps.core import messages
+from apps.core.deliveries import PAUSES_MIN, DeliveryState
 from apps.core.errors import Malformed
-from apps.core.sending import Gone, Undelivered, address_faults, post
-from apps.reports.delivering import deliveries_send_due, delivery_send_again
+from apps.core.messages import Gone, Undelivered, address_faults, post_webhook
+from apps.reports.deliveries import deliveries_send_due, delivery_send_again, webhook_secret
+from apps.reports.lifecycle import report_request, report_store
 from apps.reports.models import Delivery, Report, ReportDefinition
 from apps.reports.services import definition_update, webhook_create, webhook_delete
-from apps.reports.signing import webhook_secret
-from apps.reports.writing import report_request, report_store
 from tests.servers import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
@@ -143,7 +142,7 @@ def test_private_addresses_are_refused_unless_allowed(settings: Any, definition:
     for url in inside:
         assert "private network" in address_faults(url)[0].message, url
     with pytest.raises(Gone, match="private network"):
-        post("http://localhost:9/", b"{}", {})
+        post_webhook("http://localhost:9/", b"{}", {})
     for url in ("ftp://example.org/", "http://", "https://me:pw@example.org/", "http://a b/", "http://x:99999/", 3):
         assert address_faults(url), url
     with pytest.raises(Malformed):
@@ -152,10 +151,10 @@ def test_private_addresses_are_refused_unless_allowed(settings: Any, definition:
 
 def test_a_server_that_never_shakes_hands_is_cut_off(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.WEBHOOK_PRIVATE = True
-    monkeypatch.setattr(sending, "LONGEST_S", 0.3)
-    monkeypatch.setattr(sending, "TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(messages, "MAX_DURATION_S", 0.3)
+    monkeypatch.setattr(messages, "TIMEOUT_S", PATIENCE_S)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Undelivered, match="did not answer") as cut:
-        post(f"https://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {})
+        post_webhook(f"https://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {})
     assert "timed out" not in str(cut.value)
 
 

@@ -17,12 +17,11 @@ from apps.accounts.choices import Role
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_update
-from apps.reports.delivering import deliveries_send_due
-from apps.reports.files import file_of
+from apps.reports.deliveries import deliveries_send_due
+from apps.reports.lifecycle import report_file, report_request
 from apps.reports.models import Report
 from apps.reports.services import definition_create, webhook_create
-from apps.reports.writing import report_request
-from tests.apps import little
+from tests.apps import small_cluster
 
 pytestmark = pytest.mark.django_db
 
@@ -42,11 +41,11 @@ def report(cluster: Cluster, write: Callable[[Report], Report]) -> Report:
 
 
 def test_markup_is_text_in_every_form(report: Report, mailbox: Any) -> None:
-    html = (file_of(report, "html") or b"").decode()
+    html = (report_file(report, "html") or b"").decode()
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;b&gt;Größe" in html
     assert "<script" not in html
-    assert (file_of(report, "pdf") or b"").startswith(b"%PDF-")
-    assert json.loads(file_of(report, "json") or b"")["name"] == MARKUP
+    assert (report_file(report, "pdf") or b"").startswith(b"%PDF-")
+    assert json.loads(report_file(report, "json") or b"")["name"] == MARKUP
     assert deliveries_send_due() == 1
     mail = message_from_string(mailbox.mails[0], policy=policy.default)
     assert mail["Subject"].strip().startswith(MARKUP)
@@ -57,7 +56,7 @@ def test_markup_is_text_in_every_form(report: Report, mailbox: Any) -> None:
 
 def test_markup_is_text_on_the_pages(report: Report) -> None:
     browser = Client()
-    browser.force_login(little.user(Role.OPERATOR))
+    browser.force_login(small_cluster.user(Role.OPERATOR))
     for address in ("/c/little/reports/", f"/c/little/reports/{report.pk}/"):
         page = browser.get(address).content.decode()
         assert "<script>alert" not in page
@@ -65,7 +64,7 @@ def test_markup_is_text_on_the_pages(report: Report) -> None:
 
 
 def test_no_cell_begins_like_a_formula(report: Report) -> None:
-    with zipfile.ZipFile(io.BytesIO(file_of(report, "csv") or b"")) as archive:
+    with zipfile.ZipFile(io.BytesIO(report_file(report, "csv") or b"")) as archive:
         rows = list(csv.DictReader(io.StringIO(archive.read("objectives.csv").decode())))
     assert {row["team"] for row in rows} == {"'=HYPERLINK(0)"}
 

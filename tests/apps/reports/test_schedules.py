@@ -10,15 +10,14 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from apps.core.errors import Impossible, Malformed
-from apps.jobs.choices import JobState
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobState
 from apps.jobs.services import job_cancel
 from apps.reports.choices import ReportState, Trigger
+from apps.reports.lifecycle import report_facts, report_request
 from apps.reports.models import Report, ReportDefinition, ReportSchedule
-from apps.reports.scheduling import reports_run_due, schedule_preview, schedule_set
+from apps.reports.schedules import reports_run_due, schedule_preview, schedule_set
 from apps.reports.selectors import schedule_sentence
 from apps.reports.services import definition_update
-from apps.reports.writing import report_facts, report_request
 
 pytestmark = pytest.mark.django_db
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apps.telemetry.models import LiveQuery
-from tests.apps import little
+from tests.apps import small_cluster
 from tests.apps.receivers import closed_port, hook, mailbox
 from tests.apps.results.rows import live_query
 
@@ -15,4 +15,4 @@ __all__ = ["closed_port", "hook", "mailbox"]
 @pytest.fixture
 def live(db: None) -> LiveQuery:
     """A running query of the pipeline of `rows`, in a cluster of its own."""
-    return live_query(little.little_cluster())
+    return live_query(small_cluster.small_cluster())

@@ -12,11 +12,11 @@ from agent.wire import Frame, FrameKind, batch_bytes
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.results.models import AlertRule
-from apps.results.rules import alert_rule_create
+from apps.results.services import alert_rule_create
+from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.models import KnownPlan, LiveQuery, TelemetrySource
-from apps.telemetry.receiving import frames_receive
 from engine.dataflow import Pipeline
-from tests.apps import little
+from tests.apps import small_cluster
 
 __all__ = ["BEGIN_US", "WIDTH_US", "arrive", "live_query", "pipeline", "result", "rows_of", "rule_of"]
 
@@ -51,7 +51,7 @@ def pipeline() -> Pipeline:
 
 def live_query(cluster: Cluster, name: str = "probes", *, state: str = "running") -> LiveQuery:
     """A running query of the pipeline, without agents."""
-    query = cluster.queries.filter(name=name).first() or little.start_query(cluster, name, 0.3, "a", bound_s=5.0)
+    query = cluster.queries.filter(name=name).first() or small_cluster.start_query(cluster, name, 0.3, "a", bound_s=5.0)
     found = pipeline()
     source, _ = TelemetrySource.objects.get_or_create(
         cluster=cluster,

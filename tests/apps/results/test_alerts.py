@@ -8,12 +8,12 @@ import pytest
 from rest_framework.test import APIClient
 
 from apps.core.errors import Conflict, Malformed
-from apps.results import evaluating
+from apps.results import evaluation
 from apps.results.models import Alert, AlertRule
-from apps.results.rules import alert_rule_update
 from apps.results.selectors import alerts_firing
+from apps.results.services import alert_rule_update
+from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.models import LiveQuery
-from apps.telemetry.receiving import frames_receive
 from apps.telemetry.services import live_stop
 from tests.apps.results.rows import BEGIN_US, WIDTH_US, arrive, result, rule_of
 
@@ -100,7 +100,7 @@ def test_every_comparison(live: LiveQuery, comparison: str, expected: set[str]) 
 
 
 def test_a_rule_that_everything_breaks_lists_the_worst(live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "MOST_ALERTS", 2)
+    monkeypatch.setattr(evaluation, "MAX_ALERTS", 2)
     rule = rule_of(live)
     arrive(live, 0, {(name, "x"): 30.0 + i for i, name in enumerate("abcd")})
     rule.refresh_from_db()

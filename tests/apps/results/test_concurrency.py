@@ -9,12 +9,12 @@ import pytest
 from django.db import connection, connections, transaction
 
 from apps.results.models import Alert, AlertRule
-from apps.results.rules import alert_rule_create, alert_rule_delete
+from apps.results.services import alert_rule_create, alert_rule_delete
+from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.models import LiveQuery
-from apps.telemetry.receiving import frames_receive
 from apps.telemetry.services import live_stop
-from tests.apps.little import little_cluster
 from tests.apps.results.rows import live_query, result
+from tests.apps.small_cluster import small_cluster
 from tests.servers import wait_until
 
 Ending = Callable[[LiveQuery, AlertRule], object]
@@ -29,7 +29,7 @@ Ending = Callable[[LiveQuery, AlertRule], object]
 def test_what_evaluates_and_what_ends_do_not_wait_for_each_other(
     postgres_db: str, end: Ending, left: list[str]
 ) -> None:
-    live = live_query(little_cluster())
+    live = live_query(small_cluster())
     rule = alert_rule_create(
         query=live.query, name="slow", column="rtt", comparison="gt", threshold=20.0, emails=["ops@example.org"]
     )

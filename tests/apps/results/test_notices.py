@@ -14,15 +14,14 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from apps.core.delivering import PAUSES_MIN, DeliveryState
+from apps.core.deliveries import PAUSES_MIN, DeliveryState
 from apps.core.errors import Malformed
-from apps.results.delivering import alert_deliveries_send_due
 from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
-from apps.results.notifying import rule_secret
+from apps.results.notices import alert_deliveries_send_due, rule_secret
 from apps.results.retention import ALERTS_KEPT, results_purge
-from apps.results.rules import alert_rule_update
+from apps.results.services import alert_rule_update
+from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.models import LiveQuery
-from apps.telemetry.receiving import frames_receive
 from apps.telemetry.services import live_stop
 from tests.apps.results.rows import arrive, result, rule_of
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from apps.telemetry import heartbeats, ingest
-from apps.telemetry.directory import forget_facts
-from apps.telemetry.pipelines import pipeline_by_digest
+from apps.telemetry.agents import heartbeats
+from apps.telemetry.agents.directory import forget_facts
+from apps.telemetry.ingest import frames
+from apps.telemetry.live.pipelines import pipeline_by_digest
 
 
 @pytest.fixture(autouse=True)
@@ -15,4 +16,4 @@ def _nothing_remembered() -> None:
     pipeline_by_digest.cache_clear()
     heartbeats._heard.clear()
     heartbeats._announced.clear()
-    ingest._known.clear()
+    frames._known.clear()

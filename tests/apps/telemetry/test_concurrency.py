@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from agent.wire import broker
-from apps.telemetry.adapting import fixed
-from apps.telemetry.configs import agent_config, stream_plan
+from apps.telemetry.configs import agent_config, fixed_settings, stream_plan
+from apps.telemetry.ingest.streams import stream_client
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.services import assignment_set, live_start
-from apps.telemetry.streams import stream_client
-from tests.apps.parallel import at_once
-from tests.apps.telemetry.loop import client_of, enrolled, frame, heartbeat, live_at, post, probing
+from tests.apps.concurrency import run_concurrently
+from tests.apps.telemetry.world import client_of, enrolled, frame, heartbeat, live_at, post, probing
 
 
 def _posts() -> None:
@@ -28,15 +27,15 @@ def _posts() -> None:
         for begin in range(first, 40, 4):
             answer = post(client, *frames[begin : begin + 8])
             assert answer.status_code in {200, 409}, answer.json()
-        while (accepted := broker.progress(stream_client(), str(joined.agent.pk), "l1").accepted_seq) < 40:
+        while (accepted := broker.generation_progress(stream_client(), str(joined.agent.pk), "l1").accepted_seq) < 40:
             assert post(client, *frames[accepted : accepted + 8]).status_code in {200, 409}
 
     def report() -> None:
         for _ in range(5):
             assert heartbeat(client_of(joined), joined).status_code == 200
 
-    assert at_once([partial(send, first) for first in range(4)] + [report]) == {"done": 5}
-    entries = broker.read(stream_client(), broker.partition_of(str(joined.agent.pk)), count=1000)
+    assert run_concurrently([partial(send, first) for first in range(4)] + [report]) == {"done": 5}
+    entries = broker.read_entries(stream_client(), broker.partition_of(str(joined.agent.pk)), count=1000)
     assert [entry.seq for entry in entries] == list(range(1, 41))
 
 
@@ -44,7 +43,7 @@ def _starts() -> None:
     """Of several who start a query one does."""
     query = probing()
     agent = enrolled(query.cluster).agent
-    outcomes = at_once([partial(live_start, query=query, agents=[agent]) for _ in range(3)])
+    outcomes = run_concurrently([partial(live_start, query=query, agents=[agent]) for _ in range(3)])
     assert outcomes == {"done": 1, "conflict": 2}
     assert LiveQuery.objects.get().assignments.count() == 1
 
@@ -53,10 +52,10 @@ def _reads() -> None:
     """Versions count changes, however many look at the same moment."""
     live, (joined,) = live_at(probing(), "a1")
     before, planned = agent_config(Agent.objects.get())["version"], stream_plan()["version"]
-    assignment_set(live=live, agent=joined.agent, settings=fixed([0.5, 0.5, 0.5]))
+    assignment_set(live=live, agent=joined.agent, settings=fixed_settings([0.5, 0.5, 0.5]))
     Agent.objects.update(config_digest="", config_version=before)  # as if nobody had looked yet
     reads: list[Callable[[], Any]] = [lambda: agent_config(Agent.objects.get())] * 3
-    assert at_once([*reads, stream_plan, stream_plan]) == {"done": 5}
+    assert run_concurrently([*reads, stream_plan, stream_plan]) == {"done": 5}
     assert agent_config(Agent.objects.get())["version"] == before + 1
     assert stream_plan()["version"] == planned
 

@@ -10,10 +10,9 @@ from rest_framework.test import APIClient
 from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed
-from apps.telemetry import adapting
-from apps.telemetry.adapting import fixed, refiner, scheduler
+from apps.telemetry import configs as telemetry_configs
 from apps.telemetry.choices import AgentKind
-from apps.telemetry.configs import agent_config, configs_renew
+from apps.telemetry.configs import agent_config, configs_renew, fixed_settings, refiner, scheduler
 from apps.telemetry.models import Agent
 from apps.telemetry.services import (
     agent_delete,
@@ -21,13 +20,13 @@ from apps.telemetry.services import (
     assignment_set,
     live_stop,
 )
-from tests.apps.telemetry.loop import client_of, enrolled, live_at, probing
+from tests.apps.telemetry.world import client_of, enrolled, live_at, probing
 
 
 @pytest.mark.django_db
 class TestConfig:
     def test_it_is_what_agents_read(self) -> None:
-        live, (joined,) = live_at(probing(), "a1", settings=fixed([1, 0.5, 0]))
+        live, (joined,) = live_at(probing(), "a1", settings=fixed_settings([1, 0.5, 0]))
         answer = client_of(joined).get(f"/api/v1/agents/{joined.agent.pk}/config")
         read = AgentConfig.parse(answer.json())
         assert (read.agent, read.cluster) == (str(joined.agent.pk), "eu-1")
@@ -49,7 +48,7 @@ class TestConfig:
             return agent.config_version
 
         versions.append(version())
-        assignment_set(live=live, agent=agent, settings=fixed([0, 0, 0]))
+        assignment_set(live=live, agent=agent, settings=fixed_settings([0, 0, 0]))
         versions.append(version())
         agent_update(agent=agent, budget_cores=0.5)
         versions.append(version())
@@ -66,7 +65,7 @@ class TestConfig:
     ) -> None:
         live, (one, two) = live_at(probing(), "a1", "a2")
         documents: dict[str, Any] = {"a1": {"version": 1}, "a2": {"version": 1}}
-        monkeypatch.setattr(adapting, "_refiner", None)
+        monkeypatch.setattr(telemetry_configs, "_refiner", None)
         refiner(lambda part: documents.get(part.agent.name))
 
         def said() -> list[tuple[int, Any]]:
@@ -74,7 +73,7 @@ class TestConfig:
             configs = [agent_config(Agent.objects.get(name=name)) for name in ("a1", "a2")]
             return [(config["version"], config["queries"][0]["refined"]) for config in configs]
 
-        assignment_set(live=live, agent=two.agent, settings=fixed([1, 1, 1]))
+        assignment_set(live=live, agent=two.agent, settings=fixed_settings([1, 1, 1]))
         before = said()
         assert [refined for _, refined in before] == [{"version": 1}, None]
         documents["a1"], documents["a2"] = {"version": 2}, {"version": 2}
@@ -87,9 +86,9 @@ class TestConfig:
     ) -> None:
         live, (joined,) = live_at(probing(), "a1")
         told: dict[str, Any] = {}
-        monkeypatch.setattr(adapting, "_scheduler", None)
+        monkeypatch.setattr(telemetry_configs, "_scheduler", None)
         scheduler(lambda agent: told.get(agent.name))
-        assignment_set(live=live, agent=joined.agent, settings=fixed([1, 1, 1]))
+        assignment_set(live=live, agent=joined.agent, settings=fixed_settings([1, 1, 1]))
         first = agent_config(Agent.objects.get())
         assert "refined_schedule" not in first  # older agents know of none
         told["a1"] = {"version": 1}

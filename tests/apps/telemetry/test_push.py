@@ -11,16 +11,15 @@ from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from django.db import connections, transaction
 
-from apps.telemetry import pushing
-from apps.telemetry.adapting import fixed
-from apps.telemetry.configs import agent_config
-from apps.telemetry.enrolment import Enrolled
+from apps.telemetry import push as telemetry_push
+from apps.telemetry.agents.services import Enrolled
+from apps.telemetry.configs import agent_config, fixed_settings
 from apps.telemetry.models import Agent
-from apps.telemetry.pushing import push
+from apps.telemetry.push import push
 from apps.telemetry.services import agent_delete, agent_enrol, agent_update, assignment_set, enrolment_create
 from tests.apps.core.sockets import Socket
 from tests.apps.domain import make_cluster
-from tests.apps.telemetry.loop import enrolled, live_at, probing
+from tests.apps.telemetry.world import enrolled, live_at, probing
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_closing")]
 
@@ -37,7 +36,7 @@ async def _closing() -> AsyncIterator[None]:
 @pytest.fixture(autouse=True)
 def _speaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that one test could not say keeps the next quiet."""
-    monkeypatch.setattr(pushing, "_not_before", 0.0)
+    monkeypatch.setattr(telemetry_push, "_not_before", 0.0)
 
 
 def socket(secret: str | None, host: str = "localhost") -> Socket:
@@ -68,7 +67,7 @@ async def test_an_agent_is_told_which_version_its_configuration_has_and_of_each_
 
     def change() -> None:
         with transaction.atomic():
-            assignment_set(live=live, agent=one.agent, settings=fixed([1, 0.5, 0]))
+            assignment_set(live=live, agent=one.agent, settings=fixed_settings([1, 0.5, 0]))
             assignment_set(live=live, agent=one.agent, weight=2.0)
         with transaction.atomic():
             assignment_set(live=live, agent=one.agent, weight=3.0)
@@ -169,6 +168,6 @@ def test_without_redis_a_change_is_made_all_the_same(settings: Any, caplog: pyte
     joined.agent.refresh_from_db()
     assert (joined.agent.budget_cores, agent_config(joined.agent)["budget_cores"]) == (0.5, 0.5)
     push([joined.agent.pk])
-    warnings = [record for record in caplog.records if record.name == "apps.telemetry.pushing"]
+    warnings = [record for record in caplog.records if record.name == "apps.telemetry.push"]
     assert len(warnings) == 1, "the second was not even tried"
-    assert pushing._not_before > time.monotonic()
+    assert telemetry_push._not_before > time.monotonic()

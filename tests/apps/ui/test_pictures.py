@@ -7,12 +7,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from apps.ui import charts, icons, marks, pictures
+from apps.ui import charts, marks, pictures
+from apps.ui import marks as ui_marks
 
 
-@pytest.mark.parametrize("name", sorted(icons.ICONS))
+@pytest.mark.parametrize("name", sorted(ui_marks.ICONS))
 def test_every_icon_is_well_formed_and_skipped_by_screen_readers(name: str) -> None:
-    drawing = ET.fromstring(icons.icon(name, "ok"))
+    drawing = ET.fromstring(ui_marks.icon(name, "ok"))
     assert drawing.get("aria-hidden") == "true"
     assert drawing.get("class") == "i ok"
     assert len(drawing)
@@ -21,7 +22,7 @@ def test_every_icon_is_well_formed_and_skipped_by_screen_readers(name: str) -> N
 def test_every_mark_has_an_icon_and_a_word() -> None:
     for kind in (marks.STATES, marks.VERDICTS, marks.EVIDENCE):
         for mark in kind.values():
-            assert mark.drawing in icons.ICONS
+            assert mark.drawing in ui_marks.ICONS
             assert mark.label
 
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backtest.comparison import backtest
-from engine.backtest.policy import RECORDED, Rules, read_rules
-from engine.backtest.story import SourceRecord, Stop, Story
-from engine.deployment import Replica
+from engine.backtest.comparison import backtest_policies
+from engine.backtest.period import RecordedPeriod, RecordedStop, SourceRecord
+from engine.backtest.policy import RECORDED, ReplayPolicy, read_policy
+from engine.document.deployment import Replica
 from engine.errors import DocumentError, InfeasibleError
-from tests.engine.admission_stories import ARRIVALS
-from tests.engine.backtest.stories import HOUR_S, SINCE_S, asks, story
+from tests.engine.admission.stories import ARRIVALS
+from tests.engine.backtest.periods import HOUR_S, SINCE_S, asks, story
 
 
-def replayed(told: Story, **rules: Any) -> dict[str, Any]:
-    return backtest(told, read_rules(rules))
+def replayed(told: RecordedPeriod, **rules: Any) -> dict[str, Any]:
+    return backtest_policies(told, read_policy(rules))
 
 
 def late(part: dict[str, Any], query: str) -> list[float | None]:
@@ -99,7 +99,7 @@ def test_a_recorded_place_that_is_gone_is_found_anew() -> None:
 
 
 def test_a_stop_ends_it() -> None:
-    told = story(asks(), stops=(Stop(SINCE_S + 2 * HOUR_S, "c"),))
+    told = story(asks(), stops=(RecordedStop(SINCE_S + 2 * HOUR_S, "c"),))
     assert late(replayed(told, admission="everything")["tested"], "c") == pytest.approx([0.8, 0.8, None, None])
     replayed(told, admission="mace")  # it never ran there: nothing to stop
 
@@ -140,33 +140,33 @@ def test_gaps_keep_the_last_known_rate_and_are_said() -> None:
 def test_a_period_without_records_is_refused_in_words() -> None:
     nothing = SourceRecord(np.full(4, np.nan), 0, 10.0)
     with pytest.raises(InfeasibleError, match="nothing was recorded in this period"):
-        backtest(story(sources={"a": nothing}), RECORDED)
+        backtest_policies(story(sources={"a": nothing}), RECORDED)
     with pytest.raises(InfeasibleError, match="has 401 segments; allowed: 1 to 400"):
-        backtest(story(rates=(10.0,) * 401), RECORDED)
+        backtest_policies(story(rates=(10.0,) * 401), RECORDED)
 
 
 def test_the_same_story_always_gives_the_same_answer() -> None:
     told = story(asks(), nodes=("n1", "n2"))
-    rules = Rules("everything", placement="search")
-    assert backtest(told, rules) == backtest(told, rules)
+    rules = ReplayPolicy("everything", placement="search")
+    assert backtest_policies(told, rules) == backtest_policies(told, rules)
 
 
 def test_progress_rises_and_an_exception_ends_it() -> None:
     shares: list[float] = []
-    backtest(story(asks()), Rules(), lambda share, step: shares.append(share))
+    backtest_policies(story(asks()), ReplayPolicy(), lambda share, step: shares.append(share))
     assert shares == sorted(shares) and shares[-1] == 1.0
 
     def stop(share: float, step: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        backtest(story(asks()), Rules(), stop)
+        backtest_policies(story(asks()), ReplayPolicy(), stop)
 
 
 def test_a_policy_is_read_strictly_with_every_fault() -> None:
-    assert read_rules({"headroom": 0.2, "max_moves": None}) == Rules(headroom=0.2)
+    assert read_policy({"headroom": 0.2, "max_moves": None}) == ReplayPolicy(headroom=0.2)
     with pytest.raises(DocumentError) as refused:
-        read_rules({"admission": "all", "headroom": 1, "max_moves": 1.5, "other": 1})
+        read_policy({"admission": "all", "headroom": 1, "max_moves": 1.5, "other": 1})
     assert {fault.path for fault in refused.value.faults} == {
         "policy.admission",
         "policy.headroom",

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import row_kernel
+from engine.dataflow.arrow.kernels import row_kernel
 
 COLUMNS = {"at": "timestamp", "i": "int64", "j": "int64", "x": "float64", "y": "float64", "s": "string", "b": "bool"}
 TIME = pa.timestamp("us", "UTC")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.dataflow import sketch
-from engine.dataflow.arrow import aggregate_kernel, partial_schema, row_kernel, whole
+from engine.dataflow.arrow.kernels import aggregate_kernel, partial_schema, row_kernel, whole
 from tests.engine.dataflow.documents import pipeline, rows, table
 
 CHAIN = pipeline(

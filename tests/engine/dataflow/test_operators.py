@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import NotRunnableError, kernel, rest, row_kernel, whole
+from engine.dataflow.arrow.kernels import NotRunnableError, kernel, rest, row_kernel, whole
 from engine.errors import DocumentError
 from tests.engine.dataflow.documents import document, pipeline, rows, table
 

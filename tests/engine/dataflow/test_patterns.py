@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.dataflow.patterns import PatternError, named, portable
+from engine.dataflow.expressions.patterns import PatternError, named, portable
 
 
 @pytest.mark.parametrize(

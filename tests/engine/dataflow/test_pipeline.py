@@ -167,7 +167,7 @@ def test_a_pipeline_can_be_sent_to_another_process() -> None:
 
 def test_sqlglot_and_pandas_are_not_loaded_with_the_package() -> None:
     code = (
-        "import sys, engine.dataflow.arrow, engine.dataflow.templates;"
+        "import sys, engine.dataflow.arrow.kernels, engine.dataflow.templates;"
         "print([name for name in ('sqlglot', 'pandas', 'scipy', 'numba') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import StreamJoinKernel, kernel, stream_join_kernel, whole
+from engine.dataflow.arrow.kernels import StreamJoinKernel, kernel, stream_join_kernel, whole
 from engine.errors import DocumentError
 from tests.engine.dataflow.documents import TIME, document, pipeline, rows, table
 

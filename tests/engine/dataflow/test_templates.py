@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.arrow import whole
+from engine.dataflow.arrow.kernels import whole
 from engine.dataflow.templates import ACCESSLOG, COMMONLOG, LOGANALYTICS, S2SPROBE, T2TPROBE, TEMPLATES
 from engine.errors import OptionError
 

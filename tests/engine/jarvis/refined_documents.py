@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.jarvis.refined import sealed
+from engine.jarvis.refined_config import seal
 
 PLAN = "ab" * 32
 
@@ -31,4 +31,4 @@ def document(**changes: Any) -> dict[str, Any]:
         "ttl_s": 3600,
         "fallback": "local",
     }
-    return sealed({**fields, **changes})
+    return seal({**fields, **changes})

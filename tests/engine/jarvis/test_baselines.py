@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import DocumentError
-from engine.jarvis.baselines import filter_cut
-from engine.jarvis.predicting import Chain, Epoch
-from engine.jarvis.settings import Settings
+from engine.jarvis.baselines import EpochPrediction, SourcePipeline, filter_cut
+from engine.jarvis.settings import AdaptationSettings
 
 # figure 5: 26.2 Mbps of 86 bytes; F takes 13 % of a core and keeps 86 %, G+R would take 80 % for all it gets
 RECORDS = 26.2e6 / 8 / 86
-PROBE = Chain(
+PROBE = SourcePipeline(
     relay=[0.86, 0.5],
     cost=[0.13 / RECORDS, 0.80 / (0.86 * RECORDS)],
     sizes=[86.0, 86.0, 5.66 / 0.8375 * 1e6 / 8 / (0.43 * RECORDS)],
@@ -21,9 +20,9 @@ PROBE = Chain(
 )
 
 
-def told(method: str, budget_s: float, **settings: object) -> tuple[Epoch, float]:
+def told(method: str, budget_s: float, **settings: object) -> tuple[EpochPrediction, float]:
     """The epoch that a method comes to, and its Mbps."""
-    factors = PROBE.settled(Settings(method, margin=1.0, **settings), budget_s, RECORDS)
+    factors = PROBE.settled(AdaptationSettings(method, margin=1.0, **settings), budget_s, RECORDS)
     epoch = PROBE.epoch(factors, budget_s, RECORDS)
     return epoch, epoch.bytes_sent * 8 / 1e6
 
@@ -51,10 +50,10 @@ def test_with_enough_budget_the_best_cut_is_all_of_it():
 
 
 def test_methods_that_adapt_keep_their_margin_and_load_factors_by_hand_are_as_many_as_operators():
-    factors = PROBE.settled(Settings(margin=0.9), 0.8, RECORDS)
+    factors = PROBE.settled(AdaptationSettings(margin=0.9), 0.8, RECORDS)
     assert PROBE.epoch(factors, 0.8, RECORDS).cpu_s == pytest.approx(0.72)
-    assert PROBE.settled(Settings("fixed", load_factors=(0.5,)), 0.8, RECORDS) == (0.5, 0.0)
-    assert PROBE.settled(Settings("fixed", load_factors=(0.5, 1.0, 1.0)), 0.8, RECORDS) == (0.5, 1.0)
+    assert PROBE.settled(AdaptationSettings("fixed", load_factors=(0.5,)), 0.8, RECORDS) == (0.5, 0.0)
+    assert PROBE.settled(AdaptationSettings("fixed", load_factors=(0.5, 1.0, 1.0)), 0.8, RECORDS) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +79,10 @@ def test_filter_src_runs_the_first_filters_and_what_they_need(kinds, cut):
 )
 def test_nothing_that_fits_the_budget_sends_less(operators, budget_s):
     relay, cost, sizes = (list(column) for column in zip(*operators, strict=True))
-    chain = Chain(relay, cost, [100.0, *sizes], ["filter"] * len(relay))
+    chain = SourcePipeline(relay, cost, [100.0, *sizes], ["filter"] * len(relay))
 
-    def epoch(method: str) -> Epoch:
-        return chain.epoch(chain.settled(Settings(method, margin=1.0), budget_s, 1000.0), budget_s, 1000.0)
+    def epoch(method: str) -> EpochPrediction:
+        return chain.epoch(chain.settled(AdaptationSettings(method, margin=1.0), budget_s, 1000.0), budget_s, 1000.0)
 
     jarvis, best_op = epoch("scalar"), epoch("best-op")
     assert best_op.overflow == 0
@@ -96,4 +95,4 @@ def test_nothing_that_fits_the_budget_sends_less(operators, budget_s):
 
 def test_faults_are_told():
     with pytest.raises(DocumentError, match="sizes"):
-        Chain([0.5], [1.0], [8.0], ["filter"]).settled(Settings(), 1.0, 1.0)
+        SourcePipeline([0.5], [1.0], [8.0], ["filter"]).settled(AdaptationSettings(), 1.0, 1.0)

@@ -3,14 +3,12 @@
 import pytest
 
 from benchmarks import jarvis, jarvis_real
+from benchmarks.jarvis import Instance, highs, instances
 from benchmarks.jarvis_convergence import DEFAULT, METHODS
-from benchmarks.jarvis_scale import several_sources
-from benchmarks.jarvis_solver import Instance, highs, instances
-from benchmarks.jarvis_source import LINES_S, Agent
-from benchmarks.jarvis_strategies import ADAPTING, BEST, queries, sustained
-from benchmarks.jarvis_throughput import throughput
+from benchmarks.jarvis_real import LINES_S, LogAgent
+from benchmarks.jarvis_throughput import ADAPTING, BEST, queries, several_sources, sustained, throughput
 from engine.jarvis.partition import Frontier
-from engine.jarvis.settings import Settings
+from engine.jarvis.settings import AdaptationSettings
 
 
 def test_instances_are_of_all_kinds():
@@ -61,7 +59,7 @@ def test_parts_that_do_not_exist_are_refused(capsys):
 
 
 def test_a_real_agent_is_watched(tmp_path):
-    agent = Agent(tmp_path, Settings(method="all-sp"), 1.0)
+    agent = LogAgent(tmp_path, AdaptationSettings(method="all-sp"), 1.0)
     rows = agent.run(3)
     agent.close()
     assert sum(row["n"] for row in rows) >= LINES_S

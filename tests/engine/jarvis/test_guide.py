@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.fields import Listed, Table
+from engine.fields import FieldTable, ListOf
 from engine.jarvis.partition import PROBLEM
-from engine.jarvis.refined import DOCUMENT
-from engine.jarvis.settings import SETTINGS, Settings
+from engine.jarvis.refined_config import REFINED_CONFIG
+from engine.jarvis.settings import SETTINGS, AdaptationSettings
 from engine.jarvis.tree import TREE
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models" / "jarvis.md").read_text()
@@ -26,14 +26,14 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def fields(table: Table, within: str = "") -> list[str]:
+def fields(table: FieldTable, within: str = "") -> list[str]:
     """Paths of a table's fields; settings have a table of their own."""
     found = []
     for field in table.fields:
-        listed = isinstance(field.kind, Listed)
-        kind = field.kind.item if isinstance(field.kind, Listed) else field.kind
-        path = f"{within}{field.name}{'[]' * (listed and isinstance(kind, Table))}"
-        found += fields(kind, f"{path}.") if isinstance(kind, Table) and kind is not SETTINGS else [path]
+        listed = isinstance(field.kind, ListOf)
+        kind = field.kind.item if isinstance(field.kind, ListOf) else field.kind
+        path = f"{within}{field.name}{'[]' * (listed and isinstance(kind, FieldTable))}"
+        found += fields(kind, f"{path}.") if isinstance(kind, FieldTable) and kind is not SETTINGS else [path]
     return found
 
 
@@ -42,7 +42,7 @@ def fields(table: Table, within: str = "") -> list[str]:
     [
         ("The closed form", PROBLEM),
         ("Settings", SETTINGS),
-        ("Refined configurations", DOCUMENT),
+        ("Refined configurations", REFINED_CONFIG),
         ("A tree of nodes", TREE),
     ],
 )
@@ -54,5 +54,8 @@ def test_defaults_of_settings_are_those_of_the_guide():
     told: dict[str, str] = {}
     for first, defaults, *_ in rows("Settings"):
         told |= dict(zip(names(first), defaults.replace("`", "").split(", "), strict=True))
-    known = {name: f"{one:g}" if isinstance(one, float | int) else one for name, one in Settings().to_dict().items()}
+    known = {
+        name: f"{one:g}" if isinstance(one, float | int) else one
+        for name, one in AdaptationSettings().to_dict().items()
+    }
     assert told == known | {"load_factors": "none"}

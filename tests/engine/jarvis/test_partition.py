@@ -184,7 +184,7 @@ def test_load_factors_out_of_range_or_number_are_refused():
 def test_agents_load_no_solver_and_no_compiler_for_it():
     asked = (
         "import sys, agent.cli, engine.jarvis.partition, engine.jarvis.baselines,"
-        " engine.jarvis.refined, engine.jarvis.fairness; print(sorted({'scipy', 'numba', 'pandas'} & set(sys.modules)))"
+        " engine.jarvis.refined_config, engine.jarvis.fairness; print(sorted({'scipy', 'numba', 'pandas'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
     assert found.stdout == "[]\n", found.stderr

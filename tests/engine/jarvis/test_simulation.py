@@ -7,10 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from engine.jarvis.controlling import Decision, Phase, QueryState
-from engine.jarvis.observation import EpochObservation
-from engine.jarvis.simulation import CHANGES, LAWS, QUERIES, Stretch, least_bytes, simulate, windowed
-from tests.engine.jarvis.adapting_stories import adapting
+from engine.jarvis.adaptation.control import AdaptationDecision, EpochObservation, EpochState, Phase
+from engine.jarvis.simulation import CHANGES, LAWS, QUERIES, WorkloadPhase, min_bytes, simulate, windowed
+from tests.engine.jarvis.epochs import adapting
 
 
 class Given:
@@ -24,17 +23,17 @@ class Given:
     def _next(self) -> tuple[float, ...]:
         return self._factors or tuple(self._random.random(self._operators).tolist())
 
-    def decide(self, seen: EpochObservation) -> Decision:
+    def decide(self, seen: EpochObservation) -> AdaptationDecision:
         self.seen.append(seen)
         self.load_factors = self._next()
-        return Decision(self.load_factors, Phase.PROBE, QueryState.STABLE, "given", False)
+        return AdaptationDecision(self.load_factors, Phase.PROBE, EpochState.STABLE, "given", False)
 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", QUERIES)
 def test_processed_drained_and_overflow_are_the_input_at_every_proxy(name, law):
     query, found = QUERIES[name], Given(len(QUERIES[name].operators))
-    simulate(query, found, [Stretch(30, cores) for cores in (0.0, 0.1, 1.0)], 1, law=law)
+    simulate(query, found, [WorkloadPhase(30, cores) for cores in (0.0, 0.1, 1.0)], 1, law=law)
     for seen in found.seen:
         assert seen.used_s <= seen.budget_s
         for one in seen.operators:
@@ -45,7 +44,7 @@ def test_processed_drained_and_overflow_are_the_input_at_every_proxy(name, law):
 
 def test_the_budget_is_kept_by_leaving_records_before_the_first_operator():
     found = Given(2, 1.0, 1.0)
-    simulate(QUERIES["s2s"], found, [Stretch(5, 0.5)], 0)
+    simulate(QUERIES["s2s"], found, [WorkloadPhase(5, 0.5)], 0)
     for seen in found.seen:
         assert seen.used_s == pytest.approx(0.5, rel=0.01)
         assert seen.operators[0].overflow > 0
@@ -54,7 +53,7 @@ def test_the_budget_is_kept_by_leaving_records_before_the_first_operator():
 
 def test_a_window_puts_out_once_what_its_epochs_held():
     query, found = windowed(QUERIES["t2t"], 5.0), Given(3, 1.0, 1.0, 1.0)
-    simulate(query, found, [Stretch(20, 2.0)], 0)
+    simulate(query, found, [WorkloadPhase(20, 2.0)], 0)
     rows = [seen.operators[-1].records_out for seen in found.seen]
     assert [number for number, count in enumerate(rows) if count] == [4, 9, 14, 19]
     assert set(rows[4::5]) == {500}
@@ -63,7 +62,7 @@ def test_a_window_puts_out_once_what_its_epochs_held():
 def test_the_same_seed_is_the_same_run():
     query = QUERIES["log"]
     first, again, other = (
-        simulate(query, adapting(query), [Stretch(20, 0.2)], seed, law="mismatched") for seed in (3, 3, 4)
+        simulate(query, adapting(query), [WorkloadPhase(20, 0.2)], seed, law="mismatched") for seed in (3, 3, 4)
     )
     assert np.array_equal(first.bytes_sent, again.bytes_sent)
     assert not np.array_equal(first.bytes_sent, other.bytes_sent)
@@ -73,7 +72,7 @@ def test_the_same_seed_is_the_same_run():
 @pytest.mark.parametrize(("name", "cores"), list(itertools.product(QUERIES, (0.05, 0.2, 0.5, 0.9))))
 def test_no_plan_on_a_grid_sends_less_than_the_least(name, cores, law):
     query = QUERIES[name]
-    least = least_bytes(query, query.records_s, cores, law)
+    least = min_bytes(query, query.records_s, cores, law)
     for factors in itertools.product((0.0, 0.25, 0.5, 0.75, 1.0), repeat=len(query.operators)):
         cpu_s, sent, comes, size = 0.0, 0.0, query.records_s, query.record_bytes
         for one, p in zip(query.operators, factors, strict=True):
@@ -90,9 +89,9 @@ def test_no_plan_on_a_grid_sends_less_than_the_least(name, cores, law):
 )
 def test_the_queries_take_as_much_as_the_paper_says(name, cores):
     query = QUERIES[name]
-    everything = least_bytes(query, query.records_s, 10 * cores)
-    assert least_bytes(query, query.records_s, cores * 1.001) == pytest.approx(everything)
-    assert least_bytes(query, query.records_s, cores * 0.97) > everything * 1.02
+    everything = min_bytes(query, query.records_s, 10 * cores)
+    assert min_bytes(query, query.records_s, cores * 1.001) == pytest.approx(everything)
+    assert min_bytes(query, query.records_s, cores * 0.97) > everything * 1.02
 
 
 def test_the_six_changes_begin_stable_and_are_felt():
@@ -104,6 +103,6 @@ def test_the_six_changes_begin_stable_and_are_felt():
 
 
 def test_a_run_that_never_settles_says_so():
-    run = simulate(QUERIES["s2s"], Given(2, 1.0, 1.0), [Stretch(10, 0.3)], 0)
+    run = simulate(QUERIES["s2s"], Given(2, 1.0, 1.0), [WorkloadPhase(10, 0.3)], 0)
     assert run.epochs_to_stable(0) is None
     assert run.congested.all()

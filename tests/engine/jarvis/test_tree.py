@@ -10,8 +10,7 @@ import pytest
 
 from engine.errors import DocumentError
 from engine.jarvis.tree import Tree
-from engine.jarvis.tree_command import command
-from engine.jarvis.tree_search import combinations, cut, cut_exactly, cut_greedily
+from engine.jarvis.tree_search import combinations, command, cut, cut_exactly, cut_greedily
 
 
 def document(seed: int, *, sources: int, between: int) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 import numpy as np
 
 from benchmarks import klink
-from benchmarks.klink_source import BEGIN_US, LOADS, QUERIES, Replayed, recordings
-from benchmarks.klink_watch import watch
+from benchmarks.klink_real import BEGIN_US, LOADS, QUERIES, ReplayedSource, recordings, watch_agent
 from engine.klink.settings import POLICIES
 
 
@@ -22,7 +21,7 @@ def test_recordings_are_the_same_for_the_same_seed_and_late_ones_come_after_thei
 
 def test_a_recording_is_given_out_as_time_passes():
     recording = recordings("alike", 5, seed=1)[0]
-    source, given, marks = Replayed(recording, 0), [], []
+    source, given, marks = ReplayedSource(recording, 0), [], []
     for now_s in np.arange(0.0, 6.5, 0.05):
         now_us = BEGIN_US + int(1e6 * now_s)
         for batch in source.poll(now_us, 700):
@@ -38,7 +37,7 @@ def test_a_recording_is_given_out_as_time_passes():
 
 
 def test_a_watched_agent_sweeps_every_window_and_loses_nothing_while_it_has_time():
-    seen = watch(recordings("alike", 7, seed=1, times=0.1), "klink", 1.0, 0.0, 5.9)
+    seen = watch_agent(recordings("alike", 7, seed=1, times=0.1), "klink", 1.0, 0.0, 5.9)
     assert seen.windows == 2 * QUERIES  # the ends at 2 and at 4 s; watermarks come a second later at most
     assert seen.overflow == 0
     assert 0 < seen.arrived_s < seen.mean_s <= seen.p99_s

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.klink.policies import ALL_POLICIES, policy, starving
+from engine.klink.policies import ALL_POLICIES, QueryView, policy, starving
 from engine.klink.settings import POLICIES
-from engine.klink.view import QueryView
 
 NOW_MS = 100_000.0
 

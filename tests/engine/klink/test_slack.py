@@ -14,8 +14,8 @@ from scipy.integrate import quad
 from scipy.special import erfcx
 from scipy.stats import norm, truncnorm
 
-from engine.klink.slack import expected_wait_ms, least_slack_ms, mean_excess, stream_slack_ms
-from engine.klink.view import SweepForecast
+from engine.klink.slack import expected_wait_ms, mean_excess, min_slack_ms, stream_slack_ms
+from engine.klink.watermarks import SweepForecast
 
 TIMES = st.floats(-1e9, 1e9)
 FORECAST = SweepForecast(12_000.0, 80.0, 11_850.0, 12_150.0, 10)
@@ -81,9 +81,9 @@ def test_a_watermark_that_is_here_leaves_less_than_nothing():
 
 def test_a_query_has_the_least_slack_of_its_streams():
     later = SweepForecast(15_000.0, 0.0, 15_000.0, 15_000.0, 5)
-    assert least_slack_ms(12_000, 100, [(later, None), (FORECAST, None)]) == stream_slack_ms(12_000, 100, FORECAST)
-    assert least_slack_ms(12_000, 100, [(later, 11_000.0), (FORECAST, None)]) == -1100
-    assert least_slack_ms(12_000, 100, []) is None
+    assert min_slack_ms(12_000, 100, [(later, None), (FORECAST, None)]) == stream_slack_ms(12_000, 100, FORECAST)
+    assert min_slack_ms(12_000, 100, [(later, 11_000.0), (FORECAST, None)]) == -1100
+    assert min_slack_ms(12_000, 100, []) is None
 
 
 def test_what_an_agent_computes_with_loads_no_numbers_library():

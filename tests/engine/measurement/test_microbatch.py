@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.deployment import Deployment
-from engine.mace import mace
-from engine.measurement.microbatch import Timing, batch_upper_s, batch_work_s, live_latency, wait_share
+from engine.document.deployment import Deployment
+from engine.estimation.mace import mace
+from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, wait_share
 from tests.engine.samples import figure3
 
 
@@ -48,16 +48,16 @@ def test_the_waits_are_those_of_epochs_and_batches(statistic: str, trigger_s: fl
     taken = np.ceil(sent / interval) * interval
     latency = epoch_s + taken - sent + batch_s
     simulated = {"mean": latency.mean(), "q0.9": np.quantile(latency, 0.9), "worst": latency.max()}[statistic]
-    found = live_latency(0.0, np.zeros(8), Timing(epoch_s, trigger_s, (batch_s,) * 9), statistic=statistic)
+    found = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic=statistic)
     assert found.total_s == pytest.approx(simulated, rel=0.01)
     assert found.total_s == pytest.approx(found.flow_s + found.added_s)
-    middle = live_latency(0.0, np.zeros(8), Timing(epoch_s, trigger_s, (batch_s,) * 9), statistic="mean")
+    middle = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic="mean")
     inside = np.abs(latency - middle.total_s) <= middle.margin_s
     assert inside.mean() >= 0.9
 
 
 def test_work_beyond_the_usual_makes_a_batch_longer() -> None:
-    timing = Timing(1.0, 2.0, (0.6, 0.6, 0.6))
+    timing = StageTiming(1.0, 2.0, (0.6, 0.6, 0.6))
     work = np.array([0.1, 0.1, 0.1, 0.5])
     found = live_latency(0.2, work, timing, statistic="worst", mean_work_s=0.2)
     assert (found.overhead_s, found.work_s) == (pytest.approx(0.4), pytest.approx(0.5))
@@ -66,6 +66,6 @@ def test_work_beyond_the_usual_makes_a_batch_longer() -> None:
 
 
 def test_without_a_batch_known_the_model_says_its_length() -> None:
-    found = live_latency(0.0, np.array([0.25, 0.75]), Timing(1.0, 2.0), statistic="mean")
+    found = live_latency(0.0, np.array([0.25, 0.75]), StageTiming(1.0, 2.0), statistic="mean")
     assert (found.overhead_s, found.work_s, found.trigger_s) == (0.0, 0.5, 1.0)
     assert wait_share("q0.99") == 0.99

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.measurement.trust import LEAST, Outcome, judge, trust, widened
+from engine.measurement.trust import MIN_OUTCOMES, PredictionOutcome, judge_predictions, judge_trust, widen_interval
 
 
-def _outcomes(count: int, *, claimed: float, real: float, bias: float = 0.0, seed: int = 1) -> list[Outcome]:
+def _outcomes(count: int, *, claimed: float, real: float, bias: float = 0.0, seed: int = 1) -> list[PredictionOutcome]:
     """Normal errors of spread `real`, with half widths that would be right for `claimed`."""
     rng = np.random.default_rng(seed)
-    return [Outcome(5.0 + bias + real * e, 5.0, 1.645 * claimed) for e in rng.standard_normal(count).tolist()]
+    return [PredictionOutcome(5.0 + bias + real * e, 5.0, 1.645 * claimed) for e in rng.standard_normal(count).tolist()]
 
 
 @pytest.mark.parametrize(("claimed", "real", "bias"), [(0.1, 0.3, 0.0), (0.05, 0.5, 0.0), (0.2, 0.2, 0.6)])
@@ -21,8 +21,8 @@ def test_coverage_returns_to_nine_tenths(claimed: float, real: float, bias: floa
         past, after = (
             _outcomes(n, claimed=claimed, real=real, bias=bias, seed=100 * k + seed) for k, n in enumerate((200, 500))
         )
-        found = trust(past)
-        inside = [widened(one.expected_s, one.half_s, found) for one in after]
+        found = judge_trust(past)
+        inside = [widen_interval(one.expected_s, one.half_s, found) for one in after]
         shares.append(np.mean([low <= one.observed_s <= high for (low, high), one in zip(inside, after, strict=True)]))
         stated.append(np.mean([abs(one.error_s) <= one.half_s for one in after]))
     assert np.mean(stated) < 0.8
@@ -30,39 +30,45 @@ def test_coverage_returns_to_nine_tenths(claimed: float, real: float, bias: floa
 
 
 def test_honest_intervals_keep_their_width() -> None:
-    found = trust(_outcomes(200, claimed=0.6, real=0.3))
+    found = judge_trust(_outcomes(200, claimed=0.6, real=0.3))
     assert (found.factor, found.score) == (1.0, 1.0)
-    assert widened(5.0, 0.5, found) == (4.5, 5.5)
+    assert widen_interval(5.0, 0.5, found) == (4.5, 5.5)
 
 
 def test_the_factor_is_a_rank_of_past_errors() -> None:
-    past = [Outcome(float(i), 0.0, 1.0) for i in range(1, 100)]
-    found = trust(past)
+    past = [PredictionOutcome(float(i), 0.0, 1.0) for i in range(1, 100)]
+    found = judge_trust(past)
     assert found.factor == 90.0 and found.score == pytest.approx(1 / 90)
-    assert trust(past[::-1]).factor == 90.0
+    assert judge_trust(past[::-1]).factor == 90.0
 
 
 def test_few_outcomes_conclude_nothing() -> None:
-    found = trust(_outcomes(LEAST - 1, claimed=0.01, real=1.0))
+    found = judge_trust(_outcomes(MIN_OUTCOMES - 1, claimed=0.01, real=1.0))
     assert not found.concluded and found.factor == 1.0 and found.half_s is None
-    assert widened(3.0, None, found) is None
+    assert widen_interval(3.0, None, found) is None
 
 
 def test_only_the_newest_count() -> None:
     bad, good = _outcomes(300, claimed=0.01, real=1.0), _outcomes(200, claimed=1.0, real=0.1)
-    assert trust(bad + good).factor == 1.0 and trust(good + bad).factor > 10
+    assert judge_trust(bad + good).factor == 1.0 and judge_trust(good + bad).factor > 10
 
 
 def test_an_estimate_without_an_interval_gets_that_of_the_past() -> None:
-    past = [Outcome(2.0 + 0.01 * i, 2.0, None) for i in range(100)]
-    found = trust(past)
+    past = [PredictionOutcome(2.0 + 0.01 * i, 2.0, None) for i in range(100)]
+    found = judge_trust(past)
     assert not found.concluded and found.half_s == pytest.approx(0.9)
-    assert widened(0.5, None, found) == (0.0, pytest.approx(1.4))
+    assert widen_interval(0.5, None, found) == (0.0, pytest.approx(1.4))
 
 
 def test_figures_are_ratios_of_sums() -> None:
-    found = judge([Outcome(3.0, 2.0, 1.0, True), Outcome(1.0, 4.0, 1.0, False), Outcome(1.0, 1.0, None)])
+    found = judge_predictions(
+        [
+            PredictionOutcome(3.0, 2.0, 1.0, True),
+            PredictionOutcome(1.0, 4.0, 1.0, False),
+            PredictionOutcome(1.0, 1.0, None),
+        ]
+    )
     assert (found.outcomes, found.coverage) == (3, 0.5)
     assert found.bias == pytest.approx((5 - 7) / 7)
     assert found.median_error == 0.5
-    assert judge([]).bias is None and judge([]).coverage is None
+    assert judge_predictions([]).bias is None and judge_predictions([]).coverage is None

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import COUNTERS, Frame, FrameKind, batch_bytes
-from engine.dataflow.arrow import aggregate_kernel, row_kernel, whole
+from engine.dataflow.arrow.kernels import aggregate_kernel, row_kernel, whole
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.rows import in_order
 

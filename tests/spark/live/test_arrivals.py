@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from spark_jobs.arrivals import Arrival, in_order, table_of_waiting
+from spark_jobs.input.arrivals import Arrival, in_order, table_of_waiting
 
 FRAME = Arrival("0/100-0", "a1", "l1", 1, "mark", "here/q", "p1", 0, 0, "{}", b"", 10)
 KEY = ("a1", "l1")

@@ -13,10 +13,10 @@ import pytest
 
 from agent.runtime import Runtime, Spool
 from agent.wire import Frame, FrameKind, decode_frames, table_of
-from engine.dataflow.arrow import aggregate_kernel, whole
+from engine.dataflow.arrow.kernels import aggregate_kernel, whole
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs import checkpoints
-from spark_jobs.state import Flow
+from spark_jobs import state
+from spark_jobs.state import QueryFlow
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import PIPELINE, config, runtime_of
 from tests.agent.runtime.epochs import QUERY as PROBES
@@ -173,24 +173,24 @@ def rows_of(pipeline: Pipeline, begins_s: list[int]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def kept_of(pipeline: Pipeline, begins_s: list[int]) -> Flow:
-    flow = Flow(QUERY, pipeline.digest)
-    checkpoints.keep(flow, "a1", rows_of(pipeline, begins_s), 1, {"part": 1, "parts": 1}, 1)
+def kept_of(pipeline: Pipeline, begins_s: list[int]) -> QueryFlow:
+    flow = QueryFlow(QUERY, pipeline.digest)
+    state.keep_checkpoint(flow, "a1", rows_of(pipeline, begins_s), 1, {"part": 1, "parts": 1}, 1)
     return flow
 
 
-def begins_in(flow: Flow) -> list[int]:
+def begins_in(flow: QueryFlow) -> list[int]:
     rows = flow.checkpoints["a1"].rows["window_start"].cast(pa.int64()).to_pylist()
     return [(begin - START_US) // SECOND for begin in rows]
 
 
 def test_partial_rows_supersede_those_of_their_windows_only(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0, 5, 5, 10])
-    checkpoints.supersede(flow, "a1", rows_of(pairs, [5, 15]), 2)
+    state.supersede_checkpoint(flow, "a1", rows_of(pairs, [5, 15]), 2)
     assert (begins_in(flow), flow.checkpoints["a1"].step) == ([0, 10], 2)
-    checkpoints.supersede(flow, "a1", rows_of(pairs, [15]), 3)
+    state.supersede_checkpoint(flow, "a1", rows_of(pairs, [15]), 3)
     assert flow.checkpoints["a1"].step == 2, "nothing changed, nothing is written again"
-    checkpoints.supersede(flow, "a1", rows_of(pairs, [0, 10]), 4)
+    state.supersede_checkpoint(flow, "a1", rows_of(pairs, [0, 10]), 4)
     assert flow.checkpoints == {}
 
 
@@ -198,7 +198,7 @@ def test_partial_rows_supersede_those_of_their_windows_only(pairs: Pipeline) -> 
 def test_what_is_too_old_to_be_issued_again_is_forgotten(pairs: Pipeline, passed_s: int, left: list[int]) -> None:
     flow = kept_of(pairs, [0, 5, 10])
     flow.passed_us = START_US + passed_s * SECOND
-    checkpoints.drop_passed(flow, pairs, 2)
+    state.drop_passed_checkpoints(flow, pairs, 2)
     assert begins_in(flow) == left
 
 
@@ -208,14 +208,14 @@ def test_what_only_the_silent_had_is_issued_when_its_time_has_come_or_nobody_els
 ) -> None:
     flow = kept_of(pairs, [0, 5, 10])
     flow.excluded, flow.watermark_us, flow.ended = ["a1"], START_US + 7 * SECOND, ended
-    checkpoints.open_windows(flow, pairs, 2)
+    state.open_checkpoint_windows(flow, pairs, 2)
     assert [(begin - START_US) // SECOND for begin in sorted(flow.windows)] == opened
 
 
 def test_of_an_agent_that_ended_nothing_waits(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0])
-    checkpoints.keep(flow, "a1", rows_of(pairs, [5]), 2, {"part": 1, "parts": 2}, 2)
-    checkpoints.drop(flow, "a1")
+    state.keep_checkpoint(flow, "a1", rows_of(pairs, [5]), 2, {"part": 1, "parts": 2}, 2)
+    state.drop_checkpoint(flow, "a1")
     assert (flow.checkpoints, flow.arriving) == ({}, {})
 
 
@@ -223,7 +223,7 @@ def test_half_a_checkpoint_takes_no_place_and_waits_for_the_rest(pairs: Pipeline
     flow = kept_of(pairs, [0])
 
     def come(begin: int, epoch: int, part: int, parts: int = 3) -> None:
-        checkpoints.keep(flow, "a1", rows_of(pairs, [begin]), epoch, {"part": part, "parts": parts}, 2)
+        state.keep_checkpoint(flow, "a1", rows_of(pairs, [begin]), epoch, {"part": part, "parts": parts}, 2)
 
     come(5, 2, 1)
     come(10, 2, 2)
@@ -240,5 +240,5 @@ def test_half_a_checkpoint_takes_no_place_and_waits_for_the_rest(pairs: Pipeline
 
 def test_an_empty_checkpoint_takes_the_place_of_the_one_before(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0])
-    checkpoints.keep(flow, "a1", rows_of(pairs, []), 2, {"part": 1, "parts": 1}, 2)
+    state.keep_checkpoint(flow, "a1", rows_of(pairs, []), 2, {"part": 1, "parts": 1}, 2)
     assert flow.checkpoints == {}

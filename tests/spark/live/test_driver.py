@@ -20,7 +20,7 @@ from agent.wire import broker
 from engine.dataflow.pipeline import Pipeline
 from launcher.children import end_family, spawn
 from launcher.places import ROOT
-from spark_jobs.options import Options, WrongOptions
+from spark_jobs.session import Options, WrongOptions
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
 from tests.spark.live.consoles import SmallConsole, small_console
@@ -138,7 +138,7 @@ def test_results_are_exact_after_every_kind_of_kill(
 
 def _committed(url: str, agent: SmallAgent) -> int:
     with redis.Redis.from_url(url) as client:
-        return broker.progress(client, agent.name, agent.life).committed_seq
+        return broker.generation_progress(client, agent.name, agent.life).committed_seq
 
 
 def test_without_a_console_it_says_so_and_ends_when_told(redis_server: RedisServer, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 import redis
 
-from agent.wire import Frame, broker, lives
+from agent.wire import Frame, broker, generations
 from engine.dataflow.pipeline import Pipeline
 from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
 from tests.spark.live.world import World
@@ -116,7 +116,7 @@ def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipel
     world.send(*(one.run(4) for one in agents))
     world.drain().publish()
     with redis.Redis.from_url(world.url) as client:
-        broker.trim(client, broker.last_ids(client))
+        broker.trim_streams(client, broker.last_ids(client))
     shutil.rmtree(world.folder)
     world.send(*(one.run(7) for one in agents))
     loop = world.drain()
@@ -140,10 +140,10 @@ def test_a_life_that_is_outlived_is_forgotten_everywhere_and_nothing_counts_twic
     world.send(gone.run(11, final=True))
     world.drain().publish()
     with redis.Redis.from_url(world.url) as client:
-        broker.trim(client, broker.last_ids(client))
-        found = [one for one in lives.known(client, 2**52) if one.agent == gone.name]
+        broker.trim_streams(client, broker.last_ids(client))
+        found = [one for one in generations.known_generations(client, 2**52) if one.agent == gone.name]
         assert [one.settled for one in found] == [True]
-        lives.name_outlived(client, found)
+        generations.mark_expired(client, found)
         world.send(*(one.run(7) for one in rest))
         assert (gone.name, gone.life) not in world.drain().state.positions
         shutil.rmtree(world.folder / "checkpoint-0")
@@ -151,7 +151,7 @@ def test_a_life_that_is_outlived_is_forgotten_everywhere_and_nothing_counts_twic
         loop = world.drain()
         loop.publish()
         assert loop.state.positions == {(one.name, "l1"): one.seq for one in rest}
-        assert {one.agent for one in lives.known(client, 2**52)} == {one.name for one in rest}
+        assert {one.agent for one in generations.known_generations(client, 2**52)} == {one.name for one in rest}
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from agent.wire import Frame, FrameKind, batch_bytes
-from engine.dataflow.arrow import row_kernel, whole
+from engine.dataflow.arrow.kernels import row_kernel, whole
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs import windows
 from tests.spark.live.agents import SECOND, START_US
@@ -238,7 +238,7 @@ def test_rows_are_kept_as_long_as_a_window_may_be_issued_again_and_there_is_room
     flow = world.work_off().state.flows[QUERY, pipeline.digest]
     begins = [START_US + second * SECOND for second in (8, 12, 16)]
     assert sorted(flow.sides) == begins and sorted(flow.windows) == begins
-    monkeypatch.setattr(windows, "_MOST_SIDES_BYTES", 1)
+    monkeypatch.setattr(windows, "_MAX_SIDES_BYTES", 1)
     world.send(agent.run(1))
     flow = world.work_off().state.flows[QUERY, pipeline.digest]
     assert sorted(flow.sides) == begins[2:] and flow.passed_us == START_US + 16 * SECOND
@@ -246,7 +246,7 @@ def test_rows_are_kept_as_long_as_a_window_may_be_issued_again_and_there_is_room
 
 def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where one of the streams never says anything: the oldest windows are given up, and their rows counted."""
-    monkeypatch.setattr(windows, "_MOST_OPEN_BYTES", 1)
+    monkeypatch.setattr(windows, "_MAX_OPEN_BYTES", 1)
     world.at_hand_bytes = 2**26
     pipeline = joining()
     agent = Agent("a0", pipeline)

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.wire import Frame, FrameKind, decode_frames, encode_frame
-from spark_jobs.console import Console
-from spark_jobs.outbox import Outbox
-from spark_jobs.quarantine import Quarantine
+from spark_jobs.console import ConsoleClient
+from spark_jobs.outbox import Outbox, Quarantine
 from tests.servers import wait_until
 from tests.spark.live.consoles import SmallConsole, small_console
 
@@ -22,7 +21,9 @@ def result(seq: int) -> bytes:
 def outbox(folder: Path, prepare: Callable[[Outbox], None], **more: float) -> Iterator[tuple[Outbox, SmallConsole]]:
     """An outbox with the files that `prepare` puts, posting to a console."""
     with small_console() as console:
-        made = Outbox(folder / "outbox", Console(console.url, "a-token"), Quarantine(folder / "quarantine"), **more)
+        made = Outbox(
+            folder / "outbox", ConsoleClient(console.url, "a-token"), Quarantine(folder / "quarantine"), **more
+        )
         prepare(made)
         try:
             yield made, console

@@ -9,8 +9,8 @@ import redis
 
 from agent.wire.broker import stream_state
 from spark_jobs import report
-from spark_jobs.options import Options
-from spark_jobs.report import Report
+from spark_jobs.report import StatusReport
+from spark_jobs.session import Options
 from tests.servers import RedisServer, wait_until
 
 
@@ -25,7 +25,7 @@ def test_a_duty_that_fails_is_told_and_tried_again(
             raise OSError("no space left")
 
     with redis.Redis.from_url(redis_server.url) as client:
-        made = Report(client, Options("http://127.0.0.1:1", "a-token", redis_server.url, tmp_path), also)
+        made = StatusReport(client, Options("http://127.0.0.1:1", "a-token", redis_server.url, tmp_path), also)
 
         def faults() -> list[str]:
             return (stream_state(client) or {}).get("faults", [])

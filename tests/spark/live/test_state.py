@@ -9,22 +9,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.arrivals import Arrival
-from spark_jobs.main import settled
-from spark_jobs.state import Checkpoint, Flow, State, Window
-from spark_jobs.statistics import EPOCHS
+from spark_jobs.driver import settled
+from spark_jobs.input.arrivals import Arrival
+from spark_jobs.state import AgentCheckpoint, AgentMarks, FlowWindow, QueryFlow, StreamState
+from spark_jobs.statistics.subintervals import EPOCHS
 from spark_jobs.store import StateStore
-from spark_jobs.watermarks import AgentMarks
 
 
-def state_with(windows: dict[int, int], step: int = 1, batch: int = 0) -> State:
+def state_with(windows: dict[int, int], step: int = 1, batch: int = 0) -> StreamState:
     """A state whose windows were changed by the steps named."""
-    made = {begin: Window(pa.table({"n": [begin]}), at, 1, 0, ["a"]) for begin, at in windows.items()}
+    made = {begin: FlowWindow(pa.table({"n": [begin]}), at, 1, 0, ["a"]) for begin, at in windows.items()}
     marks = AgentMarks(1, 2, 3, False, [], [(3, 2)])
-    flow = Flow("here/q", "p1", {"a": marks}, made, 3, 1, 4, False, ["a"], [])
+    flow = QueryFlow("here/q", "p1", {"a": marks}, made, 3, 1, 4, False, ["a"], [])
     waiting = [Arrival("0/1-0", "a", "l", 9, "mark", "here/q", "p1", 0, 0, "{}", b"x", 1, 1)]
     positions = {("a", "l"): 7}
-    return State(step, 0, batch, 5, positions, {("here/q", "p1"): flow}, waiting, counts={"gaps": 1})
+    return StreamState(step, 0, batch, 5, positions, {("here/q", "p1"): flow}, waiting, counts={"gaps": 1})
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -38,8 +37,8 @@ def test_checkpoints_of_agents_lie_in_the_file_of_the_step_that_changed_them(tmp
     for step in range(1, 7):
         made = state_with({10: step}, step, step)
         flow = made.flows["here/q", "p1"]
-        flow.checkpoints["a"] = Checkpoint(pa.table({"n": [1, 2]}), 1, 7, 2)
-        flow.arriving["b"] = Checkpoint(pa.table({"n": [3]}), min(step, 2), 8)
+        flow.checkpoints["a"] = AgentCheckpoint(pa.table({"n": [1, 2]}), 1, 7, 2)
+        flow.arriving["b"] = AgentCheckpoint(pa.table({"n": [3]}), min(step, 2), 8)
         store.save(made)
     assert sorted(int(path.stem) for path in tmp_path.glob("*.state")) == [1, 2, 4, 5, 6]
     assert StateStore(tmp_path).load() == made
@@ -105,7 +104,7 @@ def test_a_damaged_state_gives_way_to_the_one_before(tmp_path: Path, damage: str
 
 
 def test_no_state_is_a_beginning(tmp_path: Path) -> None:
-    assert settled(StateStore(tmp_path / "states"), tmp_path) == State()
+    assert settled(StateStore(tmp_path / "states"), tmp_path) == StreamState()
 
 
 @pytest.mark.parametrize(("commits", "run"), [([0, 1], 0), ([0], 0), ([], 0), ([0, 1, 2], 1), (None, 1)])

@@ -10,7 +10,7 @@ import pytest
 
 from agent.wire import COUNTERS, OLDER_COUNTERS, STATISTICS, batch_bytes, table_of
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.statistics import SUMS, counters_of, epoch_sums, kept, merged, statistics_rows
+from spark_jobs.statistics.subintervals import SUMS, counters_of, epoch_sums, kept, merged, statistics_rows
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
 

@@ -16,25 +16,25 @@ import pytest
 
 from agent.wire import REFINEMENTS, SWEEPS, FrameKind, batch_bytes, decode_frames, table_of
 from engine.dataflow.pipeline import Pipeline
-from engine.jarvis.grouping import distinct
-from engine.klink.history import SweepHistory
-from spark_jobs import sweeping, sweeps
-from spark_jobs.news import RESEND_MS, sent_schema
+from engine.jarvis.group_law import distinct
+from engine.klink.watermarks import SweepHistory
 from spark_jobs.records import conforming
-from spark_jobs.state import State
+from spark_jobs.state import StreamState
+from spark_jobs.statistics import sweep_history, sweep_report
+from spark_jobs.statistics.sweep_history import HISTORY, lengths, sweeps_of
+from spark_jobs.statistics.sweep_report import ALL, SweepReport, differs, event_costs, watermark_rows
+from spark_jobs.statistics.updates import RESEND_MS, sent_schema
 from spark_jobs.store import StateStore
-from spark_jobs.sweeping import ALL, Sweeping, differs, event_costs, watermarks
-from spark_jobs.sweeps import HISTORY, lengths, sweeps_of
-from tests.agent.test_relay import CHILDREN, run_child
-from tests.agent.test_relay import PIPELINE as AGENT_PIPELINE
-from tests.agent.test_relay import QUERY as AGENT_QUERY
+from tests.agent.relay.test_relay import CHILDREN, run_child
+from tests.agent.relay.test_relay import PIPELINE as AGENT_PIPELINE
+from tests.agent.relay.test_relay import QUERY as AGENT_QUERY
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
-from tests.spark.live.swept import FLOW, PERIOD_S, PLAN, QUERY, ringed, seen_ms, sweep, table, told
+from tests.spark.live.sweep_rows import FLOW, PERIOD_S, PLAN, QUERY, ringed, seen_ms, sweep, table, told
 from tests.spark.live.world import World
 
 
 def row_of(rings: pa.Table, agent: str = "a1", flow: tuple[str, str] = FLOW) -> dict[str, Any]:
-    (found,) = [row for row in watermarks(rings, {})[flow] if row["agent"] == agent]
+    (found,) = [row for row in watermark_rows(rings, {})[flow] if row["agent"] == agent]
     return found
 
 
@@ -141,7 +141,7 @@ def test_plans_queries_and_streams_never_mix() -> None:
         told("a1", [3.0] * 3, query="here/r"),
         told("a1", [4.0] * 3, stream="acks"),
     )
-    found = watermarks(rings, {})
+    found = watermark_rows(rings, {})
     assert {flow: {(row["agent"], row["stream"], row["mean_s"]) for row in rows} for flow, rows in found.items()} == {
         FLOW: {(agent, *one) for agent in ("a1", ALL) for one in (("probes", 1.0), ("acks", 4.0))},
         (QUERY, "p2"): {("a1", "probes", 2.0), (ALL, "probes", 2.0)},
@@ -156,7 +156,7 @@ def test_who_says_nothing_for_an_hour_is_forgotten_and_all_together_are_bounded(
     assert rings["place"].to_pylist() == ["a1", "a2"]
     rings = ringed(told("a2", [1.0], first=723), rings=rings, last=723)
     assert rings["place"].to_pylist() == ["a2"]
-    monkeypatch.setattr(sweeps, "_MOST_ROWS", 100)
+    monkeypatch.setattr(sweep_history, "_MAX_ROWS", 100)
     many = ringed(pa.concat_tables(told(f"a{i}", [float(j) for j in range(60)]) for i in range(2)))
     assert lengths(many).tolist() == [50, 50]
     assert row_of(many, "a0")["least_s"] == 10.0, "the newest stay"
@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], words: str) -> None:
 
 def test_no_windows_are_nothing() -> None:
     empty = ringed(sweeps_of(table(), "a1", 1))
-    assert empty.num_rows == 0 and watermarks(empty, {}) == {}
+    assert empty.num_rows == 0 and watermark_rows(empty, {}) == {}
 
 
 # -- what a source record costs
@@ -211,7 +211,7 @@ def test_a_source_record_costs_what_its_part_of_every_operator_does() -> None:
     other = {"agent": "a2", "operator": "window", "entry": 0, "cost_s": 3e-6, "input_records": 3000.0}
     costs = event_costs(learned(chain[1], other))
     rings = ringed(told("a1", [1.0] * 3), told("a2", [1.0] * 3), told("a3", [1.0] * 3))
-    found = {row["agent"]: row["event_cost_s"] for row in watermarks(rings, costs)[FLOW]}
+    found = {row["agent"]: row["event_cost_s"] for row in watermark_rows(rings, costs)[FLOW]}
     assert found == {"a1": 1e-6, "a2": 3e-6, "a3": None, ALL: pytest.approx(2.5e-6)}
 
 
@@ -219,10 +219,10 @@ def test_a_source_record_costs_what_its_part_of_every_operator_does() -> None:
 
 
 class Console:
-    """The console's side of `Sweeping`, batch by batch."""
+    """The console's side of `SweepReport`, batch by batch."""
 
     def __init__(self) -> None:
-        self.sweeping, self.state = Sweeping(10_000), State()
+        self.sweeping, self.state = SweepReport(10_000), StreamState()
 
     def step(self, last: int, *tables: pa.Table, live: Any = (FLOW,)) -> list[dict[str, Any]]:
         self.state = replace(self.state.successor(0), now_ms=seen_ms(last))
@@ -256,7 +256,7 @@ def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_pat
 
 
 def test_many_windows_are_taken_in_before_it_is_time_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "_MOST_ROWS", 5)
+    monkeypatch.setattr(sweep_report, "_MAX_ROWS", 5)
     console = Console()
     console.step(1, told("a1", [0.5, 0.6]))
     assert console.step(2, told("a1", [0.5] * 4, first=2)) == []
@@ -334,8 +334,10 @@ def test_what_an_agent_tells_is_taken(tmp_path: Path) -> None:
     frames = [frame for _, data in spool.unsent() for frame, _ in decode_frames(data) if frame.kind == FrameKind.SWEEPS]
     spool.close()
     rows = [sweeps_of(conforming(frame.body, SWEEPS), "a1", time.time_ns() // 1_000_000) for frame in frames]
-    rings = sweeps.take_in(sweeps.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000)
-    ((flow, told),) = watermarks(rings, {}).items()
+    rings = sweep_history.take_in(
+        sweep_history.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000
+    )
+    ((flow, told),) = watermark_rows(rings, {}).items()
     assert flow == (AGENT_QUERY, AGENT_PIPELINE.digest)
     assert [(row["agent"], row["stream"], row["period_s"]) for row in told] == [
         (agent, AGENT_PIPELINE.source.id, 1.0) for agent in ("a1", ALL)

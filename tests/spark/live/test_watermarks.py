@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 
 from spark_jobs.plans import LivePlan
-from spark_jobs.state import Flow
-from spark_jobs.watermarks import AgentMarks, closing_epoch_us, forget_passed, mark, progress
-from spark_jobs.windows import advance
+from spark_jobs.state import AgentMarks, QueryFlow
+from spark_jobs.windows import advance_watermark, closing_epoch_us, forget_passed, take_mark, watermark_progress
 
 
 def agent(watermark: int | None = None, seen_ms: int = 1000, **more: Any) -> AgentMarks:
     marks = AgentMarks(since_ms=0)
     if watermark is not None:
-        mark(marks, {"watermarks": {"0": watermark + 5, "1": watermark}} | more, watermark - 1, seen_ms)
+        take_mark(marks, {"watermarks": {"0": watermark + 5, "1": watermark}} | more, watermark - 1, seen_ms)
     return marks
 
 
 def found(agents: dict[str, AgentMarks], before: int | None = None, now_ms: int = 1000) -> Any:
-    return progress(agents, agents, before_us=before, now_ms=now_ms, idle_after_ms=500)
+    return watermark_progress(agents, agents, before_us=before, now_ms=now_ms, idle_after_ms=500)
 
 
 def test_the_slowest_path_of_the_slowest_agent_decides() -> None:
@@ -38,16 +37,16 @@ def test_an_agent_that_was_never_heard_holds_everything_until_it_counts_as_silen
 
 def test_agents_are_waited_for_from_the_first_arrival_on() -> None:
     """A first batch is empty where the stream processor starts before its agents."""
-    flow, plan = Flow("q", "p"), LivePlan("q", "p", ("a", "b"), idle_after_ms=500)
+    flow, plan = QueryFlow("q", "p"), LivePlan("q", "p", ("a", "b"), idle_after_ms=500)
     for now_ms in (0, 10_000):
-        advance(flow, plan, now_ms)
+        advance_watermark(flow, plan, now_ms)
     assert (flow.waiting_for, flow.excluded) == (["a", "b"], [])
 
 
 def test_a_silent_agent_is_left_out_and_taken_back() -> None:
     agents = {"a": agent(30), "b": agent(10, seen_ms=400)}
     assert found(agents).watermark_us == 30
-    mark(agents["b"], {"watermarks": {"0": 12}}, 11, 1000)
+    take_mark(agents["b"], {"watermarks": {"0": 12}}, 11, 1000)
     back = found(agents, before=30)
     assert (back.watermark_us, back.waiting_for, back.excluded) == (30, ("b",), ())
 
@@ -62,7 +61,7 @@ def test_a_watermark_far_ahead_counts_as_its_arrival() -> None:
     ahead = agent(now_us + day_us, seen_ms=now_us // 1000)
     years_ahead = agent(now_us + 1000 * day_us, seen_ms=now_us // 1000)
     assert (right.watermark_us, ahead.watermark_us, years_ahead.watermark_us) == (now_us - 5, now_us + day_us, now_us)
-    mark(years_ahead, {"watermarks": {"0": now_us + 1}}, now_us, now_us // 1000)
+    take_mark(years_ahead, {"watermarks": {"0": now_us + 1}}, now_us, now_us // 1000)
     assert years_ahead.watermark_us == now_us + 1, "its clock is right again"
 
 
@@ -79,20 +78,20 @@ def test_an_agent_that_ended_holds_nothing() -> None:
 @pytest.mark.parametrize("paths", [None, {}, {"0": "1"}, {"0": True}, [1], {"x": 1}, {"0": 2**53}])
 def test_a_mark_without_watermarks_is_refused(paths: Any) -> None:
     with pytest.raises(ValueError, match=r"a mark's watermarks (is|has) .*allowed: "):
-        mark(AgentMarks(0), {"watermarks": paths}, 1, 1)
+        take_mark(AgentMarks(0), {"watermarks": paths}, 1, 1)
 
 
 @pytest.mark.parametrize("more", [{"closing_epoch_us": "soon"}, {"closing_epoch_us": 2**60}, {"left_out": "a1"}])
 def test_a_mark_that_no_result_could_carry_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"a mark's {next(iter(more))} is .*; allowed: "):
-        mark(AgentMarks(0), {"watermarks": {"0": 1}} | more, 1, 1)
+        take_mark(AgentMarks(0), {"watermarks": {"0": 1}} | more, 1, 1)
 
 
 def test_a_window_closes_with_the_first_mark_behind_it_of_the_last_agent() -> None:
     one, two = agent(10), agent(12)
     for watermark in (20, 30):
-        mark(one, {"watermarks": {"0": watermark}, "closing_epoch_us": watermark - 3}, 0, 1)
-    mark(two, {"watermarks": {"0": 40}, "closing_epoch_us": 35}, 0, 1)
+        take_mark(one, {"watermarks": {"0": watermark}, "closing_epoch_us": watermark - 3}, 0, 1)
+    take_mark(two, {"watermarks": {"0": 40}, "closing_epoch_us": 35}, 0, 1)
     assert closing_epoch_us([one, two], 11) == 17
     assert closing_epoch_us([one, two], 15) == 35
     assert closing_epoch_us([one], 99) is None

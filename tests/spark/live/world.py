@@ -12,20 +12,18 @@ from typing import Any
 import redis
 
 from agent.wire import Frame, broker, encode_frame
-from spark_jobs.console import Console
-from spark_jobs.live import LiveLoop
-from spark_jobs.main import settled
-from spark_jobs.outbox import Outbox
+from spark_jobs.console import ConsoleClient
+from spark_jobs.driver import LiveLoop, settled
+from spark_jobs.input.entries import SPANS, EntryReader
+from spark_jobs.input.source import spans_of
+from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import Plans
-from spark_jobs.quarantine import Quarantine
-from spark_jobs.reading import SPANS, Reading
-from spark_jobs.source import spans_of
-from spark_jobs.step import Parts
+from spark_jobs.step import StepContext
 from spark_jobs.store import StateStore
 from tests.servers import PATIENCE_S, wait_until
 from tests.spark.live.consoles import SmallConsole
 
-LIMITS = broker.Limits(total_bytes=2**30)
+LIMITS = broker.BrokerLimits(total_bytes=2**30)
 
 
 @dataclass
@@ -46,7 +44,7 @@ class World:
         """Frames by way of the broker, agent by agent."""
         with redis.Redis.from_url(self.url) as client:
             for frames in agents_frames:
-                found = broker.accept(client, [(frame, encode_frame(frame)) for frame in frames], LIMITS)
+                found = broker.accept_frames(client, [(frame, encode_frame(frame)) for frame in frames], LIMITS)
                 assert found.refused is None
 
     def put(self, frames: Sequence[Frame | bytes], like: Frame | None = None) -> None:
@@ -100,16 +98,16 @@ class World:
         writer = writer.option("checkpointLocation", str(self.folder / f"checkpoint-{loop.state.run}"))
         return writer.trigger(availableNow=True).start()
 
-    def parts(self, client: redis.Redis) -> Parts:
-        console = Console(self.console.url, "a-token")
+    def parts(self, client: redis.Redis) -> StepContext:
+        console = ConsoleClient(self.console.url, "a-token")
         quarantine = Quarantine(self.folder / "quarantine")
-        return Parts(
+        return StepContext(
             StateStore(self.folder / "states"),
             Plans(self.folder / "plans", console),
             Outbox(self.folder / "outbox", console, quarantine),
             quarantine,
             client,
-            Reading(self.url).frames,
+            EntryReader(self.url).frames,
             at_hand_bytes=self.at_hand_bytes,
             by_sql=self.by_sql,
             statistics_ms=self.statistics_ms,

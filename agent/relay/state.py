@@ -1,0 +1,220 @@
+"""State of a relay: accepted frames, watermarks and silence of its children, partials that wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agent.config import RelayConfig
+from agent.runtime import WriterState
+from agent.runtime.query.windows import still_open
+from agent.wire import batch_bytes, table_of
+
+__all__ = ["ChildMark", "Children", "Key", "LowestMarks", "RelayState", "row_count", "split_closed"]
+
+
+Key = tuple[str, str]  # query and plan
+_LIVES = 4  # of one child are remembered
+
+
+@dataclass(frozen=True)
+class ChildMark:
+    """A child's last word on a query: its watermark by path, and the epoch that said so."""
+
+    watermarks: Mapping[str, int]
+    closing_epoch_us: int
+
+
+@dataclass
+class RelayState:
+    """Everything that must survive a restart. `changed_by` makes the next state; this one stays as it is."""
+
+    accepted: dict[str, dict[str, int]] = field(default_factory=dict)  #: child -> life -> seq
+    marks: dict[Key, dict[str, ChildMark]] = field(default_factory=dict)
+    sent: dict[Key, ChildMark] = field(default_factory=dict)  #: what was sent on
+    shapes: dict[Key, tuple[int | None, int]] = field(default_factory=dict)  #: window size and entry of what is held
+    held: dict[Key, list[pa.Table]] = field(default_factory=dict)
+
+    def accepted_seq(self, child: str, life: str) -> int:
+        return self.accepted.get(child, {}).get(life, 0)
+
+    def changed_by(self, notes: Mapping[str, Any], tables: Sequence[pa.Table]) -> RelayState:
+        """The state after a record: frames of a child that were taken, or what was sent on."""
+        accepted = {child: dict(lives) for child, lives in self.accepted.items()}
+        marks = {key: dict(by_child) for key, by_child in self.marks.items()}
+        held = {key: list(waiting) for key, waiting in self.held.items()}
+        new = RelayState(accepted, marks, dict(self.sent), dict(self.shapes), held)
+        if "taken" in notes:
+            new._take(notes["taken"], iter(tables))
+        for sent in notes.get("sent", ()):
+            new._send(sent)
+        return new
+
+    def stored(self) -> WriterState:
+        """All of it in one record."""
+        notes = {
+            "accepted": self.accepted,
+            "marks": [
+                [*key, child, *_mark_notes(mark)] for key, one in self.marks.items() for child, mark in one.items()
+            ],
+            "out": [[*key, *_mark_notes(mark)] for key, mark in self.sent.items()],
+            "open": [list(key) for key in self.marks],
+            "shapes": [[*key, *shape] for key, shape in self.shapes.items()],
+            "held": [list(key) for key, tables in self.held.items() for _ in tables],
+        }
+        return WriterState(
+            {"whole": notes}, tuple(batch_bytes(table) for tables in self.held.values() for table in tables)
+        )
+
+    @classmethod
+    def recovered(cls, records: Sequence[WriterState]) -> RelayState:
+        """Replay what was stored, oldest first."""
+        state = cls()
+        for stored in records:
+            tables = [table_of(blob) for blob in stored.blobs]
+            whole = stored.notes.get("whole")
+            state = cls._whole(whole, tables) if whole is not None else state.changed_by(stored.notes, tables)
+        return state
+
+    @classmethod
+    def _whole(cls, notes: Mapping[str, Any], tables: Sequence[pa.Table]) -> RelayState:
+        state = cls(accepted=notes["accepted"], marks={(query, plan): {} for query, plan in notes["open"]})
+        for query, plan, child, watermarks, closing_us in notes["marks"]:
+            state.marks[query, plan][child] = ChildMark(watermarks, closing_us)
+        state.sent = {(query, plan): ChildMark(says, closing_us) for query, plan, says, closing_us in notes["out"]}
+        state.shapes = {(query, plan): (size_us, entry) for query, plan, size_us, entry in notes["shapes"]}
+        for (query, plan), table in zip(notes["held"], tables, strict=True):
+            state.held.setdefault((query, plan), []).append(table)
+        return state
+
+    def _take(self, notes: Mapping[str, Any], tables: Iterator[pa.Table]) -> None:
+        child, life = notes["child"], notes["life"]
+        lives = self.accepted.setdefault(child, {})
+        lives.pop(life, None)
+        lives[life] = notes["seq"]
+        for old in list(lives)[:-_LIVES]:
+            del lives[old]
+        for query, plan, size_us, entry in notes["partials"]:
+            self.held.setdefault((query, plan), []).append(next(tables))
+            self.shapes[query, plan] = size_us, entry
+        for query, plan, watermarks, closing_us, final in notes["marks"]:
+            of_plan = self.marks.setdefault((query, plan), {})
+            if final:
+                of_plan.pop(child, None)
+            else:
+                of_plan[child] = ChildMark(watermarks, closing_us)
+
+    def _send(self, notes: Mapping[str, Any]) -> None:
+        key = notes["query"], notes["plan"]
+        mark = ChildMark(notes["watermarks"], notes["closing_epoch_us"])
+        size_us, _ = self.shapes.get(key, (None, 0))
+        _, stays = split_closed(self.held.get(key, []), size_us, None if notes["all"] else mark)
+        self.held[key] = [stays] if stays is not None else []
+        if not self.held[key]:
+            del self.held[key]
+        self.sent[key] = mark
+        if notes["final"]:
+            for known in (self.sent, self.marks, self.shapes):
+                known.pop(key, None)
+
+
+def _mark_notes(mark: ChildMark) -> tuple[dict[str, int], int]:
+    return dict(mark.watermarks), mark.closing_epoch_us
+
+
+def row_count(tables: Iterable[pa.Table]) -> int:
+    """Rows of all tables."""
+    return sum(table.num_rows for table in tables)
+
+
+def split_closed(
+    tables: Sequence[pa.Table], size_us: int | None, mark: ChildMark | None
+) -> tuple[pa.Table | None, pa.Table | None]:
+    """Partial rows that go with a mark, and those that stay; without a mark all go. None where there are none."""
+    if not tables:
+        return None, None
+    whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    if mark is None or size_us is None:
+        return whole, None
+    # the largest of the paths: what is sent early is only merged further up, what is sent late would be missed
+    stays = still_open(whole, size_us, max(mark.watermarks.values(), default=0), mark.closing_epoch_us)
+    going, staying = whole.filter(pc.invert(stays)), whole.filter(stays)
+    return (going if going.num_rows else None), (staying if staying.num_rows else None)
+
+
+class LowestMarks(NamedTuple):
+    """The least of the children's marks; whether the query has ended; children that are silent."""
+
+    mark: ChildMark
+    final: bool
+    left_out: set[str]
+
+
+class Children:
+    """Who has been heard of when. What they said is the relay's state, which is given with each question."""
+
+    def __init__(self, relay: RelayConfig) -> None:
+        self._heard_s: dict[str, float] = {}
+        self._began_s = time.monotonic()
+        self.adopt(relay)
+
+    def adopt(self, relay: RelayConfig) -> None:
+        """Children of another configuration; who was heard of stays so."""
+        self._relay = relay
+        self._by_secret = {child.secret_hash: child.agent for child in relay.children.values()}
+
+    def named(self, secret_hash: str) -> str | None:
+        """The child with this secret."""
+        return self._by_secret.get(secret_hash)
+
+    def heard(self, child: str) -> None:
+        """It has said something just now."""
+        self._heard_s[child] = time.monotonic()
+
+    def of(self, key: Key, state: RelayState) -> set[str]:
+        """Children that run the query, or have said something of it."""
+        query, plan = key
+        told = {child.agent for child in self._relay.children.values() if child.queries.get(query) == plan}
+        return told | (state.marks.get(key, {}).keys() & self._relay.children.keys())
+
+    def silent(self, key: Key, state: RelayState) -> set[str]:
+        """Children of the query that have not been heard for so long that they are not waited for."""
+        since_s = time.monotonic() - self._relay.idle_after_s
+        return {child for child in self.of(key, state) if self._heard_s.get(child, self._began_s) < since_s}
+
+    def least(self, key: Key, state: RelayState) -> LowestMarks:
+        """Where those children are that are waited for; never below what was sent."""
+        before, marks = state.sent.get(key, ChildMark({}, 0)), state.marks.get(key, {})
+        children, left_out = self.of(key, state), self.silent(key, state)
+        if not children:
+            return LowestMarks(before, key in state.marks, left_out)
+        waited_for = children - left_out
+        if not waited_for or any(child not in marks for child in waited_for):
+            return LowestMarks(before, False, left_out)
+        heard = [marks[child] for child in waited_for]
+        paths = dict.fromkeys(path for mark in heard for path in mark.watermarks)
+        least = {path: min(mark.watermarks.get(path, 0) for mark in heard) for path in paths}
+        never_back = {path: max(us, before.watermarks.get(path, 0)) for path, us in least.items()}
+        closing_us = max(before.closing_epoch_us, *(mark.closing_epoch_us for mark in heard))
+        return LowestMarks(ChildMark(never_back, closing_us), False, left_out)
+
+    def reports(self, state: RelayState) -> list[dict[str, Any]]:
+        """What the heartbeat says of each."""
+        return [self._report(child, state) for child in self._relay.children]
+
+    def _report(self, child: str, state: RelayState) -> dict[str, Any]:
+        heard_s = self._heard_s.get(child)
+        silent_s = time.monotonic() - (heard_s if heard_s is not None else self._began_s)
+        silent = silent_s > self._relay.idle_after_s
+        lives = list(state.accepted.get(child, {}).values())
+        return {
+            "agent": child,
+            "state": "silent" if silent else "connected" if heard_s is not None else "awaited",
+            "silent_s": round(silent_s, 1),
+            "accepted_seq": lives[-1] if lives else 0,
+        }

@@ -1,0 +1,100 @@
+"""Messages between an agent and the relay above it: delays of watermarks and costs of rows, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Any
+
+from engine.klink.watermarks import SweepForecast
+
+__all__ = ["COST", "DELAY", "FORWARDED", "Costs", "Delay", "cost_notes", "read_costs", "read_delays"]
+
+DELAY = "delay"  #: in a mark's `extra`: by stream
+COST = "cost:"  #: before an operator's name
+FORWARDED = "forwarded"  #: in the answer to a post: a list, one object for each query
+MAX_STREAMS = 16  # of a mark
+MAX_QUERIES = 1000  # of an answer
+MAX_SECONDS = 1e9  # thirty years: a delay beyond it is of no clock
+
+#: CPU seconds of a row that leaves the agent, further up, by query and plan.
+Costs = Mapping[tuple[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """How late sweeping watermarks of one stream are; mean and variance are None while the period alone is known."""
+
+    period_s: float
+    epochs: int
+    mean_s: float | None = None
+    variance_s2: float | None = None
+
+    def note(self) -> dict[str, Any]:
+        """As `read_delays` reads it."""
+        known = {"period_s": self.period_s, "epochs": self.epochs}
+        return known if self.mean_s is None else known | {"mean_s": self.mean_s, "variance_s2": self.variance_s2}
+
+    def forecast(self, deadline_us: int) -> SweepForecast:
+        """When the watermark of the window that ends then comes to the one who told; milliseconds since 1970."""
+        mean_ms = deadline_us / 1e3 + (self.mean_s or 0.0) * 1e3
+        deviation_ms = sqrt(self.variance_s2 or 0.0) * 1e3
+        return SweepForecast(mean_ms, deviation_ms, mean_ms, mean_ms, self.epochs)
+
+
+def read_delays(extra: Mapping[str, Any]) -> tuple[dict[str, Delay], int]:
+    """Delays by stream in the `extra` of a mark, and how many there could not be used."""
+    says = extra.get(DELAY)
+    if says is None:
+        return {}, 0
+    if not isinstance(says, Mapping) or len(says) > MAX_STREAMS:
+        return {}, 1
+    read = {stream: _delay(one) for stream, one in says.items()}
+    found = {stream: one for stream, one in read.items() if one is not None}
+    return found, len(read) - len(found)
+
+
+def _delay(says: Any) -> Delay | None:
+    if not isinstance(says, Mapping):
+        return None
+    period_s, epochs = says.get("period_s"), says.get("epochs")
+    mean_s, variance_s2 = says.get("mean_s"), says.get("variance_s2")
+    if not _is_number(period_s) or not period_s or type(epochs) is not int or epochs < 0:
+        return None
+    if mean_s is None and variance_s2 is None:
+        return Delay(period_s, epochs)
+    if not (_is_number(mean_s) and _is_number(variance_s2, MAX_SECONDS**2)):
+        return None
+    return Delay(period_s, epochs, mean_s, variance_s2)
+
+
+def cost_notes(costs: Iterable[tuple[str, str, str, float]]) -> list[dict[str, Any]]:
+    """Query, plan, operator and CPU seconds per row, as `read_costs` reads them."""
+    return [{"query": query, "plan": plan, f"{COST}{name}": cost_s} for query, plan, name, cost_s in costs]
+
+
+def read_costs(answer: Mapping[str, Any]) -> tuple[Costs, int]:
+    """What the answer to a post tells of costs further up, and how many of its objects could not be used."""
+    says = answer.get(FORWARDED)
+    if says is None:
+        return {}, 0
+    if not isinstance(says, list) or len(says) > MAX_QUERIES:
+        return {}, 1
+    read = [_cost(one) for one in says]
+    found = {key: cost_s for one in read if one is not None for key, cost_s in [one]}
+    return found, sum(one is None for one in read)
+
+
+def _cost(says: Any) -> tuple[tuple[str, str], float] | None:
+    if not isinstance(says, Mapping):
+        return None
+    query, plan = says.get("query"), says.get("plan")
+    costs = [value for name, value in says.items() if isinstance(name, str) and name.startswith(COST)]
+    if not (isinstance(query, str) and isinstance(plan, str) and costs and all(map(_is_number, costs))):
+        return None
+    return (query, plan), sum(costs)
+
+
+def _is_number(value: Any, most: float = MAX_SECONDS) -> bool:
+    return type(value) in (int, float) and isfinite(value) and 0 <= value <= most

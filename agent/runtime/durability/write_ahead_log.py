@@ -1,0 +1,147 @@
+"""One segment of the write-ahead log: checksummed records, one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.wire import Frame
+
+__all__ = [
+    "WalEntry",
+    "WalRecord",
+    "WriterState",
+    "encode_record",
+    "read_records",
+    "segment_bytes",
+    "write_all",
+    "write_new",
+]
+
+MAGIC = b"SLW1"
+_SEGMENT_SHARE = 8  # segments of an eighth of the spool, or of its disk, so that it empties in small steps
+_MOST_BYTES, _LEAST_BYTES = 16 * 2**20, 64 * 2**10
+_LEAD = struct.Struct("<4sIII")
+
+
+@dataclass(frozen=True)
+class WriterState:
+    """What a writer said in one record, without its frames."""
+
+    notes: dict[str, Any]
+    blobs: tuple[bytes, ...] = ()
+    snapshot: bool = False  #: stands for all earlier records of the writer
+
+
+@dataclass(frozen=True)
+class WalRecord:
+    """What one writer appends at once: all of it is on disk, or nothing.
+
+    Frames come unnumbered (any `life` and `seq`). `snapshot` gives what the writer needs after a restart once this
+    record is on disk; it is asked when a segment ends, in any thread. Without one the record itself is that.
+    `acknowledged` is called in any thread, once, when all of the record's frames are; a restart forgets it.
+    """
+
+    writer: str
+    notes: dict[str, Any]
+    blobs: tuple[bytes, ...] = ()
+    frames: Sequence[Frame] = ()
+    snapshot: Callable[[], WriterState] | None = None
+    acknowledged: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class WalEntry:
+    """Where one record's frames lie in its segment."""
+
+    first: int  #: number of the first frame; of the next one, where the record has none
+    frames_at: int
+    lengths: tuple[int, ...] = field(default=())
+    committed: int = 0  #: number up to which frames were committed when it was written
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lengths) - 1
+
+
+def segment_bytes(directory: Path, used_bytes: int, limit_bytes: int) -> int:
+    """When a segment is long enough. On a disk that the spool fills, the next one finds room when older ones go."""
+    of_disk = (used_bytes + shutil.disk_usage(directory).free) // _SEGMENT_SHARE
+    return min(limit_bytes // _SEGMENT_SHARE, _MOST_BYTES, max(of_disk, _LEAST_BYTES))
+
+
+def encode_record(
+    writer: str, first: int, stored: WriterState, frames: list[bytes], committed: int = 0
+) -> tuple[bytes, int]:
+    """The record's bytes, and at which of them its frames begin."""
+    says = {
+        "writer": writer,
+        "first": first,
+        "blobs": [len(blob) for blob in stored.blobs],
+        "frames": [len(frame) for frame in frames],
+        "notes": stored.notes,
+        "snapshot": stored.snapshot,
+        "committed": committed,
+    }
+    header = json.dumps(says, separators=(",", ":")).encode()
+    body, checksum = (*stored.blobs, *frames), zlib.crc32(header)
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    lead = _LEAD.pack(MAGIC, len(header), sum(map(len, body)), checksum)
+    return b"".join((lead, header, *body)), _LEAD.size + len(header) + sum(map(len, stored.blobs))
+
+
+def read_records(path: Path) -> Iterator[tuple[str, WriterState, WalEntry, int]]:
+    """Writer, what it said, where its frames lie and where the record ends; up to the first that is not whole."""
+    data = memoryview(path.read_bytes())
+    at = 0
+    while len(data) - at >= _LEAD.size:
+        magic, header_bytes, body_bytes, checksum = _LEAD.unpack_from(data, at)
+        begin = at + _LEAD.size
+        end = begin + header_bytes + body_bytes
+        if magic != MAGIC or end > len(data) or zlib.crc32(data[begin:end]) != checksum:
+            return
+        says = json.loads(bytes(data[begin : begin + header_bytes]))
+        at = begin + header_bytes
+        blobs = []
+        for length in says["blobs"]:
+            blobs.append(bytes(data[at : at + length]))
+            at += length
+        stored = WriterState(notes=says["notes"], blobs=tuple(blobs), snapshot=says["snapshot"])
+        entry = WalEntry(says["first"], at, tuple(says["frames"]), says.get("committed", 0))
+        yield says["writer"], stored, entry, end
+        at = end
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Every byte, or OSError: a full disk first takes a part."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """A whole file or none, whenever the power fails."""
+    fresh = path.with_suffix(".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except OSError:
+        fresh.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+    fresh.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

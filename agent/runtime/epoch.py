@@ -1,0 +1,151 @@
+"""End of a query's epoch: its tables as frames, the notes for a restart, the controller's decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from agent.runtime.downstream import DELAY
+from agent.runtime.durability.recovery import PlanDelta, PlanNote
+from agent.runtime.query.adaptation import epoch_observation
+from agent.runtime.query.pipeline import LocalPipeline
+from agent.runtime.query.record_queue import QueueItem
+from agent.runtime.reports import QueryReport, epoch_row
+from agent.wire import MAX_BODY_BYTES, Frame, FrameKind, batch_bytes
+
+__all__ = ["EndedEpoch", "Framer", "adapt_query", "end_query_epoch"]
+
+
+@dataclass
+class Framer:
+    """Builds the frames of one epoch, unnumbered, in the order in which they are to be sent."""
+
+    agent: str
+    epoch: int
+    batch_records: int
+    frames: list[Frame] = field(default_factory=list)
+    lost: int = 0  #: records of which one alone is larger than a frame may be
+
+    def tables(self, kind: FrameKind, query: str, plan: str, entry: int, tables: Sequence[pa.Table]) -> int:
+        """Records or partial rows, about `batch_records` in each frame; how many bytes they are."""
+        rows = sum(table.num_rows for table in tables)
+        if not rows:
+            return 0
+        before = len(self.frames)
+        whole = pa.concat_tables(tables).combine_chunks()
+        pieces = -(-rows // self.batch_records)
+        for i in range(pieces):
+            start = i * rows // pieces
+            piece = whole.slice(start, (i + 1) * rows // pieces - start)
+            for body in self._bodies(piece):
+                self._add(kind, query, plan, entry=entry, body=body)
+        return sum(len(frame.body) for frame in self.frames[before:])
+
+    def checkpoint(self, query: str, plan: str, entry: int, bodies: Sequence[bytes]) -> None:
+        """A copy of all rows of open windows, in as many frames as there are bodies."""
+        for part, body in enumerate(bodies, 1):
+            extra = {"part": part, "parts": len(bodies)}
+            self._add(FrameKind.CHECKPOINT, query, plan, entry=entry, body=body, extra=extra)
+
+    def take_lost(self) -> int:
+        """Records lost since this was last asked."""
+        lost, self.lost = self.lost, 0
+        return lost
+
+    def _bodies(self, table: pa.Table) -> Iterator[bytes]:
+        """The table's bytes, halved until each body may travel."""
+        body = batch_bytes(table)
+        if len(body) <= MAX_BODY_BYTES:
+            yield body
+        elif table.num_rows == 1:
+            self.lost += 1
+        else:
+            half = table.num_rows // 2
+            yield from self._bodies(table.slice(0, half))
+            yield from self._bodies(table.slice(half))
+
+    def mark(
+        self, query: str, plan: str, paths: int, watermark_us: int, *, final: bool, delays: Mapping[str, Any] = {}
+    ) -> None:
+        """The watermark of every path, drained and regular; and how late the query's streams are, for a relay."""
+        says: dict[str, Any] = {
+            "watermarks": {str(k): watermark_us for k in range(paths)},
+            "closing_epoch_us": self.epoch,
+            "final": final,
+        }
+        if delays:
+            says[DELAY] = dict(delays)
+        self._add(FrameKind.MARK, query, plan, extra=says)
+
+    def sweeps(self, table: pa.Table) -> None:
+        """Windows of all queries whose watermark has passed the operators."""
+        self._add(FrameKind.SWEEPS, "", "", body=batch_bytes(table))
+
+    def counters(self, table: pa.Table) -> None:
+        """What every operator did; the last frame of an epoch."""
+        self._add(FrameKind.COUNTERS, "", "", body=batch_bytes(table))
+
+    def _add(self, kind: FrameKind, query: str, plan: str, **rest: Any) -> None:
+        self.frames.append(Frame(kind, self.agent, life="", seq=1, query=query, plan=plan, epoch=self.epoch, **rest))
+
+
+@dataclass(frozen=True)
+class EndedEpoch:
+    """What a restart needs of a query after an epoch."""
+
+    note: PlanNote
+    delta: PlanDelta
+    rows: list[pa.Table]  #: of open windows
+    queue: tuple[QueueItem, ...]  #: what waits
+
+
+def end_query_epoch(
+    report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float, delays: Mapping[str, Any]
+) -> EndedEpoch:
+    """Frame what leaves the query's chain, and count it in the report; `delays` of its streams go with the mark."""
+    chain = report.chain
+    paths, closed, report.counts = chain.end_epoch(epoch_us)
+    for k, tables in enumerate(paths):
+        chain.checkpoints.sent(framer.tables(FrameKind.RECORDS, chain.query, chain.plan, k, tables))
+    if (other := chain.config.pipeline.other_entry) is not None:
+        framer.tables(FrameKind.RECORDS, chain.query, chain.plan, other, chain.take_others())
+    entry = max(len(chain.stages) - 1, 0)
+    if closed.emitted is not None:
+        chain.checkpoints.sent(framer.tables(FrameKind.PARTIALS, chain.query, chain.plan, entry, [closed.emitted]))
+    if chain.windows is not None:
+        bodies = chain.checkpoints.due(chain.windows, checkpoint_share)
+        framer.checkpoint(chain.query, chain.plan, entry, bodies)
+    framer.mark(chain.query, chain.plan, len(paths), chain.watermark_us, final=False, delays=delays)
+    delta = PlanDelta(closed.delta, chain.queue_change())
+    rows = chain.windows.tables() if chain.windows is not None else []
+    note = _note(chain, entry).anew(delta, restart=closed.restart)
+    return EndedEpoch(note, delta, rows, chain.queue_items())
+
+
+def _note(chain: LocalPipeline, entry: int) -> PlanNote:
+    return PlanNote(
+        query=chain.query,
+        plan=chain.plan,
+        paths=len(chain.stages) + 1,
+        entry=entry,
+        size_us=chain.windows.size_us if chain.windows is not None else None,
+        watermark_us=chain.watermark_us,
+    )
+
+
+def adapt_query(report: QueryReport, epoch_us: int, epoch_s: float) -> dict[str, Any]:
+    """Let the query's controller decide on the next epoch; the row of this one."""
+    chain, version = report.chain, report.chain.adapting.version
+    seen = epoch_observation(
+        report.counts,
+        chain.load_factors,
+        epoch_us=epoch_us,
+        epoch_s=epoch_s,
+        budget_s=report.budget_ns / 1e9,
+        used_s=report.used_ns / 1e9,
+    )
+    chain.adapting.epoch_over(seen, report.counts)
+    return epoch_row(seen, report.counts, version)

@@ -1,0 +1,240 @@
+"""Adaptation of one query: its controller observes each epoch and sets the load factors of the next."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.runtime.interface import RuntimeQuery
+from agent.runtime.query.control_proxy import OperatorCounts
+from agent.runtime.query.refined_config import NewestAccepted, RefinedState
+from engine.dataflow import Pipeline
+from engine.jarvis.adaptation.control import Controller, EpochObservation, OperatorEpoch, SourceOperator
+from engine.jarvis.adaptation.controllers import controller
+from engine.jarvis.refined_config import RefinedAdaptation, judge_config
+from engine.jarvis.settings import AdaptationSettings
+
+__all__ = ["Adaptation", "LocalMeasurements", "RefinedConfigState", "epoch_observation", "source_operators"]
+
+
+@dataclass(frozen=True)
+class LocalMeasurements:
+    """What was measured at this agent; nothing while nothing is known."""
+
+    costs_s: Sequence[float | None] = ()  #: CPU seconds per record by operator; None of one that is not known well
+    n_records: float = 0.0  #: of an epoch
+    budget_s: float = 0.0  #: CPU seconds of an epoch
+
+
+class RefinedConfigState(RefinedState[RefinedAdaptation]):
+    """The refined configuration of one query with one plan; `seen` is asked when one is judged."""
+
+    def __init__(
+        self,
+        *,
+        query: str,
+        plan: str,
+        agent: str,
+        operators: Sequence[str],
+        newest: NewestAccepted | None,
+        seen: Callable[[], LocalMeasurements],
+    ) -> None:
+        super().__init__(newest)
+        self._query, self._plan, self._agent, self._operators = query, plan, agent, tuple(operators)
+        self._seen = seen
+
+    def parse(self, document: Any) -> RefinedAdaptation:
+        return RefinedAdaptation.parse(document)
+
+    def judge(self, refined: RefinedAdaptation, current: int, now_us: int) -> list[str]:
+        seen = self._seen()
+        return judge_config(
+            refined,
+            current=current,
+            query=self._query,
+            plan=self._plan,
+            agent=self._agent,
+            operators=self._operators,
+            now_us=now_us,
+            n_records=seen.n_records,
+            budget_s=seen.budget_s,
+            known_costs=seen.costs_s,
+        )
+
+    def without(self, refined: RefinedAdaptation) -> str:
+        return "local estimates" if refined.fallback == "local" else "nothing but drained records"
+
+
+log = logging.getLogger(__name__)
+
+FORGETTING = 0.9  # of what was measured, with each epoch
+WELL_KNOWN = 1000  # records behind a cost that has a word in judging another
+
+
+def source_operators(pipeline: Pipeline) -> list[SourceOperator]:
+    """The operators that may run here, as far as adapting needs to know them."""
+    window_s = pipeline.window.size_us / 1e6 if pipeline.window is not None else None
+    return [
+        SourceOperator(one.id, one.kind, one.stateful, window_s if one.stateful else None)
+        for one in pipeline.operators[: pipeline.source_operators]
+    ]
+
+
+def epoch_observation(
+    counts: Sequence[OperatorCounts],
+    load_factors: Sequence[float],
+    *,
+    epoch_us: int,
+    epoch_s: float,
+    budget_s: float,
+    used_s: float,
+) -> EpochObservation:
+    """What the epoch was to a controller: records by which a queue has grown are as those that overflow."""
+    operators = tuple(
+        OperatorEpoch(
+            load_factor=load_factor,
+            records_in=one.records_in,
+            processed=one.records_processed,
+            drained=one.records_drained,
+            overflow=max(one.records_in - one.records_processed - one.records_drained, 0),
+            records_out=one.records_out,
+            groups=one.groups_out,
+            bytes_in=one.bytes_in,
+            bytes_out=one.bytes_out,
+            bytes_drained=one.bytes_drained,
+            cpu_s=one.cpu_ns / 1e9,
+        )
+        for one, load_factor in zip(counts, load_factors, strict=True)
+    )
+    return EpochObservation(epoch_us, epoch_s, operators, budget_s=budget_s, used_s=used_s)
+
+
+@dataclass
+class _MeasuredCost:
+    """Cost of an operator by what ran lately."""
+
+    records: float = 0.0
+    cpu_ns: float = 0.0
+
+    def add(self, counts: OperatorCounts) -> None:
+        self.records = FORGETTING * self.records + counts.records_processed
+        self.cpu_ns = FORGETTING * self.cpu_ns + counts.cpu_ns
+
+    @property
+    def cost_s(self) -> float | None:
+        """CPU seconds per record; None while few were seen."""
+        return self.cpu_ns / self.records / 1e9 if self.records >= WELL_KNOWN else None
+
+
+class Adaptation:
+    """The controller of one query with one plan, and the refined configuration that it goes by.
+
+    Settings are those of the refined configuration that is in force, or those of the configuration. Everything that
+    changes them happens between two epochs.
+    """
+
+    def __init__(self, config: RuntimeQuery, agent: str, newest: NewestAccepted | None, now_us: int) -> None:
+        operators = source_operators(config.pipeline)
+        self._measured = [_MeasuredCost() for _ in operators]
+        self._last: EpochObservation | None = None
+        self._settings = config.settings
+        self._fault = ""
+        self.prior = RefinedConfigState(
+            query=config.query,
+            plan=config.pipeline.digest,
+            agent=agent,
+            operators=[one.id for one in operators],
+            newest=newest,
+            seen=self._seen_here,
+        )
+        self.prior.look(config.refined, now_us)
+        self._by = self._in_force()
+        self._controller: Controller = controller(self._by[0], operators, self._by[1])
+
+    def take_up(self, config: RuntimeQuery, now_us: int) -> None:
+        """Go on as a new configuration says."""
+        self._settings = config.settings
+        self.prior.look(config.refined, now_us)
+        self._go_by()
+
+    def begin_epoch(self, now_us: int) -> None:
+        """Refined configurations hold for a time."""
+        self.prior.expire(now_us)
+        self._go_by()
+
+    @property
+    def load_factors(self) -> tuple[float, ...]:
+        """For the next epoch, one of each operator."""
+        return self._controller.load_factors
+
+    @property
+    def version(self) -> int | None:
+        """Of the refined configuration in force."""
+        return self.prior.in_force.version if self.prior.in_force is not None else None
+
+    @property
+    def reserve(self) -> float:
+        """CPU time it has a use for, over what it takes: plans keep a margin, unless everything is processed here."""
+        settings, _ = self._by
+        adapts = settings.method in ("scalar", "stepwise-lp", "stepwise", "lp")
+        return 1 / settings.margin if adapts and any(one < 1 for one in self.load_factors) else 1.0
+
+    def epoch_over(self, seen: EpochObservation, counts: Sequence[OperatorCounts]) -> None:
+        """Decide how the next epoch runs."""
+        self._last = seen
+        for measured, one in zip(self._measured, counts, strict=True):
+            measured.add(one)
+        try:
+            self._controller.decide(seen)
+        except Exception as error:  # a fault of ours must be seen, and must not end the monitoring of a host
+            if not self._fault:
+                log.exception("adapting failed")
+            self._fault = f"load factors stay as they are: {type(error).__name__}: {error}"
+        else:
+            self._fault = ""
+
+    def report(self) -> dict[str, Any]:
+        """What the heartbeat says of it."""
+        says = self._controller.report()
+        return {
+            "load_factors": list(self.load_factors),
+            "phase": says["phase"],
+            "adapting": says["state"],
+            "reason": says["reason"],
+            "z": says["z"],
+            "moves": says["moves"],
+            "stable_epochs": says["stable_epochs"],
+            "changes": list(says["changes"]),
+            **self.prior.report(),
+        }
+
+    @property
+    def faults(self) -> list[str]:
+        return [fault for fault in (self.prior.fault, self._fault) if fault]
+
+    def _seen_here(self) -> LocalMeasurements:
+        costs_s = [one.cost_s for one in self._measured]
+        return (
+            LocalMeasurements(costs_s, self._last.n_records, self._last.budget_s)
+            if self._last
+            else LocalMeasurements(costs_s)
+        )
+
+    def _go_by(self) -> None:
+        """Hand on what is in force where that has changed."""
+        by = self._in_force()
+        if by != self._by:
+            self._by = by
+            self._controller.adopt(*by)
+
+    def _in_force(self) -> tuple[AdaptationSettings, RefinedAdaptation | None]:
+        prior = self.prior
+        if prior.in_force is not None:
+            # how long it holds is kept here: renewing it is no change to the controller
+            return prior.in_force.settings, replace(prior.in_force, valid_from_us=0, ttl_s=math.inf)
+        if prior.run_out is not None and prior.run_out.fallback == "all-sp":
+            return replace(self._settings, method="all-sp"), None
+        return self._settings, None

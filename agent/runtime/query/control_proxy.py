@@ -1,0 +1,168 @@
+"""Control proxies and the operators behind them: load factors, drained records, costs, lengths of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from agent.runtime.cpu import OperatorCost, records_within
+from agent.runtime.query.record_queue import RecordQueue
+
+__all__ = ["ControlProxy", "OperatorCounts", "OperatorStage", "doubt_costs", "run_length"]
+
+
+ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
+
+
+@dataclass
+class OperatorCounts:
+    """What one operator did in one epoch; names are those of `agent.wire.COUNTERS`."""
+
+    records_in: int = 0
+    records_processed: int = 0
+    records_drained: int = 0
+    records_overflow: int = 0
+    records_queued: int = 0  #: at the epoch's end
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_drained: int = 0
+    cpu_ns: int = 0
+    groups_out: int = 0
+
+
+class ControlProxy:
+    """Lets the share `load_factor` of its input into the operator's queue; the rest is drained.
+
+    The share is kept over time: what rounding leaves is carried over, so after n records those that passed differ from
+    ``load_factor * n`` by less than one. Which ones pass moves on through the batches, for records often come sorted.
+
+    Notes
+    -----
+    At every epoch's end ``in + queued before = processed + drained + overflow + queued``. Records that are given up
+    are overflow: they go on to the stream processor, unprocessed.
+    """
+
+    def __init__(self, load_factor: float, period_us: int | None = None) -> None:
+        self.load_factor = load_factor
+        self.counts = OperatorCounts()
+        self.queue = RecordQueue(period_us)
+        self.drained: list[pa.Table] = []
+        self._carry = 0.0
+        self._turn = 0
+
+    def admit(self, table: pa.Table, arrived_us: int = 0, least_us: int = 0) -> None:
+        """Records arrive; they came to the agent then, and none is of an earlier event time."""
+        records = table.num_rows
+        if not records:
+            return
+        self.counts.records_in += records
+        self.counts.bytes_in += table.nbytes
+        passing = self._passing(records)
+        start = self._turn % records if 0 < passing < records else 0
+        self._turn += passing
+        self.queue.put(_around(table, start, passing), arrived_us, least_us)
+        if passing < records:
+            rest = _around(table, (start + passing) % records, records - passing)
+            self.counts.records_drained += rest.num_rows
+            self._drain(rest)
+
+    def _passing(self, records: int) -> int:
+        exact = self._carry + records * self.load_factor
+        passing = min(records, math.floor(exact + ROUNDING))
+        self._carry = exact - passing
+        return passing
+
+    def refuse(self, table: pa.Table) -> None:
+        """Records that were let in but cannot be processed here go on unprocessed."""
+        self.counts.records_overflow += table.num_rows
+        self._drain(table)
+
+    def give_up(self, records: int) -> None:
+        """The first of those that wait go on unprocessed."""
+        if records:
+            self.refuse(self.queue.take(records).table)
+
+    def end_epoch(self) -> tuple[list[pa.Table], OperatorCounts]:
+        """What is to be sent to this operator's other half, and what happened."""
+        drained, counts = self.drained, self.counts
+        counts.records_queued = self.queue.records
+        self.drained, self.counts = [], OperatorCounts()
+        return drained, counts
+
+    def _drain(self, table: pa.Table) -> None:
+        self.counts.bytes_drained += table.nbytes
+        self.drained.append(table)
+
+
+def _around(table: pa.Table, start: int, count: int) -> pa.Table:
+    """`count` records from `start` on, going on at the beginning behind the last one."""
+    head = table.slice(start, count)
+    if head.num_rows == count:
+        return head
+    return pa.concat_tables([head, table.slice(0, count - head.num_rows)])
+
+
+FORGETTING = 0.9  # of how many records an operator gave for each, with every run
+
+
+@dataclass
+class OperatorStage:
+    """An operator behind its control proxy."""
+
+    operator_id: str
+    fingerprint: str
+    proxy: ControlProxy
+    kernel: Any
+    stateful: bool
+    cost: OperatorCost
+    _took: float = 0.0
+    _gave: float = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Records in the queue."""
+        return self.proxy.queue.records
+
+    @property
+    def selectivity(self) -> float:
+        """Records out per record in, of what ran lately; 1 before anything did."""
+        return self._gave / self._took if self._took else 1.0
+
+    def ran(self, took: int, gave: int, cpu_ns: int) -> None:
+        """It has processed so many records and given so many."""
+        self.cost.observe(took, cpu_ns)
+        self._took, self._gave = FORGETTING * self._took + took, FORGETTING * self._gave + gave
+        self.proxy.counts.records_processed += took
+        self.proxy.counts.cpu_ns += cpu_ns
+
+
+LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a turn may be exceeded
+
+
+def run_length(stages: Sequence[OperatorStage], stage: OperatorStage, left_ns: float) -> int:
+    """Records for the operator's next run: no more than it and those behind it are done with in the time left.
+
+    What is begun and not done by the epoch's end goes on unprocessed, and was begun in vain. Nor are they more than
+    take some time in all, unless they are few.
+    """
+    fixed_ns, record_ns, share = 0.0, 0.0, 1.0
+    for one in stages[stages.index(stage) :]:
+        fixed, per_record = one.cost.believed()
+        fixed_ns, record_ns, share = fixed_ns + fixed, record_ns + share * per_record, share * one.selectivity
+    most = max(records_within(LONG_RUN_NS, fixed_ns, record_ns), stage.cost.worth_a_run())
+    fitting = min(stage.cost.records_within(left_ns), records_within(left_ns, fixed_ns, record_ns))
+    return min(stage.waiting, fitting, most)
+
+
+def doubt_costs(stages: Sequence[OperatorStage], counts: Sequence[OperatorCounts]) -> None:
+    """After an epoch: where an operator did nothing though records waited, it or one behind it was thought too dear."""
+    waited = False
+    for stage, counted in zip(stages, counts, strict=True):
+        waited = waited or counted.records_overflow > 0 or counted.records_queued > 0
+        if waited and not counted.records_processed:
+            stage.cost.doubt()

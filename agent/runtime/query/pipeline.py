@@ -1,0 +1,321 @@
+"""One query at the agent: its control proxies, operators and open windows, and their adaptation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from agent.runtime.clock import Clock
+from agent.runtime.cpu import OperatorCost
+from agent.runtime.interface import RuntimeQuery
+from agent.runtime.query.adaptation import Adaptation
+from agent.runtime.query.control_proxy import ControlProxy, OperatorCounts, OperatorStage, doubt_costs
+from agent.runtime.query.record_queue import (
+    QueueChange,
+    QueuedMark,
+    QueuedRecords,
+    QueueItem,
+    WindowSweep,
+    swept_windows,
+)
+from agent.runtime.query.windows import Checkpoints, ClosedWindows, OpenWindows
+from engine.dataflow.arrow.kernels import kernel
+from engine.klink.settings import ScheduleSettings
+
+__all__ = ["QUEUED_SHARE", "LocalPipeline", "overflow_backlog"]
+
+
+log = logging.getLogger(__name__)
+
+MAX_EXPANSION = 4  # of what an epoch may take in; sliding windows repeat records
+
+
+class LocalPipeline:
+    """Records enter at the first proxy; what passes an operator comes to the next proxy.
+
+    The operator furthest down with something to do runs first, so records finish before new ones begin, and what there
+    is no time for waits as early as it came. At an epoch's end records wait at the first operator only.
+
+    Marks of the source's watermark wait among the records. The query's own watermark is that of the last mark which
+    came out: everything before it was processed, drained or given up. A query that joins another stream has marks of
+    the slower of both; that stream's records go on as they are, for what matches is found by the stream processor.
+    """
+
+    def __init__(
+        self, config: RuntimeQuery, adapting: Adaptation, clock: Clock, now_us: Callable[[], int], most_bytes: int
+    ) -> None:
+        pipeline = config.pipeline
+        self.config, self.query, self.plan = config, config.query, pipeline.digest
+        self.adapting = adapting
+        self.checkpoints = Checkpoints()
+        self._clock, self._now_us = clock, now_us
+        self._most_bytes = most_bytes
+        self.period_us = pipeline.window.slide_us if pipeline.window else None
+        self.stages = [
+            OperatorStage(
+                one.id,
+                one.fingerprint,
+                ControlProxy(0.0, self.period_us),
+                kernel(pipeline, one.index),
+                one.stateful,
+                OperatorCost(),
+            )
+            for one in pipeline.operators[: pipeline.source_operators]
+        ]
+        self.watermark_us = self._marked_us = 0
+        self.sweeps: list[WindowSweep] = []
+        self.windows: OpenWindows | None = None
+        if self.stages and self.stages[-1].stateful:
+            size_us = pipeline.window.size_us if pipeline.window else None
+            self.windows = OpenWindows(self.stages[-1].kernel.merge, size_us, most_bytes)
+        self.finished: list[pa.Table] = []
+        self._others: list[pa.Table] = []  # of the stream that is joined
+        self._streams_us = dict.fromkeys(pipeline.streams, 0)
+        self.used_ns = 0
+        self.fault = ""
+
+    def update(self, config: RuntimeQuery, now_us: int) -> None:
+        """New settings and weight of the same plan."""
+        self.config = config
+        self.adapting.take_up(config, now_us)
+
+    def steer(self) -> None:
+        """Between two epochs: the proxies let in what has been decided."""
+        for stage, load_factor in zip(self.stages, self.adapting.load_factors, strict=True):
+            stage.proxy.load_factor = load_factor
+
+    @property
+    def load_factors(self) -> list[float]:
+        """Of the epoch under way."""
+        return [stage.proxy.load_factor for stage in self.stages]
+
+    @property
+    def demand_ns(self) -> float:
+        """CPU time that it has a use for in this epoch; infinite where records wait."""
+        return float("inf") if self.waiting() else self.used_ns * self.adapting.reserve
+
+    def restore(self, watermark_us: int, items: Sequence[QueueItem]) -> None:
+        """What is known of it from before: its watermark, and what waits at the first operator."""
+        self.watermark_us = watermark_us
+        self._marked_us = max(
+            (item.watermark_us for item in items if isinstance(item, QueuedMark)), default=watermark_us
+        )
+        if items:
+            self.stages[0].proxy.queue.restore(items)
+
+    def feed(self, table: pa.Table, now_us: int = 0, least_us: int = 0) -> None:
+        """Records of the source come, none of an earlier event time."""
+        self._hand_on(table, 0, now_us, least_us)
+
+    def pass_by(self, table: pa.Table) -> None:
+        """Records of the stream that is joined come: the columns that are needed of them go on."""
+        self._others.append(table.select(self.config.pipeline.other_schema.names))
+
+    def take_others(self) -> list[pa.Table]:
+        """Those of the epoch that has ended."""
+        found, self._others = self._others, []
+        return found
+
+    def least_watermark_us(self, stream: str, watermark_us: int) -> int:
+        """The least watermark of its streams, one of which has this one now; 0 while one of them has none."""
+        self._streams_us[stream] = watermark_us
+        return min(self._streams_us.values())
+
+    def mark(self, watermark_us: int, now_us: int) -> None:
+        """The least watermark of its streams, of all records that were fed."""
+        if watermark_us <= self._marked_us:
+            return
+        self._marked_us = watermark_us
+        queued = self.waiting()
+        self._pass_on(QueuedMark(watermark_us, now_us, queued, self.work_ns() / 1e9 if queued else 0.0), 0)
+
+    def _pass_on(self, mark: QueuedMark, k: int) -> None:
+        if k < len(self.stages):
+            self.stages[k].proxy.queue.mark(mark)
+            self._release(k)
+            return
+        if self.period_us is not None and self.watermark_us:
+            self.sweeps += swept_windows(mark, self.watermark_us, self.period_us, self._now_us())
+        self.watermark_us = mark.watermark_us
+
+    def _release(self, k: int) -> None:
+        for mark in self.stages[k].proxy.queue.passed():
+            self._pass_on(mark, k + 1)
+
+    def take_sweeps(self, emitted_us: int) -> list[WindowSweep]:
+        """Those of the epoch that has ended, handed to the spool then."""
+        found, self.sweeps = self.sweeps, []
+        return [replace(one, emitted_us=emitted_us) for one in found]
+
+    def ready(self, *, last: bool) -> OperatorStage | None:
+        """The operator to run next: the furthest down with enough waiting to be worth a run; with `last`, anything is.
+
+        One that expands its input and has put out a lot in this epoch rests; what waits for it stays small.
+        """
+        most_out = MAX_EXPANSION * self._most_bytes
+        stages = (one for one in reversed(self.stages) if one.proxy.counts.bytes_out <= most_out)
+        return next((one for one in stages if one.waiting >= (1 if last else one.cost.worth_a_run())), None)
+
+    def waiting(self) -> int:
+        """Records in the queues."""
+        return sum(stage.waiting for stage in self.stages)
+
+    def waiting_ns(self) -> float:
+        """CPU time that operators would take for what waits for them now."""
+        return sum(stage.cost.run_ns(stage.waiting) for stage in self.stages)
+
+    def work_ns(self) -> float:
+        """CPU time for everything that waits, through all operators that are still before it here."""
+        total_ns = coming = 0.0
+        for stage in self.stages:
+            coming += stage.waiting
+            total_ns += stage.cost.run_ns(round(coming))
+            coming *= stage.selectivity
+        return total_ns
+
+    # What a schedule looks at
+
+    @property
+    def queued(self) -> list[int]:
+        """Records that wait for each operator."""
+        return [stage.waiting for stage in self.stages]
+
+    @property
+    def queued_bytes(self) -> int:
+        """Of all records that wait."""
+        return sum(stage.proxy.queue.size_bytes for stage in self.stages)
+
+    @property
+    def arrived_us(self) -> int | None:
+        """When what has waited longest came; None where nothing waits."""
+        found = (stage.proxy.queue.arrived_us for stage in self.stages)
+        return min((one for one in found if one is not None), default=None)
+
+    @property
+    def stimulus_us(self) -> int | None:
+        """Event time of the earliest record that waits."""
+        found = (stage.proxy.queue.least_us for stage in self.stages)
+        return min((one for one in found if one is not None), default=None)
+
+    @property
+    def deadline_us(self) -> int | None:
+        """End of the earliest window that is not swept; None without windows, and before the first watermark."""
+        if self.period_us is None or not self.watermark_us:
+            return None
+        return (self.watermark_us // self.period_us + 1) * self.period_us
+
+    def pending(self) -> tuple[QueuedMark, list[int]] | None:
+        """The mark that sweeps this window, and for each operator the records before it; None while it has not come."""
+        deadline_us = self.deadline_us
+        if deadline_us is None or self._marked_us < deadline_us:
+            return None
+        before = self.queued
+        for k in reversed(range(len(self.stages))):
+            found = self.stages[k].proxy.queue.before(deadline_us)
+            if found is not None:
+                return found[0], [0] * k + [found[1]] + before[k + 1 :]
+        return None
+
+    # Running
+
+    def work(self, stage: OperatorStage, records: int) -> None:
+        """Run one operator on some of its records; what it cannot process goes on unprocessed."""
+        taken = stage.proxy.queue.take(records)
+        self._run(stage, taken)
+        self._release(self.stages.index(stage))
+
+    def _run(self, stage: OperatorStage, taken: QueuedRecords) -> None:
+        chunk = taken.table
+        before_ns = self._clock.thread_cpu_ns()
+        try:
+            whole = chunk.combine_chunks()
+            out = stage.kernel.partial(whole) if stage.stateful else stage.kernel.run(whole)
+        except Exception as error:  # of data that no test foresaw; the stream processor is to see it, not the host
+            log.exception("operator %s of %s failed", stage.operator_id, self.query)
+            self.fault = f"operator {stage.operator_id}: {error}"
+            stage.proxy.refuse(chunk)
+            return
+        cpu_ns = self._clock.thread_cpu_ns() - before_ns
+        stage.ran(chunk.num_rows, out.num_rows, cpu_ns)
+        self.used_ns += cpu_ns
+        self._take_over(stage, out, taken)
+
+    def _take_over(self, stage: OperatorStage, out: pa.Table, taken: QueuedRecords) -> None:
+        if stage.stateful and self.windows is not None:
+            self.windows.add(out)
+            return
+        stage.proxy.counts.records_out += out.num_rows
+        stage.proxy.counts.bytes_out += out.nbytes
+        self._hand_on(out, self.stages.index(stage) + 1, taken.arrived_us, taken.least_us)
+
+    def _hand_on(self, table: pa.Table, k: int, arrived_us: int, least_us: int) -> None:
+        if k < len(self.stages):
+            self.stages[k].proxy.admit(table, arrived_us, least_us)
+        elif table.num_rows:
+            self.finished.append(table)
+
+    # Ending
+
+    def give_up_inner(self) -> None:
+        """What waits behind the first operator goes on unprocessed: of records that were begun nothing waits."""
+        for k in range(1, len(self.stages)):
+            self._give_up(k, self.stages[k].waiting)
+
+    def give_up_older(self, than_us: int) -> None:
+        """Records that came before go on unprocessed."""
+        if self.stages:
+            self._give_up(0, self.stages[0].proxy.queue.older(than_us))
+
+    def give_up_first(self) -> None:
+        """Those that have waited longest go on unprocessed."""
+        self._give_up(0, self.stages[0].proxy.queue.first)
+
+    def _give_up(self, k: int, records: int) -> None:
+        self.stages[k].proxy.give_up(records)
+        self._release(k)
+
+    def end_epoch(self, epoch_us: int) -> tuple[list[list[pa.Table]], ClosedWindows, list[OperatorCounts]]:
+        """Per entry the records that go on there, what the windows let go, and the counts of every operator."""
+        ended = [stage.proxy.end_epoch() for stage in self.stages]
+        paths = [drained for drained, _ in ended]
+        counts = [counted for _, counted in ended]
+        doubt_costs(self.stages, counts)
+        paths.append(self.finished)
+        self.finished, self.used_ns = [], 0
+        closed = ClosedWindows(None, None, restart=True, groups=0)
+        if self.windows is not None:
+            closed = self.windows.end_epoch(self.watermark_us, epoch_us)
+            counts[-1].groups_out = closed.groups
+            if closed.emitted is not None:
+                counts[-1].records_out, counts[-1].bytes_out = closed.emitted.num_rows, closed.emitted.nbytes
+        return paths, closed, counts
+
+    def queue_change(self) -> QueueChange:
+        """What became of the first operator's queue since this was last asked."""
+        return self.stages[0].proxy.queue.change() if self.stages else QueueChange(0, [])
+
+    def queue_items(self) -> tuple[QueueItem, ...]:
+        """What waits at the first operator."""
+        return self.stages[0].proxy.queue.items() if self.stages else ()
+
+
+QUEUED_SHARE = 1 / 2  # of what an epoch may take in; sources have the rest, or live ones would lose records
+
+
+def overflow_backlog(
+    chains: Sequence[LocalPipeline], schedule: ScheduleSettings, *, until_us: int, most_bytes: float
+) -> None:
+    """At an epoch's end: what would have waited too long by the next one's, then the oldest of what is too much.
+
+    So no record waits for longer than the query's backlog limit, and with a limit below an epoch none outlives one.
+    """
+    for chain in chains:
+        chain.give_up_inner()
+        period_s = chain.period_us / 1e6 if chain.period_us is not None else None
+        chain.give_up_older(until_us - int(schedule.backlog_s(period_s) * 1e6))
+    while sum(chain.queued_bytes for chain in chains) > most_bytes:
+        waiting = (chain for chain in chains if chain.arrived_us is not None)
+        min(waiting, key=lambda one: one.arrived_us or 0).give_up_first()

@@ -1,0 +1,281 @@
+"""Reports of the runtime: counters for the stream processor, epoch rows and state for the heartbeat."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agent.runtime.durability.spool import Spool
+from agent.runtime.interface import RuntimeConfig
+from agent.runtime.query.control_proxy import OperatorCounts
+from agent.runtime.query.pipeline import LocalPipeline
+from agent.runtime.registry import QueryRegistry
+from agent.runtime.scheduler import Scheduler
+from engine.jarvis.adaptation.control import EpochObservation
+from engine.jarvis.fairness import max_min
+
+__all__ = [
+    "EpochRows",
+    "QueryReport",
+    "counter_rows",
+    "epoch_row",
+    "granted_ns",
+    "query_reports",
+    "runtime_state",
+    "spool_report",
+]
+
+
+MAX_ROWS = 120  # of a query; older ones are forgotten
+DECIMALS = 6
+
+
+def epoch_row(seen: EpochObservation, counts: Sequence[OperatorCounts], version: int | None) -> dict[str, Any]:
+    """One epoch in short names, apart from its delay.
+
+    `e` epoch (microseconds since 1970), `p` load factors, `n` records, `bi` their bytes, `bs` bytes sent, `o` records
+    overflowing; CPU seconds `u` used, `b` that could have been used, `i` idle; `v` version of the refined configuration
+    in force.
+    """
+    return {
+        "e": seen.epoch_us,
+        "p": [round(one.load_factor, DECIMALS) for one in seen.operators],
+        "n": seen.n_records,
+        "bi": counts[0].bytes_in if counts else 0,
+        "bs": seen.bytes_sent,
+        "o": sum(one.records_overflow for one in counts),
+        "u": round(seen.used_s, DECIMALS),
+        "b": round(seen.budget_s, DECIMALS),
+        "i": round(seen.idle_s, DECIMALS),
+        "v": version,
+    }
+
+
+class EpochRows:
+    """Rows by query. The runtime adds them, the sender says when their frames were taken, the heartbeat reads them.
+
+    `d` of a row is the time from its epoch's end until its frames were acknowledged. Where they are not yet, it is that
+    of the newest epoch that was acknowledged, or how long its own have waited by now, whichever is more; None while
+    nothing was ever acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, deque[dict[str, Any]]] = {}
+        self._ended_ns: dict[int, int] = {}
+        self._delays_s: dict[int, float] = {}
+        self._newest_delay_s: float | None = None
+
+    def add(self, epoch_us: int, ended_ns: int, rows: Mapping[str, dict[str, Any]]) -> None:
+        """An epoch has ended: a row for each query that runs."""
+        with self._lock:
+            for query in self._rows.keys() - rows.keys():
+                del self._rows[query]
+            for query, row in rows.items():
+                self._rows.setdefault(query, deque(maxlen=MAX_ROWS)).append(row)
+            self._ended_ns[epoch_us] = ended_ns
+            for known in (self._ended_ns, self._delays_s):
+                while len(known) > MAX_ROWS:
+                    del known[next(iter(known))]
+
+    def acknowledged(self, epoch_us: int, now_ns: int) -> None:
+        """All frames of an epoch were taken by the console, or the relay that this agent sends to."""
+        with self._lock:
+            ended_ns = self._ended_ns.get(epoch_us)
+            if ended_ns is not None:
+                self._newest_delay_s = self._delays_s[epoch_us] = round((now_ns - ended_ns) / 1e9, DECIMALS)
+
+    def unsaid(self, now_ns: int) -> dict[str, list[dict[str, Any]]]:
+        """The rows of each query, oldest first."""
+        with self._lock:
+            return {
+                query: [{**row, "d": self._delay_s(row["e"], now_ns)} for row in rows]
+                for query, rows in self._rows.items()
+            }
+
+    def said(self, query: str, epoch_us: int) -> None:
+        """The console has those up to this one."""
+        with self._lock:
+            rows = self._rows.get(query, deque())
+            while rows and rows[0]["e"] <= epoch_us:
+                rows.popleft()
+
+    def _delay_s(self, epoch_us: int, now_ns: int) -> float | None:
+        if epoch_us in self._delays_s or self._newest_delay_s is None:
+            return self._delays_s.get(epoch_us)
+        waited_s = (now_ns - self._ended_ns[epoch_us]) / 1e9
+        return round(max(self._newest_delay_s, waited_s), DECIMALS)
+
+
+def granted_ns(total_ns: float, chains: Sequence[LocalPipeline]) -> list[float]:
+    """For each query the CPU time it could have had in this epoch, given what the others have a use for.
+
+    Its max-min share had it asked for everything; so what it used, and what nobody did. Others keep the margin that
+    they plan with, or many queries together would leave none.
+    """
+    demands = [chain.demand_ns for chain in chains]
+    weights = [chain.config.weight for chain in chains]
+    return [max_min(total_ns, [*demands[:i], float("inf"), *demands[i + 1 :]], weights)[i] for i in range(len(chains))]
+
+
+NEAR_BUDGET_SHARE = 0.9
+
+
+@dataclass
+class QueryReport:
+    """One query in one epoch."""
+
+    chain: LocalPipeline
+    budget_ns: float  #: that its operators could have had
+    used_ns: int
+    epoch_ns: int
+    shed: int
+    counts: list[OperatorCounts] = field(default_factory=list)
+
+    @property
+    def overflowing(self) -> bool:
+        """Records were given up."""
+        return any(one.records_overflow for one in self.counts)
+
+    @property
+    def granted_ns(self) -> float:
+        """The same, with what was used beyond it."""
+        return max(self.budget_ns, float(self.used_ns))
+
+    @property
+    def idle_ns(self) -> int:
+        """Of the epoch, the share of the grant that the query had no use for (Jarvis: its operators stay empty)."""
+        if self.granted_ns <= 0:
+            return 0
+        return int(self.epoch_ns * max(0.0, 1 - self.used_ns / self.granted_ns))
+
+    @property
+    def state(self) -> str:
+        if self.overflowing:
+            return "overflowing"
+        near = self.granted_ns > 0 and self.used_ns >= NEAR_BUDGET_SHARE * self.granted_ns
+        return "near its budget" if near else "steady"
+
+
+def query_reports(lineup: QueryRegistry, free_ns: float, epoch_s: float) -> list[QueryReport]:
+    """What each query was granted of what operators could have had, and used, before its epoch is ended."""
+    chains, intakes = list(lineup.chains.values()), lineup.intakes
+    epoch_ns = int(epoch_s * 1e9)
+    shed = {name: intake.shed_since() for name, intake in intakes.items()}
+    return [
+        QueryReport(
+            chain,
+            budget_ns=budget_ns,
+            used_ns=chain.used_ns,
+            epoch_ns=epoch_ns,
+            shed=shed[chain.config.pipeline.source.id],
+        )
+        for chain, budget_ns in zip(chains, granted_ns(free_ns, chains), strict=True)
+    ]
+
+
+def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> list[dict[str, Any]]:
+    """`agent.wire.COUNTERS` of the query's operators."""
+    return [
+        {
+            "query": report.chain.query,
+            "plan": report.chain.plan,
+            "operator": stage.operator_id,
+            "fingerprint": stage.fingerprint,
+            "entry": k,
+            "epoch_us": epoch_us,
+            **asdict(counts),
+            "load_factor": stage.proxy.load_factor,
+            "config_version": config_version,
+            "records_shed": report.shed if k == 0 else 0,
+            "granted_cpu_ns": int(report.granted_ns),
+            "used_cpu_ns": report.used_ns,
+            "idle_ns": report.idle_ns,
+        }
+        for k, (stage, counts) in enumerate(zip(report.chain.stages, report.counts, strict=True))
+    ]
+
+
+def runtime_state(
+    *,
+    config: RuntimeConfig,
+    lineup: QueryRegistry,
+    scheduler: Scheduler,
+    reports: Sequence[QueryReport],
+    spool: Spool,
+    clock_fault: str,
+    epoch_us: int,
+    granted_cores: float,
+    used_cores: float,
+) -> dict[str, Any]:
+    """The runtime's part of the heartbeat."""
+    spool_fault = f"the spool cannot be written: {spool.fault}" if spool.fault else ""
+    return {
+        "config_version": config.version,
+        "epoch_us": epoch_us,
+        "budget_cores": config.budget_cores,
+        "granted_cores": min(granted_cores, config.budget_cores),
+        "cpu_cores": used_cores,
+        "queries": _query_states(config, lineup, scheduler, reports, spool),
+        "schedule": scheduler.report(),
+        "sources": {
+            name: {
+                "records": intake.records,
+                "shed": intake.shed,
+                "watermark_us": intake.watermark_us,
+                "faults": intake.faults,
+            }
+            for name, intake in lineup.intakes.items()
+        },
+        "spool": spool_report(spool),
+        "faults": [*spool.faults, *filter(None, (spool_fault, clock_fault)), *scheduler.faults],
+    }
+
+
+def spool_report(spool: Spool) -> dict[str, Any]:
+    """How full it is."""
+    return {
+        "frames": spool.unsent_frames,
+        "bytes": spool.used_bytes,
+        "limit_bytes": spool.limit_bytes,
+        "state": spool.state,
+    }
+
+
+def _query_states(
+    config: RuntimeConfig, lineup: QueryRegistry, scheduler: Scheduler, reports: Sequence[QueryReport], spool: Spool
+) -> list[dict[str, Any]]:
+    running, refused = {chain.query: chain for chain in lineup.chains.values()}, lineup.refused
+    last = {report.chain.query: report for report in reports if running.get(report.chain.query) is report.chain}
+    blocked = spool.state in ("full", "disk-full")
+    return [
+        {
+            "query": query.query,
+            "plan": query.pipeline.digest,
+            "state": _state_of(last.get(query.query), query.query in refused, blocked),
+            "watermark_us": last[query.query].chain.watermark_us if query.query in last else 0,
+            "load_factors": [],
+            "late": scheduler.late(running[query.query]) if query.query in running else "",
+            "faults": _faults_of(running.get(query.query), refused.get(query.query)),
+            **(running[query.query].adapting.report() if query.query in running else {}),
+        }
+        for query in config.queries
+    ]
+
+
+def _state_of(report: QueryReport | None, refused: bool, blocked: bool) -> str:
+    if refused:
+        return "refused"
+    if blocked:
+        return "waiting for room"
+    return report.state if report is not None else "starting"
+
+
+def _faults_of(chain: LocalPipeline | None, refused: str | None) -> list[str]:
+    faults = [refused] if refused else []
+    if chain is not None:
+        faults += [fault for fault in (chain.fault, *chain.adapting.faults) if fault]
+    return faults

@@ -1,0 +1,257 @@
+"""Scheduling session of one query: its windows, its queued work, when it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from agent.runtime.query.pipeline import LocalPipeline
+from agent.runtime.query.record_queue import WindowSweep
+from agent.runtime.stream_tracker import StreamTracker, sweep_prior
+from engine.jarvis.refined_config import RefinedAdaptation
+from engine.klink.policies import QueryView
+from engine.klink.settings import ScheduleSettings
+from engine.klink.slack import expected_wait_ms
+from engine.klink.watermarks import SweepPrior
+
+__all__ = ["QuerySession", "RunSpans"]
+
+
+MAX_SPANS = 40
+GAP_NS = 1_000_000  # between runs that are told as one
+
+
+class RunSpans:
+    """Runs of one query in one epoch, in order; those that follow each other closely are one."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+
+    def add(self, begin_ns: int, end_ns: int) -> None:
+        """It ran from then to then on a clock that does not go back."""
+        if self._spans and begin_ns - self._spans[-1][1] < GAP_NS:
+            self._spans[-1] = (self._spans[-1][0], end_ns)
+        else:
+            self._spans.append((begin_ns, end_ns))
+        if len(self._spans) > MAX_SPANS:
+            self._join_nearest()
+
+    def _join_nearest(self) -> None:
+        gaps = [later[0] - earlier[1] for earlier, later in pairwise(self._spans)]
+        i = gaps.index(min(gaps))
+        self._spans[i : i + 2] = [(self._spans[i][0], self._spans[i + 1][1])]
+
+    def take(self, since_ns: int) -> list[list[float]]:
+        """Begin after `since_ns` and length of each, in milliseconds; none are left."""
+        spans, self._spans = self._spans, []
+        return [[round((begin - since_ns) / 1e6, 2), round((end - begin) / 1e6, 2)] for begin, end in spans]
+
+
+#: By operator: CPU milliseconds of a record, records that come to the next queue for each, and CPU milliseconds of a
+#: record through all that follows.
+_Path = tuple[list[float], list[float], list[float]]
+
+DECIMALS = 6
+MAX_TOLD = 20  # windows of a row
+
+
+class QuerySession:
+    """A chain, the trackers of its streams, and when it ran."""
+
+    def __init__(self, chain: LocalPipeline, settings: ScheduleSettings) -> None:
+        self.chain = chain
+        self.spans = RunSpans()
+        self.ran_us: int | None = None  #: when it last ran
+        self.hungry_us: int | None = None  #: since when it has had records and no turn; given up ones count
+        self._epoch_us = self._ends_us = 0  # length of an epoch, and when the one under way ends
+        self.downstream_cost_s = 0.0  #: CPU time that what leaves here takes further up, per record
+        self._settings = settings
+        self._learned: RefinedAdaptation | None = None
+        self._known: _Path | None = None
+        self.tracker: StreamTracker | None = None
+        if chain.period_us is not None:
+            stream = chain.config.pipeline.source.id
+            self.tracker = StreamTracker(stream, chain.period_us, settings, self._prior(stream))
+
+    def learn(self, settings: ScheduleSettings, epoch_us: int, ends_us: int) -> None:
+        """An epoch of this length begins, and ends then; settings, or what was learned elsewhere, may have changed."""
+        self._epoch_us, self._ends_us = epoch_us, ends_us
+        self._settings, self._learned, self._known = settings, self.chain.adapting.prior.in_force, None
+        if self.tracker is not None:
+            self.tracker.learn(settings, self._prior(self.tracker.stream))
+
+    def _prior(self, stream: str) -> SweepPrior | None:
+        learned = self._learned.watermarks if self._learned is not None else ()
+        period_s = (self.chain.period_us or 0) / 1e6
+        found = (one for one in learned if one.stream == stream and one.period_s == period_s)
+        return next((sweep_prior(one) for one in found), None)
+
+    # Turns
+
+    def look(self, now_us: int) -> None:
+        """It may have records by now."""
+        if self.hungry_us is None and self.chain.waiting():
+            self.hungry_us = self.chain.arrived_us or now_us
+
+    def ran(self, begin_ns: int, end_ns: int, now_us: int) -> None:
+        """It has had a turn."""
+        self.spans.add(begin_ns, end_ns)
+        self.ran_us, self.hungry_us = now_us, now_us if self.chain.waiting() else None
+
+    # What it is to a policy
+
+    def view(self, now_us: int) -> QueryView:
+        """The query at this instant."""
+        chain, queued = self.chain, self.chain.queued
+        cost_ms, shares, through_ms = self._path()
+        work_ms = _product(queued, through_ms)
+        pending = chain.pending()
+        pending_ms = pending[0].arrived_us / 1e3 if pending is not None else None
+        pending_work_ms = _product(pending[1], through_ms) if pending is not None else 0.0
+        arrived_us = chain.arrived_us
+        return QueryView(
+            id=chain.query,
+            queued=queued,
+            cost_ms=cost_ms,
+            selectivity=shares,
+            work_ms=work_ms,
+            queued_bytes=chain.queued_bytes,
+            arrived_ms=_ms(arrived_us),
+            stimulus_ms=_ms(chain.stimulus_us) if self._settings.policy == "stimulus-time" else None,
+            deadline_ms=self._due_ms(pending_ms),
+            pending_ms=pending_ms,
+            pending_work_ms=pending_work_ms,
+            slack_ms=self._slack_ms(now_us / 1e3, pending_ms, pending_work_ms, work_ms),
+            ideal_ms=through_ms[0] if through_ms else 0.0,
+            ran_ms=float("-inf") if self.ran_us is None else self.ran_us / 1e3,
+            expires_ms=self._expires_ms(arrived_us),
+        )
+
+    def _due_ms(self, pending_ms: float | None) -> float | None:
+        """The deadline by the clock; where its watermark was here before, that is when it is due."""
+        deadline_us = self.chain.deadline_us
+        if deadline_us is None or self.tracker is None:
+            return None
+        due_ms = (deadline_us + self.tracker.apart_us) / 1e3
+        return due_ms if pending_ms is None else min(due_ms, pending_ms)
+
+    def _slack_ms(
+        self, now_ms: float, pending_ms: float | None, pending_work_ms: float, work_ms: float
+    ) -> float | None:
+        """Until its next sweeping watermark, or until its records may wait no more; less the work before."""
+        if pending_ms is not None:
+            return pending_ms - now_ms - pending_work_ms
+        if self.tracker is not None:
+            forecast = self.tracker.forecast
+            if forecast is None:
+                return None
+            return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - work_ms
+        arrived_ms = now_ms if self.chain.arrived_us is None else self.chain.arrived_us / 1e3
+        return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
+
+    def _expires_ms(self, arrived_us: int | None) -> float | None:
+        """When the oldest record is given up: at an epoch's end, the one before it would wait too long by the next."""
+        if self.tracker is None or arrived_us is None:
+            return None
+        limit_us = self._settings.backlog_s(self.tracker.period_us / 1e6) * 1e6
+        return max(arrived_us + limit_us - self._epoch_us, self._ends_us) / 1e3
+
+    def _path(self) -> _Path:
+        """What the way through the operators costs, as it was when the epoch began."""
+        if self._known is None:
+            cost_ms, shares = self._cost_ms(), self._shares()
+            through_ms = self._through_ms(cost_ms, shares)
+            here = [*shares[:-1], 0.0][: len(shares)]  # what leaves the last operator waits here no more
+            if not all(stage.cost.known for stage in self.chain.stages):
+                return cost_ms, here, through_ms
+            self._known = cost_ms, here, through_ms
+        return self._known
+
+    def _cost_ms(self) -> list[float]:
+        """CPU time of a record in each operator; what was learned elsewhere where it has not run here."""
+        learned = {one.id: one.cost_s * 1e3 for one in self._learned.operators} if self._learned is not None else {}
+        return [
+            stage.cost.record_ns / 1e6 if stage.cost.known else learned.get(stage.operator_id, 0.0)
+            for stage in self.chain.stages
+        ]
+
+    def _shares(self) -> list[float]:
+        """Of each record into an operator, how many come to the next one's queue."""
+        stages = self.chain.stages
+        let_in = [*(stage.proxy.load_factor for stage in stages[1:]), 1.0]
+        return [stage.selectivity * share for stage, share in zip(stages, let_in, strict=True)]
+
+    def _through_ms(self, cost_ms: Sequence[float], shares: Sequence[float]) -> list[float]:
+        """CPU time of a record that waits for each operator, through all that follow, further nodes included."""
+        through_ms, path_ms = [0.0] * len(cost_ms), self.downstream_cost_s * 1e3
+        for i in reversed(range(len(cost_ms))):
+            path_ms = through_ms[i] = cost_ms[i] + shares[i] * path_ms
+        learned = self._learned.event_cost_s if self._learned is not None else None
+        if learned is not None and not any(cost_ms):
+            through_ms = [learned * 1e3] * len(cost_ms)
+        return through_ms
+
+    # What is told of it
+
+    def late(self, now_us: int) -> str:
+        """What is wrong with its watermarks, in words; empty where nothing is."""
+        return self.tracker.late(now_us) if self.tracker is not None else ""
+
+    def sweep_rows(self, sweeps: Sequence[WindowSweep], epoch_us: int, config_version: int) -> list[dict[str, Any]]:
+        """`agent.wire.SWEEPS` of the windows that were swept in an epoch."""
+        return [self._sweep_row(one, epoch_us, config_version) for one in sweeps]
+
+    def _sweep_row(self, one: WindowSweep, epoch_us: int, config_version: int) -> dict[str, Any]:
+        forecast = self.tracker.expected(one.deadline_us) if self.tracker is not None else None
+        late_us = one.arrived_us - one.deadline_us
+        return {
+            "query": self.chain.query,
+            "plan": self.chain.plan,
+            "stream": self.chain.config.pipeline.source.id,
+            "epoch_us": epoch_us,
+            "deadline_us": one.deadline_us,
+            "period_us": one.period_us,
+            "arrived_us": one.arrived_us,
+            "swept_us": one.swept_us,
+            "emitted_us": one.emitted_us,
+            "delay_s": max(late_us, 0) / 1e6,
+            "clamped": late_us < 0,
+            "mean_us": _us(forecast.mean_ms) if forecast is not None else None,
+            "least_us": _us(forecast.least_ms) if forecast is not None else None,
+            "most_us": _us(forecast.most_ms) if forecast is not None else None,
+            "queued": one.queued,
+            "work_s": one.work_s,
+            "config_version": config_version,
+        }
+
+    def epoch_row(self, swept: Sequence[dict[str, Any]], now_us: int, began_ns: int) -> dict[str, Any]:
+        """What the row of an epoch that has ended says of scheduling, in short names.
+
+        `q` records that wait, `qb` their bytes, `l` slack in seconds, `x` when the next sweeping watermark is expected
+        and the interval, `w` windows that were swept: deadline, interval, arrival, sweep, emission; `t` spans of the
+        epoch in which it ran: begin and length, milliseconds. Times are microseconds since 1970.
+        """
+        view = self.view(now_us)
+        forecast = self.tracker.forecast if self.tracker is not None else None
+        names = ("deadline_us", "least_us", "most_us", "arrived_us", "swept_us", "emitted_us")
+        return {
+            "q": sum(self.chain.queued),
+            "qb": self.chain.queued_bytes,
+            "l": round(view.slack_ms / 1e3, DECIMALS) if view.slack_ms is not None else None,
+            "x": [_us(forecast.mean_ms), _us(forecast.least_ms), _us(forecast.most_ms)] if forecast else None,
+            "w": [[row[name] for name in names] for row in swept[-MAX_TOLD:]],
+            "t": self.spans.take(began_ns),
+        }
+
+
+def _product(records: Sequence[float], each_ms: Sequence[float]) -> float:
+    return sum(many * one for many, one in zip(records, each_ms, strict=True))
+
+
+def _ms(time_us: int | None) -> float | None:
+    return None if time_us is None else time_us / 1e3
+
+
+def _us(time_ms: float) -> int:
+    return int(time_ms * 1e3)

@@ -1,0 +1,93 @@
+"""Agent generations that nobody can send for any more: removed from Redis and from the stream processor's state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from agent.wire import scripts
+from agent.wire.broker import ACCEPTED, ACCEPTED_AT, COMMITTED, PARTITIONS, oldest_at_s, partition_of
+
+__all__ = [
+    "IDLE_MS",
+    "Generation",
+    "expired_generations",
+    "expired_names",
+    "forget_generations",
+    "known_generations",
+    "mark_expired",
+]
+
+IDLE_MS = 30 * 86_400_000
+_NAMED = "sluice:outlived"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One numbering of an agent, as Redis knows it."""
+
+    agent: str
+    life: str
+    last_ms: int  #: when its last frame was accepted, by the clock of Redis
+    settled: bool  #: all of it is behind the stream processor's checkpoint, and trimmed
+
+    @property
+    def series(self) -> tuple[str, str]:
+        """Lives that follow each other: a producer numbers each query by itself, as QUERY-LIFE."""
+        return self.agent, self.life.rpartition("-")[0]
+
+
+def known_generations(client: redis.Redis, now_ms: int) -> list[Generation]:
+    """Every life that Redis holds numbers of; one without a time of its last frame is given `now_ms`."""
+    accepted, committed, at = (_numbers(client, key) for key in (ACCEPTED, COMMITTED, ACCEPTED_AT))
+    begins_ms = [1000 * (oldest_at_s(client, number, "0-0") or now_ms / 1000) for number in range(PARTITIONS)]
+    found = []
+    for who in accepted.keys() | committed.keys():
+        if who not in at:
+            client.hsetnx(ACCEPTED_AT, who, now_ms)
+        agent, _, life = who.rpartition(":")
+        last_ms = at.get(who, now_ms)
+        settled = accepted.get(who, 0) <= committed.get(who, 0) and last_ms < begins_ms[partition_of(agent)]
+        found.append(Generation(agent, life, last_ms, settled))
+    return found
+
+
+def expired_generations(lives: Collection[Generation], agents: Collection[str], now_ms: int) -> list[Generation]:
+    """Those of `lives` that nobody can send for, where `agents` are all that there are."""
+    last_ms: dict[tuple[str, str], int] = {}
+    for one in lives:
+        last_ms[one.series] = max(one.last_ms, last_ms.get(one.series, 0))
+    return [
+        one
+        for one in lives
+        if one.settled
+        and (one.agent not in agents or (one.last_ms < last_ms[one.series] and now_ms - one.last_ms > IDLE_MS))
+    ]
+
+
+def mark_expired(client: redis.Redis, lives: Iterable[Generation]) -> int:
+    """Leave their names for the stream processor; returns how many were not named before."""
+    names = [f"{one.agent}:{one.life}" for one in lives]
+    return int(client.sadd(_NAMED, *names)) if names else 0  # type: ignore[arg-type]
+
+
+def expired_names(client: redis.Redis) -> set[tuple[str, str]]:
+    """Agent and life of those that the console has named."""
+    found: Any = client.smembers(_NAMED)
+    return {(agent, life) for agent, _, life in (name.decode().rpartition(":") for name in found)}
+
+
+def forget_generations(client: redis.Redis, lives: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Drop the numbers of named lives; returns those that are gone, which leaves out lives that began to send again."""
+    names = {f"{agent}:{life}": (agent, life) for agent, life in lives}
+    keys = [ACCEPTED, COMMITTED, ACCEPTED_AT, _NAMED]
+    gone = scripts.run(client, scripts.FORGET, keys, list(names)) if names else []
+    return {names[name.decode()] for name in gone}
+
+
+def _numbers(client: redis.Redis, key: str) -> dict[str, int]:
+    found: Any = client.hgetall(key)
+    return {name.decode(): int(value) for name, value in found.items()}

@@ -1,0 +1,257 @@
+"""Decisions about requests: apply, approve, override, enqueue; serialised per cluster, on an unmoved cluster only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.admission.choices import OPEN, AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.questions import question_changes, question_of
+from apps.admission.services import admission_announce
+from apps.core.errors import Conflict, Impossible, Malformed, Stale
+from apps.core.events import announce
+from apps.fleet.models import Cluster, Node
+from apps.fleet.services import link_create, node_create
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.services import placement_move, query_start, query_update
+
+__all__ = [
+    "admission_apply",
+    "admission_approve",
+    "admission_override",
+    "apply_decided",
+    "changes_apply",
+    "enqueue_decided",
+    "has_later_start",
+    "is_passing",
+    "placement_of",
+    "share_of",
+    "start_of",
+]
+
+
+def changes_apply(cluster: Cluster, candidate: Query, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Carry out the changes that the decision rests on. The candidate's own placement comes with its start."""
+    for change in changes:
+        handler = _HANDLERS.get(change["kind"])
+        if handler is not None:
+            handler(cluster, candidate, change)
+
+
+def placement_of(query: Query, decision: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The decided replicas of each of the query's operators, by the operator's name within the query."""
+    prefix = f"{query.name}/"
+    return {
+        operator.removeprefix(prefix): list(replicas)
+        for operator, replicas in decision["placement"].items()
+        if operator.startswith(prefix)
+    }
+
+
+def start_of(changes: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds into the horizon at which the query starts to read; 0 unless it was queued."""
+    return max((float(change["seconds"]) for change in changes if change["kind"] == "start_at"), default=0.0)
+
+
+def share_of(changes: Sequence[Mapping[str, Any]]) -> float:
+    """The share of its sources' events that the query is admitted with."""
+    return next((float(change["share"]) for change in changes if change["kind"] == "scale_rate"), 1.0)
+
+
+def _add_node(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None:
+    """A node like another one, with the same links, and links between the two as slow as the worst of them."""
+    like = cluster.nodes.select_related("pool").get(name=change["like"])
+    node = node_create(
+        pool=like.pool, name=change["id"], capacity_cps=change["capacity_cps"], cores=change.get("cores", like.cores)
+    )
+    out, into = list(like.links_out.all()), list(like.links_in.all())
+    for link in out:
+        _link(node, link.target, link.bandwidth_bytes_s, link.delay_s)
+    for link in into:
+        _link(link.source, node, link.bandwidth_bytes_s, link.delay_s)
+    if links := out + into:
+        bandwidth = min((link.bandwidth_bytes_s for link in links if link.bandwidth_bytes_s is not None), default=None)
+        delay_s = max(link.delay_s for link in links)
+        _link(like, node, bandwidth, delay_s)
+        _link(node, like, bandwidth, delay_s)
+
+
+def _link(source: Node, target: Node, bandwidth_bytes_s: float | None, delay_s: float) -> None:
+    link_create(source=source, target=target, bandwidth_bytes_s=bandwidth_bytes_s, delay_s=delay_s)
+
+
+def _objective(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None:
+    objective = {"statistic": change["statistic"], "bound_s": change["bound_s"]}
+    query_update(query=_query(cluster, change["query"]), objective=objective)
+
+
+def _move(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None:
+    """Move a neighbour's operator; the candidate's own moves are part of its decided placement."""
+    query_name, _, name = change["operator"].partition("/")
+    if query_name != candidate.name:
+        where = {"node": change["node"], "core": change.get("core", 0)}
+        placement_move(query=_query(cluster, query_name), placement={name: where})
+
+
+def _query(cluster: Cluster, name: str) -> Query:
+    found = cluster.queries.filter(name=name).first()
+    if found is None:
+        raise Conflict(f"Query {name} of the decision's changes is gone. Preview it again.")
+    return found
+
+
+_HANDLERS: dict[str, Callable[[Cluster, Query, Mapping[str, Any]], None]] = {
+    "add_node": _add_node,
+    "objective": _objective,
+    "move": _move,
+}
+
+
+_PASSING = frozenset({Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES})
+_APPLICABLE = frozenset({AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED})
+
+
+@transaction.atomic
+def admission_apply(*, request: AdmissionRequest, user: User | None) -> AdmissionRequest:
+    """Do what the verdict says: start the query, or put it into the queue.
+
+    Raises
+    ------
+    Stale
+        The cluster has moved since the preview (`data["changed"]` says what), or the preview has expired.
+    Conflict
+        The request is not in a state to be applied.
+    Impossible
+        The verdict is review or reject: a person has to approve or to override.
+    """
+    request = _lock_cluster_and_request(request)
+    _require_applicable(request)
+    if request.verdict == Verdict.QUEUE or (is_passing(request) and has_later_start(request)):
+        _require_fresh(request)
+        return enqueue_decided(request, user)
+    if not is_passing(request):
+        hint = "Ask for a review or approve it." if request.verdict == Verdict.REVIEW else "Take a choice or override."
+        verdict = request.get_verdict_display().lower()
+        raise Impossible(f"The verdict is {verdict}. {hint}", code=f"verdict_{request.verdict}")
+    _require_fresh(request)
+    return apply_decided(request, user)
+
+
+@transaction.atomic
+def admission_approve(*, request: AdmissionRequest, user: User, reason: str = "") -> AdmissionRequest:
+    """A person says yes to a verdict that asks for one (review), or that would have passed anyway."""
+    request = _lock_cluster_and_request(request)
+    _require_applicable(request)
+    if request.verdict not in _PASSING | {Verdict.REVIEW}:
+        verdict = request.get_verdict_display().lower()
+        raise Impossible(f"The verdict is {verdict}; approving it needs an override with a reason.", code="override")
+    _require_fresh(request)
+    request.decision_reason = reason[:300]
+    return apply_decided(request, user)
+
+
+@transaction.atomic
+def admission_override(*, request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
+    """A person applies a request against its verdict, and says why. The cluster still must not have moved."""
+    if not reason.strip():
+        raise Malformed("reason: an override needs one.", [("reason", "is missing; say why the verdict is overridden")])
+    request = _lock_cluster_and_request(request)
+    _require_applicable(request)
+    if is_passing(request):
+        raise Conflict("The verdict is to admit: apply it, there is nothing to override.", code="nothing_to_override")
+    _require_fresh(request)
+    request.overridden, request.decision_reason = True, reason[:300]
+    return apply_decided(request, user)
+
+
+def is_passing(request: AdmissionRequest) -> bool:
+    """Whether the verdict alone lets the query start."""
+    return request.verdict in _PASSING
+
+
+def has_later_start(request: AdmissionRequest) -> bool:
+    """Whether the decision rests on a later start."""
+    return start_of((request.result or {}).get("changes") or []) > 0
+
+
+def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
+    """Start the query as decided. The caller holds the cluster's lock and has compared the snapshot."""
+    decision = request.result or {}
+    changes = decision.get("changes") or []
+    query = request.query
+    if request.objective:
+        query_update(query=query, objective=request.objective)
+    changes_apply(request.cluster, query, changes)
+    query_start(
+        version=request.version,
+        placement=placement_of(query, decision),
+        rate_share=share_of(changes),
+        start_s=start_of(changes),
+    )
+    request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, timezone.now()
+    request.save()
+    _supersede_others(request)
+    admission_announce(request)
+    announce(f"query:{request.cluster.slug}/{query.name}")
+    return request
+
+
+def _lock_cluster_and_request(request: AdmissionRequest) -> AdmissionRequest:
+    """One decision at a time per cluster: whoever comes second sees what the first has changed."""
+    Cluster.objects.select_for_update().get(pk=request.cluster_id)
+    rows = AdmissionRequest.objects.select_for_update(of=("self",))
+    return rows.select_related("cluster", "query", "version__query", "job").get(pk=request.pk)
+
+
+def _require_applicable(request: AdmissionRequest) -> None:
+    if request.state not in _APPLICABLE:
+        state = request.get_state_display().lower()
+        raise Conflict(f"The request is {state}; only a preview can be applied.", code="wrong_state")
+    query = request.query
+    if query.state == QueryState.RUNNING and query.running_version_id == request.version_id:
+        raise Conflict(f"{request.version} runs already; another request has started it.", code="running")
+    if request.valid_until is not None and timezone.now() > request.valid_until:
+        message = f"The preview was valid until {request.valid_until:%Y-%m-%d %H:%M:%S} UTC. Preview it again."
+        raise Stale(message, code="expired")
+
+
+def _require_fresh(request: AdmissionRequest) -> None:
+    changed = question_changes(request, question_of(request))
+    if changed:
+        raise Stale(
+            f"The cluster has moved since the preview: {', '.join(changed)}. Preview it again.",
+            [("snapshot", change) for change in changed],
+            data={"changed": changed},
+        )
+
+
+def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
+    """Put the request into the queue until its start. The caller holds the cluster's lock."""
+    answer = request.result or {}
+    start_s = float(answer.get("start_s") or start_of(answer.get("changes") or []))
+    request.starts_at = (request.previewed_at or timezone.now()) + timedelta(seconds=start_s)
+    request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, timezone.now()
+    request.valid_until = None
+    request.save()
+    query = request.query
+    if query.state != QueryState.RUNNING:
+        query.state = QueryState.QUEUED
+        query.save(update_fields=["state", "updated_at"])
+        announce(f"query:{request.cluster.slug}/{query.name}")
+    admission_announce(request)
+    return request
+
+
+def _supersede_others(request: AdmissionRequest) -> None:
+    others = request.query.admissions.filter(state__in=OPEN - {AdmissionState.ESTIMATING}).exclude(pk=request.pk)
+    for other in others:
+        other.state = AdmissionState.SUPERSEDED
+        other.save(update_fields=["state", "updated_at"])
+        admission_announce(other)

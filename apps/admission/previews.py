@@ -1,0 +1,142 @@
+"""Preview jobs: load a request, ask the engine, store the answer, apply it where that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.decisions import apply_decided, enqueue_decided, has_later_start, is_passing
+from apps.admission.models import AdmissionRequest
+from apps.admission.questions import AdmissionQuestion, question_of
+from apps.admission.selectors import change_to_start, is_over
+from apps.admission.services import admission_announce, admission_submit, release_queued_query
+from apps.core.errors import SluiceError
+from apps.estimates.work import SLICES_PER_SUBINTERVAL
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.jobs.runner import JobOutcome, JobReporter
+from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.policy import AdmissionPolicy
+
+__all__ = ["admission_decide", "admission_store", "preview_admission"]
+
+
+def admission_decide(
+    request: AdmissionRequest, *, purpose: str, progress: Callable[[float, str], None] | None = None
+) -> tuple[AdmissionQuestion, AdmissionDecision]:
+    """Ask the engine about the request on the cluster as it is now."""
+    question = question_of(request)
+    changes = list(request.changes)
+    if purpose == "queue":
+        changes += change_to_start(request)
+    decision = decide(
+        question.running,
+        question.candidate,
+        policy=_policy(request.cluster, question),
+        changes=changes,
+        mace_every=SLICES_PER_SUBINTERVAL,
+        progress=progress,
+    )
+    return question, decision
+
+
+def admission_store(
+    *, request: AdmissionRequest, purpose: str, question: AdmissionQuestion, decision: AdmissionDecision
+) -> AdmissionRequest:
+    """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
+    Cluster.objects.select_for_update().get(pk=request.cluster_id)
+    # Locked, so that an answer does not overwrite what a person has decided in the same moment.
+    rows = AdmissionRequest.objects.select_for_update(of=("self",))
+    request = rows.select_related("cluster", "query", "version__query__cluster").get(pk=request.pk)
+    if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
+        return request  # withdrawn meanwhile: the answer comes too late
+    now = timezone.now()
+    answer = decision.to_dict()
+    request.result, request.verdict = answer, answer["verdict"]
+    request.snapshot, request.snapshot_parts = question.digest, question.parts
+    request.previewed_at = request.previewed_at if purpose == "queue" else now
+    request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
+    _settle(request, purpose)
+    admission_announce(request)
+    return request
+
+
+def _settle(request: AdmissionRequest, purpose: str) -> None:
+    """Where the request goes with its answer."""
+    request.state = AdmissionState.QUEUED if purpose == "queue" else AdmissionState.PREVIEW
+    request.save()
+    if not request.apply_when_admitted and purpose != "queue":
+        return
+    if (is_passing(request) or request.verdict == Verdict.QUEUE) and question_of(request).digest != request.snapshot:
+        _ask_again(request, purpose)
+    elif is_passing(request) and (purpose == "queue" or not has_later_start(request)):
+        _apply(request)
+    elif request.verdict == Verdict.QUEUE or has_later_start(request):
+        enqueue_decided(request, request.decided_by or request.requested_by)
+    elif request.verdict == Verdict.REVIEW:
+        request.state = AdmissionState.AWAITING
+        request.save(update_fields=["state", "updated_at"])
+        release_queued_query(request)
+    elif purpose == "queue":
+        _refused_in_queue(request)
+
+
+def _ask_again(request: AdmissionRequest, purpose: str) -> None:
+    """The cluster moved while the engine was at work: once more for a request, the next review for a queued one."""
+    if purpose == "preview":
+        request.state = AdmissionState.ESTIMATING
+        request.save(update_fields=["state", "updated_at"])
+        admission_submit(request=request, user=request.requested_by, purpose="stale")
+
+
+def _apply(request: AdmissionRequest) -> None:
+    """Apply; if it cannot be done, the answer is kept all the same, with why."""
+    try:
+        with transaction.atomic():
+            apply_decided(request, request.decided_by or request.requested_by)
+    except SluiceError as error:
+        request.refresh_from_db()
+        request.state = AdmissionState.PREVIEW
+        request.decision_reason = f"Not applied: {error.message}"[:300]
+        request.save(update_fields=["state", "decision_reason", "updated_at"])
+        release_queued_query(request)
+
+
+def _refused_in_queue(request: AdmissionRequest) -> None:
+    """It waits on, with no start in sight, until its patience ends; then the answer stands."""
+    if is_over(request):
+        request.state = AdmissionState.PREVIEW
+    else:
+        request.valid_until = None
+    request.starts_at = None
+    request.save(update_fields=["state", "starts_at", "valid_until", "updated_at"])
+    release_queued_query(request)
+
+
+def _policy(cluster: Cluster, question: AdmissionQuestion) -> AdmissionPolicy:
+    """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
+    return AdmissionPolicy(
+        review_at_risk=cluster.review_at_risk,
+        review_assumed=cluster.review_assumed,
+        closed_nodes=question.closed_nodes,
+    )
+
+
+def preview_admission(report: JobReporter) -> JobOutcome:
+    """Decide about the job's request on its cluster as it is now."""
+    rows = AdmissionRequest.objects.select_related("cluster", "query", "version__query__cluster")
+    request = rows.get(pk=report.job.params["admission"])
+    purpose = report.job.params["purpose"]
+    report(0.0, "Taking a snapshot")
+    question, decision = admission_decide(request, purpose=purpose, progress=report)
+
+    def store(job: Job) -> JobOutcome:
+        stored = admission_store(request=request, purpose=purpose, question=question, decision=decision)
+        page = f"/c/{stored.cluster.slug}/admission/{stored.pk}/"
+        return JobOutcome({"verdict": stored.verdict, "state": stored.state}, page, f"/api/v1/admissions/{stored.pk}")
+
+    return JobOutcome(store=store)

@@ -1,0 +1,245 @@
+"""Messages that leave the installation: signed webhooks and mail, with the addresses they may go to."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import json
+import smtplib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.mail import EmailMultiAlternatives, get_connection
+from django.core.validators import validate_email
+
+from apps.core.errors import Fault
+
+__all__ = [
+    "Gone",
+    "Undelivered",
+    "address_faults",
+    "email_faults",
+    "host_of",
+    "post_signed",
+    "post_webhook",
+    "send_mail",
+    "signature",
+]
+
+
+TIMEOUT_S = 10.0
+#: A server that answers a byte at a time is cut off after so long.
+MAX_DURATION_S = 30.0
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class Undelivered(Exception):
+    """It did not arrive; a later try may succeed."""
+
+
+class Gone(Exception):
+    """It did not arrive, and no later try will."""
+
+
+def address_faults(url: object, path: str = "url") -> list[Fault]:
+    """What is wrong with an address as it is written; where its name leads is looked at when something is sent."""
+    parts = _split(url)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
+        return [Fault(path, f"{url!r} cannot be used; allowed is an address that begins with http:// or https://")]
+    if parts.username or parts.password:
+        return [Fault(path, "It holds a name or password; messages are signed instead.")]
+    try:
+        host = ipaddress.ip_address(parts.hostname)
+    except ValueError:
+        return []
+    if not _is_allowed(host):
+        return [Fault(path, f"{parts.hostname} is in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")]
+    return []
+
+
+def host_of(url: str) -> str:
+    """What of an address may be shown to everybody: the rest often holds a secret."""
+    parts = _split(url)
+    return (parts.hostname if parts is not None else None) or ""
+
+
+def post_webhook(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """POST `body` and return the status, which is 2xx.
+
+    Raises
+    ------
+    Undelivered
+        No answer, or one that is not 2xx.
+    Gone
+        The address cannot be used, or its owner says that it is gone (410).
+    """
+    parts = _split(url)
+    if parts is None or address_faults(url):
+        raise Gone(address_faults(url)[0].message)
+    address = _resolved(parts)
+    connection = _Pinned(parts, address)
+    watch = threading.Timer(MAX_DURATION_S, connection.cut)
+    watch.start()
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body=body, headers=dict(headers))
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Undelivered(f"{parts.hostname} did not answer: {error or type(error).__name__}") from None
+    finally:
+        watch.cancel()
+        connection.close()
+    if status == 410:
+        raise Gone(f"{parts.hostname} answered 410: it is gone for good")
+    if 300 <= status < 400:
+        raise Undelivered(f"{parts.hostname} answered {status}: redirects are not followed")
+    if not 200 <= status < 300:
+        raise Undelivered(f"{parts.hostname} answered {status}")
+    return status
+
+
+def post_signed(url: str, message: Mapping[str, Any], *, number: str, secret: str) -> None:
+    """POST a message as JSON under the number of its delivery, signed. Raises as `post_webhook` does."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "Sluice",
+        "Sluice-Delivery": number,
+        "Sluice-Signature": signature(secret, int(time.time()), body),
+    }
+    post_webhook(url, body, headers)
+
+
+def signature(secret: str, moment: int, body: bytes) -> str:
+    """`t=1790000000,v1=…`: HMAC-SHA256 of the time, a dot, and the body. The time keeps old messages from counting."""
+    digest = hmac.new(secret.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={moment},v1={digest}"
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to the address that was checked: the name is not looked up a second time."""
+
+    def __init__(self, parts: SplitResult, address: str) -> None:
+        self._secure = parts.scheme == "https"
+        port = parts.port or (443 if self._secure else 80)
+        super().__init__(parts.hostname or "", port, timeout=TIMEOUT_S)
+        self._address = address
+
+    def connect(self) -> None:
+        self.sock = socket.create_connection((self._address, self.port), self.timeout)
+        if self._secure:
+            context = ssl.create_default_context()
+            # The handshake comes after the socket is known here, so that one that drags on can be cut too.
+            secured = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+            self.sock = secured
+            secured.do_handshake()
+
+    def cut(self) -> None:
+        if self.sock is not None:
+            with suppress(OSError):  # it has ended by itself
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _split(url: object) -> SplitResult | None:
+    try:
+        parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
+        if parts is not None:
+            _ = parts.port  # raises for a port that is none
+        return parts
+    except ValueError:
+        return None
+
+
+def _resolved(parts: SplitResult) -> str:
+    """The first address of the host; refused if any of its addresses is not allowed."""
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Undelivered(f"{parts.hostname} is not known: {error}") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    for address in addresses:
+        if not _is_allowed(ipaddress.ip_address(address.partition("%")[0])):
+            raise Gone(f"{parts.hostname} is {address}, in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")
+    return addresses[0]
+
+
+def _is_allowed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if settings.WEBHOOK_PRIVATE:
+        return True
+    inner = _embedded_address(address)
+    return inner.is_global and not inner.is_multicast
+
+
+def _embedded_address(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The IPv4 address that an IPv6 one stands for: mapped, 6to4, or behind a NAT64 gateway."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+_NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL (Operations)."
+_TIMEOUT_S = 20
+_MAX_RECIPIENTS = 50
+
+
+def email_faults(emails: Any) -> list[Fault]:
+    """Every entry has to be an address; line breaks in one would write other people's headers."""
+    if not isinstance(emails, list) or len(emails) > _MAX_RECIPIENTS:
+        return [Fault("emails", f"allowed is a list of at most {_MAX_RECIPIENTS} mail addresses")]
+    faults = []
+    for index, one in enumerate(emails):
+        try:
+            validate_email(one)
+        except (ValidationError, TypeError):
+            faults.append(Fault(f"emails[{index}]", f"{one!r} is not a mail address"))
+    if len({str(one).lower() for one in emails}) < len(emails):
+        faults.append(Fault("emails", "an address is there twice"))
+    return faults
+
+
+def send_mail(made: Callable[[Any], EmailMultiAlternatives]) -> None:
+    """Send the message that `made` makes for a connection.
+
+    Raises
+    ------
+    Undelivered
+        The server is away or puts it off.
+    Gone
+        There is no server, or it refuses the address or the message for good.
+    """
+    if not settings.EMAIL_CONFIGURED:
+        raise Gone(_NO_SERVER)
+    try:
+        with get_connection(timeout=_TIMEOUT_S) as connection:
+            made(connection).send()
+    except smtplib.SMTPRecipientsRefused as error:
+        code, text = next(iter(error.recipients.values()))
+        raise (Gone if code >= 550 else Undelivered)(
+            f"The mail server refuses the address: {code} {_refusal_text(text)}"
+        ) from None
+    except smtplib.SMTPDataError as error:
+        kind = Gone if error.smtp_code >= 550 else Undelivered
+        raise kind(
+            f"The mail server refuses the message: {error.smtp_code} {_refusal_text(error.smtp_error)}"
+        ) from None
+    except (smtplib.SMTPException, OSError) as error:
+        where = f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}"
+        raise Undelivered(f"The mail server {where} does not take it: {error or type(error).__name__}") from None
+
+
+def _refusal_text(text: bytes | str) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text

@@ -1,0 +1,171 @@
+"""Base of every REST view: ETags, answers of jobs, the router, and the other conventions to import from one place."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from django.db import transaction
+from django.utils.http import parse_etags
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+
+from apps.core.errors import Fault, Impossible, PreconditionFailed
+from apps.core.rest.idempotency import IdempotentMixin
+from apps.core.rest.lists import CursorPagination
+from apps.core.rest.parsers import StrictJSONParser
+from apps.core.rest.problems import exception_handler
+from apps.core.rest.serializers import StrictModelSerializer, StrictSerializer
+from apps.core.rest.throttling import TokenRateThrottle
+
+__all__ = [
+    "MAX_WAIT_S",
+    "ApiMixin",
+    "CursorPagination",
+    "EtagMixin",
+    "IdempotentMixin",
+    "Router",
+    "StrictJSONParser",
+    "StrictModelSerializer",
+    "StrictSerializer",
+    "TokenRateThrottle",
+    "etag_of",
+    "exception_handler",
+    "job_response",
+    "prefer_wait",
+]
+
+
+_UNSAFE = frozenset({"PUT", "PATCH", "DELETE"})
+
+
+def etag_of(representation: Any) -> str:
+    """A strong ETag: the hash of what a GET of the resource shows."""
+    return f'"{hashlib.sha256(JSONRenderer().render(representation)).hexdigest()[:32]}"'
+
+
+class EtagMixin:
+    """Generic viewsets whose single resources carry an ETag.
+
+    GET answers 304 to a matching `If-None-Match`. PUT, PATCH and DELETE honour `If-Match` where it is sent (412 when
+    the resource has moved); the comparison and the change are one transaction with the row locked.
+
+    A view with another address that shows something and changes it adds those actions to `etag_actions` and says in
+    `shown_for_etag` what a GET there shows.
+    """
+
+    etag_actions = frozenset({"retrieve", "update", "partial_update"})
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)  # type: ignore[misc]
+        if self._is_guarded(request):
+            name = request.method.lower()
+            setattr(self, name, transaction.atomic(getattr(self, name)))
+
+    def get_object(self) -> Any:
+        found = super().get_object()  # type: ignore[misc]
+        if self._is_guarded(self.request):
+            found.refresh_from_db(from_queryset=type(found)._base_manager.select_for_update(no_key=True))
+            given = parse_etags(self.request.headers["If-Match"])
+            if given != ["*"] and etag_of(self.shown_for_etag(found)) not in given:
+                raise PreconditionFailed("It has been changed since you read it. Read it again and repeat the change.")
+        return found
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        response = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]
+        if response.status_code == 200 and getattr(self, "action", None) in self.etag_actions:
+            response["ETag"] = etag_of(response.data)
+            if request.method in {"GET", "HEAD"} and response["ETag"] in parse_etags(
+                request.headers.get("If-None-Match", "")
+            ):
+                response.status_code, response.data = 304, None
+        return response
+
+    def _is_guarded(self, request: Request) -> bool:
+        return request.method in _UNSAFE and "If-Match" in request.headers
+
+    def shown_for_etag(self, found: Any) -> Any:
+        """What a GET of this address would show, whichever serializer the action itself uses."""
+        action, self.action = self.action, "retrieve"
+        try:
+            return self.get_serializer(found).data  # type: ignore[attr-defined]
+        finally:
+            self.action = action
+
+
+MAX_WAIT_S = 30.0
+_POLL_S = (0.02, 0.05, 0.1, 0.2)  # the last one repeats
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*(\d{1,6})\s*(?=$|[,;])")
+
+
+class Waitable(Protocol):
+    """What is needed of a job here (`apps.jobs.models.Job` has it; this layer knows no jobs)."""
+
+    pk: Any
+    state: str
+    error: dict[str, Any] | None
+    result_api_url: str
+
+    @property
+    def is_finished(self) -> bool: ...
+    def refresh_from_db(self) -> None: ...
+    def as_json(self) -> dict[str, Any]: ...
+
+
+def prefer_wait(request: Request) -> float:
+    """Seconds of `Prefer: wait=N` (RFC 7240), at most `MAX_WAIT_S`; 0 without one."""
+    match = _WAIT.search(request.headers.get("Prefer", ""))
+    return min(float(match[1]), MAX_WAIT_S) if match else 0.0
+
+
+def job_response(
+    request: Request, job: Waitable, result: Callable[[Waitable], Any] | None = None, *, status: int = 200
+) -> Response:
+    """Answer a request whose work a job does.
+
+    Without `Prefer: wait=N`, or when N seconds were not enough: 202, `Location` of the job, and the job as body.
+    Otherwise what `result(job)` gives (the job itself without `result`), with `Content-Location` of the outcome. A
+    failed job's error is raised as the refusal it is. Call it outside of a transaction, or the job cannot start.
+    """
+    wait_s = prefer_wait(request)
+    if wait_s:
+        _wait(job, wait_s)
+    applied = {"Preference-Applied": f"wait={wait_s:.0f}"} if wait_s and job.is_finished else {}
+    if not applied:
+        return Response(job.as_json(), status=202, headers={"Location": f"/api/v1/jobs/{job.pk}"})
+    if job.state == "failed":
+        error = job.error or {}
+        faults = [Fault(fault["path"], fault["message"]) for fault in error.get("faults", [])]
+        raise Impossible(error.get("message", "The job failed."), faults, code=error.get("code"))
+    if job.state == "succeeded" and result is not None:
+        location = {"Content-Location": job.result_api_url} if job.result_api_url else {}
+        return Response(result(job), status=status, headers={**applied, **location})
+    return Response(job.as_json(), status=200, headers=applied)
+
+
+def _wait(job: Waitable, wait_s: float) -> None:
+    until, polls = time.monotonic() + wait_s, iter(_POLL_S)
+    pause = _POLL_S[0]
+    while True:
+        job.refresh_from_db()
+        left = until - time.monotonic()
+        if job.is_finished or left <= 0:
+            return
+        pause = next(polls, pause)
+        time.sleep(min(pause, left))
+
+
+class ApiMixin(IdempotentMixin, EtagMixin):
+    """First base of every viewset: idempotent POSTs, ETags. `class NodeViewSet(ApiMixin, ModelViewSet)`."""
+
+
+class Router(SimpleRouter):
+    """Addresses without a slash at their end: `/api/v1/jobs/{id}`."""
+
+    def __init__(self) -> None:
+        super().__init__(trailing_slash=False)

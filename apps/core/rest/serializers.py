@@ -1,0 +1,73 @@
+"""Serializers that refuse what they do not know."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+__all__ = ["StrictModelSerializer", "StrictSerializer", "unknown_message"]
+
+_MAX_CHOICES_SHOWN = 24  # named in a refusal
+
+
+class _Strict:
+    """Unknown fields are an error naming the nearest known one; read-only fields may only repeat their value.
+
+    The latter lets a client send back what it has read, and tells it when it tries to change what it cannot.
+    """
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields: dict[str, serializers.Field] = super().get_fields()  # type: ignore[misc]
+        for field in fields.values():
+            inner = getattr(field, "child", field)
+            if isinstance(inner, serializers.ChoiceField):
+                inner.error_messages["invalid_choice"] = _choice_message(inner.choices)
+        return fields
+
+    def to_internal_value(self, data: Any) -> Any:
+        problems: dict[str, Any] = self._unknown(data) if isinstance(data, Mapping) else {}
+        try:
+            values = super().to_internal_value(data)  # type: ignore[misc]
+        except serializers.ValidationError as error:
+            raise serializers.ValidationError({**error.detail, **problems}) from None
+        if problems:
+            raise serializers.ValidationError(problems)
+        return values
+
+    def _unknown(self, data: Mapping[str, Any]) -> dict[str, list[str]]:
+        writable = [name for name, field in self.fields.items() if not field.read_only]  # type: ignore[attr-defined]
+        problems = {}
+        for name in data:
+            if name not in self.fields:  # type: ignore[attr-defined]
+                problems[name] = [unknown_message(name, writable)]
+            elif name not in writable and not self._repeats(name, data[name]):
+                problems[name] = ["this field cannot be set"]
+        return problems
+
+    def _repeats(self, name: str, value: Any) -> bool:
+        instance = getattr(self, "instance", None)
+        return instance is not None and self.to_representation(instance).get(name) == value  # type: ignore[attr-defined]
+
+
+def _choice_message(choices: Mapping[Any, Any]) -> str:
+    """What a field of choices says to another value; the framework fills in ``{input}``."""
+    names = [str(name) for name in choices if name not in ("", None)]
+    allowed = ", ".join(names[:_MAX_CHOICES_SHOWN]) + (" and others" if len(names) > _MAX_CHOICES_SHOWN else "")
+    return "it is {input}; allowed: " + allowed.replace("{", "{{").replace("}", "}}")
+
+
+def unknown_message(name: str, allowed: list[str], what: str = "field") -> str:
+    """Why `name` is refused: the nearest allowed one if there is one, else all of them."""
+    near = difflib.get_close_matches(name, allowed, 1)
+    return f"unknown {what}; did you mean {near[0]}?" if near else f"unknown {what}; allowed are {', '.join(allowed)}"
+
+
+class StrictSerializer(_Strict, serializers.Serializer):
+    """`serializers.Serializer` that refuses unknown fields."""
+
+
+class StrictModelSerializer(_Strict, serializers.ModelSerializer):
+    """`serializers.ModelSerializer` that refuses unknown fields."""

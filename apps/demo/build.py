@@ -1,0 +1,306 @@
+"""Builds the demo: people, clusters, running queries, requests with every verdict. Run again, it adds what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.choices import Role
+from apps.accounts.models import User
+from apps.accounts.services import user_create
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.decisions import admission_apply
+from apps.admission.models import AdmissionRequest
+from apps.admission.previews import preview_admission
+from apps.admission.services import admission_create, admission_create_follower
+from apps.demo import queries
+from apps.demo.jobs import DemoJobs, backtest_build, forecast_build, histories_build, reports_build, scenarios_build
+from apps.demo.live import live_build
+from apps.demo.queries import FRAUD_RULES, NOTE, RUNNING, DemoQuery, operators_of
+from apps.estimates.refresh import refresh_paused
+from apps.estimates.selectors import run_latest
+from apps.estimates.work import estimate_cluster
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create, link_create, node_create, pool_create
+from apps.jobs.models import Job, JobKind
+from apps.planning.choices import PlacementObjective
+from apps.planning.models import PlacementRun
+from apps.planning.placements.work import search_placement
+from apps.planning.plans.services import comparison_create
+from apps.planning.plans.work import compare_plans
+from apps.queries.arrivals.services import arrivals_create_from_generator
+from apps.queries.models import Query
+from apps.queries.services import query_create, query_start, query_version_create
+
+__all__ = ["CLUSTER", "LINKS", "PASSWORD", "POOLS", "SOURCES", "STAGING", "STAGING_POOLS", "demo_build"]
+
+
+CLUSTER: dict[str, Any] = {
+    "slug": "eu-1",
+    "name": "Europe 1",
+    "environment": "prod",
+    "time_zone": "Europe/Berlin",
+    "subinterval_s": 2.0,
+    "horizon_s": 1800.0,
+    "preview_valid_s": 6 * 3600,
+}
+STAGING: dict[str, Any] = {
+    "slug": "eu-2",
+    "name": "Europe 2",
+    "environment": "staging",
+    "time_zone": "Europe/Berlin",
+    "subinterval_s": 1.0,
+    "horizon_s": 600.0,
+}
+
+# name, cycles/s of one core, cores, memory, price per hour, nodes
+POOLS: list[tuple[str, float, int, int, str, list[str]]] = [
+    ("general", 2.4e9, 2, 16 * 2**30, "0.2100", [f"n{i:02}" for i in range(1, 9)]),
+    ("compute", 3.0e9, 4, 32 * 2**30, "0.4800", [f"n{i:02}" for i in range(9, 13)]),
+]
+STAGING_POOLS: list[tuple[str, float, int, int, str, list[str]]] = [
+    ("small", 2.0e9, 2, 8 * 2**30, "0.0900", ["s1", "s2"]),
+]
+
+# Between racks: 10 Gbit/s with a delay; n07 feeds n09 over an older link of 1 Gbit/s
+LINKS: list[tuple[str, str, float, float]] = [
+    ("n07", "n09", 1.25e8, 0.002),
+    ("n05", "n06", 1.25e9, 0.0005),
+    ("n01", "n02", 1.25e9, 0.0005),
+    ("n02", "n08", 1.25e9, 0.0005),
+]
+
+# source, what it is, generator
+SOURCES: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "payments",
+        "Card payments, all shops",
+        {"kind": "diurnal", "mean_rate_eps": 1250.0, "swing": 0.35, "peak_s": 750.0, "day_s": 1800.0, "seed": 11},
+    ),
+    (
+        "clicks",
+        "Page views of the shops",
+        {"kind": "on_off", "mean_rate_eps": 3600.0, "ratio": 3.0, "high_period_s": 40.0, "seed": 12},
+    ),
+    ("checkouts", "Paid orders", {"kind": "poisson", "mean_rate_eps": 230.0, "seed": 13}),
+    (
+        "impressions",
+        "Shown advertisements",
+        {"kind": "on_off", "mean_rate_eps": 4200.0, "ratio": 4.0, "high_period_s": 45.0, "seed": 14},
+    ),
+    (
+        "searches",
+        "Search requests",
+        {"kind": "diurnal", "mean_rate_eps": 1500.0, "swing": 0.5, "peak_s": 1100.0, "day_s": 1800.0, "seed": 15},
+    ),
+    (
+        "positions",
+        "Positions of the vans",
+        {"kind": "diurnal", "mean_rate_eps": 2600.0, "swing": 0.3, "peak_s": 450.0, "day_s": 1800.0, "seed": 16},
+    ),
+    ("app-logs", "Log lines of all services", {"kind": "poisson", "mean_rate_eps": 6200.0, "seed": 17}),
+    ("sensors", "Readings of the warehouses' sensors", {"kind": "poisson", "mean_rate_eps": 1400.0, "seed": 18}),
+    (
+        "baskets",
+        "Changes of shopping baskets",
+        {"kind": "on_off", "mean_rate_eps": 700.0, "ratio": 5.0, "high_period_s": 30.0, "seed": 19},
+    ),
+    (
+        "settlements",
+        "Entries of the clearing run",
+        {"kind": "diurnal", "mean_rate_eps": 800.0, "swing": 0.6, "peak_s": 0.0, "day_s": 3600.0, "seed": 20},
+    ),
+]
+
+
+PASSWORD = "sluice-demo"
+
+Say = Callable[[str], None]
+_NOW = DemoJobs()
+
+
+def demo_build(say: Say, *, in_background: bool = False) -> None:
+    """Build what of the demo is not there yet.
+
+    With `in_background`, plans, placement, forecast, scenarios and the report are left to the workers: what runs and
+    the verdicts are there at once, the rest follows.
+    """
+    later = DemoJobs(in_background)
+    user = _user("demo", Role.ADMIN)
+    _user("viewer", Role.VIEWER)
+    with refresh_paused():
+        cluster = Cluster.objects.filter(slug=CLUSTER["slug"]).first() or _production(user, say)
+        if not Cluster.objects.filter(slug=STAGING["slug"]).exists():
+            _staging()
+        if run_latest(cluster) is None:
+            say("Estimating nine running queries")
+            _estimate(cluster, user)
+        _requests(cluster, user, say)
+        if _is_overtaken(cluster):
+            say("Estimating again with what was admitted")
+            _estimate(cluster, user)
+        say("Histories of ten sources, and what is to be found out: forecast, plans, placement, scenarios, a report")
+        histories_build(cluster)
+        forecast_build(cluster, user, later)
+        _compare(cluster.queries.get(name=FRAUD_RULES.name), user, later)
+        _propose(cluster, user, later)
+        scenarios_build(cluster, user, later)
+        backtest_build(cluster, user, later)
+        reports_build(cluster, user, later)
+    live_build(user, say)
+
+
+def _user(name: str, role: Role) -> User:
+    found = User.objects.filter(username=name).first()
+    if found is None:
+        found = user_create(username=name, password=PASSWORD, role=role)
+        found.time_zone = "Europe/Berlin"
+        found.save(update_fields=["time_zone"])
+    return found
+
+
+@transaction.atomic
+def _production(user: User, say: Say) -> Cluster:
+    say("Registering cluster eu-1: 12 nodes, 10 sources, 9 queries")
+    cluster = cluster_create(**CLUSTER)
+    nodes = _nodes(cluster, POOLS)
+    for source, target, bandwidth, delay_s in LINKS:
+        link_create(source=nodes[source], target=nodes[target], bandwidth_bytes_s=bandwidth, delay_s=delay_s)
+    for source_id, description, spec in SOURCES:
+        arrivals_create_from_generator(cluster=cluster, source_id=source_id, spec=spec, description=description)
+    for plan in RUNNING:
+        query = _query(cluster, plan, user)
+        query_start(version=query.versions.get(), placement=_placement(plan))
+    other = cluster.queries.get(name=FRAUD_RULES.name)
+    query_version_create(query=other, body={"operators": operators_of(FRAUD_RULES)}, note=NOTE, user=user)
+    return cluster
+
+
+@transaction.atomic
+def _staging() -> None:
+    _nodes(cluster_create(**STAGING), STAGING_POOLS)
+
+
+def _nodes(cluster: Cluster, pools: list[tuple[str, float, int, int, str, list[str]]]) -> dict[str, Any]:
+    nodes = {}
+    for name, capacity_cps, cores, memory_bytes, price, members in pools:
+        pool = pool_create(
+            cluster=cluster,
+            name=name,
+            capacity_cps=capacity_cps,
+            cores=cores,
+            memory_bytes=memory_bytes,
+            price_per_hour=price,
+        )
+        nodes |= {member: node_create(pool=pool, name=member) for member in members}
+    return nodes
+
+
+def _query(cluster: Cluster, plan: DemoQuery, user: User) -> Query:
+    statistic, bound_s = plan.objective or ("", None)
+    return query_create(
+        cluster=cluster,
+        name=plan.name,
+        body={"operators": operators_of(plan)},
+        objective={"statistic": statistic, "bound_s": bound_s} if bound_s else None,
+        priority=plan.priority,
+        team=plan.team,
+        description=plan.description,
+        user=user,
+    )
+
+
+def _placement(plan: DemoQuery) -> dict[str, list[dict[str, Any]]]:
+    places = {step.name: step.at.partition("#") for step in plan.steps}
+    return {name: [{"node": node, "core": int(core or 0)}] for name, (node, _, core) in places.items()}
+
+
+def _requests(cluster: Cluster, user: User, say: Say) -> None:
+    """One request per verdict. The first is applied, for the others to be asked about the cluster it leaves."""
+    _ask(cluster, user, queries.DELIVERY, say, apply_when_admitted=True, reason="Drivers ask for it")
+    vouchers = _ask(
+        cluster, user, queries.VOUCHERS, say, placement={"per-voucher": "n04#1"}, reason="Abuse has doubled"
+    )
+    if vouchers is not None:
+        _take_choice(vouchers, "move", user, say)
+    _ask(cluster, user, queries.CHURN, say, reason="Trial of the new model")
+    queued = _ask(cluster, user, queries.SETTLEMENT, say, may_wait_s=1500.0, reason="Month end")
+    if queued is not None and queued.verdict == Verdict.QUEUE:
+        admission_apply(request=queued, user=user)
+    _ask(cluster, user, queries.BASKETS, say, reason="Recommendations on the next page")
+
+
+def _ask(cluster: Cluster, user: User, plan: DemoQuery, say: Say, **asked: Any) -> AdmissionRequest | None:
+    if cluster.queries.filter(name=plan.name).exists():
+        return None
+    say(f"Asking whether {plan.name} may run")
+    with transaction.atomic():
+        _query(cluster, plan, user)
+        request = admission_create(cluster=cluster, user=user, query=plan.name, **asked)
+        job = _preview_job(request, user)
+    return _previewed(request, job, say)
+
+
+def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> None:
+    """Preview the first choice of that kind, if the engine found one."""
+    choice = next((choice for choice in request.result["choices"] if choice["kind"] == kind), None)
+    if choice is None:
+        return
+    say(f"Taking the choice: {choice['title']}")
+    with transaction.atomic():
+        child = admission_create_follower(request=request, user=user, changes=choice["changes"])
+        job = _preview_job(child, user)
+    _previewed(child, job, say)
+
+
+def _preview_job(request: AdmissionRequest, user: User) -> Job:
+    params = {"admission": str(request.pk), "purpose": "preview"}
+    request.job = _NOW.job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", request.cluster, user, params)
+    request.save(update_fields=["job"])
+    return request.job
+
+
+def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionRequest:
+    _NOW.finish(job, preview_admission)
+    request.refresh_from_db()
+    say(f"  {request.get_verdict_display()}: {(request.result or {}).get('headline', '')}")
+    return request
+
+
+def _estimate(cluster: Cluster, user: User) -> None:
+    job = _NOW.job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
+    _NOW.finish(job, estimate_cluster)
+
+
+def _compare(query: Query, user: User, later: DemoJobs) -> None:
+    """Rank the plans of the query that has several."""
+    if query.comparisons.exists():
+        return
+    with transaction.atomic():
+        row = comparison_create(query=query, user=user)
+        params = {"comparison": str(row.pk)}
+        row.job = later.job(JobKind.PLANS, f"Compare plans of {query.name}", query.cluster, user, params)
+        row.save(update_fields=["job"])
+    later.finish(row.job, compare_plans)
+
+
+def _propose(cluster: Cluster, user: User, later: DemoJobs) -> None:
+    """Leave a proposal that a visitor may apply."""
+    if cluster.placement_runs.exists():
+        return
+    with transaction.atomic():
+        run = PlacementRun.objects.create(
+            cluster=cluster, requested_by=user, objective=PlacementObjective.OBJECTIVES, budget_s=2.0
+        )
+        params = {"placement": str(run.pk)}
+        run.job = later.job(JobKind.PLACEMENT, f"Search a placement of {cluster.slug}", cluster, user, params)
+        run.save(update_fields=["job"])
+    later.finish(run.job, search_placement)
+
+
+def _is_overtaken(cluster: Cluster) -> bool:
+    run = run_latest(cluster)
+    applied = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.APPLIED)
+    return run is not None and applied.filter(decided_at__gt=run.created_at).exists()

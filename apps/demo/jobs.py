@@ -1,0 +1,180 @@
+"""The demo's background jobs: forecast, comparison of scenarios, backtest and report, done now or by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.fleet.models import Cluster
+from apps.jobs.models import FINISHED, Job, JobKind
+from apps.jobs.runner import JobOutcome, JobReporter, run_job
+from apps.jobs.services import job_submit
+from apps.planning.backtests.services import backtest_create
+from apps.planning.backtests.work import run_backtest
+from apps.planning.choices import RequestTiming, ScenarioPlacement
+from apps.planning.forecasts.histories import history_create_from_generator
+from apps.planning.forecasts.services import histories_digest
+from apps.planning.forecasts.work import forecast_cluster
+from apps.planning.models import Forecast, LoadHistory
+from apps.planning.what_ifs.services import scenario_create, what_if_create
+from apps.planning.what_ifs.work import answer_what_if
+from apps.reports.choices import ReportKind, ReportState
+from apps.reports.lifecycle import report_for
+from apps.reports.models import Report, ReportDefinition
+from apps.reports.schedules import schedule_set
+from apps.reports.services import definition_create
+from apps.reports.work import write_report
+
+__all__ = ["DemoJobs", "backtest_build", "forecast_build", "histories_build", "reports_build", "scenarios_build"]
+
+
+@dataclass(frozen=True)
+class DemoJobs:
+    """Makes jobs and has them done.
+
+    Attributes
+    ----------
+    in_background : bool
+        Leave what the demo does not rest on to the workers; without, the demo needs neither broker nor worker.
+    """
+
+    in_background: bool = False
+
+    def job(self, kind: JobKind, title: str, cluster: Cluster, user: User, params: Mapping[str, Any]) -> Job:
+        """A job for `finish`; in the background it is sent once the present transaction is committed."""
+        if self.in_background:
+            return job_submit(kind=kind, title=title, params=params, cluster=cluster, user=user)
+        return Job.objects.create(kind=kind, title=title, params=dict(params), cluster=cluster, requested_by=user)
+
+    def finish(self, job: Job, work: Callable[[JobReporter], JobOutcome]) -> None:
+        """Do a job here and now, unless workers have it.
+
+        Raises
+        ------
+        RuntimeError
+            It failed.
+        """
+        if self.in_background:
+            return
+        ended = run_job(job.pk, work)
+        if ended is None or ended.error:
+            raise RuntimeError(f"{job.title}: {ended.error if ended else 'not run'}")
+
+
+# Rate of the busiest hour now over the mean of the source's arrivals, and growth per week: payments outgrow what reads
+# them within about three weeks, the others do not.
+_LOADS: dict[str, tuple[float, float]] = {"payments": (0.92, 0.022), "clicks": (0.8, 0.012), "positions": (0.78, 0.006)}
+_OTHERS = (0.76, 0.004)
+_WEEKS = 8
+
+
+def histories_build(cluster: Cluster) -> None:
+    """A history of eight weeks for every source that has none."""
+    known = set(LoadHistory.objects.filter(cluster=cluster).values_list("source_id", flat=True))
+    for seed, row in enumerate(cluster.arrivals.defer("data").order_by("source_id")):
+        if row.source_id not in known:
+            peak, growth = _LOADS.get(row.source_id, _OTHERS)
+            history_create_from_generator(
+                cluster=cluster,
+                source_id=row.source_id,
+                spec=_spec(peak * row.mean_eps, growth, seed),
+                description=row.description,
+            )
+
+
+def _spec(peak_rate_eps: float, growth: float, seed: int) -> dict[str, Any]:
+    return {
+        "peak_rate_eps": round(peak_rate_eps, 1),
+        "weeks": _WEEKS,
+        "growth_per_week": growth,
+        "daily_swing": 0.6,
+        "weekend_dip": 0.15,
+        "noise": 0.02,
+        "seed": seed,
+    }
+
+
+def forecast_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
+    """A forecast of the present histories, unless there is one."""
+    asked = Job.objects.filter(cluster=cluster, kind=JobKind.FORECAST).exclude(state__in=FINISHED)
+    if asked.exists() or Forecast.objects.filter(cluster=cluster).exists():
+        return
+    mark = histories_digest(cluster)
+    params = {"cluster": cluster.slug, "horizon_days": 28, "seed": 0, "histories": mark}
+    later.finish(later.job(JobKind.FORECAST, f"Forecast {cluster.slug}", cluster, user, params), forecast_cluster)
+
+
+_SCENARIOS: tuple[dict[str, Any], ...] = (
+    {
+        "name": "Quiet weekend, 10 nodes",
+        "description": "What could be switched off from Friday evening on.",
+        "changes": [{"scale_source": "*", "by": 0.8}, {"resize_pool": "compute", "nodes": 2}],
+        "inputs": {"factor": 0.8, "pool": "compute", "nodes": 10},
+    },
+    {
+        "name": "Friday peak, 14 nodes",
+        "description": "The evening that is coming, with two more compute nodes.",
+        "changes": [{"scale_source": "*", "by": 1.3}, {"resize_pool": "compute", "nodes": 6}],
+        "inputs": {"factor": 1.3, "pool": "compute", "nodes": 14},
+    },
+)
+_NO_CHANGES = {"name": "Now", "changes": [], "place": str(ScenarioPlacement.KEEP)}
+
+
+def scenarios_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
+    """Save the scenarios and compare them, unless there are some."""
+    if cluster.scenarios.exists():
+        return
+    with transaction.atomic():
+        saved = [
+            scenario_create(cluster=cluster, user=user, place=str(ScenarioPlacement.SEARCH), **one)
+            for one in _SCENARIOS
+        ]
+        row, _ = what_if_create(cluster=cluster, user=user, scenarios=[_NO_CHANGES, *(one.pk for one in saved)])
+        params = {"what_if": str(row.pk)}
+        row.job = later.job(JobKind.WHAT_IF, f"Compare scenarios, {cluster.slug}", cluster, user, params)
+        row.save(update_fields=["job"])
+    later.finish(row.job, answer_what_if)
+
+
+def backtest_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
+    """Replay the week of the load histories, unless there is a backtest."""
+    if cluster.backtests.exists():
+        return
+    with transaction.atomic():
+        row = backtest_create(cluster=cluster, user=user, policy={"admission": "everything"}, ask=RequestTiming.START)
+        params = {"backtest": str(row.pk)}
+        row.job = later.job(JobKind.BACKTEST, f"Backtest of {cluster.slug}", cluster, user, params)
+        row.save(update_fields=["job"])
+    later.finish(row.job, run_backtest)
+
+
+_WEEKLY = "Weekly provisioning"
+_LATENCY = "Latency for Payments"
+
+
+def reports_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
+    """Define what is not defined yet, and write one report if there is none."""
+    weekly = ReportDefinition.objects.filter(cluster=cluster, name=_WEEKLY).first()
+    if weekly is None:
+        weekly = definition_create(cluster=cluster, kind=ReportKind.PROVISIONING, name=_WEEKLY, user=user)
+        rule = {"every": "week", "days": ["mon"], "at": "07:00"}
+        schedule_set(definition=weekly, rule=rule, time_zone="Europe/Berlin")
+    if not ReportDefinition.objects.filter(cluster=cluster, name=_LATENCY).exists():
+        parameters = {"team": "Payments"}
+        definition_create(cluster=cluster, kind=ReportKind.LATENCY, name=_LATENCY, parameters=parameters, user=user)
+    if not Report.objects.filter(definition=weekly).exclude(state=ReportState.FAILED).exists():
+        _write(weekly, user, later)
+
+
+def _write(definition: ReportDefinition, user: User, later: DemoJobs) -> None:
+    with transaction.atomic():
+        report = report_for(definition=definition, user=user)
+        params = {"report": str(report.pk)}
+        report.job = later.job(JobKind.REPORT, f"Report {definition.name}", definition.cluster, user, params)
+        report.save(update_fields=["job"])
+    later.finish(report.job, write_report)

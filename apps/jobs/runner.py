@@ -1,0 +1,139 @@
+"""Runner of a job in a worker: shared by every task, so that tasks only load, compute and store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from celery import current_task
+from celery.exceptions import SoftTimeLimitExceeded
+from django.db import connection
+
+from apps.core.rest.problems import as_sluice_error
+from apps.jobs.models import Job
+from apps.jobs.services import (
+    JobCancelled,
+    JobSuperseded,
+    job_cancelled,
+    job_fail,
+    job_heartbeat,
+    job_progress,
+    job_start,
+    job_succeed,
+)
+
+__all__ = ["JobOutcome", "JobReporter", "run_job"]
+
+HEARTBEAT_S = 5.0
+_WRITES_PER_S = 4.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What came of a job. `store(job)` runs in the transaction that ends it, once; it may return a fuller Outcome
+    (with the addresses of the rows it wrote)."""
+
+    result: Mapping[str, Any] = field(default_factory=dict)
+    url: str = ""
+    api_url: str = ""
+    store: Callable[[Job], JobOutcome | None] | None = None
+
+
+class JobReporter:
+    """`report(fraction, step)` from inside the work. Written at most four times a second; raises when to stop.
+
+    Attributes
+    ----------
+    job
+        The job being run, with its `params`.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.stop: Exception | None = None
+        self._next_write = 0.0
+        self._step = ""
+
+    def __call__(self, fraction: float, step: str = "") -> None:
+        if self.stop is not None:
+            raise self.stop
+        now = time.monotonic()
+        if now < self._next_write and step == self._step:
+            return
+        self._next_write, self._step = now + 1 / _WRITES_PER_S, step
+        job_progress(self.job, fraction, step)
+
+
+def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | None:
+    """Start the job, do `work(report)`, store its outcome; or store why not. None when there was nothing to do.
+
+    Refusals (`SluiceError`, the engine's errors) become the job's error with code, message and faults. Anything else
+    is logged with its traceback and stored as a message with the job's id. A database that does not answer is let
+    through: the job stays running without a sign of life, and the sweep has it done again.
+    """
+    request = getattr(current_task, "request", None)
+    delivery = getattr(request, "delivery_info", None) or {}
+    worker = str(getattr(request, "hostname", "") or "")
+    job = job_start(job_id, redelivered=bool(delivery.get("redelivered")), worker=worker)
+    if job is None:
+        return None
+    report = JobReporter(job)
+    with structlog.contextvars.bound_contextvars(job=str(job.pk), attempt=job.attempt):
+        try:
+            with _heartbeats(report):
+                outcome = work(report)
+            return job_succeed(job, outcome.result, outcome.url, outcome.api_url, outcome.store)
+        except JobCancelled:
+            return job_cancelled(job)
+        except JobSuperseded as reason:
+            _log.info("stopped: %s", reason)
+            return None
+        except SoftTimeLimitExceeded:
+            message = "It took longer than a job may. Use a shorter horizon or a wider subinterval."
+            return job_fail(job, {"code": "too_long", "message": message, "faults": []})
+        except Exception as error:
+            return _failed(job, error)
+
+
+def _failed(job: Job, error: Exception) -> Job:
+    known = as_sluice_error(error)
+    if known is not None and known.status == 503:
+        raise error
+    if known is not None:
+        return job_fail(job, known)
+    _log.exception("job failed unexpectedly")
+    message = f"Something went wrong inside Sluice. The worker's log has it under job {job.pk}."
+    return job_fail(job, {"code": "internal", "message": message, "faults": []})
+
+
+@contextmanager
+def _heartbeats(report: JobReporter) -> Iterator[None]:
+    """Signs of life from a thread of their own: the work may be silent for long inside compiled code."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        try:
+            while report.stop is None and not ended.wait(HEARTBEAT_S):
+                job_heartbeat(report.job)
+        except (JobCancelled, JobSuperseded) as reason:
+            report.stop = reason
+        except Exception:
+            _log.warning("no sign of life could be stored", exc_info=True)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=beat, name="job-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

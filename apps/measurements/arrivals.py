@@ -1,0 +1,122 @@
+"""Arrivals of sources, as agents counted them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from django.db.models import Q
+
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.measurements.models import StatisticsWindow
+from apps.measurements.subintervals import arrivals_by_subinterval, settled_before
+from apps.queries.arrivals import series
+from apps.queries.arrivals.grid import EventCounts, resample
+from apps.queries.arrivals.services import arrivals_replace
+from apps.queries.choices import ArrivalOrigin
+from apps.queries.models import ArrivalSeries
+from engine.arrays import FloatArray
+from engine.measurement.changes import MeasuredChange, arrivals_differ, arrivals_moved
+from engine.measurement.places import STREAM
+from engine.measurement.statistics import MIN_SUBINTERVALS
+
+__all__ = ["ArrivalsNews", "arrivals_news", "arrivals_store"]
+
+
+@dataclass(frozen=True)
+class ArrivalsNews:
+    """Arrivals of a source over its cluster's horizon that differ from the stored ones."""
+
+    source_id: str
+    values: FloatArray
+    trace: EventCounts
+    missing: int
+    description: str
+    news: MeasuredChange
+
+
+def arrivals_news(
+    *, cluster: Cluster, firsts: Mapping[str, list[tuple[int, str]]], now: datetime
+) -> list[ArrivalsNews]:
+    """The arrivals of each source where they differ from what is stored.
+
+    Parameters
+    ----------
+    firsts : mapping
+        By source, the (query, first operator) that read it live.
+    """
+    found = (_differing(cluster, source, readers, now) for source, readers in firsts.items())
+    return [one for one in found if one is not None]
+
+
+def _differing(cluster: Cluster, source_id: str, readers: list[tuple[int, str]], now: datetime) -> ArrivalsNews | None:
+    found = _trace(cluster, readers, now)
+    if found is None:
+        return None
+    trace, missing = found
+    stored = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
+    values = resample(trace, start_s=trace.start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill="repeat")
+    is_measured = stored is not None and stored.origin == ArrivalOrigin.TELEMETRY
+    age_s = (now - stored.updated_at).total_seconds() if is_measured else None
+    before = series.unpack(stored.data) if stored else None
+    if not arrivals_differ(values, before, age_s=age_s):
+        return None
+    moved = 0.0 if before is None else arrivals_moved(values, before)
+    news = MeasuredChange(first=not is_measured, moved=moved)
+    return ArrivalsNews(source_id, values, trace, missing, stored.description if stored else "", news)
+
+
+def arrivals_store(*, cluster: Cluster, found: ArrivalsNews) -> None:
+    """Keep them."""
+    trace = found.trace
+    measured_s = min(trace.end_s - trace.start_s, cluster.horizon_s)
+    arrivals_replace(
+        cluster=cluster,
+        source_id=found.source_id,
+        values=found.values,
+        origin=ArrivalOrigin.TELEMETRY,
+        evidence=Evidence.MEASURED,
+        spec={
+            "measured_s": round(measured_s, 3),
+            "extrapolated_s": round(cluster.horizon_s - measured_s, 3),
+            "fill": "repeat",
+            "width_s": float(trace.widths_s[0]),
+            "missing": found.missing,
+        },
+        description=found.description,
+        starts_at=datetime.fromtimestamp(trace.start_s, UTC),
+    )
+
+
+def _trace(cluster: Cluster, readers: list[tuple[int, str]], now: datetime) -> tuple[EventCounts, int] | None:
+    """Counts of the newest horizon, and how many of them are filled in; None with fewer than three subintervals.
+
+    A subinterval that nobody told of, within the stretch, is taken to be like the mean of the others: a gap of the
+    measurement is no pause of the source.
+    """
+    of_readers = Q()
+    for query, operator in readers:
+        of_readers |= Q(query=query, operator=operator)
+    since = now - timedelta(seconds=cluster.horizon_s)
+    rows = StatisticsWindow.objects.filter(of_readers, cluster=cluster, starts_at__gte=since).exclude(place=STREAM)
+    width_s = rows.order_by("-starts_at").values_list("width_s", flat=True).first()
+    if width_s is None:
+        return None
+    rows = rows.filter(width_s=width_s, starts_at__lt=settled_before(now, width_s)).order_by("starts_at")
+    totals = arrivals_by_subinterval(rows.values_list("query_id", "place", "starts_at", "records_in").iterator())
+    if len(totals) < MIN_SUBINTERVALS:
+        return None
+    starts = np.array(sorted(totals))
+    trace = _without_gaps(starts, np.array([totals[at] for at in starts.tolist()]), width_s)
+    return trace, len(trace.starts_s) - len(starts)
+
+
+def _without_gaps(starts: FloatArray, counts: FloatArray, width_s: float) -> EventCounts:
+    places = np.rint((starts - starts[0]) / width_s).astype(np.int64)
+    filled = np.full(int(places[-1]) + 1, counts.mean())
+    filled[places] = counts
+    grid = starts[0] + width_s * np.arange(len(filled))
+    return EventCounts(grid, np.full(len(filled), width_s), filled)

@@ -1,0 +1,265 @@
+"""Updates of the models: measured statistics, arrivals and placements of live queries, where they say something new."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from apps.core.errors import SluiceError
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.measurements.arrivals import arrivals_news, arrivals_store
+from apps.measurements.models import OperatorStatistic
+from apps.measurements.operators import Places, PlanOperator, places_of, plan_operators
+from apps.measurements.statistics import statistic_records, statistics_learn
+from apps.queries.models import OperatorInput, Placement, Query, QueryVersion
+from apps.queries.services import placement_move, statistics_update
+from apps.telemetry.configs import live_served
+from apps.telemetry.models import LiveQuery
+from engine.errors import EngineError
+from engine.measurement.changes import (
+    MeasuredChange,
+    Pace,
+    certain_move,
+    combine_changes,
+    is_usable,
+    rounded_shares,
+    shares_differ,
+    shares_moved,
+    statistic_differs,
+)
+from engine.measurement.places import STREAM, expected_shares
+from engine.measurement.statistics import InputStatistic
+
+__all__ = ["ModelUpdates", "PlacementNews", "placement_news", "placement_store", "refine_all", "refine_cluster"]
+
+
+@dataclass(frozen=True)
+class PlacementNews:
+    """Operators of a query that run elsewhere than their placement says."""
+
+    query: Query
+    placement: Mapping[str, Any]
+    news: MeasuredChange
+
+
+def placement_news(*, live: LiveQuery, operators: list[PlanOperator], places: Places) -> PlacementNews | None:
+    """Where operators run; None where nothing differs, or where a place is no node of the cluster.
+
+    Shares are those that were measured last, or else what the load factors say. The stream processor's share is
+    spread evenly over the cores of its node, whose tasks run side by side; an operator that neither is stateless nor
+    merges stays on one.
+    """
+    if STREAM not in places.nodes:
+        return None
+    stored = _stored(live)
+    wanted: dict[str, Any] = {}
+    moved = 0.0
+    for one, shares in zip(operators, _shares(live, operators), strict=True):
+        by_node, before = _by_node(shares, places), _summed(stored.get(one.name, []))
+        if one.name in stored and by_node and shares_differ(by_node, before):
+            wanted[one.name] = _replicas(by_node, places, spread=one.merges or one.at_sources)
+            moved = max(moved, shares_moved(by_node, before))
+    return PlacementNews(live.query, wanted, MeasuredChange(moved=moved)) if wanted else None
+
+
+def placement_store(found: PlacementNews) -> None:
+    """Move the operators."""
+    placement_move(query=found.query, placement=dict(found.placement))
+
+
+def _shares(live: LiveQuery, operators: list[PlanOperator]) -> list[dict[str, float]]:
+    factors = {
+        str(row.agent_id): list(row.load_factors)[: live.source_operators]
+        for row in live.assignments.filter(enabled=True).select_related("agent")
+    }
+    expected = expected_shares(factors, len(operators)) if factors else [{STREAM: 1.0} for _ in operators]
+    known = {row.fingerprint: row.shares for row in OperatorStatistic.objects.filter(query=live.query)}
+    return [known.get(one.fingerprint) or by_load for one, by_load in zip(operators, expected, strict=True)]
+
+
+def _by_node(shares: dict[str, float], places: Places) -> dict[str, float]:
+    """Shares of nodes; what runs at an agent without one is counted as the stream processor's."""
+    found: dict[str, float] = {}
+    for place, share in shares.items():
+        node = places.nodes.get(place) or places.nodes[STREAM]
+        found[node.name] = found.get(node.name, 0.0) + share
+    return rounded_shares(found)
+
+
+def _stored(live: LiveQuery) -> dict[str, list[tuple[str, float]]]:
+    rows = Placement.objects.filter(operator__version=live.query.running_version_id)
+    found: dict[str, list[tuple[str, float]]] = {}
+    for name, node, fraction in rows.values_list("operator__name", "node__name", "fraction"):
+        found.setdefault(name, []).append((node, fraction))
+    return found
+
+
+def _summed(replicas: list[tuple[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for node, fraction in replicas:
+        found[node] = found.get(node, 0.0) + fraction
+    return found
+
+
+def _replicas(by_node: dict[str, float], places: Places, *, spread: bool) -> list[dict[str, Any]]:
+    stream = places.nodes[STREAM]
+    replicas = []
+    for name, share in sorted(by_node.items()):
+        cores = stream.cores if spread and name == stream.name else 1
+        replicas += [{"node": name, "core": core, "fraction": share / cores} for core in range(cores)]
+    return replicas
+
+
+_log = logging.getLogger(__name__)
+_NOW = Pace()  # nothing is held back
+
+
+@dataclass
+class ModelUpdates:
+    """How much was changed."""
+
+    inputs: int = 0
+    sources: int = 0
+    placements: int = 0
+
+    def __iadd__(self, other: ModelUpdates) -> ModelUpdates:
+        self.inputs += other.inputs
+        self.sources += other.sources
+        self.placements += other.placements
+        return self
+
+
+def _at_once(cluster: Cluster) -> Pace:
+    return _NOW
+
+
+def refine_all(now: datetime | None = None, *, pace_of: Callable[[Cluster], Pace] = _at_once) -> ModelUpdates:
+    """Refine every cluster with live queries. One that fails is told in the log, and does not keep the others."""
+    total = ModelUpdates()
+    for cluster in Cluster.objects.filter(queries__live__in=_live()).distinct():
+        try:
+            total += refine_cluster(cluster, now, pace_of(cluster))
+        except (SluiceError, EngineError) as error:
+            _log.warning("measurements of cluster %s are not used now: %s", cluster.slug, error)
+    return total
+
+
+@transaction.atomic  # so that all changes of a cluster ask for one estimate
+def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _NOW) -> ModelUpdates:
+    """Learn from what was measured and pass on what differs from what the models have, when the pace says so: what is
+    not material waits until an estimate is a minute old, and is then passed on all together.
+    """
+    present = now or timezone.now()
+    places = places_of(cluster)
+    found = ModelUpdates()
+    inputs: list[_InputsNews] = []
+    moves: list[PlacementNews] = []
+    lives = list(_live().filter(query__cluster=cluster))
+    plans = {live.pk: plan_operators(live) for live in lives}
+    for live in lives:
+        operators = plans[live.pk]
+        learned = statistics_learn(query=live.query, places=places, operators=operators, now=present)
+        inputs.append(_inputs_news(live, operators, learned, present))
+        moved = placement_news(live=live, operators=operators, places=places)
+        moves += [moved] if moved else []
+    arrivals = arrivals_news(cluster=cluster, firsts=_firsts(lives, plans), now=present)
+    if pace.is_due(combine_changes(one.news for one in (*moves, *inputs, *arrivals))):
+        found.placements = sum(_move(one) for one in moves)
+        found.inputs = sum(_store(one, present) for one in inputs)
+        for one in arrivals:
+            arrivals_store(cluster=cluster, found=one)
+        found.sources = len(arrivals)
+    return found
+
+
+def _live() -> QuerySet[LiveQuery]:
+    return live_served().select_related("query__cluster", "query__running_version", "source", "version")
+
+
+def _firsts(lives: list[LiveQuery], plans: Mapping[int, list[PlanOperator]]) -> dict[str, list[tuple[int, str]]]:
+    """(query, name of the first operator) of the queries that read each source."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for live in lives:
+        if plans[live.pk]:
+            found.setdefault(live.source.source_id, []).append((live.query_id, plans[live.pk][0].name))
+    return found
+
+
+@dataclass(frozen=True)
+class _InputsNews:
+    """Statistics of a running version's inputs that say more than those it has."""
+
+    version: QueryVersion | None
+    records: list[dict[str, Any]]
+    news: MeasuredChange
+
+
+def _store(found: _InputsNews, now: datetime) -> int:
+    if found.records and found.version is not None:
+        statistics_update(version=found.version, statistics=found.records, now=now)
+    return len(found.records)
+
+
+def _inputs_news(
+    live: LiveQuery, operators: list[PlanOperator], learned: Mapping[str, InputStatistic], now: datetime
+) -> _InputsNews:
+    inputs: dict[str, list[OperatorInput]] = defaultdict(list)
+    for row in _inputs(live):
+        inputs[row.operator.name].append(row)
+    rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=live.query)}
+    chosen = [
+        one
+        for one in operators
+        if one.fingerprint in learned
+        and one.name in inputs
+        and any(_says_more(learned[one.fingerprint], entry, now) for entry in inputs[one.name])
+    ]
+    return _InputsNews(
+        version=live.query.running_version,
+        records=[record for one in chosen for record in statistic_records(rows[one.fingerprint], inputs[one.name])],
+        news=combine_changes(_news(learned[one.fingerprint], entry) for one in chosen for entry in inputs[one.name]),
+    )
+
+
+def _news(found: InputStatistic, stored: OperatorInput) -> MeasuredChange:
+    moves = [
+        certain_move(found.selectivity, stored.selectivity),
+        certain_move(found.cycles_per_event, stored.cycles_per_event),
+    ]
+    return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
+
+
+def _inputs(live: LiveQuery) -> list[OperatorInput]:
+    rows = OperatorInput.objects.filter(operator__version=live.query.running_version_id)
+    return list(rows.select_related("operator").order_by("operator__position", "position"))
+
+
+def _says_more(found: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
+    is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
+    return is_usable(found) and statistic_differs(
+        found,
+        selectivity=stored.selectivity,
+        cycles_per_event=stored.cycles_per_event,
+        events=stored.events,
+        age_s=(now - stored.measured_at).total_seconds() if is_measured else None,
+    )
+
+
+def _move(found: PlacementNews) -> int:
+    try:
+        with transaction.atomic():
+            placement_store(found)
+    except SluiceError as error:  # such as a node that takes nothing new: the placement stays as it is
+        name = f"{found.query.cluster.slug}/{found.query.name}"
+        _log.warning("the placement of %s does not follow its load factors: %s", name, error)
+        return 0
+    return 1

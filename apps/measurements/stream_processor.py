@@ -1,0 +1,149 @@
+"""States of the stream processor over time, and the timing of its micro-batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.measurements.models import BatchTiming, StreamStretch, StreamWork
+from apps.telemetry.selectors import stream_state
+from engine.measurement.microbatch import StageTiming
+from engine.rollouts.epochs import EPOCH_S
+
+__all__ = [
+    "ASSUMED_TRIGGER_S",
+    "CATCH_UP",
+    "KEEP_TIMINGS",
+    "MAX_TRIGGERS",
+    "STRETCHES_KEPT",
+    "stream_disturbances",
+    "stream_observe",
+    "stretches_purge",
+    "timing_note",
+    "timing_now",
+    "timings_purge",
+]
+
+
+MAX_TRIGGERS = 2.0  # the oldest frame of a steady stream processor came within the last two triggers
+CATCH_UP = timedelta(minutes=10)  # a backlog that lasts longer is no longer of the start, it is an overload
+STRETCHES_KEPT = timedelta(days=30)
+_WARMING = {"starting", "warming"}
+
+
+@transaction.atomic
+def stream_observe(now: datetime | None = None, state: Mapping[str, Any] | None = None) -> StreamWork:
+    """Note what the stream processor does now; looks that find the same lengthen one row.
+
+    Once it has caught up it is steady until it starts anew: a later backlog is an overload, of which an estimate should
+    have told.
+    """
+    present = now or timezone.now()
+    said = stream_state() if state is None else state
+    last = StreamStretch.objects.select_for_update().first()
+    since = _since(said)
+    work = _work(said, since, last, present)
+    if last is not None and (last.work, last.ready_since) == (work, since):
+        _lengthen(last, present)
+        return work
+    if work != StreamWork.STEADY:
+        begins_at = last.ends_at if last else present
+        StreamStretch.objects.create(work=work, ready_since=since, begins_at=begins_at, ends_at=present)
+        return work
+    _until_steady(last, since, present)
+    StreamStretch.objects.create(work=work, ready_since=since, begins_at=present, ends_at=present)
+    return work
+
+
+def stream_disturbances(since: datetime, until: datetime) -> list[StreamStretch]:
+    """Stretches within some time in which the stream processor was not steady, oldest first."""
+    rows = StreamStretch.objects.filter(ends_at__gte=since, begins_at__lt=until).exclude(work=StreamWork.STEADY)
+    return list(rows.order_by("begins_at", "pk"))
+
+
+def stretches_purge(now: datetime | None = None) -> int:
+    """Forget stretches that ended more than 30 days ago; returns how many."""
+    return StreamStretch.objects.filter(ends_at__lt=(now or timezone.now()) - STRETCHES_KEPT).delete()[0]
+
+
+def _since(said: Mapping[str, Any]) -> datetime | None:
+    since = said.get("since")
+    is_time = isinstance(since, (int, float)) and not isinstance(since, bool)
+    return datetime.fromtimestamp(since, UTC) if said.get("state") == "ready" and is_time else None
+
+
+def _work(said: Mapping[str, Any], since: datetime | None, last: StreamStretch | None, now: datetime) -> StreamWork:
+    if since is None:
+        return StreamWork.WARMING if said.get("state") in _WARMING else StreamWork.AWAY
+    if last is not None and (last.work, last.ready_since) == (StreamWork.STEADY, since):
+        return StreamWork.STEADY
+    behind_s, trigger_s = said.get("behind_s"), said.get("trigger_s")
+    is_known = isinstance(behind_s, (int, float)) and isinstance(trigger_s, (int, float))
+    has_caught_up = is_known and behind_s <= MAX_TRIGGERS * trigger_s
+    return StreamWork.STEADY if has_caught_up or now - since > CATCH_UP else StreamWork.CATCHING_UP
+
+
+def _lengthen(row: StreamStretch, until: datetime) -> None:
+    if until > row.ends_at:
+        row.ends_at = until
+        row.save(update_fields=["ends_at"])
+
+
+def _until_steady(last: StreamStretch | None, since: datetime | None, now: datetime) -> None:
+    """What was before it was found steady, up to now: of the start that nobody looked at, it is known that it was."""
+    if last is not None and last.work != StreamWork.STEADY:
+        _lengthen(last, now)
+        return
+    work = StreamWork.AWAY if last else StreamWork.WARMING
+    begins_at = last.ends_at if last else since or now
+    StreamStretch.objects.create(work=work, ready_since=None, begins_at=begins_at, ends_at=max(begins_at, now))
+
+
+ASSUMED_TRIGGER_S = 2.0  # what SLUICE_STREAM_TRIGGER_S is unless it is set
+
+KEEP_TIMINGS = timedelta(days=1)
+_RECENT = 30  # batches told; at one every ten seconds, five minutes
+
+
+def timing_note(now: datetime | None = None, state: Mapping[str, Any] | None = None) -> bool:
+    """Remember how long the newest batch took; False if the stream processor says nothing new.
+
+    A stream processor that starts anew without its state counts its batches from 0: what it says then comes instead.
+    """
+    said = stream_state() if state is None else state
+    if said.get("state") != "ready":  # the first batches load and compile what later ones find
+        return False
+    batch, batch_s, trigger_s = (said.get(name) for name in ("batch", "batch_s", "trigger_s"))
+    if not (isinstance(batch, int) and _is_time(batch_s) and _is_time(trigger_s)):
+        return False
+    fields = {"at": now or timezone.now(), "batch_s": batch_s, "trigger_s": trigger_s}
+    newest = BatchTiming.objects.first()
+    if newest is not None and newest.batch == batch and newest.batch_s == batch_s:
+        return False
+    BatchTiming.objects.update_or_create(batch=batch, defaults=fields)
+    return True
+
+
+def timing_now() -> StageTiming:
+    """What estimates reckon with. Until a batch was timed, its duration is not part of it (`Timing.is_assumed`), and
+    the trigger is the one that the stream processor says while it starts, or else the usual one.
+    """
+    recent = list(BatchTiming.objects.all()[:_RECENT])
+    if not recent:
+        said = stream_state().get("trigger_s")
+        return StageTiming(EPOCH_S, said if _is_time(said) and said > 0.0 else ASSUMED_TRIGGER_S)
+    return StageTiming(EPOCH_S, recent[0].trigger_s, tuple(one.batch_s for one in recent))
+
+
+def timings_purge(now: datetime | None = None) -> int:
+    """Forget what is older than a day; returns how many."""
+    return BatchTiming.objects.filter(at__lt=(now or timezone.now()) - KEEP_TIMINGS).delete()[0]
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

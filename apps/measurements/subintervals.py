@@ -1,0 +1,126 @@
+"""Measured subintervals of a query: sums by operator, arrivals, work over a span."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet
+
+from apps.measurements.models import StatisticsWindow
+from apps.measurements.operators import places_of
+from apps.queries.models import Query
+from engine.measurement.places import PlaceWindow, block_s, merge_places
+from engine.measurement.statistics import estimate_statistic
+from engine.measurement.sums import OperatorSums
+
+__all__ = [
+    "MAX_LOOKBACK",
+    "OperatorWindows",
+    "arrivals_by_subinterval",
+    "lookback_s",
+    "operator_windows",
+    "recent_windows",
+    "settled_before",
+    "work_by_operator",
+]
+
+
+LEAST_LOOKBACK_S, MOST_LOOKBACK_S = 600.0, 3600.0
+_SUBINTERVALS = 180
+_BLOCKS, _MOST_BLOCKS_S = 12, 14_400.0
+MAX_LOOKBACK = timedelta(seconds=_MOST_BLOCKS_S)
+_SETTLE_S = 5.0  # agents report a subinterval within a few epochs of its end
+
+
+@dataclass
+class OperatorWindows:
+    """Subintervals of one operator, whatever plan it was part of."""
+
+    operator: str
+    width_s: float
+    windows: list[PlaceWindow] = field(default_factory=list)
+    measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether some place took its CPU time
+
+
+def lookback_s(width_s: float, slide_s: float | None = None) -> float:
+    """How far back a sample reaches: 180 subintervals, between ten minutes and an hour; at least 12 blocks of what puts
+    out once per window, but no more than four hours.
+    """
+    usual_s = min(MOST_LOOKBACK_S, max(LEAST_LOOKBACK_S, _SUBINTERVALS * width_s))
+    if not slide_s or not width_s:
+        return usual_s
+    return max(usual_s, min(_MOST_BLOCKS_S, _BLOCKS * block_s(slide_s, width_s)))
+
+
+def settled_before(now: datetime, width_s: float) -> datetime:
+    """Subintervals that began before this have been told by everybody; later ones may still grow."""
+    return now - timedelta(seconds=width_s + max(_SETTLE_S, 2 * width_s))
+
+
+def recent_windows(query: Query, now: datetime, slide_s: float | None = None) -> QuerySet[StatisticsWindow]:
+    """Settled subintervals of a query within the lookback."""
+    newest = StatisticsWindow.objects.filter(query=query).order_by("-starts_at").values_list("width_s", flat=True)
+    width_s = newest.first() or 0.0
+    since = now - timedelta(seconds=lookback_s(width_s, slide_s))
+    return StatisticsWindow.objects.filter(
+        query=query, width_s=width_s, starts_at__gte=since, starts_at__lt=settled_before(now, width_s)
+    )
+
+
+def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWindows]:
+    """Subintervals by the operator's fingerprint."""
+    found: dict[str, OperatorWindows] = {}
+    columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "events", "outputs", "cpu_s", "measured")
+    for fingerprint, operator, place, starts_at, width_s, events, outputs, cpu_s, measured in _listed(rows, columns):
+        one = found.setdefault(fingerprint, OperatorWindows(operator, width_s))
+        at_s = starts_at.timestamp()
+        one.operator = operator  # in order of time: the newest name stays
+        one.windows.append(
+            PlaceWindow(place, at_s, OperatorSums(events=events, outputs=outputs, cpu_s=cpu_s), measured)
+        )
+        one.measured[at_s] = one.measured.get(at_s, False) or (measured and events > 0.0)
+    return found
+
+
+def arrivals_by_subinterval(rows: Iterable[tuple[str, str, datetime, float]]) -> dict[float, float]:
+    """Events of a source by subinterval, from (query, agent, subinterval, records in) of first operators.
+
+    Several queries that read the source at one agent count the same records: the most that any of them saw is taken.
+    """
+    seen: dict[tuple[float, str], float] = {}
+    for _, place, starts_at, records in rows:
+        key = (starts_at.timestamp(), place)
+        seen[key] = max(seen.get(key, 0.0), records)
+    totals: dict[float, float] = defaultdict(float)
+    for (at_s, _), records in seen.items():
+        totals[at_s] += records
+    return dict(totals)
+
+
+def _listed(rows: QuerySet[StatisticsWindow], columns: tuple[str, ...]) -> Iterable[tuple]:
+    return rows.order_by("starts_at").values_list(*columns).iterator(chunk_size=5000)
+
+
+def work_by_operator(query: Query, since: datetime, until: datetime) -> dict[str, float]:
+    """Cycles per second by operator, over the subintervals that began in a stretch and have a place with a capacity."""
+    rows = StatisticsWindow.objects.filter(query=query, starts_at__gte=since, starts_at__lt=until)
+    columns = ("operator", "place", "starts_at", "width_s", "events", "cpu_s", "measured")
+    windows: dict[str, list[PlaceWindow]] = {}
+    width_s = 0.0
+    for operator, place, starts_at, width, events, cpu_s, measured in rows.values_list(*columns):
+        sums = OperatorSums(events=events, cpu_s=cpu_s)
+        windows.setdefault(operator, []).append(PlaceWindow(place, starts_at.timestamp(), sums, measured))
+        width_s = max(width_s, width)
+    if not windows:
+        return {}
+    capacity = places_of(query.cluster).capacity_cps
+    found = {}
+    for operator, listed in windows.items():
+        if samples := merge_places(listed, capacity):
+            whole = estimate_statistic(samples, reference_s=0.0)
+            cycles = whole.cycles_per_event.value * whole.events
+            found[operator] = cycles / (width_s * len({one.at_s for one in listed}))
+    return found

@@ -1,0 +1,197 @@
+"""What became of a cluster's estimates, in the words and numbers of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.estimates.accuracy import INTERVAL
+from apps.estimates.models import AccuracyObservation
+from apps.estimates.trust import AccuracySummary, QueryAccuracy, accuracy_listed, accuracy_summary
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.pages.accuracy.charts import CoveragePart, coverage_parts, error_chart, latency_chart
+from apps.pages.accuracy.latency import LatencyPart, latency_parts
+from apps.pages.overview.findings import Stat
+from apps.telemetry.configs import live_served
+from apps.ui.charts import Chart
+from apps.ui.numbers import MISSING, Quantity, count, counted, factor, percent, ratio
+
+__all__ = ["SPANS", "AccuracyFacts", "bias_text"]
+
+SPANS = {
+    "1h": ("Last hour", timedelta(hours=1)),
+    "24h": ("Last 24 hours", timedelta(days=1)),
+    "7d": ("Last 7 days", timedelta(days=7)),
+    "30d": ("Last 30 days", timedelta(days=30)),
+}
+_DEFAULT_SPAN = "24h"
+_FAIR = 0.86  # what 90 % intervals of a hundred outcomes may cover without being too narrow
+_BIASED = 0.1
+
+
+def bias_text(bias: float | None) -> str:
+    """8.1% too high, 3% too low, right on average."""
+    if bias is None:
+        return MISSING
+    if abs(bias) < 0.005:
+        return "right on average"
+    return f"{percent(abs(bias))} too {'high' if bias > 0 else 'low'}"
+
+
+class AccuracyFacts:
+    """The observations that the address chooses; every property is computed when a template asks for it."""
+
+    def __init__(self, cluster: Cluster, given: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.span = given.get("span", "") if given.get("span", "") in SPANS else _DEFAULT_SPAN
+        self.evidence = given.get("evidence", "") if given.get("evidence", "") in Evidence.values else ""
+        wanted = given.get("query", "")
+        self.query = wanted if wanted in self.names else ""
+
+    spans = [(key, label) for key, (label, _) in SPANS.items()]
+    evidences = Evidence.choices
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Queries that were ever judged."""
+        rows = AccuracyObservation.objects.filter(cluster=self.cluster).order_by()
+        return sorted(rows.values_list("query__name", flat=True).distinct())
+
+    @cached_property
+    def rows(self) -> QuerySet[AccuracyObservation]:
+        """The observations chosen, newest first."""
+        rows = accuracy_listed().filter(cluster=self.cluster, starts_at__gte=timezone.now() - SPANS[self.span][1])
+        if self.query:
+            rows = rows.filter(query__name=self.query)
+        return rows.filter(evidence=self.evidence) if self.evidence else rows
+
+    @cached_property
+    def summary(self) -> AccuracySummary:
+        return accuracy_summary(self.rows)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.summary.rows
+
+    @cached_property
+    def live_count(self) -> int:
+        return live_served().filter(query__cluster=self.cluster).count()
+
+    @property
+    def disturbed(self) -> str:
+        """1 interval left out: the stream processor was warming up."""
+        parts = [
+            f"{counted(number, 'interval')} left out: the stream processor was {work.label}"
+            for work, number in self.summary.disturbed.items()
+        ]
+        return f"{'; '.join(parts)}." if parts else ""
+
+    # -- the finding
+
+    @property
+    def sentence(self) -> SafeString | str:
+        if not self.names:
+            return "No estimate has been held against a measurement yet."
+        if self.is_empty:
+            return self.disturbed or "Nothing was measured of what is chosen here."
+        found = self.summary.judged
+        whose = format_html("Estimates of <b>{}</b>", self.query) if self.query else self._together
+        held = (
+            format_html(
+                "the 90% interval held in <b>{}</b> of {} intervals", percent(found.coverage), count(self._shown)
+            )
+            if found.coverage is not None
+            else "no estimate had an interval"
+        )
+        since = SPANS[self.span][0].lower().replace("last", "the last")
+        return format_html("{} were <b>{}</b> over {}; {}.", whose, bias_text(found.bias), since, held)
+
+    @property
+    def _together(self) -> str:
+        return f"Estimates of {counted(len(self.summary.queries), 'live query').replace('querys', 'queries')}"
+
+    @property
+    def _shown(self) -> int:
+        return sum(row.covered is not None for row in self.summary.rows)
+
+    @property
+    def stats(self) -> list[Stat]:
+        found = self.summary.judged
+        least = min(self.summary.queries, key=lambda one: one.trust.score)
+        fair = found.coverage is None or found.coverage >= _FAIR
+        measured = sum(row.evidence == Evidence.MEASURED for row in self.summary.rows) / found.outcomes
+        return [
+            Stat("Coverage", percent(found.coverage), "of 90% intervals; 90% is right", "" if fair else "bad"),
+            Stat("Bias", _signed(found.bias), "of all estimates; below 0 is the risky side", _bias_tone(found.bias)),
+            Stat("Error, median", percent(found.median_error), "of the measured latency"),
+            Stat("Least trust", Quantity(ratio(least.trust.score)), trust_note(least)),
+            Stat(
+                "Intervals",
+                Quantity(count(found.outcomes)),
+                f"{percent(measured)} on measured statistics",
+            ),
+        ]
+
+    # -- pictures
+
+    @cached_property
+    def drawn(self) -> str:
+        """The query of the charts: the chosen one, else the one with the most observations."""
+        return self.query or max(self.summary.queries, key=lambda one: one.judged.outcomes).query.name
+
+    @cached_property
+    def _drawn_rows(self) -> list[AccuracyObservation]:
+        return [row for row in reversed(self.summary.rows) if row.query.name == self.drawn]
+
+    @property
+    def charts(self) -> list[Chart]:
+        rows = self._drawn_rows
+        return [latency_chart(rows, INTERVAL), error_chart(rows, INTERVAL)]
+
+    @cached_property
+    def coverage(self) -> Sequence[CoveragePart]:
+        return coverage_parts(list(reversed(self.summary.rows)), INTERVAL)
+
+    @property
+    def parts(self) -> list[LatencyPart]:
+        """Parts of the newest estimate of the query that is drawn."""
+        return latency_parts(self.newest.parts)
+
+    @property
+    def newest(self) -> AccuracyObservation:
+        return self._drawn_rows[-1]
+
+    @property
+    def api_path(self) -> str:
+        chosen = {"cluster": self.cluster.slug, "query": self.query, "evidence": self.evidence}
+        return "/api/v1/accuracy?" + "&".join(f"{name}={value}" for name, value in chosen.items() if value)
+
+
+def trust_note(one: QueryAccuracy) -> str:
+    """`errors: intervals are widened 2.4×`; whose past that is where it is not the query's own."""
+    if not one.trust.concluded:
+        return f"{one.query.name}: too few intervals to say"
+    if one.trust.factor <= 1.0:
+        return f"{one.query.name}: intervals as stated"
+    borrowed = ", by the cluster's past" if one.trust_of == "cluster" else ""
+    return f"{one.query.name}: intervals {factor(one.trust.factor)} as wide{borrowed}"
+
+
+def _signed(bias: float | None) -> Quantity:
+    if bias is None:
+        return Quantity(MISSING)
+    found = percent(abs(bias))
+    sign = "+" if bias >= 0.005 else "\u2212" if bias <= -0.005 else ""
+    return Quantity(f"{sign}{found.text}", found.unit)
+
+
+def _bias_tone(bias: float | None) -> str:
+    """Too low is the dangerous side."""
+    return "bad" if bias is not None and bias < -_BIASED else ""

@@ -1,0 +1,154 @@
+"""Tables of the accuracy page: by query, and every interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.estimates.models import AccuracyObservation
+from apps.estimates.trust import QueryAccuracy
+from apps.pages.accuracy.facts import AccuracyFacts, bias_text
+from apps.ui.marks import evidence_mark, icon
+from apps.ui.numbers import MISSING, count, factor, percent, ratio, seconds, seconds_range
+from apps.ui.tables import Column, Table
+from apps.ui.times import exact
+
+__all__ = ["observations_table", "queries_table"]
+
+
+def observations_table(request: HttpRequest, facts: AccuracyFacts) -> Table:
+    """Every interval, newest first."""
+    return Table(
+        request,
+        _columns(facts.cluster.slug),
+        facts.rows,
+        caption="Intervals",
+        default_sort="-at",
+        page_size=25,
+        file_name=f"accuracy-{facts.cluster.slug}",
+        empty={"icon": "accuracy", "title": "Nothing measured", "text": "No interval of what is chosen was measured."},
+    )
+
+
+def queries_table(request: HttpRequest, facts: AccuracyFacts) -> list[dict[str, Any]]:
+    """By query: what its estimates were like, and how far the next one is trusted."""
+    return [_query_line(one, facts) for one in facts.summary.queries]
+
+
+def _query_line(one: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]:
+    query = request_of(facts, one.query.name)
+    return {
+        "name": one.query.name,
+        "url": reverse("pages:query-statistics", args=[facts.cluster.slug, one.query.name]),
+        "choose": query,
+        "chosen": facts.query == one.query.name,
+        "outcomes": count(one.judged.outcomes),
+        "coverage": percent(one.judged.coverage).html,
+        "bias": bias_text(one.judged.bias),
+        "error": percent(one.judged.median_error).html,
+        "trust": ratio(one.trust.score) if one.trust.concluded else MISSING,
+        "widened": _widened(one),
+    }
+
+
+def request_of(facts: AccuracyFacts, query: str) -> str:
+    """The present choice, of one query."""
+    kept = {"span": facts.span, "evidence": facts.evidence, "query": query}
+    return "?" + "&".join(f"{name}={value}" for name, value in kept.items() if value)
+
+
+def _widened(one: QueryAccuracy) -> str:
+    if not one.trust.concluded:
+        return f"{one.trust.outcomes} of 20 intervals"
+    whose = " (cluster)" if one.trust_of == "cluster" else ""
+    return f"{factor(one.trust.factor)}{whose}" if one.trust.factor > 1.0 else f"as stated{whose}"
+
+
+def _columns(slug: str) -> list[Column]:
+    def query(row: AccuracyObservation) -> SafeString:
+        url = reverse("pages:query-estimates", args=[slug, row.query.name])
+        return format_html('<a class="name" href="{}">{}</a>', url, row.query.name)
+
+    return [
+        Column("query", "Query", query, sort="query__name", csv=lambda row: row.query.name),
+        Column(
+            "at",
+            "Measured",
+            _moment,
+            sort="starts_at",
+            csv=lambda row: row.starts_at,
+            high_first=True,
+        ),
+        Column(
+            "expected",
+            "Estimate",
+            lambda row: seconds(row.expected_s, apart_from=row.observed_s).html,
+            sort="expected_s",
+            csv=lambda row: row.expected_s,
+            num=True,
+        ),
+        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
+        Column(
+            "observed",
+            "Latency",
+            lambda row: seconds(row.observed_s, apart_from=row.expected_s).html,
+            sort="observed_s",
+            csv=lambda row: row.observed_s,
+            num=True,
+        ),
+        Column("error", "Error", _error, csv=lambda row: row.error_s, num=True),
+        Column("held", "Interval held", _held, sort="covered", csv=_held_csv, short="Held"),
+        Column("factor", "Widened", _factor, sort="factor", csv=lambda row: row.factor, num=True),
+        Column("windows", "Windows", _windows, sort="windows", csv=lambda row: row.windows, num=True),
+        Column("evidence", "Evidence", lambda row: evidence_mark(row.evidence), csv=lambda row: row.evidence),
+    ]
+
+
+def _moment(row: AccuracyObservation) -> Any:
+    """With its seconds: intervals are half minutes."""
+    at, local = row.starts_at, timezone.localtime(row.starts_at)
+    day = "" if local.date() == timezone.localdate() else f"{local.day} {local:%b}, "
+    return format_html(
+        '<time datetime="{}" title="{}">{}{}</time>', at.isoformat(), exact(at), day, f"{local:%H:%M:%S}"
+    )
+
+
+def _interval(row: AccuracyObservation) -> Any:
+    return MISSING if row.high_s is None else seconds_range(row.low_s, row.high_s, apart_from=row.observed_s).html
+
+
+def _error(row: AccuracyObservation) -> Any:
+    share = row.error_s / row.observed_s if row.observed_s > 0.0 else None
+    if share is None:
+        return MISSING
+    sign = "+" if share > 0 else "\u2212" if share < 0 else ""
+    return format_html("{}{}", sign, percent(abs(share)).html)
+
+
+def _held(row: AccuracyObservation) -> Any:
+    if row.disturbed:
+        title = f"The stream processor was {row.get_disturbed_display()}: the interval counts for nothing"
+        return format_html('<span class="muted" title="{}">left out: {}</span>', title, row.get_disturbed_display())
+    if row.covered is None:
+        return MISSING
+    mark, tone, word = ("ok", "ok", "held") if row.covered else ("bad", "bad", "missed")
+    return format_html('<span class="st">{}{}</span>', icon(mark, tone), word)
+
+
+def _held_csv(row: AccuracyObservation) -> Any:
+    return f"left out: {row.get_disturbed_display()}" if row.disturbed else row.covered
+
+
+def _factor(row: AccuracyObservation) -> Any:
+    return factor(row.factor).html if row.factor > 1.0 else "as stated"
+
+
+def _windows(row: AccuracyObservation) -> Any:
+    if not row.left_out:
+        return count(row.windows)
+    return format_html('{} <small class="muted">{} left out</small>', count(row.windows), row.left_out)

@@ -1,0 +1,343 @@
+"""Facts of an admission request: its verdict, what supports it, and what a person may do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.accounts.choices import Scope
+from apps.accounts.models import User
+from apps.accounts.permissions import role_hint
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import (
+    AdmissionStanding,
+    admission_standing,
+    admissions_visible,
+    patience_ends_at,
+    queue_of,
+)
+from apps.fleet.models import Cluster
+from apps.measurements.stream_processor import timing_now
+from apps.pages.admission import tables as rows
+from apps.pages.queries.facts import statistic_words
+from apps.queries.choices import QueryState
+from apps.telemetry.configs import live_served
+from apps.ui.marks import VERDICTS, Mark
+from apps.ui.numbers import Quantity, percent, seconds
+from apps.ui.times import time_tag
+
+__all__ = ["AdmissionDetail", "AdmissionPowers", "LiveWaits", "live_waits"]
+
+
+@dataclass(frozen=True)
+class LiveWaits:
+    """The wait for the agents' epoch, the trigger and its batch; with it the queries `over` miss their objectives."""
+
+    wait_s: float
+    names: tuple[str, ...]
+    over: tuple[str, ...]
+
+    @property
+    def wait(self) -> Quantity:
+        return seconds(self.wait_s)
+
+
+def live_waits(cluster: Cluster, decision: Mapping[str, Any]) -> LiveWaits | None:
+    """The waits of live queries among the decision's effects, as the stages are now; None where there are none."""
+    effects = {effect["query"]: effect for effect in decision.get("effects") or []}
+    live = live_served().filter(query__cluster=cluster, query__name__in=effects)
+    names = tuple(live.order_by("query__name").values_list("query__name", flat=True))
+    if not names:
+        return None
+    timing = timing_now()
+    wait_s = timing.epoch_s + timing.interval_s + timing.batch_s
+    return LiveWaits(wait_s, names, tuple(name for name in names if _misses(effects[name], wait_s)))
+
+
+def _misses(effect: Mapping[str, Any], wait_s: float) -> bool:
+    bound_s, after_s = effect["bound_s"], effect["after_s"]
+    return bool(bound_s) and after_s is not None and after_s <= bound_s < after_s + wait_s
+
+
+class AdmissionPowers:
+    """Of `user` over `request`: its standing says what can be done at all, the scopes who may do it."""
+
+    request: AdmissionRequest
+    user: User
+    choices: Any  #: what the decision offers, empty if nothing
+
+    @cached_property
+    def standing(self) -> AdmissionStanding:
+        return admission_standing(self.request)
+
+    @property
+    def can_preview(self) -> bool:
+        return Scope.OPERATE in self.user.scopes
+
+    @property
+    def can_decide(self) -> bool:
+        return Scope.ADMIT in self.user.scopes
+
+    @property
+    def is_undecided(self) -> bool:
+        """A preview or a review that somebody has to act on."""
+        return self.request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING}
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_undecided or self.request.state in {AdmissionState.QUEUED, AdmissionState.ESTIMATING}
+
+    @property
+    def can_act(self) -> bool:
+        """Whether the main button works: Apply, Queue or Approve."""
+        return self.can_decide and (self.standing.can_apply or self.standing.can_approve)
+
+    @property
+    def can_override(self) -> bool:
+        return self.can_decide and self.standing.can_override
+
+    @property
+    def can_ask_again(self) -> bool:
+        closed = {AdmissionState.ESTIMATING, AdmissionState.APPLIED, AdmissionState.QUEUED}
+        return self.can_preview and self.request.state not in closed
+
+    @property
+    def can_ask_review(self) -> bool:
+        needed = self.request.verdict in {Verdict.REVIEW, Verdict.REJECT}
+        return self.can_preview and needed and self.request.state == AdmissionState.PREVIEW
+
+    @property
+    def verb(self) -> str:
+        """What the main button does."""
+        return {Verdict.QUEUE: "Queue", Verdict.REVIEW: "Approve"}.get(Verdict(self.request.verdict), "Apply")
+
+    @property
+    def why_off(self) -> str:
+        """Why the main button is off, in a sentence that stands on the page; empty if it is on."""
+        if not self.is_undecided or self.can_act:
+            return ""
+        if self.standing.is_stale or self.standing.is_expired:
+            return f"{self.verb} is off: the preview no longer speaks of the cluster as it is. Preview it again."
+        if self.request.verdict == Verdict.REJECT:
+            pick = "Pick a choice below and preview it" if self.choices else "No choice would pass: change the query"
+            review = ", or ask for a review" if self.request.state == AdmissionState.PREVIEW else ""
+            return f"Apply is off while the verdict is reject. {pick}{review}."
+        role = self.user.get_role_display()
+        return f"{self.verb} is off: your role ({role}) may not decide. {role_hint(Scope.ADMIT)}"
+
+
+_WEAKEST_FIRST = ("assumed", "predicted", "measured")
+_MAX_ANCESTORS = 30
+
+
+class AdmissionDetail(AdmissionPowers):
+    """What the page shows; every property is computed when the template asks for it."""
+
+    def __init__(self, request: AdmissionRequest, user: User, cluster: Cluster) -> None:
+        self.request = request
+        self.user = user
+        self.cluster = cluster
+        self.decision: Mapping[str, Any] = request.result or {}
+
+    @property
+    def topic(self) -> str:
+        return f"admission:{self.request.pk}"
+
+    @property
+    def cluster_topic(self) -> str:
+        return f"cluster:{self.cluster.slug}"
+
+    # -- what it is about
+
+    @property
+    def title(self) -> str:
+        runs = self.request.query.state == QueryState.RUNNING and self.request.state != AdmissionState.APPLIED
+        return f"{'Change to' if runs else 'Add'} {self.request.version}"
+
+    @property
+    def crumb(self) -> str:
+        return f"Preview {str(self.request.pk)[:4]}"
+
+    @property
+    def objective(self) -> str:
+        """with a worst case of at most 12 s."""
+        own = next((effect for effect in self.decision.get("effects") or [] if effect["is_candidate"]), None)
+        query = self.request.query
+        asked = (
+            own
+            or self.request.objective
+            or {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
+        )
+        if not asked["bound_s"]:
+            return "without an objective"
+        return f"with a {statistic_words(asked['statistic'])} of at most {seconds(asked['bound_s'])}"
+
+    @property
+    def sentence(self) -> SafeString:
+        who = self.request.requested_by or "a rule"
+        asked = format_html("Requested by {} {}, {}.", who, time_tag(self.request.created_at), self.objective)
+        if self.request.previewed_at:
+            when = time_tag(self.request.previewed_at)
+            asked = format_html("{} Previewed {} against what ran and was known then.", asked, when)
+        return asked
+
+    # -- the verdict
+
+    @property
+    def mark(self) -> Mark:
+        return VERDICTS[self.request.verdict]
+
+    @property
+    def headline(self) -> tuple[str, str]:
+        """(consequence, reason)."""
+        return rows.split_sentence(str(self.decision.get("headline", "")))
+
+    @property
+    def rule(self) -> str:
+        """The rule of the cluster that decided."""
+        deciding = {reason["code"] for reason in self.decision.get("reasons") or [] if reason.get("review")}
+        if self.request.verdict == Verdict.REVIEW:
+            return "review what is at risk" if any("at_risk" in code for code in deciding) else "review what is assumed"
+        return "may wait" if self.request.verdict == Verdict.QUEUE else "protect objectives"
+
+    @property
+    def evidence(self) -> str:
+        """The weakest kind that the estimate of the query rests on."""
+        counts = self.decision.get("evidence") or {}
+        return next((kind for kind in _WEAKEST_FIRST if counts.get(kind)), "")
+
+    @property
+    def evidence_counts(self) -> list[tuple[str, int]]:
+        counts = self.decision.get("evidence") or {}
+        return [(kind, counts.get(kind, 0)) for kind in _WEAKEST_FIRST]
+
+    @cached_property
+    def live_waits(self) -> LiveWaits | None:
+        """What the latencies of live queries leave out."""
+        return live_waits(self.cluster, self.decision)
+
+    # -- its parts
+
+    @cached_property
+    def choices(self) -> list[rows.AlternativeRow]:
+        return rows.alternative_rows(self.decision)
+
+    @cached_property
+    def effects(self) -> list[rows.EffectRow]:
+        return rows.effect_rows(self.cluster.slug, self.decision)
+
+    @property
+    def effects_shown(self) -> list[rows.EffectRow]:
+        """The candidate, what changes, and what does not hold."""
+        return [row for row in self.effects if row.is_candidate or row.is_changed or row.tone]
+
+    @property
+    def effects_still(self) -> list[rows.EffectRow]:
+        """The rest: they hold as before."""
+        return [row for row in self.effects if row not in self.effects_shown]
+
+    @property
+    def effects_note(self) -> str:
+        """5 of 25 queries change."""
+        neighbours = [row for row in self.effects if not row.is_candidate]
+        changed = sum(row.is_changed for row in neighbours)
+        if not neighbours:
+            return "Nothing else runs on the cluster"
+        others = f"{len(neighbours)} other quer{'ies' if len(neighbours) != 1 else 'y'}"
+        much = f"{changed} of {others} change{'s' if changed == 1 else ''}"
+        return f"If it started at once; {much}" if self.request.verdict == Verdict.QUEUE else much
+
+    @cached_property
+    def reasons(self) -> list[rows.ReasonRow]:
+        return rows.reason_rows(self.decision)
+
+    @cached_property
+    def nodes(self) -> list[rows.NodeRow]:
+        return rows.node_rows(self.cluster.slug, self.decision)
+
+    @property
+    def nodes_shown(self) -> list[rows.NodeRow]:
+        return [row for row in self.nodes if row.is_changed]
+
+    @property
+    def nodes_still(self) -> str:
+        """10 others stay as they are."""
+        still = len(self.nodes) - len(self.nodes_shown)
+        return f"{still} other node{'s stay as they are' if still > 1 else ' stays as it is'}." if still else ""
+
+    @cached_property
+    def places(self) -> list[rows.PlaceRow]:
+        return rows.place_rows(self.request.query.name, self.decision, self.request.placement)
+
+    @property
+    def changes(self) -> list[str]:
+        return [rows.change_words(change) for change in self.decision.get("changes") or self.request.changes]
+
+    @property
+    def node_count(self) -> int:
+        return len({part["node"] for parts in (self.decision.get("placement") or {}).values() for part in parts})
+
+    @property
+    def harmed(self) -> list[rows.EffectRow]:
+        """Neighbours that would be over or at risk, and were not."""
+        return [
+            row for row in self.effects if row.tone and not row.is_candidate and row.effect["before_state"] != row.state
+        ]
+
+    @property
+    def chain(self) -> list[AdmissionRequest]:
+        """Previews this one follows, itself, and those that follow it, oldest first."""
+        found, parent_id = [self.request], self.request.parent_id
+        while parent_id and len(found) < _MAX_ANCESTORS:
+            parent = admissions_visible().get(pk=parent_id)
+            found.insert(0, parent)
+            parent_id = parent.parent_id
+        children = list(admissions_visible().filter(parent=self.request).order_by("created_at"))
+        return [*found, *children] if len(found) + len(children) > 1 else []
+
+    # -- the queue
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(its place, how many wait)."""
+        waiting = list(queue_of(self.cluster).values_list("pk", flat=True))
+        return (waiting.index(self.request.pk) + 1 if self.request.pk in waiting else 0), len(waiting)
+
+    @property
+    def gives_up_at(self) -> SafeString:
+        return time_tag(patience_ends_at(self.request), relative=False)
+
+    # -- the calls behind the page
+
+    @property
+    def rest_body(self) -> dict[str, Any]:
+        """The call that asks the same question."""
+        request = self.request
+        body: dict[str, Any] = {
+            "cluster": self.cluster.slug,
+            "query": request.query.name,
+            "version": request.version.number,
+        }
+        given = {"objective": request.objective, "placement": request.placement, "changes": request.changes}
+        body |= {name: value for name, value in given.items() if value}
+        return body | ({"may_wait_s": request.may_wait_s} if request.may_wait_s else {})
+
+    @property
+    def rest_path(self) -> str:
+        return f"/api/v1/admissions/{self.request.pk}"
+
+    @property
+    def apply_path(self) -> str:
+        return f"{self.rest_path}/{'approve' if self.verb == 'Approve' else 'apply'}"
+
+    @property
+    def share_note(self) -> str:
+        """What it runs with, where it does not read everything."""
+        share = self.request.query.rate_share
+        return f" Its sources must hold back {percent(1 - share)} of their events." if share < 1 else ""

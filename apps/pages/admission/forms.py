@@ -1,0 +1,136 @@
+"""What people fill in to ask for an admission, and the reasons they give with a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from apps.core.errors import Malformed
+from apps.fleet.models import Cluster
+from apps.pages.queries.facts import statistic_words
+from apps.pages.queries.forms import DocumentForm
+
+__all__ = ["FAULT_FIELDS", "DescribedForm", "RegisteredForm", "placement_of"]
+
+_STATISTICS = ("worst", "q0.999", "q0.99", "q0.95", "q0.9", "q0.5", "mean")
+_NODE = "node-"
+
+#: Which field a fault of the service belongs to, where its path says something else.
+FAULT_FIELDS = {
+    "objective.statistic": "statistic",
+    "objective": "bound_s",
+    "may_wait_s": "may_wait_min",
+    "document.query": "name",
+    "document.name": "name",
+}
+
+
+class _AskForm(forms.Form):
+    """The objective to hold, patience and reason."""
+
+    statistic = forms.ChoiceField(label="Objective for", required=False)
+    bound_s = forms.FloatField(label="Objective", required=False, help_text="The latency may be at most this.")
+    may_wait_min = forms.FloatField(
+        label="May wait",
+        required=False,
+        min_value=0,
+        help_text="If a later start would pass within this time, it is queued rather than rejected.",
+    )
+    reason = forms.CharField(max_length=300, required=False, help_text="Why it is wanted; kept with the decision.")
+
+    own_objective = "As the query has it"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [(one, statistic_words(one).capitalize()) for one in _STATISTICS]
+        self.fields["statistic"].choices = [("", self.own_objective), *choices]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        statistic, bound_s = data.get("statistic"), data.get("bound_s")
+        if statistic and bound_s is None and "bound_s" not in self.errors:
+            self.add_error("bound_s", "Enter a number of seconds above 0.")
+        if bound_s is not None and not statistic and "statistic" not in self.errors:
+            self.add_error("statistic", f"Say which latency may be at most {bound_s:g} s.")
+        if bound_s is not None and not 0 < bound_s < float("inf"):
+            self.add_error("bound_s", f"{bound_s:g} s is not allowed; enter a number of seconds above 0.")
+        return data
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What both ways of asking have in common, as the service takes it."""
+        data = self.cleaned_data
+        asked: dict[str, Any] = {"may_wait_s": 60.0 * (data["may_wait_min"] or 0.0), "reason": data["reason"]}
+        if data["statistic"]:
+            asked["objective"] = {"statistic": data["statistic"], "bound_s": data["bound_s"]}
+        return asked
+
+
+class RegisteredForm(_AskForm):
+    """About a query that is registered. Nodes are chosen per operator, in fields named after them."""
+
+    query = forms.ChoiceField(error_messages={"required": "Choose a query."})
+    version = forms.TypedChoiceField(coerce=int, required=False, empty_value=None)
+
+    field_order = ["query", "version"]
+
+    def __init__(self, *args: Any, cluster: Cluster, query: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = cluster.queries.order_by("name").values_list("name", flat=True)
+        self.fields["query"].choices = [("", "Choose a query"), *((name, name) for name in names)]
+        numbers = list(query.versions.values_list("number", flat=True)) if query else []
+        self.fields["version"].choices = [(number, f"Version {number}") for number in numbers]
+
+    @property
+    def placement(self) -> dict[str, str]:
+        """{operator: node} of those that are not left to Sluice."""
+        return placement_of(self.data)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        own = {"query": data["query"], "version": data["version"], "placement": self.placement}
+        return {**super().asked, **own}
+
+
+class DescribedForm(_AskForm, DocumentForm):
+    """About a query described here: a document, its name, and its objective."""
+
+    name = forms.CharField(
+        label="Name",
+        max_length=64,
+        required=False,
+        help_text='A new query, or one that is registered for a new version. Empty: the "query" of the document.',
+    )
+    own_objective = "As the document has it"
+    field_order = ["name", "document", "file"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["document"].label = "Document"
+        self.fields[
+            "document"
+        ].help_text = (
+            '{"query": …, "operators": […]}, and if wanted "sources", "objective", "priority", "team", "description".'
+        )
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """With the document as read; Malformed, with line and column, if it is no JSON object."""
+        document = self.body()
+        if not isinstance(document, dict):
+            message = "it is a list or a single value; allowed is an object with query and operators"
+            raise Malformed(f"The document cannot be read: {message}.", [("document", message)])
+        asked = super().asked
+        if self.cleaned_data["name"]:
+            document = {"query": self.cleaned_data["name"], **{k: v for k, v in document.items() if k != "query"}}
+        if "objective" in asked:
+            document = {**document, "objective": asked.pop("objective")}
+        return {**asked, "document": document}
+
+
+def placement_of(data: Mapping[str, Any]) -> dict[str, str]:
+    """The nodes chosen in fields `node-<operator>`."""
+    return {name.removeprefix(_NODE): data[name] for name in data if name.startswith(_NODE) and data[name]}

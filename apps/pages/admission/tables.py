@@ -1,0 +1,409 @@
+"""Tables of admission: the list of requests, and the rows of one decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db.models import Count, QuerySet
+from django.db.models.fields.json import KT
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import admissions_visible, patience_ends_at
+from apps.fleet.models import Cluster
+from apps.pages.overview.tables import objective_text, statistic_text
+from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
+from apps.ui.numbers import MISSING, Quantity, cps, percent, ratio, seconds
+from apps.ui.pictures import before_after_bar, load_bar
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
+
+__all__ = [
+    "AlternativeRow",
+    "EffectRow",
+    "NodeRow",
+    "PlaceRow",
+    "ReasonRow",
+    "alternative_rows",
+    "change_words",
+    "effect_rows",
+    "node_rows",
+    "place_rows",
+    "reason_rows",
+    "split_sentence",
+]
+
+
+_WAITING = (AdmissionState.PREVIEW, AdmissionState.AWAITING)
+
+
+class AdmissionCounts:
+    """How many requests there are of each verdict and in each state."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        rows = AdmissionRequest.objects.filter(cluster=cluster).order_by()
+        by_both = rows.values_list("verdict", "state").annotate(n=Count("pk"))
+        self.verdicts: dict[str, int] = {}
+        self.states: dict[str, int] = {}
+        for verdict, state, n in by_both:
+            self.verdicts[verdict] = self.verdicts.get(verdict, 0) + n
+            self.states[state] = self.states.get(state, 0) + n
+        self.total = sum(self.states.values())
+
+    @property
+    def sentence(self) -> str:
+        """2 wait for a decision, 1 is queued, 5 were applied."""
+        if not self.total:
+            return "None yet. A preview says what a query would do to the objectives of the others; nothing runs by it."
+        waiting = sum(self.states.get(str(state), 0) for state in _WAITING)
+        parts = [f"{waiting} wait{'s' if waiting == 1 else ''} for somebody to act"]
+        queued, applied = (self.states.get(str(state), 0) for state in (AdmissionState.QUEUED, AdmissionState.APPLIED))
+        parts += [f"{queued} queued"] if queued else []
+        parts += [f"{applied} applied"] if applied else []
+        return f"{', '.join(parts)}, of {self.total} request{'s' if self.total > 1 else ''}."
+
+
+@dataclass(frozen=True)
+class QueuedRequest:
+    """A request in the queue."""
+
+    place: int
+    request: AdmissionRequest
+
+    @property
+    def gives_up_at(self) -> SafeString:
+        return time_tag(patience_ends_at(self.request), relative=False)
+
+
+def admissions_table(request: HttpRequest, cluster: Cluster, counts: AdmissionCounts, *, can_ask: bool) -> Table:
+    """Newest first; chips by verdict and by state."""
+    empty = {
+        "icon": "admission",
+        "title": "No requests yet",
+        "text": "Preview a query to see its latency and what it does to the others.",
+    }
+    if can_ask:
+        url = reverse("pages:admission-new", args=[cluster.slug])
+        empty |= {"url": url, "action": "Preview an admission", "action_icon": "plus"}
+    return Table(
+        request,
+        _columns(cluster.slug),
+        admissions_visible().filter(cluster=cluster).annotate(headline=KT("result__headline")).defer("result"),
+        caption="Admission requests",
+        default_sort="-created",
+        filters=[
+            Filter("verdict", _verdicts(counts), _keep("verdict"), "Any verdict", counts.total),
+            Filter("state", _states(counts), _keep("state"), "Any state"),
+        ],
+        search=["query__name", "requested_by__username", "reason"],
+        search_label="Query, person or reason",
+        file_name=f"admissions-{cluster.slug}",
+        empty=empty,
+    )
+
+
+def _verdicts(counts: AdmissionCounts) -> list[Choice]:
+    marks = [(value, VERDICTS[value]) for value in Verdict.values]
+    return [Choice(value, mark.label, counts.verdicts.get(value, 0), mark.drawing, mark.tone) for value, mark in marks]
+
+
+def _states(counts: AdmissionCounts) -> list[Choice]:
+    """States that occur: nine chips, most of them 0, would only be in the way."""
+    return [
+        Choice(value, STATES[value].label, counts.states[value])
+        for value in AdmissionState.values
+        if counts.states.get(value)
+    ]
+
+
+def _keep(name: str) -> partial[QuerySet[AdmissionRequest]]:
+    return partial(_kept, name)
+
+
+def _kept(name: str, rows: QuerySet[AdmissionRequest], value: str) -> QuerySet[AdmissionRequest]:
+    return rows.filter(**{name: value})
+
+
+def _heading(slug: str, row: AdmissionRequest) -> SafeString:
+    mark = verdict_icon(row.verdict) if row.verdict else state_mark(row.state, " ")
+    url = reverse("pages:admission", args=[slug, row.pk])
+    return format_html('<span class="nm">{}<a class="name" href="{}">{}</a></span>', mark, url, row.version)
+
+
+def _verdict(row: AdmissionRequest) -> SafeString:
+    if row.verdict:
+        return verdict_badge(row.verdict)
+    return format_html('<span class="muted">{}</span>', "none yet")
+
+
+def _finding(row: AdmissionRequest) -> SafeString:
+    """The headline, else what is known instead of one."""
+    if row.headline:
+        return format_html('<span class="finding">{}</span>', row.headline)
+    text = row.job.error.get("message", "") if row.job and row.job.error else ""
+    return format_html('<span class="finding muted">{}</span>', text or STATES[row.state].label)
+
+
+def _asked(row: AdmissionRequest) -> SafeString:
+    return format_html('{} <span class="muted sm">{}</span>', time_tag(row.created_at), row.requested_by or "rule")
+
+
+def _state(row: AdmissionRequest) -> SafeString:
+    by = f"by {row.decided_by}" if row.decided_by else ""
+    word = "Applied, overridden" if row.overridden else ""
+    return format_html('{} <span class="muted sm by">{}</span>', state_mark(row.state, word), by)
+
+
+def _columns(slug: str) -> list[Column]:
+    return [
+        Column(
+            "query", "Request", partial(_heading, slug), sort="query__name", csv=lambda row: str(row.version), full=True
+        ),
+        Column("verdict", "Verdict", _verdict, sort="verdict", csv=lambda row: row.verdict),
+        Column("finding", "Finding", _finding, csv=lambda row: row.headline or "", full=True),
+        Column("state", "State", _state, sort="state", csv=lambda row: row.state),
+        Column("created", "Asked", _asked, sort="created_at", csv=lambda row: row.created_at, high_first=True),
+    ]
+
+
+_SEVERITY = {"bad": ("bad", "bad"), "watch": ("watch", "watch"), "ok": ("ok", "ok"), "info": ("info", "muted")}
+_CHANGED_S = 0.005  # a smaller change would be written as 0 s
+
+
+def split_sentence(text: str) -> tuple[str, str]:
+    """`x would miss its objective: its worst case …` as consequence and reason, the reason as a sentence."""
+    first, _, rest = text.partition(": ")
+    if rest.startswith(("its ", "the ")):  # names are written as they are
+        rest = rest[:1].upper() + rest[1:]
+    return first, f"{rest}." if rest else ""
+
+
+@dataclass(frozen=True)
+class AlternativeRow:
+    """A choice that would pass."""
+
+    id: str
+    title: str
+    detail: str
+    verdict: str
+    statistic: str
+    estimate: Quantity
+    bound: Quantity
+
+
+def alternative_rows(decision: Mapping[str, Any]) -> list[AlternativeRow]:
+    """In the engine's order."""
+    rows = []
+    for choice in decision.get("choices") or []:
+        own = next((effect for effect in choice["effects"] if effect["is_candidate"]), {})
+        estimate = _latency(own, "after_s") if own else seconds(choice["estimate_s"])
+        words = statistic_text(own.get("statistic", "worst"))
+        bound = seconds(own.get("bound_s"))
+        rows.append(
+            AlternativeRow(choice["id"], choice["title"], choice["detail"], choice["verdict"], words, estimate, bound)
+        )
+    return rows
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """A query before and after."""
+
+    effect: Mapping[str, Any]
+    url: str
+
+    @property
+    def name(self) -> str:
+        return str(self.effect["query"])
+
+    @property
+    def is_candidate(self) -> bool:
+        return bool(self.effect["is_candidate"])
+
+    @property
+    def state(self) -> str:
+        """Its mark; of a candidate that fits nowhere nothing is known."""
+        return str(self.effect["after_state"]) if self.effect["after_s"] is not None else "no_estimate"
+
+    @property
+    def tone(self) -> str:
+        return {"breached": "bad", "at_risk": "watch"}.get(self.state, "")
+
+    @property
+    def objective(self) -> SafeString:
+        """Its bound; the statistic only where it is not the worst case."""
+        if self.effect["statistic"] == "worst" and self.effect["bound_s"]:
+            return seconds(self.effect["bound_s"]).html
+        return objective_text(self.effect["statistic"], self.effect["bound_s"])
+
+    @property
+    def shares(self) -> str:
+        """Nodes it has in common with the candidate; for the candidate those it goes to."""
+        return _few(self.effect["shares"])
+
+    @property
+    def bar(self) -> SafeString:
+        return before_after_bar(self.effect["before_s"], self.effect["after_s"], self.effect["bound_s"], self.name)
+
+    @property
+    def before(self) -> SafeString:
+        return _latency(self.effect, "before_s").html
+
+    @property
+    def after(self) -> SafeString:
+        return _latency(self.effect, "after_s").html
+
+    @property
+    def is_changed(self) -> bool:
+        return abs(self.effect["change_s"] or 0.0) >= _CHANGED_S
+
+    @property
+    def change(self) -> SafeString | str:
+        if self.effect["change_s"] is None:
+            return MISSING
+        if not self.is_changed:
+            return Quantity("0", "s").html
+        found = seconds(self.effect["change_s"])
+        return Quantity(f"+{found.text}" if self.effect["change_s"] > 0 else found.text, found.unit).html
+
+    @property
+    def words(self) -> str:
+        """The state after, in a word or two."""
+        before, after = self.effect["before_state"], self.state
+        if after == "breached":
+            return "Already over" if before == "breached" else "Breaches"
+        return STATES[after].label
+
+
+def effect_rows(slug: str, decision: Mapping[str, Any]) -> list[EffectRow]:
+    """The candidate first, then its neighbours, those that change most on top."""
+    rows = [
+        EffectRow(effect, reverse("pages:query", args=[slug, effect["query"]]))
+        for effect in decision.get("effects") or []
+    ]
+    return sorted(rows, key=lambda row: (not row.is_candidate, -abs(row.effect["change_s"] or 0.0), row.name))
+
+
+@dataclass(frozen=True)
+class ReasonRow:
+    """A finding; `bar` draws a load that is above capacity."""
+
+    drawing: str
+    tone: str
+    title: str
+    text: str
+    bar: SafeString
+
+
+def reason_rows(decision: Mapping[str, Any]) -> list[ReasonRow]:
+    """The most serious first."""
+    rows = []
+    for reason in decision.get("reasons") or []:
+        drawing, tone = _SEVERITY[reason["severity"]]
+        title, text = split_sentence(reason["message"])
+        is_load = reason["code"] == "node_overloaded"
+        bar = _overload_bar(reason["value"], tone) if is_load else SafeString("")
+        rows.append(ReasonRow(drawing, tone, title, text, bar))
+    return rows
+
+
+def _overload_bar(load: float, tone: str) -> SafeString:
+    """A load against capacity, which is marked by a line."""
+    scale = max(load, 1.0)
+    return format_html(
+        '<div class="mini overload" role="img" aria-label="Load {} of capacity">'
+        '<i class="{}" style="width:{}%"></i><b style="left:{}%"></b></div>',
+        ratio(load),
+        "over" if tone == "bad" else "watch",
+        f"{100 * load / scale:.0f}",
+        f"{99 / scale:.0f}",
+    )
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node's peak load before and after."""
+
+    name: str
+    url: str
+    before: SafeString | str
+    after: SafeString
+    is_changed: bool
+
+
+def node_rows(slug: str, decision: Mapping[str, Any]) -> list[NodeRow]:
+    """The busiest after it first. A node that would be added has no page yet."""
+    nodes = sorted(decision.get("nodes") or [], key=lambda node: -(node["after_peak"] or 0.0))
+    rows = []
+    for node in nodes:
+        before, after = node["before_peak"], node["after_peak"]
+        url = reverse("pages:node", args=[slug, node["node"]]) if before is not None else ""
+        was = load_bar(before) if before is not None else "new"
+        rows.append(NodeRow(node["node"], url, was, load_bar(after), ratio(before) != ratio(after)))
+    return rows
+
+
+@dataclass(frozen=True)
+class PlaceRow:
+    """Where an operator goes."""
+
+    operator: str
+    query: str
+    where: str
+    note: str
+
+
+def place_rows(query: str, decision: Mapping[str, Any], asked: Mapping[str, str]) -> list[PlaceRow]:
+    """The query's operators in their order, then operators of others that would be moved."""
+    rows = []
+    for identity, replicas in (decision.get("placement") or {}).items():
+        owner, _, name = identity.partition("/")
+        where = ", ".join(_server(part) for part in replicas)
+        wanted = asked.get(name) or asked.get(identity) if owner == query else None
+        note = "moved" if owner != query else ""
+        if wanted:
+            is_kept = any(wanted in {part["node"], f"{part['node']}#{part['core']}"} for part in replicas)
+            note = "as asked" if is_kept else f"asked for {wanted}"
+        rows.append(PlaceRow(name, owner, where, note))
+    return rows
+
+
+def change_words(change: Mapping[str, Any]) -> str:
+    """What a change of a choice does, as a phrase."""
+    kind = change["kind"]
+    if kind == "scale_rate":
+        return f"{change['query']} reads {percent(change['share'])} of its events; its sources must hold back the rest"
+    if kind == "add_node":
+        cores = change.get("cores", 1)
+        size = f"{cores} core{'s' if cores != 1 else ''} of {cps(change['capacity_cps'])}"
+        return f"the node {change['id']} is added, like {change['like']}, with {size}"
+    if kind == "objective":
+        bound = f"{statistic_text(change['statistic'])} at most {seconds(change['bound_s'])}"
+        return f"the objective of {change['query']} becomes {bound}"
+    if kind == "move":
+        return f"{change['operator']} goes to {change['node']}#{change.get('core', 0)}"
+    if kind == "start_at":
+        return f"it starts {seconds(change['seconds'])} after the preview"
+    return kind.replace("_", " ")
+
+
+def _latency(effect: Mapping[str, Any], key: str) -> Quantity:
+    under = effect.get("resolution_s")
+    return seconds(effect[key], apart_from=effect["bound_s"], under=under)
+
+
+def _server(part: Mapping[str, Any]) -> str:
+    share = f" ({percent(part['fraction'])})" if part["fraction"] < 1 else ""
+    return f"{part['node']}#{part['core']}{share}"
+
+
+def _few(names: Sequence[str]) -> str:
+    """One or two names whole, of more the first and how many follow: the column is narrow."""
+    return f"{names[0]} +{len(names) - 1}" if len(names) > 2 else ", ".join(names) or "none"

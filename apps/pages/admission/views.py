@@ -1,0 +1,314 @@
+"""Admission: the list and the queue, a new preview, one request, and the decisions about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from apps.admission.choices import AdmissionState
+from apps.admission.decisions import admission_apply, admission_approve, admission_override
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import admissions_visible, queue_of
+from apps.admission.services import (
+    admission_decline,
+    admission_preview,
+    admission_preview_again,
+    admission_preview_alternative,
+    admission_request_review,
+    admission_withdraw,
+)
+from apps.core.errors import Conflict, Impossible, Malformed, Missing, SluiceError, Stale
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster
+from apps.pages.admission.facts import AdmissionDetail
+from apps.pages.admission.forms import FAULT_FIELDS, DescribedForm, RegisteredForm, placement_of
+from apps.pages.admission.tables import AdmissionCounts, QueuedRequest, admissions_table
+from apps.pages.base import ClusterPage, try_service
+from apps.pages.queries.facts import statistic_words
+from apps.queries.choices import QueryState
+from apps.queries.models import Query, QueryVersion
+from apps.ui.feedback import toast
+from apps.ui.numbers import seconds
+
+__all__ = [
+    "AdmissionApply",
+    "AdmissionApprove",
+    "AdmissionDecline",
+    "AdmissionNew",
+    "AdmissionOverride",
+    "AdmissionPage",
+    "AdmissionPreviewAgain",
+    "AdmissionRequestReview",
+    "AdmissionWithdraw",
+    "AdmissionsPage",
+    "PlanPart",
+    "RequestPage",
+]
+
+
+class AdmissionsPage(ClusterPage):
+    """`/c/<slug>/admission/`"""
+
+    template_name = "pages/admission/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        counts = AdmissionCounts(self.cluster)
+        table = admissions_table(request, self.cluster, counts, can_ask="operate" in request.user.scopes)
+        if table.wants_csv:
+            return table.csv_response()
+        queue = [QueuedRequest(place, found) for place, found in enumerate(queue_of(self.cluster), start=1)]
+        return self.page({"table": table, "sentence": counts.sentence, "queue": queue})
+
+
+_KEY = [("before", "Before"), ("after", "After"), ("objective", "Objective")]
+
+
+class RequestPage(ClusterPage):
+    """A page about one request of the cluster in the address."""
+
+    template_name = "pages/admission/detail.html"
+
+    def found(self, pk: UUID) -> AdmissionRequest:
+        """The request, or Missing."""
+        found = admissions_visible().select_related("version__query").filter(cluster=self.cluster, pk=pk).first()
+        if found is None:
+            raise Missing(f"Cluster {self.cluster.slug!r} has no admission request {pk}.")
+        return found
+
+    def shown(self, found: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
+        """The request's page; with `refusal`, why what was just asked could not be done."""
+        detail = AdmissionDetail(found, self.request.user, self.cluster)
+        status = refusal.status if refusal else 200
+        # what a stale preview is refused for is said by the page anyway
+        notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
+        return self.page({"one": detail, "notice": notice, "key": _KEY}, status)
+
+
+class AdmissionPage(RequestPage):
+    """`/c/<slug>/admission/<uuid>/`"""
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        return self.shown(self.found(pk))
+
+
+@dataclass(frozen=True)
+class PlanFields:
+    """The chosen query and version, with the operators that may be given a node."""
+
+    cluster: Cluster
+    name: str
+    number: str = ""
+    placement: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def query(self) -> Query | None:
+        return self.cluster.queries.select_related("running_version").filter(name=self.name).first()
+
+    @cached_property
+    def versions(self) -> list[QueryVersion]:
+        return list(self.query.versions.order_by("-number")) if self.query else []
+
+    @cached_property
+    def version(self) -> QueryVersion | None:
+        wanted = [one for one in self.versions if str(one.number) == self.number]
+        return next(iter(wanted or self.versions), None)
+
+    @property
+    def operators(self) -> list[tuple[Any, str]]:
+        """(operator, the node asked for)."""
+        if self.version is None:
+            return []
+        return [(one, self.placement.get(one.name, "")) for one in self.version.operators.order_by("position", "pk")]
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """Nodes that take something new."""
+        active = self.cluster.nodes.filter(state=NodeState.ACTIVE)
+        return list(active.order_by("name").values_list("name", flat=True))
+
+    @property
+    def note(self) -> str:
+        """What is known of the query that matters here."""
+        if self.query is None:
+            return ""
+        bound_s = self.query.objective_bound_s
+        words = statistic_words(self.query.objective_statistic) if self.query.objective_statistic else ""
+        objective = f"Its objective: {words} at most {seconds(bound_s)}." if bound_s else "It has no objective."
+        running = self.query.running_version
+        runs = f" Version {running.number} runs now." if running and self.query.state == QueryState.RUNNING else ""
+        return f"{objective}{runs}"
+
+
+class AdmissionNew(ClusterPage):
+    """`/c/<slug>/admission/new/?query=checkout`, or `?way=document`"""
+
+    template_name = "pages/admission/new.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        name, number = request.GET.get("query", ""), request.GET.get("version", "")
+        if self._is_document:
+            return self._shown(DescribedForm(initial={"name": name}))
+        plan = PlanFields(self.cluster, name, number)
+        initial = {"query": name, "version": plan.version.number if plan.version else None}
+        return self._shown(RegisteredForm(initial=initial, cluster=self.cluster, query=plan.query), plan)
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        if self._is_document:
+            form, plan = DescribedForm(request.POST, request.FILES), None
+        else:
+            placement = placement_of(request.POST)
+            plan = PlanFields(self.cluster, request.POST.get("query", ""), request.POST.get("version", ""), placement)
+            form = RegisteredForm(request.POST, cluster=self.cluster, query=plan.query)
+        if form.is_valid():
+            asked, ok = try_service(form, lambda: self._ask(form), FAULT_FIELDS)
+            if ok:
+                return redirect("pages:admission", slug, asked.pk)
+        return self._shown(form, plan, 422)
+
+    def _ask(self, form: Any) -> Any:
+        found, _ = admission_preview(cluster=self.cluster, user=self.request.user, **form.asked)
+        return found
+
+    @property
+    def _is_document(self) -> bool:
+        return self.request.GET.get("way") == "document"
+
+    def _shown(self, form: Any, plan: PlanFields | None = None, status: int = 200) -> HttpResponse:
+        here = reverse("pages:admission-new", args=[self.cluster.slug])
+        tabs = [
+            ("A registered query", here, not self._is_document),
+            ("A document", f"{here}?way=document", self._is_document),
+        ]
+        has_queries = self._is_document or self.cluster.queries.exists()
+        context = {"form": form, "plan": plan, "tabs": tabs, "has_queries": has_queries, "rest_body": self._body(plan)}
+        return self.page(context, status)
+
+    def _body(self, plan: PlanFields | None) -> dict[str, Any]:
+        """The call that asks the same."""
+        body: dict[str, Any] = {"cluster": self.cluster.slug}
+        if self._is_document:
+            return {**body, "document": {"query": "checkout", "operators": []}}
+        if plan and plan.version:
+            return {**body, "query": plan.name, "version": plan.version.number}
+        return {**body, "query": "checkout"}
+
+
+class PlanPart(ClusterPage):
+    """The part of the form that depends on the query."""
+
+    template_name = "pages/admission/plan.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        plan = PlanFields(
+            self.cluster, request.GET.get("query", ""), request.GET.get("version", ""), placement_of(request.GET)
+        )
+        return self.page({"plan": plan})
+
+
+class _RequestAction(RequestPage):
+    """POST: does one thing and goes back to the request; a refusal is shown on its page."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        found = self.found(pk)
+        try:
+            done = self.act(found, request.POST.get("reason", "").strip())
+        except (Stale, Conflict, Impossible, Malformed) as refusal:
+            return self.shown(self.found(pk), refusal)
+        return redirect("pages:admission", slug, done.pk)
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        """Do it; gives the request whose page comes next."""
+        raise NotImplementedError
+
+    def say(self, text: str) -> None:
+        toast(self.request, text)
+
+    @property
+    def user(self) -> Any:
+        return self.request.user
+
+
+class AdmissionPreviewAgain(_RequestAction):
+    """The same question again, or with the changes of a choice."""
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        choice = self.request.POST.get("choice", "")
+        if choice:
+            follower, _ = admission_preview_alternative(request=found, choice=choice, user=self.user)
+        else:
+            follower, _ = admission_preview_again(request=found, user=self.user)
+        return follower
+
+
+class AdmissionApply(_RequestAction):
+    """Start the query, or queue it."""
+
+    write_scope = "admit"
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        applied = admission_apply(request=found, user=self.user)
+        is_queued = applied.state == AdmissionState.QUEUED
+        self.say(f"{found.version} is {'queued and starts by itself' if is_queued else 'applied and runs'}.")
+        return applied
+
+
+class AdmissionWithdraw(_RequestAction):
+    """Take the request back."""
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        withdrawn = admission_withdraw(request=found, user=self.user, reason=reason)
+        self.say(f"The request for {found.version} is withdrawn.")
+        return withdrawn
+
+
+class AdmissionRequestReview(_RequestAction):
+    """Ask a person to decide."""
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        asked = admission_request_review(request=found, user=self.user, reason=reason)
+        self.say(f"{found.version} waits for somebody to decide.")
+        return asked
+
+
+class AdmissionApprove(_RequestAction):
+    """Say yes where the verdict asks a person."""
+
+    write_scope = "admit"
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        approved = admission_approve(request=found, user=self.user, reason=reason)
+        self.say(f"{found.version} is approved and runs.")
+        return approved
+
+
+class AdmissionDecline(_RequestAction):
+    """Say no, and why."""
+
+    write_scope = "admit"
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        declined = admission_decline(request=found, user=self.user, reason=reason)
+        self.say(f"{found.version} is declined.")
+        return declined
+
+
+class AdmissionOverride(_RequestAction):
+    """Apply against the verdict, and say why."""
+
+    write_scope = "admit"
+
+    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+        applied = admission_override(request=found, user=self.user, reason=reason)
+        self.say(f"{found.version} is applied against its verdict.")
+        return applied

@@ -1,0 +1,255 @@
+"""The list of a cluster's sources, the curve of one, and the facts on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Count
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster
+from apps.pages.arrivals.forms import GENERATOR_KINDS
+from apps.pages.overview.findings import Stat
+from apps.queries.arrivals import series
+from apps.queries.choices import ArrivalOrigin
+from apps.queries.models import ArrivalSeries
+from apps.queries.selectors import queries_reading
+from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
+from apps.ui.marks import evidence_mark
+from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, significant
+from apps.ui.pictures import sparkline
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import exact, time_tag
+from engine.arrays import FloatArray
+
+__all__ = ["SourceDetail", "arrivals_sentence", "arrivals_table", "rate_chart", "reader_links"]
+
+
+_POINTS = 900
+_SPARK_POINTS = 36
+# Each row of a page unpacks its whole series for its sparkline.
+_PAGE = 25
+
+
+def arrivals_sentence(cluster: Cluster) -> str:
+    """10 sources: 1 uploaded, 9 generated."""
+    rows = cluster.arrivals.order_by().values("origin").annotate(n=Count("pk")).values_list("origin", "n")
+    counts = dict(rows)
+    if not counts:
+        return "None yet. A query needs to know what arrives before its latency can be estimated."
+    words = {ArrivalOrigin.UPLOAD: "uploaded", ArrivalOrigin.GENERATOR: "generated", ArrivalOrigin.DOCUMENT: "imported"}
+    total = sum(counts.values())
+    parts = [f"{counts[origin]} {word}" for origin, word in words.items() if origin in counts]
+    return f"{total} source{'' if total == 1 else 's'}: {', '.join(parts)}."
+
+
+def reader_links(slug: str, names: Sequence[str]) -> SafeString:
+    if not names:
+        return format_html('<span class="muted">{}</span>', "nobody")
+    links = ((reverse("pages:query", args=[slug, name]), name) for name in names)
+    return format_html_join(", ", '<a class="name" href="{}">{}</a>', links)
+
+
+def arrivals_table(
+    request: HttpRequest, cluster: Cluster, readers: Mapping[str, Sequence[str]], *, can_change: bool
+) -> Table:
+    """Sources by name."""
+    rows = ArrivalSeries.objects.filter(cluster=cluster)
+    counts = dict(rows.order_by().values("origin").annotate(n=Count("pk")).values_list("origin", "n"))
+    choices = [Choice(value, label, counts[value]) for value, label in ArrivalOrigin.choices if value in counts]
+    empty = {
+        "icon": "arrivals",
+        "title": "No arrivals yet",
+        "text": "Upload a trace of time stamps or counts, or generate one.",
+    }
+    if can_change:
+        url = reverse("pages:arrivals-new", args=[cluster.slug])
+        empty |= {"url": url, "action": "Add arrivals", "action_icon": "plus"}
+    return Table(
+        request,
+        _columns(cluster.slug, readers),
+        rows.defer("data", "spec") if request.GET.get("export") else rows.defer("spec"),
+        caption="Arrivals",
+        default_sort="source",
+        filters=[
+            Filter("origin", choices, lambda found, value: found.filter(origin=value), all_count=sum(counts.values()))
+        ],
+        search=["source_id", "description"],
+        search_label="Source or description",
+        page_size=_PAGE,
+        file_name=f"arrivals-{cluster.slug}",
+        empty=empty,
+    )
+
+
+def _spark(row: ArrivalSeries) -> SafeString:
+    _, _, largest = series.downsampled(series.unpack(row.data), _SPARK_POINTS)
+    return sparkline(
+        largest.tolist(), f"{row.source_id}: rate over the horizon, highest {rate(row.peak_eps)}", width=96
+    )
+
+
+def _columns(slug: str, readers: Mapping[str, Sequence[str]]) -> list[Column]:
+    def name(row: ArrivalSeries) -> Any:
+        url = reverse("pages:arrivals-detail", args=[slug, row.pk])
+        return format_html('<a class="name" href="{}">{}</a>', url, row.source_id)
+
+    return [
+        Column("source", "Source", name, sort="source_id", csv=lambda row: row.source_id),
+        Column("about", "What arrives", lambda row: row.description or "–", csv=lambda row: row.description, full=True),
+        Column("origin", "From", lambda row: row.get_origin_display(), sort="origin", csv=lambda row: row.origin),
+        Column(
+            "evidence",
+            "Evidence",
+            lambda row: evidence_mark(row.evidence),
+            sort="evidence",
+            csv=lambda row: row.evidence,
+        ),
+        Column(
+            "mean",
+            "Mean rate",
+            lambda row: rate(row.mean_eps).html,
+            sort="events",
+            csv=lambda row: row.mean_eps,
+            num=True,
+            high_first=True,
+        ),
+        Column(
+            "peak",
+            "Peak rate",
+            lambda row: rate(row.peak_eps).html,
+            sort="peak_eps",
+            csv=lambda row: row.peak_eps,
+            num=True,
+            high_first=True,
+        ),
+        Column("spark", "Over the horizon", _spark, csv=lambda row: None, hide=True),
+        Column(
+            "readers",
+            "Read by",
+            lambda row: reader_links(slug, readers.get(row.source_id, ())),
+            csv=lambda row: " ".join(readers.get(row.source_id, ())),
+            css=lambda row: "long",
+        ),
+        Column(
+            "updated",
+            "Stored",
+            lambda row: time_tag(row.updated_at),
+            sort="updated_at",
+            csv=lambda row: row.updated_at,
+            num=True,
+            high_first=True,
+        ),
+    ]
+
+
+def rate_chart(values: FloatArray, slice_s: float, starts_at: datetime | None, name: str) -> Chart:
+    """Events per second over the stretch: the mean of each part, and its highest slice where parts hold several."""
+    first, mean, largest = series.downsampled(values, _POINTS)
+    step_s = len(values) * slice_s / len(first)
+    x = elapsed_axis(step_s) if starts_at is None else time_axis(starts_at, step_s, len(first))
+    curves = [Series("load", "Mean rate", y=(mean / slice_s).tolist(), ink="c-estimate")]
+    if (largest > 1.001 * mean).any():
+        curves.append(Series("third", "Highest slice", y=(largest / slice_s).tolist()))
+    numbers = f"{rate(values.mean() / slice_s)} on average, at most {rate(values.max() / slice_s)}"
+    finding = f"Events of {name} over the stretch: {numbers}."
+    return Chart(id="rate", finding=finding, unit="/s", x=x, series=curves, steps=True)
+
+
+_RANGES = {"busiest": "the busiest", "first": "the first"}
+_FILLS = {"": "not needed", "zero": "no events after its end", "repeat": "repeated"}
+
+
+class SourceDetail:
+    """A source with its curve, what it was made from, and who reads it."""
+
+    def __init__(self, row: ArrivalSeries) -> None:
+        self.row = row
+
+    @cached_property
+    def chart(self) -> Chart:
+        return rate_chart(series.unpack(self.row.data), self.row.slice_s, self.row.starts_at, self.row.source_id)
+
+    @cached_property
+    def readers(self) -> list[str]:
+        return queries_reading(self.row)
+
+    @property
+    def reader_links(self) -> Any:
+        return reader_links(self.row.cluster.slug, self.readers)
+
+    @property
+    def horizon(self) -> Quantity:
+        return seconds(self.row.slices * self.row.slice_s)
+
+    @property
+    def sentence(self) -> str:
+        row = self.row
+        peak = row.peak_eps / row.mean_eps if row.mean_eps else 0.0
+        most = f"at most {rate(row.peak_eps)} in {seconds(row.slice_s)}"
+        text = f"{rate(row.mean_eps)} on average over {self.horizon}, {most}"
+        return f"{text}, {factor(peak)} the mean." if peak else f"{text}."
+
+    @property
+    def stats(self) -> list[Stat]:
+        row = self.row
+        return [
+            Stat("Mean rate", rate(row.mean_eps), f"over {self.horizon}"),
+            Stat("Peak rate", rate(row.peak_eps), f"in a slice of {seconds(row.slice_s)}"),
+            Stat("Events", scaled(row.events), "in the whole stretch"),
+            Stat("Read by", Quantity(str(len(self.readers))), "queries" if len(self.readers) != 1 else "query"),
+        ]
+
+    @property
+    def facts(self) -> list[tuple[str, Any]]:
+        """What it was made from."""
+        row = self.row
+        known = [("From", row.get_origin_display())]
+        if row.starts_at:
+            known.append(("Begins", exact(row.starts_at)))
+        if row.origin == ArrivalOrigin.UPLOAD:
+            known += self._upload()
+        elif row.origin == ArrivalOrigin.GENERATOR:
+            known += self._generator()
+        return [*known, ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}")]
+
+    def _upload(self) -> list[tuple[str, Any]]:
+        spec = self.row.spec
+        return [
+            ("File", spec.get("file", "–")),
+            ("Times in", f"{spec.get('time_column')}, {spec.get('time_zone')}"),
+            ("Counts in", spec.get("count_column") or "each line is one event"),
+            ("Stretch", _RANGES.get(spec.get("stretch", ""), f"from {spec.get('stretch')}")),
+            ("Lines", f"{count(spec.get('lines'))}, {count(spec.get('lines_left_out'))} left out"),
+            ("Short trace", _FILLS.get(spec.get("fill", ""), "–")),
+        ]
+
+    def _generator(self) -> list[tuple[str, Any]]:
+        spec = self.row.spec
+        kind = GENERATOR_KINDS.get(spec.get("kind", ""), ("–", ""))[0]
+        others = {name: value for name, value in spec.items() if name != "kind"}
+        return [("Generator", kind), *((_words(name), _value_text(name, value)) for name, value in others.items())]
+
+    @property
+    def notes(self) -> list[str]:
+        return list(self.row.spec.get("notes", []))
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_eps").removesuffix("_s").replace("_", " ").capitalize()
+
+
+def _value_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_eps"):
+        return str(rate(value))
+    if name.endswith("_s"):
+        return str(seconds(value))
+    return str(value) if name == "seed" else significant(value)

@@ -1,0 +1,176 @@
+"""Backtests: the form, the list, and one with its answer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from apps.core.errors import Missing
+from apps.fleet.models import Cluster
+from apps.pages.backtests.facts import BacktestFacts, ReachFacts
+from apps.pages.backtests.tables import backtests_table, requests_table
+from apps.pages.base import ClusterPage, done, try_service
+from apps.planning.backtests.selectors import backtests_visible, policy_default
+from apps.planning.backtests.services import backtest_delete, backtest_request
+from apps.planning.choices import RequestTiming
+from apps.planning.models import BacktestRun
+
+__all__ = ["FAULTS_AT", "PERIODS", "BacktestDelete", "BacktestForm", "BacktestNow", "BacktestPage", "BacktestsPage"]
+
+
+PERIODS = {
+    "hour": ("Last hour", timedelta(hours=1)),
+    "day": ("Last day", timedelta(days=1)),
+    "week": ("Last week", timedelta(days=7)),
+}
+#: Where refusals of the service belong, as paths of faults begin.
+FAULTS_AT = {"policy.": "", "cluster": "period"} | {
+    f"policy.{name}": name for name in ("admission", "at_risk", "assumed", "headroom", "placement", "max_moves")
+}
+_LOCAL = "%Y-%m-%dT%H:%M"
+_DOUBT = [("admit", "Admit"), ("review", "Leave to a person: not admitted here")]
+
+
+def _moment(label: str, text: str) -> forms.DateTimeField:
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format=_LOCAL)
+    return forms.DateTimeField(label=label, required=False, widget=widget, help_text=text)
+
+
+class BacktestForm(forms.Form):
+    """A period in the person's zone, and a policy."""
+
+    period = forms.ChoiceField(
+        choices=[*((key, label) for key, (label, _) in PERIODS.items()), ("custom", "From and until, below")],
+        initial="week",
+        help_text="Only what records reach of it is replayed.",
+    )
+    since = _moment("From", "With a period of your own; in your time zone.")
+    until = _moment("Until", "Empty: now.")
+    ask = forms.ChoiceField(
+        label="Requests are asked",
+        choices=RequestTiming.choices,
+        initial=RequestTiming.RECORDED,
+        help_text="At the beginning shows what every request does to the whole period.",
+    )
+    admission = forms.ChoiceField(
+        choices=[
+            ("mace", "By the engine, with the rules below"),
+            ("everything", "Everything is admitted that finds a node"),
+            ("recorded", "As it was really decided"),
+        ],
+        help_text="How each request is decided at the load of its moment.",
+    )
+    at_risk = forms.ChoiceField(
+        label="At risk", choices=_DOUBT, help_text="The estimate holds, the upper end of its interval does not."
+    )
+    assumed = forms.ChoiceField(
+        label="Assumed statistics", choices=_DOUBT, help_text="Or measured on too few events to be sure."
+    )
+    headroom = forms.FloatField(
+        initial=0, min_value=0, max_value=90, help_text="Share of every objective that must stay free."
+    )
+    placement = forms.ChoiceField(
+        choices=[
+            ("keep", "Stays as it is"),
+            ("greedy", "Placed anew by greedy when an objective is threatened"),
+            ("search", "Searched anew when an objective is threatened"),
+        ],
+        help_text="A move is made only where it lowers the worst latency.",
+    )
+    max_moves = forms.IntegerField(
+        label="Moves at most", required=False, min_value=0, help_text="Over the whole period; empty: any number."
+    )
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, value in policy_default(cluster).items():
+            self.fields[name].initial = value
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if data.get("period") == "custom" and not data.get("since") and "since" not in self.errors:
+            self.add_error("since", "Say from when; the period is your own.")
+        return data
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Arguments of `backtest_request`."""
+        data = self.cleaned_data
+        until = timezone.now()
+        if data["period"] == "custom":
+            until = data["until"] or until
+            since = data["since"]
+        else:
+            since = until - PERIODS[data["period"]][1]
+        names = ("admission", "at_risk", "assumed", "placement", "max_moves")
+        policy = {name: data[name] for name in names} | {"headroom": data["headroom"] / 100.0}
+        return {"since": since, "until": until, "ask": data["ask"], "policy": policy}
+
+
+class BacktestsPage(ClusterPage):
+    """`/c/<slug>/backtests/`: what records reach, a form, and what was asked."""
+
+    template_name = "pages/backtests/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        table = backtests_table(request, self.cluster)
+        return table.csv_response() if table.wants_csv else self.shown(BacktestForm(cluster=self.cluster))
+
+    def shown(self, form: BacktestForm, status: int = 200) -> HttpResponse:
+        """The page with a form as it stands."""
+        context: dict[str, Any] = {"form": form, "table": backtests_table(self.request, self.cluster)}
+        return self.page(context | {"reach": ReachFacts(self.cluster)}, status)
+
+
+class BacktestNow(BacktestsPage):
+    """POST: ask for a backtest; with faults the page again."""
+
+    http_method_names = ["post"]
+    scope = "operate"
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = BacktestForm(request.POST, cluster=self.cluster)
+        if form.is_valid():
+            asked, is_done = try_service(
+                form, lambda: backtest_request(cluster=self.cluster, user=request.user, **form.asked), FAULTS_AT
+            )
+            if is_done:
+                said = "The backtest is asked for; its answer appears here by itself."
+                return done(request, said, "pages:backtest", slug, asked[0].pk)
+        return self.shown(form, status=422)
+
+
+class BacktestPage(ClusterPage):
+    """`/c/<slug>/backtests/<uuid>/`; `?query=…` chooses whose latency is drawn."""
+
+    template_name = "pages/backtests/page.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        facts = BacktestFacts(_backtest(self, pk), request.GET)
+        table = requests_table(request, facts)
+        if table.wants_csv:
+            return table.csv_response()
+        return self.page({"facts": facts, "table": table})
+
+
+class BacktestDelete(ClusterPage):
+    """POST: forget a backtest."""
+
+    http_method_names = ["post"]
+    scope = "operate"
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        backtest_delete(row=_backtest(self, pk))
+        return done(request, "The backtest is deleted.", "pages:backtests", slug)
+
+
+def _backtest(page: ClusterPage, pk: UUID) -> BacktestRun:
+    row = backtests_visible().filter(cluster=page.cluster, pk=pk).first()
+    if row is None:
+        raise Missing(f"Cluster {page.cluster.slug!r} has no backtest {pk}.")
+    return row

@@ -1,0 +1,162 @@
+"""Forms of clusters, pools, nodes, links and imports. They read what was typed; rules are the services'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.services import MAX_PLANNED_NODES
+from apps.pages.crud import RowForm
+
+__all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PlanForm", "PoolForm"]
+
+
+class _Labels(forms.CharField):
+    """`rack=r7 zone=b` as {"rack": "r7", "zone": "b"}."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else value
+
+    def clean(self, value: Any) -> dict[str, str]:
+        labels = {}
+        for part in super().clean(value).replace(",", " ").split():
+            name, equals, text = part.partition("=")
+            if not (name and equals and text):
+                raise forms.ValidationError(f"{part!r} is not a label; write labels like rack=r7 zone=b.")
+            labels[name] = text
+        return labels
+
+
+def _labels() -> _Labels:
+    return _Labels(required=False, help_text="Such as rack=r7 zone=b.")
+
+
+class ClusterForm(RowForm):
+    """A cluster: name, grid and policy. The address part is fixed once it exists."""
+
+    class Meta:
+        model = Cluster
+        fields = [
+            "name",
+            "slug",
+            "environment",
+            "time_zone",
+            "subinterval_s",
+            "horizon_s",
+            "currency",
+            "preview_valid_s",
+            "review_at_risk",
+            "review_assumed",
+        ]
+        labels = {
+            "slug": "Address part",
+            "time_zone": "Time zone",
+            "subinterval_s": "Subinterval",
+            "horizon_s": "Horizon",
+            "preview_valid_s": "A preview can be applied for",
+            "review_at_risk": "Review what is at risk",
+            "review_assumed": "Review what rests on assumed statistics",
+        }
+        help_texts = {
+            "slug": "Lower-case letters, digits and hyphens; part of every address.",
+            "time_zone": "Such as Europe/Berlin.",
+            "currency": "Of the prices of its pools: EUR, USD, GBP…",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["slug"]
+
+
+class PoolForm(RowForm):
+    labels = _labels()
+
+    class Meta:
+        model = NodePool
+        fields = ["name", "capacity_cps", "cores", "memory_bytes", "price_per_hour", "labels"]
+        labels = {
+            "capacity_cps": "Capacity of one core",
+            "memory_bytes": "Memory",
+            "price_per_hour": "Price per hour",
+        }
+        help_texts = {
+            "name": "Lower-case letters, digits and hyphens.",
+            "capacity_cps": "Cycles per second; 3e9 is read as well. Nodes that exist keep theirs.",
+            "cores": "Nodes that exist keep theirs.",
+        }
+
+
+class NodeForm(RowForm):
+    labels = _labels()
+    capacity_cps = forms.FloatField(
+        label="Capacity of one core", required=False, help_text="Cycles per second. Empty: as its pool."
+    )
+    cores = forms.IntegerField(min_value=1, required=False, help_text="Empty: as its pool.")
+
+    class Meta:
+        model = Node
+        fields = ["pool", "name", "capacity_cps", "cores", "labels"]
+        help_texts = {"name": "Lower-case letters, digits and hyphens."}
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["pool"].queryset = cluster.pools.all()
+        self.fields["pool"].empty_label = None
+
+
+class PlanForm(forms.Form):
+    """How many nodes of a pool are wanted."""
+
+    count = forms.IntegerField(
+        label="Nodes",
+        min_value=1,
+        max_value=MAX_PLANNED_NODES,
+        initial=1,
+        help_text="They are named after the pool's last one.",
+    )
+
+
+class LinkForm(RowForm):
+    class Meta:
+        model = Link
+        fields = ["source", "target", "bandwidth_bytes_s", "delay_s"]
+        labels = {"source": "From", "target": "To", "bandwidth_bytes_s": "Bandwidth", "delay_s": "Delay"}
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["source"], self.fields["target"]
+            return
+        for name in ("source", "target"):
+            self.fields[name].queryset = cluster.nodes.all()
+            self.fields[name].empty_label = None
+
+
+class ImportForm(forms.Form):
+    """A table of nodes or links, pasted or as a file."""
+
+    kind = forms.ChoiceField(label="What", choices=[("nodes", "Nodes"), ("links", "Links")])
+    file = forms.FileField(required=False, help_text="CSV with a heading line, or JSON: a list of objects.")
+    text = forms.CharField(
+        label="Or paste it",
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
+        help_text="Nodes: name, pool, capacity_cps, cores, state, labels. Links: from, to, bandwidth_bytes_s, delay_s.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if bool(data.get("file")) == bool(data.get("text", "").strip()):
+            raise forms.ValidationError("Give a file or paste a table, one of the two.")
+        return data
+
+    @property
+    def table(self) -> str:
+        """What was given, as text; bytes that are no UTF-8 are shown by their place."""
+        given = self.cleaned_data.get("file")
+        if not given:
+            return self.cleaned_data["text"]
+        return given.read().decode("utf-8-sig", errors="replace")

@@ -1,0 +1,354 @@
+"""Lists of the fleet, and the facts of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Count, QuerySet, Sum
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.estimates.models import EstimateRun, NodeEstimate
+from apps.estimates.selectors import ServerLoad, node_estimates, run_latest
+from apps.fleet.choices import ABSENT, NodeState
+from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.pages.context import url_of
+from apps.pages.overview.findings import NodeLine, Stat
+from apps.queries.models import Placement
+from apps.ui.charts import Chart, Series, elapsed_axis
+from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
+from apps.ui.numbers import MISSING, Quantity, bytes_size, cps, percent, ratio, seconds
+from apps.ui.pictures import heat_strip, load_bar
+from apps.ui.tables import Choice, Column, Filter, Table
+
+__all__ = ["NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
+
+
+def fleet_sentence(cluster: Cluster) -> str:
+    """12 nodes with 48 cores, 1 draining."""
+    rows = cluster.nodes.order_by().values("state").annotate(n=Count("pk"), cores=Sum("cores"))
+    by_state = {row["state"]: row for row in rows}
+    nodes = sum(row["n"] for row in by_state.values())
+    if not nodes:
+        return "No nodes yet. Queries need at least one to run on."
+    up = [row for state, row in by_state.items() if state not in ABSENT]
+    cores = sum(row["cores"] for row in up)
+    text = f"{nodes} node{'s' if nodes != 1 else ''} with {cores} core{'s' if cores != 1 else ''} at work"
+    for state in (NodeState.DRAINING, NodeState.PLANNED, NodeState.OFFLINE):
+        if state in by_state:
+            text += f", {by_state[state]['n']} {state.label.lower()}"
+    return f"{text}."
+
+
+def nodes_table(
+    request: HttpRequest,
+    cluster: Cluster,
+    rows: QuerySet[Node],
+    servers: Mapping[str, ServerLoad],
+    pools: Sequence[str],
+) -> Table:
+    """Nodes with capacity, load and excess of the newest estimate."""
+    counts = dict(cluster.nodes.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n"))
+    states = [
+        Choice(state, STATES[state].label, counts.get(state, 0), STATES[state].drawing, STATES[state].tone or "muted")
+        for state in NodeState.values
+    ]
+    filters = [Filter("state", states, lambda found, value: found.filter(state=value), all_count=sum(counts.values()))]
+    if 1 < len(pools) <= 8:
+        of_pool = [Choice(name, name) for name in pools]
+        filters.append(Filter("pool", of_pool, lambda found, value: found.filter(pool__name=value), "Every pool"))
+    return Table(
+        request,
+        _node_columns(cluster, servers),
+        rows,
+        caption="Nodes",
+        default_sort="name",
+        filters=filters,
+        search=["name", "pool__name"],
+        search_label="Node or pool",
+        file_name=f"nodes-{cluster.slug}",
+        select=True,
+        identify=lambda node: node.name,
+        empty={"icon": "nodes", "title": "No nodes yet", "text": "Register one by one, or import a list of them."},
+    )
+
+
+def _node_name(cluster: Cluster, node: Node) -> SafeString:
+    url = reverse("pages:node", args=[cluster.slug, node.name])
+    mark = STATES[node.state]
+    return format_html(
+        '<span class="nm">{}<a class="name" href="{}">{}</a></span>',
+        icon(mark.drawing, mark.tone or "muted"),
+        url,
+        node.name,
+    )
+
+
+def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[Column]:
+    def load(node: Node) -> Any:
+        server = servers.get(node.name)
+        return (
+            load_bar(server.mean_load, server.peak_load)
+            if server
+            else format_html('<span class="muted">{}</span>', "none yet")
+        )
+
+    def excess(node: Node) -> Any:
+        server = servers.get(node.name)
+        return seconds(server.excess_s).html if server else MISSING
+
+    def strip(node: Node) -> Any:
+        server = servers.get(node.name)
+        return heat_strip(server.excess, f"{node.name}: highest excess {seconds(server.excess_s)}") if server else ""
+
+    return [
+        Column("name", "Node", lambda node: _node_name(cluster, node), sort="name", csv=lambda node: node.name),
+        Column("pool", "Pool", lambda node: node.pool.name, sort="pool__name"),
+        Column("state", "State", lambda node: STATES[node.state].label, sort="state", csv=lambda node: node.state),
+        Column("cores", "Cores", lambda node: node.cores, sort="cores", num=True, high_first=True),
+        Column(
+            "capacity",
+            "Capacity per core",
+            lambda node: format_html("{} {}", cps(node.capacity_cps).html, evidence_mark(node.evidence, short=True)),
+            sort="capacity_cps",
+            csv=lambda node: node.capacity_cps,
+            num=True,
+            short="Capacity",
+            high_first=True,
+        ),
+        Column(
+            "operators", "Operators", lambda node: node.operator_count, sort="operator_count", num=True, high_first=True
+        ),
+        Column(
+            "load",
+            "Load, busiest core",
+            load,
+            csv=lambda node: getattr(servers.get(node.name), "mean_load", None),
+            short="Load",
+        ),
+        Column(
+            "peak",
+            "Peak load",
+            lambda node: ratio(getattr(servers.get(node.name), "peak_load", None)),
+            csv=lambda node: getattr(servers.get(node.name), "peak_load", None),
+            num=True,
+            css=lambda node: "bad" if getattr(servers.get(node.name), "peak_load", 0) > 1 else "",
+        ),
+        Column(
+            "excess",
+            "Excess",
+            excess,
+            sort="excess_s",
+            csv=lambda node: getattr(servers.get(node.name), "excess_s", None),
+            num=True,
+            high_first=True,
+            css=lambda node: "watch" if getattr(servers.get(node.name), "excess_s", 0) >= 4 else "",
+        ),
+        Column("strip", "Excess over time", strip, csv=lambda node: None, full=True),
+    ]
+
+
+def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]) -> Table:
+    def name(pool: NodePool) -> SafeString:
+        url = reverse("pages:pool-edit", args=[cluster.slug, pool.pk])
+        return format_html('<a class="name" href="{}">{}</a>', url, pool.name)
+
+    def plan(pool: NodePool) -> SafeString:
+        return format_html('<a href="{}">Plan nodes</a>', reverse("pages:pool-plan", args=[cluster.slug, pool.pk]))
+
+    columns = [
+        Column("name", "Pool", name, sort="name", csv=lambda pool: pool.name),
+        Column("nodes", "Nodes", lambda pool: pool.node_count, sort="node_count", num=True, high_first=True),
+        Column("cores", "Cores each", lambda pool: pool.cores, sort="cores", num=True),
+        Column(
+            "capacity",
+            "Capacity per core",
+            lambda pool: cps(pool.capacity_cps).html,
+            sort="capacity_cps",
+            csv=lambda pool: pool.capacity_cps,
+            num=True,
+        ),
+        Column(
+            "memory",
+            "Memory",
+            lambda pool: bytes_size(pool.memory_bytes).html,
+            csv=lambda pool: pool.memory_bytes,
+            num=True,
+        ),
+        Column(
+            "price",
+            "Price per hour",
+            lambda pool: MISSING if pool.price_per_hour is None else f"{pool.price_per_hour.normalize():f}",
+            csv=lambda pool: pool.price_per_hour,
+            num=True,
+        ),
+        Column("plan", "More of them", plan),
+        Column(
+            "labels",
+            "Labels",
+            lambda pool: ", ".join(f"{key}={value}" for key, value in pool.labels.items()) or MISSING,
+        ),
+    ]
+    empty = {
+        "icon": "nodes",
+        "title": "No pools yet",
+        "text": "A pool says what its nodes have in common: capacity and cores.",
+    }
+    return Table(request, columns, rows, "Pools", "name", file_name=f"pools-{cluster.slug}", empty=empty)
+
+
+def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) -> Table:
+    def ends(link: Link) -> SafeString:
+        url = reverse("pages:link-edit", args=[cluster.slug, link.pk])
+        return format_html('<a class="name" href="{}">{} → {}</a>', url, link.source.name, link.target.name)
+
+    def bandwidth(link: Link) -> Any:
+        if link.bandwidth_bytes_s is None:
+            return format_html('<span class="muted">{}</span>', "no limit")
+        return bytes_size(link.bandwidth_bytes_s, "/s").html
+
+    columns = [
+        Column("from", "Link", ends, sort="source__name", csv=lambda link: f"{link.source.name}->{link.target.name}"),
+        Column(
+            "bandwidth",
+            "Bandwidth",
+            bandwidth,
+            sort="bandwidth_bytes_s",
+            csv=lambda link: link.bandwidth_bytes_s,
+            num=True,
+        ),
+        Column(
+            "delay",
+            "Delay",
+            lambda link: seconds(link.delay_s).html,
+            sort="delay_s",
+            csv=lambda link: link.delay_s,
+            num=True,
+        ),
+    ]
+    return Table(
+        request,
+        columns,
+        rows,
+        caption="Links",
+        default_sort="from",
+        search=["source__name", "target__name"],
+        search_label="Node at either end",
+        file_name=f"links-{cluster.slug}",
+        empty={"icon": "link", "title": "No links", "text": "Between nodes without a link, sending costs nothing."},
+    )
+
+
+@dataclass(frozen=True)
+class NodeOperator:
+    """An operator on the node."""
+
+    name: str
+    kind: str
+    query: str
+    query_url: str
+    core: int
+    fraction: str
+
+
+class NodeDetail:
+    """Everything the page of a node shows."""
+
+    def __init__(self, cluster: Cluster, node: Node) -> None:
+        self.cluster = cluster
+        self.node = node
+
+    @cached_property
+    def run(self) -> EstimateRun | None:
+        return run_latest(self.cluster)
+
+    @cached_property
+    def servers(self) -> list[NodeEstimate]:
+        """Its cores, the busiest first."""
+        if self.run is None:
+            return []
+        return sorted(node_estimates(self.run).filter(node_name=self.node.name), key=lambda one: -one.peak_load)
+
+    @cached_property
+    def operators(self) -> list[NodeOperator]:
+        rows = Placement.objects.filter(node=self.node).select_related("operator__version__query")
+        return [
+            self._operator(row) for row in rows.order_by("operator__version__query__name", "operator__position", "core")
+        ]
+
+    def _operator(self, row: Placement) -> NodeOperator:
+        query = row.operator.version.query
+        url = url_of("pages:query", self.cluster.slug, query.name)
+        share = "" if row.fraction >= 1 else str(percent(row.fraction))
+        return NodeOperator(row.operator.name, row.operator.get_kind_display(), query.name, url, row.core, share)
+
+    @cached_property
+    def queries(self) -> list[str]:
+        return list(dict.fromkeys(line.query for line in self.operators))
+
+    @property
+    def sentence(self) -> str:
+        where = f"{self.node.cores} core{'s' if self.node.cores != 1 else ''} of {cps(self.node.capacity_cps)}"
+        if self.node.state == NodeState.OFFLINE:
+            return f"{where}, offline: not part of the cluster's capacity."
+        if self.node.state == NodeState.PLANNED:
+            return f"{where}, planned: not part of the cluster's capacity until it is activated."
+        if not self.operators:
+            return f"{where}, empty: no operator is placed on it."
+        shared = f"{len(self.queries)} quer{'ies share' if len(self.queries) > 1 else 'y uses'} it"
+        if not self.servers:
+            return f"{where}; {shared}."
+        busiest = self.servers[0]
+        return f"{where}; {shared}. Its busiest core runs at {ratio(busiest.peak_load)} of capacity at its peak."
+
+    @property
+    def stats(self) -> list[Stat]:
+        busiest = self.servers[0] if self.servers else None
+        mean = Quantity(ratio(busiest.mean_load), "of capacity") if busiest else Quantity(MISSING)
+        excess = seconds(busiest.excess_s) if busiest else Quantity(MISSING)
+        known = EVIDENCE[self.node.evidence].label.lower()
+        return [
+            Stat("Capacity per core", cps(self.node.capacity_cps), f"{known}, pool {self.node.pool.name}"),
+            Stat(
+                "Load, busiest core", mean, f"{ratio(busiest.peak_load)} at its peak" if busiest else "No estimate yet"
+            ),
+            Stat("Excess at its peak", excess, "work waiting" if busiest else "No estimate yet"),
+            Stat("Operators", Quantity(str(len(self.operators))), ", ".join(self.queries[:3]) or "none"),
+        ]
+
+    @property
+    def lines(self) -> list[NodeLine]:
+        """A strip per core."""
+        return [
+            NodeLine(
+                one.server,
+                "",
+                heat_strip(one.excess, f"{one.server}: highest excess {seconds(one.excess_s)}"),
+                seconds(one.excess_s),
+                "watch" if one.excess_s >= 4 else "",
+                ratio(one.mean_load),
+            )
+            for one in self.servers
+        ]
+
+    @cached_property
+    def chart(self) -> Chart | None:
+        """Excess of the busiest core over the estimated stretch."""
+        if not self.servers or self.run is None:
+            return None
+        busiest = self.servers[0]
+        step_s = self.run.slices * self.run.slice_s / max(len(busiest.excess), 1)
+        return Chart(
+            id="node-excess",
+            finding=f"Work waiting on {busiest.server} over the stretch, at most {seconds(busiest.excess_s)}.",
+            unit="s",
+            x=elapsed_axis(step_s),
+            series=[Series("load", "Work waiting", y=busiest.excess)],
+            height=220,
+            steps=True,
+        )

@@ -1,0 +1,398 @@
+"""Facts of the newest forecast of a cluster, with its charts of load and latency."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.core.errors import SluiceError
+from apps.fleet.models import Cluster
+from apps.jobs.models import FINISHED, Job, JobKind
+from apps.pages.overview.findings import Stat
+from apps.planning.forecasts.histories import coarsen_buckets, history_values
+from apps.planning.forecasts.selectors import (
+    Shortage,
+    forecast_changes,
+    forecast_latest,
+    forecast_regret,
+    forecast_series,
+    histories_visible,
+    shortages,
+)
+from apps.planning.models import Forecast, LoadHistory
+from apps.ui.charts import Chart, Mark, Series, time_axis
+from apps.ui.numbers import MISSING, Quantity, counted, percent, rate, ratio, seconds
+from engine.forecasts.regret import LeastRegret
+
+__all__ = ["ForecastFacts", "history_chart", "load_chart", "moment", "query_chart"]
+
+
+_POINTS = 720
+_BACK_DAYS = 28
+
+
+def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHistory], source: str) -> Chart:
+    """History, forecast and band of one source, or of the total of those that were forecast."""
+    names = [source] if source else list(series["sources"])
+    curves = series["sources"][source] if source else series["total"]
+    back = _BACK_DAYS * 86_400 // row.bucket_s
+    past = _past([one for one in histories if one.source_id in names], row, back, len(names))
+    known = np.flatnonzero(np.isfinite(past))
+    past = past[known[0] :] if len(known) else past[:0]
+    back, ahead = len(past), row.horizon
+    blank = [None] * back
+    history = [value if math.isfinite(value) else None for value in past.tolist()]
+    x_s = [float((back + i) * row.bucket_s) for i in range(ahead)]
+    start = row.starts_at - timedelta(seconds=back * row.bucket_s)
+    highest = max(curves["mean"])
+    what = source or f"{len(names)} sources together"
+    lines = [
+        Series("band", "90% band", low=curves["low"], high=curves["high"], x=x_s),
+        Series("estimate", "History", y=[*history, *([None] * ahead)]),
+        Series("forecast", "Forecast", y=[*blank, *curves["mean"]]),
+    ]
+    finding = (
+        f"Load of {what}: expected to peak at {rate(highest)}, at most {rate(max(curves['high']))} in the 90% band."
+    )
+    axis = time_axis(start, float(row.bucket_s), back + ahead)
+    is_old = timezone.now() - row.starts_at > timedelta(days=2)
+    marks = [Mark(back * row.bucket_s, "history ends" if is_old else "now", solid=True)]
+    return Chart(id="load", finding=finding, unit="/s", x=axis, series=lines, marks=marks)
+
+
+def _past(histories: Sequence[LoadHistory], row: Forecast, back: int, wanted: int) -> Any:
+    """Events/s in the buckets before the forecast begins; NaN where any of the sources is not known."""
+    end_s = row.starts_at.timestamp()
+    total = np.zeros(back)
+    if len(histories) < wanted:
+        return np.full(back, np.nan)
+    for history in histories:
+        if row.bucket_s % history.bucket_s:
+            return np.full(back, np.nan)
+        start_s, values = coarsen_buckets(
+            history.starts_at.timestamp(), history_values(history), history.bucket_s, row.bucket_s
+        )
+        line = np.full(back, np.nan)
+        first = round((end_s - start_s) / row.bucket_s) - back  # place in `values` where the picture begins
+        part = values[max(0, first) : max(0, first + back)]
+        at = max(0, -first)
+        line[at : at + len(part)] = part[: back - at]
+        total = total + line / row.bucket_s
+    return total
+
+
+def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[float]], number: int) -> Chart:
+    """Latency of a query's statistic at the expected load and at the upper end, against its objective."""
+    bound_s = facts["bound_s"]
+    per_day = max(1, 86_400 // row.bucket_s)
+    axis = time_axis(row.starts_at, float(row.bucket_s * per_day), -(-row.horizon // per_day) + 1)
+    top = 3.0 * bound_s  # what lies beyond is as bad, and would flatten everything that can still be read
+    lines = [
+        Series("alt", "At the 90% band", y=_daily(curves["high"], per_day, top)),
+        Series("estimate", "At the expected load", y=_daily(curves["mean"], per_day, top)),
+    ]
+    cut = f"; drawn up to {seconds(top)}" if facts["worst_high_s"] > top else ""
+    finding = (
+        f"{facts['query']}: at most {seconds(facts['worst_mean_s'])} at the expected load and "
+        f"{seconds(facts['worst_high_s'])} at the band, against {seconds(bound_s)}{cut}."
+    )
+    marks = []
+    first = facts["first_high"] or facts["first_mean"]
+    if first:
+        share = first["index"] / max(1, row.horizon)
+        side = "right" if share < 0.2 else "left" if share > 0.8 else "center"
+        marks.append(Mark(first["index"] * row.bucket_s, "violated from here", side=side))
+    return Chart(
+        id=f"query-{number}",
+        finding=finding,
+        unit="s",
+        x=axis,
+        series=lines,
+        objective_s=bound_s,
+        marks=marks,
+        height=190,
+        steps=True,
+    )
+
+
+def _daily(values: Sequence[float], per_day: int, top: float) -> list[float]:
+    """The highest of each day, and not above `top`; the last one twice, for its step to have a width."""
+    found = [min(max(values[i : i + per_day]), top) for i in range(0, len(values), per_day)]
+    return [*found, *found[-1:]]
+
+
+def history_chart(history: LoadHistory) -> Chart:
+    """The whole of a history, downsampled to means; gaps stay gaps."""
+    values = history_values(history) / history.bucket_s
+    size = max(1, -(-len(values) // _POINTS))
+    padded = np.concatenate([values, np.full(-len(values) % size, np.nan)]).reshape(-1, size)
+    known = np.isfinite(padded)
+    sums = np.where(known, padded, 0.0).sum(axis=1)
+    counts = known.sum(axis=1)
+    means = [float(s / n) if n else None for s, n in zip(sums, counts, strict=True)]
+    shown = "" if not history.missing else f", {percent(history.missing / history.buckets)} of it unknown"
+    return Chart(
+        id="history",
+        finding=f"Load of {history.source_id}: {rate(history.mean_eps)} on average{shown}.",
+        unit="/s",
+        x=time_axis(history.starts_at, float(history.bucket_s * size), len(means)),
+        series=[Series("load", "Events per second", y=means, ink="c-estimate")],
+    )
+
+
+_MAX_CHARTS = 6
+DEFAULT_COST = 50.0
+
+
+def moment(at: datetime | None, now: datetime | None = None) -> str:
+    """12 Dec, 19:00 in the active zone, with the year where it is another one; "now" for what has begun."""
+    if at is None:
+        return MISSING
+    local, today = timezone.localtime(at), timezone.localtime(now)
+    year = "" if local.year == today.year else f" {local.year}"
+    return f"{local.day} {local:%b}{year}, {local:%H:%M}"
+
+
+class ForecastFacts:
+    """The newest forecast, read once; every property is computed when a template asks for it."""
+
+    def __init__(self, cluster: Cluster, given: Mapping[str, str]) -> None:
+        self.cluster, self.given = cluster, given
+
+    @cached_property
+    def row(self) -> Forecast | None:
+        return forecast_latest(self.cluster)
+
+    @cached_property
+    def series(self) -> dict[str, Any]:
+        return forecast_series(self.row) if self.row else {}
+
+    @cached_property
+    def histories(self) -> list[LoadHistory]:
+        return list(histories_visible().filter(cluster=self.cluster))
+
+    @cached_property
+    def job(self) -> Job | None:
+        """The newest request, while it is at work or if it failed after the newest forecast."""
+        found = Job.objects.filter(cluster=self.cluster, kind=JobKind.FORECAST).order_by("-created_at").first()
+        if found is None or found.state not in FINISHED:
+            return found
+        is_news = found.error and (self.row is None or found.created_at > self.row.created_at)
+        return found if is_news else None
+
+    @cached_property
+    def changes(self) -> list[str]:
+        return list(forecast_changes(self.row)) if self.row else []
+
+    @cached_property
+    def shortages(self) -> list[Shortage]:
+        return shortages(self.cluster, self.row) if self.row else []
+
+    # -- the finding
+
+    @property
+    def sentence(self) -> SafeString:
+        row = self.row
+        if row is None:
+            return SafeString("When will load outgrow the cluster? A forecast needs the load of the past weeks.")
+        days = row.horizon * row.bucket_s / 86_400
+        until = f"until {moment(row.ends_at)}"
+        if not row.result["queries"]:
+            return format_html(
+                "Load is forecast for {} days, {}; no running query has an objective.", f"{days:g}", until
+            )
+        if not self.shortages:
+            return format_html("Every objective holds {}, at the upper end of the 90% band too.", until)
+        first = self.shortages[0]
+        more = len(self.shortages) - 1
+        others = f" {counted(more, 'further objective')} {'is' if more == 1 else 'are'} threatened." if more else ""
+        return format_html("{}{}", self._violated(first), others)
+
+    def _violated(self, one: Shortage) -> SafeString:
+        band = "at the 90% band" if one.band == "high" else "at the expected load"
+        when = "already in the first hour" if self.row and one.first_at == self.row.starts_at else moment(one.first_at)
+        text = "The objective of <b>{}</b>, {}, is violated from {} {}"
+        start = format_html(text, one.query, seconds(one.bound_s), when, band)
+        if one.band == "high" and one.mean_at:
+            return format_html("{}, at the expected load from {}.", start, moment(one.mean_at))
+        return format_html("{}{}.", start, ", at the expected load not before the end" if one.band == "high" else "")
+
+    @property
+    def when(self) -> str:
+        row = self.row
+        if row is None:
+            return ""
+        sources = len(row.result["sources"])
+        return f"{counted(sources, 'source')} forecast from {moment(row.starts_at)}, {self.cluster.time_zone}"
+
+    # -- the strip
+
+    @property
+    def stats(self) -> list[Stat]:
+        row = self.row
+        assert row is not None
+        return [self._threatened(), self._holding(), self._growth(), self._error()]
+
+    def _threatened(self) -> Stat:
+        number, judged = len(self.shortages), len(self.row.result["queries"])
+        note = f"of {judged}; {self.shortages[0].query} first" if number else f"of {judged} within the horizon"
+        return Stat("Objectives threatened", Quantity(str(number)), note, "watch" if number else "")
+
+    def _holding(self) -> Stat:
+        chance = self.row.result["probability"]
+        if not chance:
+            return Stat("All objectives hold", Quantity(MISSING), "Nothing to judge")
+        error = percent(chance["all_hold_error"])
+        note = f"± {error}, {chance['paths']} futures drawn"
+        return Stat("All objectives hold", percent(chance["all_hold"]), note)
+
+    def _growth(self) -> Stat:
+        total = self.series.get("total")
+        if not total:
+            return Stat("Load at its peak", Quantity(MISSING), "No curves kept")
+        week = max(1, round(604_800 / self.row.bucket_s))
+        first, last = max(total["mean"][:week]), max(total["mean"][-week:])
+        change = last / first - 1 if first else 0.0
+        sign = "+" if change >= 0 else "−"
+        note = "peak of the last week over that of the first"
+        return Stat("Growth expected", Quantity(f"{sign}{abs(change) * 100:.1f}", "%"), note)
+
+    def _error(self) -> Stat:
+        tests = [one["backtest"] for one in self.row.result["sources"].values()]
+        errors = sorted(test["median_ape"] for test in tests if test["median_ape"] is not None)
+        if not errors:
+            return Stat("Error so far", Quantity(MISSING), "The histories are too short to tell")
+        return Stat("Error so far", percent(errors[len(errors) // 2]), "median of the sources, from rolling origins")
+
+    # -- load
+
+    @cached_property
+    def source(self) -> str:
+        """The source that is looked at; empty for the total."""
+        wanted = self.given.get("source", "")
+        return wanted if wanted in self.series.get("sources", {}) else ""
+
+    @property
+    def sources(self) -> list[str]:
+        return sorted(self.series.get("sources", {}))
+
+    @cached_property
+    def load(self) -> Chart | None:
+        return load_chart(self.row, self.series, self.histories, self.source) if self.series.get("sources") else None
+
+    @property
+    def charts(self) -> list[Chart]:
+        """Latency of every threatened query; without any, of the one nearest to its objective."""
+        known = self.series.get("queries", {})
+        names = [one.query for one in self.shortages if one.query in known]
+        if not names and known:
+            nearest = max(self.row.result["queries"], key=lambda one: one["worst_high_s"] / one["bound_s"])
+            names = [nearest["query"]]
+        facts = {one["query"]: one for one in self.row.result["queries"]} if self.row else {}
+        return [query_chart(self.row, facts[name], known[name], i) for i, name in enumerate(names[:_MAX_CHARTS])]
+
+    @property
+    def tests(self) -> list[dict[str, Any]]:
+        """Backtests of the sources, band by band."""
+        found = []
+        for name, one in sorted((self.row.result["sources"] if self.row else {}).items()):
+            found.append({"name": name, **one, "total": (one["backtest"]["bands"] or [None])[-1]})
+        return found
+
+    @property
+    def tested(self) -> dict[str, Any] | None:
+        """The source whose backtest is shown band by band: the chosen one, or the first."""
+        return next((one for one in self.tests if one["name"] == self.source), self.tests[0] if self.tests else None)
+
+    # -- cost
+
+    @property
+    def most_days(self) -> int:
+        row = self.row
+        return max(1, row.horizon * row.bucket_s // 86_400) if row else 1
+
+    @cached_property
+    def cost(self) -> tuple[float, str]:
+        """Cost per hour of violation as the address has it, and what is wrong with it."""
+        text = self.given.get("cost", "").strip()
+        if not text:
+            return DEFAULT_COST, ""
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if 0.0 <= value <= 1e12 and "_" not in text:
+            return value, ""
+        return DEFAULT_COST, f"{text[:20]} is not a cost: enter a number of at least 0. Shown for {DEFAULT_COST:g}."
+
+    @cached_property
+    def days(self) -> tuple[int, str]:
+        """Days compared as the address has them, and what is wrong with them."""
+        text, most = self.given.get("days", "").strip(), self.most_days
+        if not text:
+            return most, ""
+        days = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+        if 1 <= days <= most:
+            return days, ""
+        return most, f"{text[:20]} is no number of days from 1 to {most}. Shown for {most}."
+
+    @cached_property
+    def regret(self) -> LeastRegret | None:
+        try:
+            cost = self.cost[0]
+            return forecast_regret(
+                self.row, cost_per_violation_hour=cost, horizon_days=self.days[0], series=self.series
+            )
+        except SluiceError as error:
+            self.no_regret = error.message
+            return None
+
+    no_regret = ""
+
+    @property
+    def present(self) -> int:
+        return self.row.result["nodes"] if self.row else 0
+
+    @property
+    def pools(self) -> list[dict[str, Any]]:
+        """Pool sizes with their costs, for the table."""
+        found = self.regret
+        judged = {pool["size"]: pool for pool in (self.row.result["pools"] if self.row else [])}
+        costs = {one.size: one for one in found.sizes} if found else {}
+        return [
+            {
+                "size": size,
+                "is_now": size == self.present,
+                "is_best": bool(found) and size == found.recommended,
+                "price": pool["price_per_hour"],
+                "refused": pool["refused"],
+                "holds": pool["probability"]["all_hold"] if pool["probability"] else None,
+                "error": pool["probability"]["all_hold_error"] if pool["probability"] else None,
+                "cost": costs.get(size),
+            }
+            for size, pool in sorted(judged.items())
+        ]
+
+    @property
+    def bottleneck_words(self) -> list[tuple[Shortage, str]]:
+        return [(one, bottleneck_text(one)) for one in self.shortages]
+
+
+def bottleneck_text(one: Shortage) -> str:
+    """n09 runs at 1.1 of capacity at its peak; join-features takes 53% of it."""
+    found = one.bottleneck
+    if not found:
+        return ""
+    where = found["node"] or found["server"]
+    text = f"{where} runs at {ratio(found['load_peak'])} of capacity at its peak"
+    if found["operator"]:
+        text += f"; {found['operator'].partition('/')[2] or found['operator']} takes {percent(found['share'])} of it"
+    return text

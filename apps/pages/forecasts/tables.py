@@ -1,0 +1,154 @@
+"""Tables of a forecast: queries with their dates and probabilities, and the load histories behind it."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster
+from apps.pages.forecasts.facts import ForecastFacts, moment
+from apps.pages.overview.tables import named
+from apps.planning.forecasts.selectors import histories_visible
+from apps.planning.models import LoadHistory
+from apps.ui.marks import evidence_mark
+from apps.ui.numbers import MISSING, counted, percent, rate, seconds
+from apps.ui.tables import Column, Table
+from apps.ui.times import time_tag
+
+__all__ = ["histories_table", "outlook_table"]
+
+
+def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
+    """Every query with an objective, the earliest violation first."""
+    row = facts.row
+    queries = row.result["queries"] if row else []
+    chances = (row.result["probability"] or {}).get("queries", {}) if row else {}
+    fixes = {one.query: one.fix for one in facts.shortages}
+    rows = [{**one, "chance": chances.get(one["query"]), "fix": fixes.get(one["query"])} for one in queries]
+    return Table(
+        request,
+        _columns(facts, facts.cluster.slug),
+        rows,
+        caption="Objectives over the coming weeks",
+        default_sort="band",
+        file_name=f"forecast-{facts.cluster.slug}",
+        identify=lambda one: one["query"],
+        empty={"icon": "queries", "title": "No objective to forecast", "text": "No running query has an objective."},
+    )
+
+
+def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
+    def name(one: dict[str, Any]) -> SafeString:
+        url = reverse("pages:query", args=[slug, one["query"]])
+        state = "breached" if one["first_mean"] else "at_risk" if one["first_high"] else "holds"
+        return named(state, one["query"], url)
+
+    def bound(one: dict[str, Any]) -> SafeString:
+        return format_html('{} <small class="muted">{}</small>', seconds(one["bound_s"]).html, one["statistic"])
+
+    def chance(one: dict[str, Any]) -> Any:
+        return (one["chance"] or {}).get("holds")
+
+    limit = itemgetter("bound_s")
+    return [
+        Column("query", "Query", name, sort=itemgetter("query"), csv=itemgetter("query")),
+        Column("bound", "Objective", bound, sort=limit, csv=limit, num=True),
+        _highest("expected", "Highest, expected", "worst_mean_s"),
+        _highest("upper", "Highest, 90% band", "worst_high_s"),
+        _from(facts, "band", "Violated from, 90% band", "first_high"),
+        _from(facts, "mean", "Violated from, expected", "first_mean"),
+        Column("holds", "Holds throughout", _holds, sort=chance, csv=chance, num=True),
+        Column("fix", "What would do", _fix),
+    ]
+
+
+def _highest(key: str, label: str, field: str) -> Column:
+    """The highest latency over the coming buckets."""
+    value = itemgetter(field)
+    return Column(key, label, lambda one: seconds(one[field]).html, sort=value, csv=value, num=True, high_first=True)
+
+
+def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
+    """When the objective is violated for the first time."""
+
+    def at(one: dict[str, Any]) -> Any:
+        return facts.row.at(one[field]["index"]) if one[field] else None
+
+    def index(one: dict[str, Any]) -> Any:
+        return (one[field] or {}).get("index")
+
+    return Column(key, label, lambda one: moment(at(one)), sort=index, csv=at, num=True)
+
+
+def _holds(one: dict[str, Any]) -> Any:
+    chance = one["chance"]
+    if not chance:
+        return MISSING
+    return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
+
+
+def _fix(one: dict[str, Any]) -> str:
+    if not (one["first_high"] or one["first_mean"]):
+        return MISSING
+    found = one["fix"]
+    if not found:
+        return "none of the pools judged"
+    added = found["added"] or 0
+    return counted(added, "more node") if added > 0 else "place operators anew"
+
+
+def histories_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) -> Table:
+    """Load histories by source."""
+    empty = {
+        "icon": "arrivals",
+        "title": "No load history yet",
+        "text": "Upload the load of the past weeks, or generate one to try forecasts on.",
+    }
+    if can_change:
+        url = reverse("pages:history-new", args=[cluster.slug])
+        empty |= {"url": url, "action": "Add a history", "action_icon": "plus"}
+    return Table(
+        request,
+        _history_columns(cluster.slug),
+        histories_visible().filter(cluster=cluster),
+        caption="Load histories",
+        default_sort="source",
+        search=["source_id", "description"],
+        search_label="Source or description",
+        file_name=f"load-histories-{cluster.slug}",
+        empty=empty,
+    )
+
+
+def _history_columns(slug: str) -> list[Column]:
+    def name(row: LoadHistory) -> SafeString:
+        return format_html('<a class="name" href="{}">{}</a>', reverse("pages:history", args=[slug, row.pk]), row)
+
+    def missing(row: LoadHistory) -> str:
+        return str(percent(row.missing / row.buckets)) if row.missing else "none"
+
+    return [
+        Column("source", "Source", name, sort="source_id", csv=lambda row: row.source_id),
+        Column("about", "What arrives", lambda row: row.description or MISSING, full=True),
+        Column("origin", "From", lambda row: row.get_origin_display(), sort="origin", csv=lambda row: row.origin),
+        Column("evidence", "Evidence", lambda row: evidence_mark(row.evidence), csv=lambda row: row.evidence),
+        Column("start", "Begins", lambda row: moment(row.starts_at), sort="starts_at", csv=lambda row: row.starts_at),
+        Column("end", "Ends", lambda row: moment(row.ends_at), csv=lambda row: row.ends_at),
+        Column("bucket", "Bucket", lambda row: seconds(row.bucket_s).html, csv=lambda row: row.bucket_s, num=True),
+        Column("missing", "Unknown", missing, sort="missing", csv=lambda row: row.missing, num=True),
+        Column("mean", "Mean rate", lambda row: rate(row.mean_eps).html, csv=lambda row: row.mean_eps, num=True),
+        Column(
+            "updated",
+            "Stored",
+            lambda row: time_tag(row.updated_at),
+            sort="updated_at",
+            csv=lambda row: row.updated_at,
+            num=True,
+            high_first=True,
+        ),
+    ]

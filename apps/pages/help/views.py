@@ -1,0 +1,228 @@
+"""Help: the glossary, the guides, the API's entry page, and the search over a cluster."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from apps.admission.models import AdmissionRequest
+from apps.fleet.models import Cluster
+from apps.pages.base import ClusterPage, Page
+from apps.pages.context import url_of
+from apps.ui.marks import EVIDENCE, STATES, VERDICTS
+
+__all__ = ["ApiPage", "GuidePage", "HelpPage", "SearchHit", "SearchPage", "hits_of"]
+
+
+_VERDICTS = {
+    "admit": "Every objective holds, its own and every neighbour's.",
+    "admit_with_changes": "It holds with the changes shown, such as another placement.",
+    "queue": "It does not fit now, but a later start inside the time it may wait passes.",
+    "review": "A person decides: an interval reaches over an objective, or the verdict rests on assumed statistics.",
+    "reject": "An objective would be missed, and nothing that was allowed mends it.",
+}
+_STATES = {
+    "holds": "The whole interval of the estimate is within the objective.",
+    "at_risk": "The estimate is within, the upper end of its interval is over.",
+    "breached": "The estimate itself is over.",
+    "none": "There is nothing to hold it against.",
+}
+_EVIDENCE = {
+    "assumed": "A person entered it.",
+    "predicted": "A model says so.",
+    "measured": "Counted on a running system.",
+}
+_WORDS = (
+    ("Query", "A continuous query: operators that read streams and never end."),
+    ("Source", "Where events come from. Its arrivals say how many come in each slice of time."),
+    ("Operator", "One step of a query, placed on a core of a node."),
+    ("Selectivity", "Events an operator gives per event it takes."),
+    ("Cycles per event", "CPU cycles an operator spends on one event."),
+    (
+        "Node, core, capacity",
+        "A machine, one of its processors, and the cycles per second it has for queries.",
+    ),
+    ("Subinterval", "The step in which load is counted. Arrivals are kept four times finer."),
+    ("Load", "Cycles that events of a subinterval need on a core, as a share of its capacity."),
+    ("Excess", "Work that waits because load was above capacity, in seconds to clear it."),
+    ("Mace", "Maximum cumulative excess: the most work that waits on any core. It bounds how late an event may be."),
+    ("Flow", "The same by stimulus time: how late the events that came in a slice are when they leave."),
+    ("Objective", "How late a query may be: worst, mean, or a quantile such as p99, and a bound in seconds."),
+    ("Headroom", "Objective minus estimate. As a share of the objective it compares queries."),
+    ("Interval", "Where the estimate may lie, at the 90% level, judged from the batches statistics were taken from."),
+    ("Watermark", "A statement that no earlier record comes any more. One that passes a window's end sweeps it."),
+    ("Slack", "How much later a query can run without its next window being late. Least slack runs first."),
+    (
+        "Preview",
+        "The verdict on a request, from a snapshot of the cluster. Only a passing preview can be applied.",
+    ),
+)
+_BAR = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective")]
+
+
+class HelpPage(Page):
+    """`/help/`"""
+
+    template_name = "pages/help/page.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        verdicts = [(key, VERDICTS[key].label, text) for key, text in _VERDICTS.items()]
+        states = [(key, STATES[key].label, text) for key, text in _STATES.items()]
+        evidence = [(key, EVIDENCE[key].label, text) for key, text in _EVIDENCE.items()]
+        return self.page({"verdicts": verdicts, "states": states, "kinds": evidence, "words": _WORDS, "bar_key": _BAR})
+
+
+class ApiPage(Page):
+    """`/help/api/`: how to call Sluice from a program."""
+
+    template_name = "pages/help/api.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.page({})
+
+
+_DOCS = Path(settings.BASE_DIR) / "docs"
+_FILES = {".json": "application/json", ".csv": "text/csv; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png"}
+
+
+class GuidePage(Page):
+    """`/help/docs/user-guide.md`: a page of the documentation, or a file that one of them names."""
+
+    template_name = "pages/help/guide.html"
+
+    def get(self, request: HttpRequest, path: str) -> HttpResponse:
+        found = _files().get(path)
+        if found is None:
+            raise Http404(f"There is no page {path} in the documentation.")
+        if found.suffix in _FILES:
+            return HttpResponse(found.read_bytes(), content_type=_FILES[found.suffix])
+        title, html = _rendered(found)
+        return self.page({"title": title, "html": html})
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """Every page and example by its path below `docs/`: what is not listed here cannot be asked for."""
+    kinds = {".md", *_FILES}
+    return {path.relative_to(_DOCS).as_posix(): path for path in _DOCS.rglob("*") if path.suffix in kinds}
+
+
+@cache
+def _rendered(path: Path) -> tuple[str, SafeString]:
+    """Title and HTML of a page. HTML inside the Markdown stays text; the files are the product's own."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parsed = parser.parse(path.read_text())
+    heading, tokens = parsed[1], parsed[3:]  # every page begins with its h1, which the frame shows
+    for token, text in pairwise(tokens):
+        _prepare(token, text)
+    html = parser.renderer.render(tokens, parser.options, {})
+    # wide tables and code scroll by themselves and can be reached by keyboard
+    html = html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+    return heading.content, mark_safe(html.replace("<pre>", '<pre tabindex="0">'))
+
+
+def _prepare(token: Token, text: Token) -> None:
+    """Headings get the anchors that links between pages name."""
+    if token.type == "heading_open":
+        token.attrSet("id", re.sub(r"[^\w -]", "", text.content.lower()).replace(" ", "-"))
+
+
+_HITS_LIMIT = 20
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """Something found."""
+
+    kind: str
+    drawing: str
+    tone: str
+    name: str
+    note: str
+    url: str
+
+
+class SearchPage(ClusterPage):
+    """`/c/<slug>/search/?q=`"""
+
+    template_name = "pages/help/search.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        text = request.GET.get("q", "").strip()
+        return self.page({"text": text, "hits": hits_of(self.cluster, text) if text else []})
+
+
+def hits_of(cluster: Cluster, text: str) -> list[SearchHit]:
+    """At most 20 of each kind."""
+    return [
+        *_query_hits(cluster, text),
+        *_node_hits(cluster, text),
+        *_source_hits(cluster, text),
+        *_decision_hits(cluster, text),
+    ]
+
+
+def _hit(kind: str, mark: Any, name: str, note: str, url: str) -> SearchHit:
+    return SearchHit(kind, mark.drawing, mark.tone or "muted", name, note, url)
+
+
+def _query_hits(cluster: Cluster, text: str) -> list[SearchHit]:
+    wanted = Q(name__icontains=text) | Q(team__icontains=text) | Q(description__icontains=text)
+    rows = cluster.queries.filter(wanted).order_by("name")[:_HITS_LIMIT]
+    return [
+        _hit("Query", STATES[row.state], row.name, row.team, url_of("pages:query", cluster.slug, row.name))
+        for row in rows
+    ]
+
+
+def _node_hits(cluster: Cluster, text: str) -> list[SearchHit]:
+    rows = cluster.nodes.select_related("pool").filter(Q(name__icontains=text) | Q(pool__name__icontains=text))[
+        :_HITS_LIMIT
+    ]
+    return [
+        _hit("Node", STATES[row.state], row.name, row.pool.name, url_of("pages:node", cluster.slug, row.name))
+        for row in rows
+    ]
+
+
+def _source_hits(cluster: Cluster, text: str) -> list[SearchHit]:
+    rows = cluster.arrivals.filter(Q(source_id__icontains=text) | Q(description__icontains=text)).defer("data")[
+        :_HITS_LIMIT
+    ]
+    return [
+        SearchHit(
+            "Source",
+            "arrivals",
+            "muted",
+            row.source_id,
+            row.description,
+            url_of("pages:arrivals-detail", cluster.slug, row.pk),
+        )
+        for row in rows
+    ]
+
+
+def _decision_hits(cluster: Cluster, text: str) -> list[SearchHit]:
+    rows = AdmissionRequest.objects.filter(cluster=cluster).exclude(verdict="").filter(query__name__icontains=text)
+    rows = rows.select_related("version__query").defer("result", "snapshot_parts")[:_HITS_LIMIT]
+    return [
+        _hit(
+            "Decision",
+            VERDICTS[row.verdict],
+            f"{VERDICTS[row.verdict].label}: {row.version}",
+            row.get_state_display(),
+            url_of("pages:admission", cluster.slug, row.pk),
+        )
+        for row in rows
+    ]

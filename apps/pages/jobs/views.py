@@ -1,0 +1,188 @@
+"""Background work: the list, one job with its progress, and cancelling it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.core.errors import Missing
+from apps.jobs.models import Job, JobState
+from apps.jobs.selectors import jobs_visible
+from apps.jobs.services import job_cancel
+from apps.pages.base import Page
+from apps.pages.context import url_of
+from apps.ui.feedback import refresh
+from apps.ui.marks import STATES, VERDICTS, state_mark
+from apps.ui.numbers import percent, seconds
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
+
+__all__ = ["JobCancelView", "JobPage", "JobProgress", "JobsMenu", "JobsPage"]
+
+
+class JobsPage(Page):
+    """`/jobs/`"""
+
+    template_name = "pages/jobs/list.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        table = jobs_table(request)
+        return (
+            table.csv_response() if table.wants_csv else self.page({"table": table, "sentence": _sentence(_counts())})
+        )
+
+
+class JobPage(Page):
+    """`/jobs/<uuid>/`"""
+
+    template_name = "pages/jobs/detail.html"
+
+    def get(self, request: HttpRequest, pk: UUID) -> HttpResponse:
+        job = _job(pk)
+        return self.page({"job": job, "facts": _facts(job)})
+
+
+class JobProgress(Page):
+    """The part of a page that follows one job."""
+
+    def get(self, request: HttpRequest, pk: UUID) -> HttpResponse:
+        return render(request, "pages/jobs/progress.html", {"job": _job(pk)})
+
+
+class JobCancelView(Page):
+    """POST: stop a job; answers with its progress."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, pk: UUID) -> HttpResponse:
+        job = job_cancel(_job(pk))
+        return refresh(render(request, "pages/jobs/progress.html", {"job": job}), f"job:{job.pk}", "jobs")
+
+
+class JobsMenu(Page):
+    """What the top bar and the navigation show of running jobs."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return render(request, "pages/jobs/menu.html", {})
+
+
+def _job(pk: UUID) -> Job:
+    job = jobs_visible().filter(pk=pk).first()
+    if job is None:
+        raise Missing(f"There is no job {pk}. Jobs are kept for a while after they end.")
+    return job
+
+
+def _counts() -> dict[str, int]:
+    rows = Job.objects.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n")
+    return dict(rows)
+
+
+def _sentence(counts: dict[str, int]) -> str:
+    """9 jobs are kept: 1 running, 2 waiting for a worker."""
+    words = {JobState.RUNNING: "running", JobState.QUEUED: "waiting for a worker", JobState.FAILED: "failed"}
+    parts = [f"{counts[str(state)]} {text}" for state, text in words.items() if counts.get(str(state))]
+    if parts:
+        return f"{sum(counts.values())} jobs are kept: {', '.join(parts)}."
+    return f"No job runs or waits, and none of the {sum(counts.values())} kept failed." if counts else "No jobs yet."
+
+
+def jobs_table(request: HttpRequest) -> Table:
+    """Newest first."""
+    counts = _counts()
+    choices = [
+        Choice(state, STATES[state].label, counts.get(state, 0), STATES[state].drawing, STATES[state].tone or "muted")
+        for state in JobState.values
+    ]
+    return Table(
+        request,
+        _columns(),
+        jobs_visible().defer("params", "result"),
+        caption="Jobs",
+        default_sort="-created",
+        filters=[Filter("state", choices, _keep_state, all_count=sum(counts.values()))],
+        search=["title", "cluster__slug", "requested_by__username"],
+        search_label="Title, cluster or person",
+        file_name="jobs",
+        empty={
+            "icon": "jobs",
+            "title": "No jobs yet",
+            "text": "Estimates and previews run in the background and appear here.",
+        },
+    )
+
+
+def _keep_state(rows: QuerySet[Job], value: str) -> QuerySet[Job]:
+    return rows.filter(state=value)
+
+
+def _name(job: Job) -> SafeString:
+    return format_html('<a class="name" href="{}">{}</a>', url_of("pages:job", job.pk), job.title)
+
+
+def _how_far(job: Job) -> Any:
+    if job.state == JobState.RUNNING:
+        return format_html('{} <span class="muted sm">{}</span>', percent(job.progress).html, job.step)
+    return "" if job.state != JobState.FAILED else (job.error or {}).get("message", "")
+
+
+def _took_s(job: Job) -> float | None:
+    if job.started_at is None or job.finished_at is None:
+        return None
+    return (job.finished_at - job.started_at).total_seconds()
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("title", "Job", _name, sort="title", csv=lambda job: job.title),
+        Column("state", "State", lambda job: state_mark(job.state), sort="state", csv=lambda job: job.state),
+        Column("far", "How far", _how_far, csv=lambda job: job.progress, full=True),
+        Column("cluster", "Cluster", lambda job: job.cluster.slug if job.cluster else "–", sort="cluster__slug"),
+        Column(
+            "who",
+            "Asked for by",
+            lambda job: job.requested_by.get_username() if job.requested_by else "Sluice",
+            sort="requested_by__username",
+        ),
+        Column("took", "Took", lambda job: seconds(_took_s(job)).html, csv=_took_s, num=True),
+        Column(
+            "created",
+            "Asked",
+            lambda job: time_tag(job.created_at),
+            sort="created_at",
+            csv=lambda job: job.created_at,
+            num=True,
+            high_first=True,
+        ),
+    ]
+
+
+def _facts(job: Job) -> list[tuple[str, Any]]:
+    """What a job's page lists: (name, value)."""
+    facts = [
+        ("Kind", job.get_kind_display()),
+        ("Cluster", job.cluster.slug if job.cluster else "–"),
+        ("Asked for by", job.requested_by.get_username() if job.requested_by else "Sluice"),
+        ("Asked", time_tag(job.created_at, relative=False)),
+        ("Started", time_tag(job.started_at, relative=False)),
+        ("Ended", time_tag(job.finished_at, relative=False)),
+        ("Took", seconds(_took_s(job))),
+        ("Attempts", job.attempt),
+    ]
+    return [*facts, *((key.replace("_", " ").capitalize(), value) for key, value in _plain(job.result or {}))]
+
+
+def _plain(result: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The scalar facts of an outcome; what is nested is on its own page."""
+    known = {**STATES, **VERDICTS}
+    return [
+        (key, known[value].label if value in known else value)
+        for key, value in result.items()
+        if isinstance(value, (str, int, float)) and value != ""
+    ]

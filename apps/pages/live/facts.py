@@ -1,0 +1,359 @@
+"""Facts on the Live tab of a query: its state, newest results, strip of figures, latency and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+from django.db.models import Case, F, FloatField, Q, When
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.core.errors import Fault
+from apps.pages.live.charts import LivePictures, value_text
+from apps.pages.overview.findings import Stat
+from apps.pages.sources.agents.charts import factor_text
+from apps.pages.sources.facts import StreamCard, StreamQuery, moment_of
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.selectors import version_current
+from apps.results.choices import AlertState, Comparison
+from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.rows import WINDOW, as_json, group_columns, is_number, number_columns, table_in
+from apps.results.selectors import (
+    alert_rules_listed,
+    alerts_listed,
+    alerts_told,
+    pipeline_of,
+    result_latest,
+    results_recent,
+)
+from apps.telemetry.choices import LiveState
+from apps.telemetry.live.pipelines import executable_of
+from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.ui.marks import Mark
+from apps.ui.numbers import Quantity, count, counted, seconds
+from apps.ui.tables import Column, Table
+from apps.ui.times import ago
+
+__all__ = ["LiveView", "live_stats", "results_table"]
+
+
+_WINDOWS = 60  # behind the pictures
+_MOST_ALERTS, _MOST_ENDED = 8, 3  # listed: what has ended makes room for the results below
+_UPWARDS = Q(rule__comparison__in=[Comparison.ABOVE, Comparison.AT_LEAST])
+#: Alerts by how far their value is beyond the threshold, the farthest first.
+_FAR_OFF = Case(When(_UPWARDS, then=-F("last_value")), default=F("last_value"), output_field=FloatField())
+_MARKS = {
+    "none": Mark("assumed", "", "Not live yet"),
+    LiveState.STARTING: Mark("jobs", "queue", "Starting"),
+    LiveState.RUNNING: Mark("ok", "ok", "Running"),
+    LiveState.STOPPED: Mark("pause", "", "Stopped"),
+}
+
+
+@dataclass(frozen=True)
+class AssignedAgent:
+    """An agent's part, with how far it is."""
+
+    part: Assignment
+    waits: bool
+    excluded: bool
+
+    @property
+    def factors(self) -> str:
+        return ", ".join(factor_text(factor) for factor in self.part.load_factors)
+
+    @property
+    def mark(self) -> Mark:
+        if not self.part.agent.enabled:
+            return Mark("pause", "", "disabled")
+        if self.excluded:
+            return Mark("unknown", "watch", "left out: silent for too long")
+        if self.waits:
+            return Mark("queue", "queue", "waited for")
+        return Mark("ok", "ok", "keeps up")
+
+
+class LiveView:
+    """One query live; every property is computed when a template asks for it."""
+
+    def __init__(self, request: HttpRequest, query: Query) -> None:
+        self.request = request
+        self.query = query
+        self.cluster = query.cluster
+
+    @cached_property
+    def live(self) -> LiveQuery | None:
+        return LiveQuery.objects.select_related("source", "version", "query__cluster").filter(query=self.query).first()
+
+    @property
+    def state(self) -> str:
+        return str(self.live.state) if self.live is not None else "none"
+
+    @property
+    def is_live(self) -> bool:
+        return self.live is not None and self.live.state != LiveState.STOPPED
+
+    @property
+    def mark(self) -> Mark:
+        return _MARKS[self.state]
+
+    @property
+    def can_start(self) -> bool:
+        """Whether it is admitted; everything else is the service's to refuse."""
+        return self.query.state == QueryState.RUNNING and not self.is_live
+
+    @cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """What of its version keeps it from being executed; not asked while it is live."""
+        return () if self.is_live else executable_of(version_current(self.query)).faults
+
+    # -- the stream processor
+    @cached_property
+    def agents(self) -> list[Agent]:
+        return list(Agent.objects.filter(cluster=self.cluster).order_by("name"))
+
+    @cached_property
+    def stream(self) -> StreamCard:
+        return StreamCard(self.cluster.slug, {str(one.pk): one.name for one in self.agents})
+
+    @cached_property
+    def said(self) -> StreamQuery | None:
+        return self.stream.query(self.query.name) if self.is_live else None
+
+    @cached_property
+    def assigned(self) -> list[AssignedAgent]:
+        if self.live is None:
+            return []
+        waits = set(self.said.waiting_for) if self.said else set()
+        excluded = set(self.said.excluded) if self.said else set()
+        rows = self.live.assignments.filter(enabled=True).select_related("agent").order_by("agent__name")
+        return [AssignedAgent(row, row.agent.name in waits, row.agent.name in excluded) for row in rows]
+
+    @property
+    def free_agents(self) -> list[Agent]:
+        """Agents without a part."""
+        taken = {one.part.agent_id for one in self.assigned}
+        return [agent for agent in self.agents if agent.pk not in taken]
+
+    # -- results
+    @cached_property
+    def newest(self) -> ResultWindow | None:
+        return result_latest(self.query)
+
+    @cached_property
+    def windows(self) -> list[ResultWindow]:
+        return results_recent(self.query, self.newest.plan, _WINDOWS) if self.newest is not None else []
+
+    @cached_property
+    def tables(self) -> list[pa.Table]:
+        return [table_in(window.body) for window in self.windows]
+
+    @cached_property
+    def schema(self) -> pa.Schema | None:
+        return self.tables[-1].schema if self.tables else None
+
+    @cached_property
+    def pipeline(self) -> Mapping[str, Any] | None:
+        return pipeline_of(self.query, self.newest.plan) if self.newest is not None else None
+
+    @cached_property
+    def groups(self) -> list[str]:
+        return group_columns(self.pipeline, self.schema) if self.schema is not None else []
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        return number_columns(self.schema, self.groups) if self.schema is not None else []
+
+    @property
+    def window_words(self) -> str:
+        """14:32:10 to 14:32:20, revision 2."""
+        row = self.newest
+        if row is None:
+            return ""
+        begin = moment_of(row.window_us)
+        end = moment_of(row.window_us + row.width_us)
+        text = f"{timezone.localtime(begin):%H:%M:%S} to {timezone.localtime(end):%H:%M:%S}"
+        return f"{text}, revision {row.revision + 1}" if row.revision else text
+
+    @property
+    def missing_words(self) -> str:
+        """Who the newest window was closed without."""
+        if self.newest is None or self.newest.complete:
+            return ""
+        names = {str(one.pk): one.name for one in self.agents}
+        who = ", ".join(names.get(one, one[:8]) for one in self.newest.missing[:3]) or "an agent"
+        text = f"Closed without {who}. What comes later is added as another revision."
+        taken = sum(self.newest.recovered.values())
+        if not taken:
+            return text
+        are = "is" if taken == 1 else "are"
+        return f"{text} Of what it had open, {counted(taken, 'record')} {are} counted already."
+
+    @cached_property
+    def table(self) -> Table:
+        return results_table(self.request, self.query, self.tables[-1], self.groups, self.column)
+
+    # -- pictures
+    @cached_property
+    def pictures(self) -> LivePictures:
+        wanted = self.request.GET.get("column", "")
+        return LivePictures(self.query, self.windows, self.tables, self.groups, self.numbers, wanted)
+
+    @property
+    def column(self) -> str:
+        return self.pictures.column
+
+    @property
+    def group_count(self) -> int:
+        return self.tables[-1].num_rows if self.tables else 0
+
+    @property
+    def latencies(self) -> list[float]:
+        return [window.latency_s for window in self.windows if window.latency_s is not None]
+
+    # -- alerts
+    @cached_property
+    def rules(self) -> list[AlertRule]:
+        return list(alert_rules_listed().filter(query=self.query).order_by("name"))
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """What fires, then what has ended, the newest first; of those that opened together the worst first."""
+        rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_window_us", _FAR_OFF)
+        found = list(alerts_told(rows)[:_MOST_ALERTS])
+        firing = sum(alert.state == AlertState.FIRING for alert in found)
+        return found[: max(firing, _MOST_ENDED)]
+
+    @cached_property
+    def firing_count(self) -> int:
+        """All that fire, also those that are not listed."""
+        return sum(rule.firing_count for rule in self.rules)
+
+    @property
+    def firing_unlisted(self) -> int:
+        return self.firing_count - sum(alert.state == AlertState.FIRING for alert in self.alerts)
+
+    # -- the sentence and the strip
+    @property
+    def sentence(self) -> SafeString:
+        if self.live is None:
+            return SafeString("It is not live: nothing is computed from telemetry yet.")
+        if self.state == LiveState.STOPPED:
+            return format_html("It was stopped {}.", ago(self.live.stopped_at) if self.live.stopped_at else "")
+        if self.newest is None:
+            return SafeString("It has started; the first window closes once every agent has sent it whole.")
+        who = counted(len(self.assigned), "agent")
+        latency = f", {seconds(median(self.latencies))} after its window closed" if self.latencies else ""
+        groups = counted(self.group_count, "row")
+        fires = f" <b>{counted(self.firing_count, 'alert')}</b> firing." if self.firing_count else ""
+        return format_html("{} from {}{}.{}", groups, who, latency, SafeString(fires))
+
+    @property
+    def stats(self) -> list[Stat]:
+        return live_stats(self)
+
+    @property
+    def picked(self) -> Sequence[tuple[str, bool]]:
+        """Columns to draw: (name, is it the one)."""
+        return [(name, name == self.column) for name in self.numbers]
+
+
+def live_stats(view: LiveView) -> list[Stat]:
+    """Newest result, latency, watermark, late records, alerts."""
+    return [_results(view), _latency(view), _watermark(view), _late(view), _alerting(view)]
+
+
+def _results(view: LiveView) -> Stat:
+    if view.newest is None:
+        return Stat("Newest result", Quantity("none yet"), "")
+    came = ago(view.newest.received_at)
+    return Stat(
+        "Newest result",
+        Quantity(count(view.group_count), "rows"),
+        f"came {came}, of {count(view.newest.records)} records",
+    )
+
+
+def _latency(view: LiveView) -> Stat:
+    found = view.latencies
+    if not found:
+        return Stat("Latency", Quantity("\N{EN DASH}"), "no window measured yet")
+    middle, worst, bound = median(found), max(found), view.query.objective_bound_s
+    tone = "bad" if bound and middle > bound else "watch" if bound and worst > bound else ""
+    note = f"worst of {len(found)} windows {seconds(worst)}"
+    return Stat("Latency", seconds(middle), f"{note}, objective {seconds(bound)}" if bound else note, tone)
+
+
+def _watermark(view: LiveView) -> Stat:
+    if view.said is None or view.said.watermark is None:
+        return Stat("Watermark", Quantity("\N{EN DASH}"), "not reported")
+    behind = (timezone.now() - view.said.watermark).total_seconds()
+    value = seconds(behind) if 0 <= behind < 86_400 else Quantity(ago(view.said.watermark))
+    return Stat("Watermark", value, f"behind now; waits for {view.said.waits}")
+
+
+def _late(view: LiveView) -> Stat:
+    # each result says how many there have been since the query began
+    said = view.said or max(view.windows, key=lambda one: one.emitted_at, default=None)
+    late, early = (said.late, said.early) if said else (0, 0)
+    revised = sum(window.revision > 0 for window in view.windows)
+    ahead = f", {counted(early, 'record')} of times too far ahead left out" if early else ""
+    return Stat(
+        "Late records",
+        Quantity(count(late)),
+        f"{revised} of {len(view.windows)} windows revised{ahead}",
+        "watch" if late or early else "",
+    )
+
+
+def _alerting(view: LiveView) -> Stat:
+    on = sum(rule.enabled for rule in view.rules)
+    tone = "bad" if view.firing_count else ""
+    return Stat("Alerts firing", Quantity(count(view.firing_count)), f"by {counted(on, 'rule')}", tone)
+
+
+def results_table(request: HttpRequest, query: Query, rows: pa.Table, groups: Sequence[str], sorted_by: str) -> Table:
+    """The columns that name a group come first; the largest of the drawn column leads."""
+    others = [name for name in rows.column_names if name not in groups and name != WINDOW]
+
+    def named(row: Mapping[str, Any]) -> str:
+        return " ".join(str(row[name]) for name in groups)
+
+    return Table(
+        request,
+        [_column(rows.schema.field(name), name in groups) for name in [*groups, *others]],
+        rows.to_pylist(),
+        caption="Newest results",
+        default_sort=f"-{sorted_by}" if sorted_by else "",
+        search=named if groups else None,
+        search_label="Group",
+        page_size=10,
+        file_name=f"results-{query.name}",
+        identify=named,
+        empty={
+            "icon": "arrivals",
+            "title": "The window has no rows",
+            "text": "No record passed its filters in that time.",
+        },
+    )
+
+
+def _column(field: pa.Field, is_group: bool) -> Column:
+    name, numeric = field.name, is_number(field.type)
+    return Column(
+        name,
+        name,
+        lambda row: value_text(row[name]),
+        sort=lambda row: row[name],
+        csv=lambda row: as_json(row[name]),
+        num=numeric and not is_group,
+        high_first=numeric,
+    )

@@ -1,0 +1,152 @@
+"""Forms of live queries: start, template and alert rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from apps.pages.sources.forms import JsonField
+from apps.results.choices import Comparison, Severity
+from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule
+from engine.dataflow.templates import Template
+
+__all__ = ["RuleForm", "StartForm", "TemplateForm"]
+
+
+class StartForm(forms.Form):
+    """Which agents work on it."""
+
+    agents = forms.MultipleChoiceField(
+        label="Agents",
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Each collects the query's source and runs its first operators.",
+    )
+    idle_after_s = forms.FloatField(
+        label="Wait for a silent agent",
+        min_value=1,
+        max_value=86_400,
+        initial=60,
+        help_text="After so long windows close without it.",
+    )
+    retain_s = forms.FloatField(
+        label="Keep closed windows for late records",
+        min_value=1,
+        max_value=86_400,
+        initial=900,
+        help_text="In event time. Such records lead to another revision of the result.",
+    )
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["agents"].choices = [(name, name) for name in names]
+        if not self.is_bound:
+            self.initial.setdefault("agents", names)
+
+
+#: Options without which a collector does not begin.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "tcp_probe": {"peers": [{"address": "127.0.0.1:8000"}], "interval_s": 1},
+    "log_file": {"path": "var/log/access.log", "begin": "end"},
+}
+
+
+class TemplateForm(forms.Form):
+    """The template's parameters and what a query has anyway."""
+
+    name = forms.CharField(
+        label="Name of the query", max_length=64, help_text="Lower-case letters, digits and hyphens."
+    )
+    source = forms.CharField(
+        label="Reads the source",
+        max_length=64,
+        help_text="One that is collected already, or a new name: then it is added.",
+    )
+    options = JsonField(
+        label="Options of its collector", required=False, help_text="As JSON; used where the source is new."
+    )
+    rate_eps = forms.FloatField(
+        label="Records expected", initial=100, min_value=0.001, help_text="Assumed until they are measured."
+    )
+    bound_s = forms.FloatField(
+        label="Objective",
+        initial=10,
+        required=False,
+        min_value=0.001,
+        help_text="Its latency is at most this; empty: none.",
+    )
+    team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
+
+    def __init__(self, *args: Any, template: Template, sources: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.template = template
+        for one in template.parameters:
+            self.fields[f"p_{one.name}"] = forms.FloatField(label=one.label, initial=one.default)
+        self.fields["source"].widget.attrs["list"] = "known-sources"
+        if not self.is_bound:
+            self.initial.setdefault("name", template.name)
+            self.initial.setdefault("source", sources[0] if sources else template.collector.replace("_", "-"))
+            self.initial.setdefault("options", _OPTIONS.get(template.collector, {}))
+
+    @property
+    def parameter_fields(self) -> list[Any]:
+        return [self[f"p_{one.name}"] for one in self.template.parameters]
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """What is typed, as far as it is a number."""
+        data = self.cleaned_data if self.is_bound and hasattr(self, "cleaned_data") else {}
+        found = {one.name: data.get(f"p_{one.name}", one.default) for one in self.template.parameters}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+_FIELDS = ("name", "column", "comparison", "threshold", "for_windows", "where", "severity", "enabled")
+_LISTS = ("emails", "webhooks")
+
+
+class RuleForm(forms.Form):
+    """A threshold on a column. Rules are the service's."""
+
+    name = forms.CharField(max_length=80, help_text="As it stands on the overview.")
+    column = forms.CharField(max_length=120)
+    comparison = forms.ChoiceField(label="Is", choices=Comparison.choices)
+    threshold = forms.FloatField()
+    for_windows = forms.IntegerField(
+        label="Windows in a row",
+        initial=1,
+        min_value=1,
+        max_value=MAX_WINDOWS_IN_A_ROW,
+        help_text="One alone may be noise.",
+    )
+    where = forms.CharField(
+        label="Only groups where",
+        max_length=500,
+        required=False,
+        help_text="A condition on the columns of the result, such as dst in ('r1', 'r2'). Empty: every group.",
+    )
+    severity = forms.ChoiceField(choices=Severity.choices, initial=Severity.WARNING)
+    enabled = forms.BooleanField(label="Evaluate it", required=False, initial=True)
+    emails = forms.CharField(
+        label="Mail to", required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="Addresses, one per line."
+    )
+    webhooks = forms.CharField(
+        label="Tell webhooks",
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Addresses, one per line: each gets a signed message when alerts open and when they end.",
+    )
+
+    def __init__(self, *args: Any, columns: list[str], rule: AlertRule | None = None, **kwargs: Any) -> None:
+        if rule is not None:
+            lists = {name: "\n".join(getattr(rule, name)) for name in _LISTS}
+            kwargs.setdefault("initial", {name: getattr(rule, name) for name in _FIELDS} | lists)
+        super().__init__(*args, **kwargs)
+        known = [*columns, *([rule.column] if rule is not None and rule.column not in columns else [])]
+        if known:
+            self.fields["column"] = forms.ChoiceField(choices=[(name, name) for name in known])
+
+    def clean_emails(self) -> list[str]:
+        return self.cleaned_data["emails"].replace(",", "\n").split()
+
+    def clean_webhooks(self) -> list[str]:
+        return [line.strip() for line in self.cleaned_data["webhooks"].splitlines() if line.strip()]

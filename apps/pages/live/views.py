@@ -1,0 +1,304 @@
+"""The Live tab of a query, a new live query from a template, and alert rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from apps.core.errors import Missing, SluiceError
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.live.facts import LiveView
+from apps.pages.live.forms import RuleForm, StartForm, TemplateForm
+from apps.pages.live.services import live_query_describe, made_of, operators_of
+from apps.pages.queries.views import QueryTab
+from apps.pages.sources.forms import COLLECTORS
+from apps.results.models import AlertRule
+from apps.results.notices import rule_secret
+from apps.results.selectors import alert_rules_listed, alerts_listed
+from apps.results.services import alert_acknowledge, alert_rule_create, alert_rule_delete, alert_rule_update
+from apps.telemetry.models import LiveQuery, TelemetrySource
+from apps.telemetry.selectors import agent_named, agents_listed
+from apps.telemetry.services import assignment_set, live_start, live_stop
+from apps.ui.feedback import toast
+from engine.dataflow import Pipeline
+from engine.dataflow.templates import TEMPLATES, Template
+
+__all__ = [
+    "AlertAcknowledge",
+    "LiveAssign",
+    "LiveNew",
+    "LiveStart",
+    "LiveStop",
+    "LiveTab",
+    "RuleDelete",
+    "RuleEdit",
+    "RuleNew",
+]
+
+
+class LiveTab(QueryTab):
+    """`/c/<slug>/queries/<name>/live/`; `?column=` is the one drawn."""
+
+    template_name = "pages/live/tab.html"
+    tab = "live"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        return self.shown(name)
+
+    def shown(self, name: str, status: int = 200, **context: Any) -> HttpResponse:
+        detail = self.detail(name)
+        view = LiveView(self.request, detail.query)
+        if view.newest is not None and view.table.wants_csv:
+            return view.table.csv_response()
+        names = [agent.name for agent in view.agents]
+        shared = {
+            "view": view,
+            "start": StartForm(names=names),
+            "rule_form": RuleForm(columns=view.numbers),
+            "results_topic": f"results:{detail.query.pk}",
+        }
+        return self.show(detail, status, **{**shared, **context})
+
+
+class LiveStart(LiveTab):
+    """POST: run it on what the chosen agents collect."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        agents = {agent.name: agent for agent in agents_listed().filter(cluster=self.cluster)}
+        form = StartForm(request.POST, names=list(agents))
+        if not form.is_valid():
+            return self.shown(name, 422, start=form, form=form)
+        found = dict(form.cleaned_data)
+        chosen = [agents[one] for one in found.pop("agents")]
+        try:
+            live_start(query=detail.query, agents=chosen, **found)
+        except SluiceError as refusal:
+            return self.shown(name, refusal.status, start=form, form=form, refusal=refusal)
+        return done(
+            request, f"{name} is starting; its first result follows its first window.", "pages:query-live", slug, name
+        )
+
+
+class _LivePage(LiveTab):
+    http_method_names = ["post"]
+
+    def live(self, name: str) -> LiveQuery:
+        found = LiveQuery.objects.select_related("query__cluster").filter(query=self.detail(name).query).first()
+        if found is None:
+            raise Missing(f"Query {name!r} is not live.", [("query", f"{name!r} has never been started")])
+        return found
+
+
+class LiveStop(_LivePage):
+    """POST: stop it; its results stay."""
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        live_stop(live=self.live(name))
+        return done(request, f"{name} is no longer live; its results stay.", "pages:query-live", slug, name)
+
+
+class LiveAssign(_LivePage):
+    """POST: give an agent a part, or take it away."""
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        live, agent = self.live(name), agent_named(self.cluster, request.POST.get("agent", ""))
+        enabled = request.POST.get("part") != "none"
+        form = forms.Form({})
+        _, ok = try_service(form, lambda: assignment_set(live=live, agent=agent, enabled=enabled))
+        if not ok:
+            return self.shown(name, 422, notice="; ".join(form.non_field_errors()))
+        text = f"{agent.name} works on {name} now." if enabled else f"{agent.name} works on {name} no more."
+        return done(request, text, "pages:query-live", slug, name)
+
+
+_COLLECTOR_WORDS = dict(COLLECTORS)
+
+
+class LiveNew(ClusterPage):
+    """`/c/<slug>/queries/-/live/?template=s2s-probe`"""
+
+    template_name = "pages/live/new.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        template = TEMPLATES.get(request.GET.get("template", ""))
+        form = TemplateForm(template=template, sources=self.sources(template)) if template else None
+        return self.shown(template, form)
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        template = TEMPLATES.get(request.GET.get("template", ""))
+        if template is None:
+            return self.shown(None, None, 422)
+        form = TemplateForm(request.POST, template=template, sources=self.sources(template))
+        if form.is_valid():
+            names = {f"{one.name}": f"p_{one.name}" for one in template.parameters}
+            query, ok = try_service(form, lambda: self._describe(template, form), {**names, "body": "__all__"})
+            if ok:
+                toast(request, f"{query.name} is described. Nothing runs yet: preview its admission.")
+                return redirect(f"{reverse('pages:admission-new', args=[slug])}?{urlencode({'query': query.name})}")
+        return self.shown(template, form, 422)
+
+    def sources(self, template: Template | None) -> list[str]:
+        """Sources of the template's collector."""
+        kind = template.collector if template is not None else ""
+        rows = TelemetrySource.objects.filter(cluster=self.cluster, kind=kind)
+        return list(rows.order_by("source_id").values_list("source_id", flat=True))
+
+    def _describe(self, template: Template, form: TemplateForm) -> Any:
+        found = form.cleaned_data
+        objective = {"statistic": "worst", "bound_s": found["bound_s"]} if found["bound_s"] else None
+        return live_query_describe(
+            cluster=self.cluster,
+            template=template,
+            name=found["name"],
+            source=found["source"],
+            parameters=form.parameters,
+            options=found["options"],
+            rate_eps=found["rate_eps"],
+            objective=objective,
+            team=found["team"],
+            user=self.request.user,
+        )
+
+    def shown(self, template: Template | None, form: TemplateForm | None, status: int = 200) -> HttpResponse:
+        here = reverse("pages:live-new", args=[self.slug])
+        context: dict[str, Any] = {
+            "templates": [
+                {
+                    "title": one.title,
+                    "summary": one.summary,
+                    "url": f"{here}?template={one.name}",
+                    "current": one is template,
+                    "collector": _COLLECTOR_WORDS.get(one.collector, one.collector),
+                }
+                for one in TEMPLATES.values()
+            ],
+            # as texts: what can be called is called by the templates of pages
+            "title": template.title if template is not None else "",
+            "summary": template.summary if template is not None else "",
+            "form": form,
+            "known_sources": self.sources(template),
+            "operators": _operators(form) if form is not None else [],
+            "rest_body": {"cluster": self.slug, "name": form.template.name, "operators": _rest_body(form)}
+            if form
+            else {},
+        }
+        return self.page(context, status)
+
+
+def _operators(form: TemplateForm) -> list[dict[str, Any]]:
+    """Each operator with what it does and whether it may run at the source."""
+    try:
+        made = made_of(form.template, None, form.parameters)
+        pipeline = Pipeline.parse(made.document)
+    except SluiceError:
+        return []
+    rows = zip(pipeline.operators, pipeline.rules, made.document["operators"], strict=True)
+    return [
+        {"name": one.id, "says": json.dumps(given["expression"]), "allowed": rule.allowed, "reason": rule.reason}
+        for one, rule, given in rows
+    ]
+
+
+def _rest_body(form: TemplateForm) -> list[dict[str, Any]]:
+    """Its operators as the REST call has them."""
+    try:
+        return operators_of(made_of(form.template, None, form.parameters))
+    except SluiceError:
+        return []
+
+
+class _RulePage(QueryTab):
+    template_name = "pages/live/rule.html"
+    scope = "operate"
+    tab = "live"
+
+    def rule(self, name: str, pk: int) -> AlertRule:
+        found = alert_rules_listed().filter(query__cluster=self.cluster, query__name=name, pk=pk).first()
+        if found is None:
+            raise Missing(f"Query {name!r} has no alert rule {pk}.")
+        return found
+
+    def shown(
+        self, name: str, form: RuleForm | None = None, rule: AlertRule | None = None, status: int = 200
+    ) -> HttpResponse:
+        detail = self.detail(name)
+        view = LiveView(self.request, detail.query)
+        given = form or RuleForm(columns=view.numbers, rule=rule)
+        if form is None and rule is None:
+            given.initial |= {"name": f"{name} is high", "column": view.column}
+        example, secret = _example(detail.query.pk, view), rule_secret(rule) if rule is not None else ""
+        return self.show(detail, status, form=given, rule=rule, view=view, secret=secret, rest_body=example)
+
+    def save(self, name: str, rule: AlertRule | None = None) -> HttpResponse:
+        detail = self.detail(name)
+        columns = LiveView(self.request, detail.query).numbers
+        form = RuleForm(self.request.POST, columns=columns, rule=rule)
+        if form.is_valid():
+            saved, ok = try_service(form, lambda: self._store(detail.query, form.cleaned_data, rule))
+            if ok:
+                return done(self.request, f"{saved.name} is saved.", "pages:query-live", self.slug, name)
+        return self.shown(name, form, rule, 422)
+
+    def _store(self, query: Any, values: dict[str, Any], rule: AlertRule | None) -> AlertRule:
+        if rule is not None:
+            return alert_rule_update(rule=rule, **values)
+        return alert_rule_create(query=query, user=self.request.user, **values)
+
+
+def _example(query: int, view: LiveView) -> dict[str, Any]:
+    column = view.column or "p50_rtt"
+    return {"query": query, "name": f"{column} is high", "column": column, "comparison": "gt", "threshold": 20.0}
+
+
+class RuleNew(_RulePage):
+    """`…/live/rules/new/`"""
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        return self.shown(name)
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        return self.save(name)
+
+
+class RuleEdit(_RulePage):
+    """`…/live/rules/<number>/`"""
+
+    def get(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
+        return self.shown(name, rule=self.rule(name, pk))
+
+    def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
+        return self.save(name, self.rule(name, pk))
+
+
+class RuleDelete(_RulePage):
+    """POST: forget a rule with its alerts."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
+        rule = self.rule(name, pk)
+        alert_rule_delete(rule=rule)
+        return done(request, f"{rule.name} is deleted with its alerts.", "pages:query-live", slug, name)
+
+
+class AlertAcknowledge(_RulePage):
+    """POST: somebody has seen it."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
+        alert = alerts_listed().filter(rule__query__cluster=self.cluster, rule__query__name=name, pk=pk).first()
+        if alert is None:
+            raise Missing(f"Query {name!r} has no alert {pk}.")
+        alert_acknowledge(alert=alert, user=request.user, note=request.POST.get("note", "")[:200])
+        return done(request, f"{alert.rule.name} is acknowledged.", "pages:query-live", slug, name)

@@ -1,0 +1,239 @@
+"""Attention list of a cluster: what an operator should look at, the most urgent first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from apps.admission.choices import AdmissionState
+from apps.admission.models import AdmissionRequest
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import QueryEstimate
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.pages.context import url_of
+from apps.pages.overview.findings import Findings, headroom_of
+from apps.planning.forecasts.selectors import forecasts_visible, shortages
+from apps.planning.plans.selectors import plans_recommended
+from apps.queries.choices import QueryState
+from apps.queries.models import OperatorInput, Query
+from apps.results.choices import Severity
+from apps.results.models import Alert
+from apps.results.selectors import alerts_firing
+from apps.telemetry.choices import AgentState
+from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.selectors import agent_state
+from apps.ui.numbers import ratio, seconds, significant
+from apps.ui.times import ago, short
+
+__all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
+
+
+@dataclass(frozen=True)
+class AttentionItem:
+    """Something a person should look at."""
+
+    drawing: str
+    tone: str
+    title: str
+    text: str
+    url: str
+    action: str = ""
+
+
+_TONES = {Severity.CRITICAL: ("bad", "bad"), Severity.WARNING: ("watch", "watch"), Severity.NOTICE: ("info", "muted")}
+_MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
+
+
+def live_attention(cluster: Cluster) -> list[AttentionItem]:
+    """Alerts that nobody has seen, then agents that are silent or congested, then live queries that stopped."""
+    return [*_alerts(cluster), *_agents(cluster), *_stopped(cluster)]
+
+
+def _alerts(cluster: Cluster) -> list[AttentionItem]:
+    by_rule: dict[int, list[Alert]] = {}
+    for alert in alerts_firing(cluster).filter(acknowledged_at=None)[:500]:
+        by_rule.setdefault(alert.rule_id, []).append(alert)
+    return [_alert(cluster, alerts) for alerts in list(by_rule.values())[:_MAX_RULES]]
+
+
+def _alert(cluster: Cluster, alerts: Sequence[Alert]) -> AttentionItem:
+    first = alerts[0]
+    rule = first.rule
+    drawing, tone = _TONES[Severity(rule.severity)]
+    against = f"{rule.get_comparison_display()} {significant(rule.threshold)}"
+    about = f"{rule.column} is {significant(first.last_value)}, {against}"
+    if len(alerts) == 1:
+        title = f"{rule.name}: {first.group_text}" if first.group else rule.name
+    else:
+        title = f"{rule.name}, {len(alerts)} groups"
+        about = f"{first.group_text}: {about}"
+    url = url_of("pages:query-live", cluster.slug, rule.query.name)
+    return AttentionItem(
+        drawing, tone, title, f"{about}. {rule.query.name}, opened {ago(first.opened_at)}.", url, "Open alerts"
+    )
+
+
+def _agents(cluster: Cluster) -> list[AttentionItem]:
+    found: dict[Any, list[Agent]] = {}
+    for agent in Agent.objects.filter(cluster=cluster, enabled=True).order_by("name"):
+        found.setdefault(agent_state(agent).state, []).append(agent)
+    url = url_of("pages:sources", cluster.slug)
+    hands = []
+    if silent := found.get(AgentState.SILENT):
+        title = f"{silent[0].name} does not report" if len(silent) == 1 else f"{len(silent)} agents do not report"
+        names = "" if len(silent) == 1 else f"{', '.join(agent.name for agent in silent[:3])}. "
+        text = f"{names}Last report {ago(silent[0].last_seen)}. Results close without what is silent for too long."
+        hands.append(AttentionItem("unknown", "watch", title, text, url, "Open sources"))
+    for state, one, many in (
+        (AgentState.SPOOL, "keeps more than it gets rid of", "keep more than they get rid of"),
+        (AgentState.OVERFLOW, "sends records on unprocessed", "send records on unprocessed"),
+    ):
+        if agents := found.get(state):
+            title = f"{agents[0].name} {one}" if len(agents) == 1 else f"{len(agents)} agents {many}"
+            reasons = agent_state(agents[0]).reasons
+            text = f"{agents[0].name}: {reasons[0]}." if reasons else ""
+            hands.append(AttentionItem("watch", "watch", title, text, url, "Open sources"))
+    return hands
+
+
+def _stopped(cluster: Cluster) -> list[AttentionItem]:
+    """Live queries that ended without being asked to."""
+    rows = LiveQuery.objects.filter(query__cluster=cluster, state="stopped").exclude(fault="").select_related("query")
+    return [
+        AttentionItem(
+            "bad",
+            "bad",
+            f"{live.query.name} is no longer live",
+            live.fault,
+            url_of("pages:query-live", cluster.slug, live.query.name),
+            "Open query",
+        )
+        for live in rows[:3]
+    ]
+
+
+MAX_ITEMS = 8
+
+
+def attention_list(findings: Findings) -> list[AttentionItem]:
+    """Over, at risk, waiting for review, and what makes the estimate less certain; pages show the first `MAX_ITEMS`."""
+    cluster = findings.cluster
+    return [
+        *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
+        *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
+        *live_attention(cluster),
+        *_waiting(cluster),
+        *_threatened(findings),
+        *_plans(cluster),
+        *_alarm(findings),
+        *_unestimated(findings),
+        *_assumed(cluster),
+    ]
+
+
+def _threatened(findings: Findings) -> list[AttentionItem]:
+    """The first objective that the forecast sees violated, unless its query is over already."""
+    cluster = findings.cluster
+    row = forecasts_visible().filter(cluster=cluster).first()
+    over = {one.query.name for one in findings.with_state(ObjectiveState.BREACHED)}
+    found = [one for one in shortages(cluster, row) if one.query not in over] if row and not row.is_over else []
+    if not found:
+        return []
+    first = found[0]
+    with timezone.override(ZoneInfo(cluster.time_zone)):
+        when = short(first.first_at)
+    band = "at the 90% band" if first.band == "high" else "at the expected load"
+    more = f"; {len(found) - 1} more threatened" if len(found) > 1 else ""
+    title = f"{first.query} may miss its objective from {when}"
+    url = url_of("pages:forecast", cluster.slug)
+    return [AttentionItem("watch", "watch", title, f"Forecast, {band}{more}", url, "Open forecast")]
+
+
+def _query_url(cluster: Cluster, name: str) -> str:
+    return url_of("pages:query", cluster.slug, name)
+
+
+def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
+    gap, _ = headroom_of(row)
+    title = f"{row.query.name} is {seconds(abs(gap or 0))} over"
+    return AttentionItem("bad", "bad", title, _cause(row), _query_url(cluster, row.query.name), "Open query")
+
+
+def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
+    title = f"{row.query.name} may be over its objective"
+    upper = f"The upper estimate is {seconds(row.high_s, apart_from=row.bound_s)} of {seconds(row.bound_s)}."
+    text = f"{upper} {_widened(row) or _cause(row)}"
+    return AttentionItem("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query")
+
+
+def _widened(row: QueryEstimate) -> str:
+    """That the interval alone makes it doubtful, being wide for what estimates missed lately; empty where it is not."""
+    factor = ((row.result or {}).get("trust") or {}).get("factor") or 1.0
+    if factor <= 1:
+        return ""
+    return f"Estimates were so far off lately that its interval is {significant(factor)} times as wide."
+
+
+def _cause(row: QueryEstimate) -> str:
+    """Which server makes it late, from the engine's answer."""
+    bottleneck: dict[str, Any] = (row.result or {}).get("bottleneck") or {}
+    if not bottleneck:
+        return ""
+    server = bottleneck.get("node") or bottleneck.get("server")
+    return f"{server} runs at {ratio(bottleneck.get('load_peak'))} of capacity at its peak."
+
+
+def _waiting(cluster: Cluster) -> list[AttentionItem]:
+    rows = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.AWAITING)
+    waiting = list(rows.select_related("version__query").defer("result", "snapshot_parts").order_by("created_at"))
+    if not waiting:
+        return []
+    first = waiting[0]
+    title = "1 request waits for review" if len(waiting) == 1 else f"{len(waiting)} requests wait for review"
+    url = url_of("pages:admission", cluster.slug, first.pk)
+    return [AttentionItem("review", "review", title, f"{first.version}, {ago(first.created_at)}.", url, "Open request")]
+
+
+def _plans(cluster: Cluster) -> list[AttentionItem]:
+    """Queries for which a faster plan is known that nobody has taken over."""
+    rows = plans_recommended(cluster)
+    if not rows:
+        return []
+    names = ", ".join(row.query.name for row in rows[:3])
+    title = f"{rows[0].query.name} has a faster plan" if len(rows) == 1 else f"{len(rows)} queries have faster plans"
+    text = "The samples tell it apart from what runs." if len(rows) == 1 else f"The samples tell them apart: {names}."
+    url = url_of("pages:query-plans", cluster.slug, rows[0].query.name)
+    return [AttentionItem("tune", "ok", title, text, url, "Open plans")]
+
+
+def _alarm(findings: Findings) -> list[AttentionItem]:
+    alarm = (findings.run.result or {}).get("alarm") if findings.run is not None else None
+    if not alarm or not alarm.get("untrusted"):
+        return []
+    return [AttentionItem("watch", "watch", "The estimate is less certain here", alarm.get("message", ""), "")]
+
+
+def _unestimated(findings: Findings) -> list[AttentionItem]:
+    if findings.run is None or not findings.unestimated:
+        return []
+    names = ", ".join(query.name for query in findings.unestimated[:3])
+    return [
+        AttentionItem("unknown", "muted", f"{len(findings.unestimated)} not in the newest estimate", f"{names}.", "")
+    ]
+
+
+def _assumed(cluster: Cluster) -> list[AttentionItem]:
+    assumed = OperatorInput.objects.filter(operator__version=OuterRef("running_version"), evidence=Evidence.ASSUMED)
+    count = Query.objects.filter(Exists(assumed), cluster=cluster, state=QueryState.RUNNING).count()
+    if not count:
+        return []
+    title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
+    whose, noun = ("its", "interval is") if count == 1 else ("their", "intervals are")
+    text = f"Measured statistics of {whose} operators would say how wide {whose} {noun}."
+    return [AttentionItem("assumed", "muted", title, text, url_of("pages:queries", cluster.slug))]

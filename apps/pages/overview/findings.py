@@ -1,0 +1,246 @@
+"""Findings of a cluster's newest estimate, in the words and numbers of its overview."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.db.models import QuerySet
+from django.db.models.fields.json import KT
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.admission.models import AdmissionRequest
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.selectors import ServerLoad, node_estimates, objectives_by_headroom, run_latest, servers_by_node
+from apps.fleet.models import Cluster
+from apps.pages.context import url_of
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
+from apps.ui.pictures import heat_strip
+from apps.ui.times import ago
+
+__all__ = ["Findings", "NodeLine", "Stat", "headroom_of"]
+
+_MOST_LINES = 16  # a strip is a hundred rectangles
+_HISTORY_RUNS = 24
+_DECISIONS = 5
+_CAP_FROM_S = 4.0
+
+
+@dataclass(frozen=True)
+class Stat:
+    """One value of the strip below the title."""
+
+    name: str
+    value: Quantity
+    note: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class NodeLine:
+    """A server's strip of excess."""
+
+    name: str
+    url: str
+    strip: SafeString
+    peak: Quantity
+    peak_tone: str
+    load: str
+
+
+def headroom_of(row: QueryEstimate) -> tuple[float | None, float | None]:
+    """Objective minus estimate: in seconds, and as a share of the objective."""
+    if not row.bound_s:
+        return None, None
+    gap = row.bound_s - row.estimate_s
+    return gap, gap / row.bound_s
+
+
+class Findings:
+    """The newest run of a cluster, read once; every property is computed when a template asks for it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @cached_property
+    def run(self) -> EstimateRun | None:
+        return run_latest(self.cluster)
+
+    @cached_property
+    def running(self) -> dict[int, Query]:
+        rows = Query.objects.filter(cluster=self.cluster, state=QueryState.RUNNING).order_by("name")
+        return {query.pk: query for query in rows}
+
+    @cached_property
+    def rows(self) -> list[QueryEstimate]:
+        """Estimates of the queries that still run, least headroom first."""
+        if self.run is None:
+            return []
+        return [row for row in objectives_by_headroom(self.run) if row.query_id in self.running]
+
+    @cached_property
+    def unestimated(self) -> list[Query]:
+        """Queries that started after the newest estimate."""
+        known = {row.query_id for row in self.rows}
+        return [query for pk, query in self.running.items() if pk not in known]
+
+    @cached_property
+    def servers(self) -> list[ServerLoad]:
+        return servers_by_node(node_estimates(self.run)) if self.run is not None else []
+
+    @cached_property
+    def has_nodes(self) -> bool:
+        return self.cluster.nodes.exists()
+
+    @cached_property
+    def history(self) -> dict[int, list[float]]:
+        """Estimates of each query in the last runs, oldest first."""
+        runs = EstimateRun.objects.filter(cluster=self.cluster).values_list("pk", flat=True)[:_HISTORY_RUNS]
+        rows = QueryEstimate.objects.filter(run__in=list(runs)).order_by("run_id").values_list("query_id", "estimate_s")
+        found: dict[int, list[float]] = {}
+        for query_id, estimate_s in rows:
+            found.setdefault(query_id, []).append(estimate_s)
+        return found
+
+    def with_state(self, state: str) -> list[QueryEstimate]:
+        return [row for row in self.rows if row.state == state]
+
+    @cached_property
+    def judged(self) -> list[QueryEstimate]:
+        """Those with an objective."""
+        return [row for row in self.rows if row.bound_s]
+
+    @property
+    def held(self) -> int:
+        """Objectives that hold with their whole interval; one at risk is not among them."""
+        return len(self.with_state(ObjectiveState.HOLDS))
+
+    # -- the sentence
+    @cached_property
+    def sentence(self) -> SafeString:
+        if not self.judged:
+            return self._nothing_judged()
+        start = f"{self.held} of {len(self.judged)} objectives hold." if len(self.judged) > 1 else ""
+        breached, risky = self.with_state(ObjectiveState.BREACHED), self.with_state(ObjectiveState.AT_RISK)
+        parts = [*_named(breached, "is over its objective", "are over their objectives")]
+        parts += _named(risky, f"may go over, up to {_upper(risky)}", "may go over within their intervals")
+        if not parts:
+            least = self.judged[0]
+            gap, share = headroom_of(least)
+            text = "{} Least headroom: <b>{}</b>, {} ({} of its objective)."
+            return format_html(text, start or "The objective holds.", least.query.name, seconds(gap), percent(share))
+        return format_html("{} {}", start, _joined(parts))
+
+    def _nothing_judged(self) -> SafeString:
+        if not self.running:
+            return SafeString("No query runs here yet.")
+        if not self.rows:
+            count = len(self.running)
+            return format_html("{} not been estimated yet.", f"{count} queries have" if count > 1 else "One query has")
+        return format_html("{}", f"{len(self.rows)} running, none with an objective.")
+
+    @cached_property
+    def when(self) -> str:
+        if self.run is None:
+            return ""
+        stretch = seconds(self.run.slices * self.run.slice_s)
+        return f"Estimated {ago(self.run.created_at)} in {seconds(self.run.duration_s)}, over {stretch} of arrivals."
+
+    # -- the strip
+    @cached_property
+    def stats(self) -> list[Stat]:
+        return [self._holding(), self._least(), self._excess(), self._load()]
+
+    def _holding(self) -> Stat:
+        breached, risky = len(self.with_state(ObjectiveState.BREACHED)), len(self.with_state(ObjectiveState.AT_RISK))
+        note = f"{breached} breached, {risky} at risk" if breached or risky else "None at risk"
+        return Stat("Objectives that hold", Quantity(str(self.held), f"of {len(self.judged)}"), note)
+
+    def _least(self) -> Stat:
+        if not self.judged:
+            return Stat("Smallest headroom", Quantity(MISSING), "No objective to hold against")
+        row = self.judged[0]
+        gap, share = headroom_of(row)
+        over = (share or 0) < 0
+        note = f"{row.query.name}, {percent(abs(share or 0))} {'over' if over else 'of its objective'}"
+        tone = "bad" if over else "watch" if row.state == ObjectiveState.AT_RISK else ""
+        return Stat("Smallest headroom", seconds(gap), note, tone)
+
+    def _excess(self) -> Stat:
+        if not self.servers:
+            return Stat("Largest node excess", Quantity(MISSING), "No estimate yet")
+        worst = self.servers[0]
+        tone = "watch" if worst.excess_s >= _CAP_FROM_S else ""
+        return Stat("Largest node excess", seconds(worst.excess_s), f"{worst.name}, work waiting at its peak", tone)
+
+    def _load(self) -> Stat:
+        if not self.servers:
+            return Stat("Highest load", Quantity(MISSING), "No estimate yet")
+        busiest = max(self.servers, key=lambda one: one.mean_load)
+        tone = "bad" if busiest.mean_load > 1 else ""
+        note = f"{busiest.name}, mean; {ratio(busiest.peak_load)} at its peak"
+        return Stat("Highest load", Quantity(ratio(busiest.mean_load), "of capacity"), note, tone)
+
+    # -- nodes
+    @cached_property
+    def node_lines(self) -> list[NodeLine]:
+        """The nodes with the most excess; a link only where work waits for it."""
+        return [self._line(one) for one in self._drawn[:_MOST_LINES]]
+
+    @property
+    def lines_left(self) -> int:
+        """How many have less excess than those shown."""
+        return max(0, len(self._drawn) - _MOST_LINES)
+
+    @cached_property
+    def _drawn(self) -> list[ServerLoad]:
+        return [one for one in self.servers if one.node_name or one.excess_s > 0]
+
+    def _line(self, one: ServerLoad) -> NodeLine:
+        url = url_of("pages:node", self.cluster.slug, one.node_name) if one.node_name else ""
+        peak = seconds(one.excess_s)
+        strip = heat_strip(one.excess, f"{one.name}: highest excess {peak}")
+        tone = "watch" if one.excess_s >= _CAP_FROM_S else ""
+        return NodeLine(one.name.replace("->", " → "), url, strip, peak, tone, ratio(one.mean_load))
+
+    # -- decisions
+    @cached_property
+    def decisions(self) -> QuerySet[AdmissionRequest]:
+        rows = AdmissionRequest.objects.filter(cluster=self.cluster).exclude(verdict="")
+        rows = rows.select_related("version__query", "decided_by").defer("result", "snapshot_parts")
+        return rows.annotate(headline=KT("result__headline")).order_by("-created_at")[:_DECISIONS]
+
+    @property
+    def key(self) -> list[tuple[str, str]]:
+        return [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective")]
+
+    @property
+    def rest_path(self) -> str:
+        return f"{reverse('api-index')}estimates?cluster={self.cluster.slug}"
+
+
+def _upper(rows: list[QueryEstimate]) -> str:
+    """The upper end of the first one's interval: 10.4 s of 10 s."""
+    if not rows:
+        return ""
+    return f"{seconds(rows[0].high_s, apart_from=rows[0].bound_s)} of {seconds(rows[0].bound_s)}"
+
+
+def _named(rows: list[QueryEstimate], one: str, several: str) -> list[SafeString]:
+    """“<b>a</b> is over …”, “<b>a</b> and <b>b</b> are over …”, “3 queries are over …”."""
+    if not rows:
+        return []
+    if len(rows) == 1:
+        return [format_html("<b>{}</b> {}", rows[0].query.name, one)]
+    if len(rows) == 2:
+        return [format_html("<b>{}</b> and <b>{}</b> {}", rows[0].query.name, rows[1].query.name, several)]
+    return [format_html("<b>{} queries</b> {}", len(rows), several)]
+
+
+def _joined(parts: list[SafeString]) -> SafeString:
+    return format_html("{}.", parts[0]) if len(parts) == 1 else format_html("{}, and {}.", *parts)

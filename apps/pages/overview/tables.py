@@ -1,0 +1,152 @@
+"""The table of a cluster's running queries against their objectives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import QueryEstimate
+from apps.pages.context import url_of
+from apps.pages.overview.findings import Findings, headroom_of
+from apps.ui.marks import STATES, icon
+from apps.ui.numbers import Quantity, percent, seconds, seconds_range
+from apps.ui.pictures import headroom_bar, sparkline
+from apps.ui.tables import Choice, Column, Filter, Table
+
+__all__ = ["named", "objective_text", "objectives_table", "statistic_text"]
+
+_PAGE = 12
+_STATE_ORDER = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK, ObjectiveState.HOLDS, ObjectiveState.NONE)
+
+
+def statistic_text(statistic: str) -> str:
+    """worst, mean, p99 for q0.99."""
+    return f"p{100 * float(statistic[1:]):g}" if statistic.startswith("q") else statistic
+
+
+def objective_text(statistic: str, bound_s: float | None) -> SafeString:
+    """worst ≤ 10 s."""
+    if not bound_s:
+        return format_html('<span class="muted">{}</span>', "none")
+    return format_html('<span class="muted sm">{} ≤</span> {}', statistic_text(statistic), seconds(bound_s).html)
+
+
+def named(state: str, name: str, url: str, note: str = "") -> SafeString:
+    """A row's heading: the state's icon before the name."""
+    mark = STATES[state]
+    link = (
+        format_html('<a class="name" href="{}">{}</a>', url, name)
+        if url
+        else format_html('<b class="name">{}</b>', name)
+    )
+    extra = format_html(' <span class="muted sm">{}</span>', note) if note else ""
+    return format_html(
+        '<span class="nm">{}{}{}<span class="vh">{}</span></span>',
+        icon(mark.drawing, mark.tone or "muted"),
+        link,
+        extra,
+        mark.label,
+    )
+
+
+def objectives_table(request: HttpRequest, findings: Findings) -> Table:
+    """Least headroom first; chips by state."""
+    return Table(
+        request,
+        _columns(findings),
+        findings.rows,
+        caption="Objectives by headroom",
+        default_sort="headroom",
+        filters=[_states(findings)],
+        page_size=_PAGE,
+        file_name=f"objectives-{findings.cluster.slug}",
+    )
+
+
+def _states(findings: Findings) -> Filter:
+    choices = []
+    for state in _STATE_ORDER:
+        count = len(findings.with_state(state))
+        if count or state != ObjectiveState.NONE:
+            mark = STATES[state]
+            choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
+    return Filter("state", choices, _keep_state, all_count=len(findings.rows))
+
+
+def _keep_state(rows: list[QueryEstimate], value: str) -> list[QueryEstimate]:
+    return [row for row in rows if row.state == value]
+
+
+def _share(row: QueryEstimate) -> float | None:
+    return headroom_of(row)[1]
+
+
+def _tone(row: QueryEstimate) -> str:
+    return {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}.get(row.state, "")
+
+
+def _estimate(row: QueryEstimate) -> Quantity:
+    under = (row.result or {}).get("resolution_s") if (row.result or {}).get("under_resolution") else None
+    return seconds(row.estimate_s, apart_from=row.bound_s, under=under)
+
+
+def _bar(row: QueryEstimate) -> SafeString:
+    return headroom_bar(row.estimate_s, row.bound_s, row.low_s, row.high_s, name=row.query.name)
+
+
+def _interval(row: QueryEstimate) -> Any:
+    if row.high_s is None:
+        return format_html('<span class="muted">{}</span>', "none yet")
+    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
+
+
+def _spark(findings: Findings, row: QueryEstimate) -> SafeString:
+    label = f"{row.query.name}, last estimates, now {_estimate(row)}"
+    return sparkline(findings.history.get(row.query_id, []), label, row.bound_s, 44)
+
+
+def _columns(findings: Findings) -> list[Column]:
+    slug = findings.cluster.slug
+    return [
+        Column(
+            "query",
+            "Query",
+            lambda row: named(row.state, row.query.name, url_of("pages:query", slug, row.query.name)),
+            sort=lambda row: row.query.name,
+            csv=lambda row: row.query.name,
+        ),
+        Column(
+            "objective",
+            "Objective",
+            lambda row: objective_text(row.statistic, row.bound_s),
+            sort=lambda row: row.bound_s,
+            csv=lambda row: row.bound_s,
+            num=True,
+        ),
+        Column("bar", "Against objective", _bar, csv=lambda row: row.state, full=True),
+        Column(
+            "headroom",
+            "Headroom",
+            lambda row: percent(_share(row)).html,
+            sort=_share,
+            csv=_share,
+            num=True,
+            css=_tone,
+        ),
+        Column(
+            "estimate",
+            "Estimate",
+            lambda row: _estimate(row).html,
+            sort=lambda row: row.estimate_s,
+            csv=lambda row: row.estimate_s,
+            num=True,
+            high_first=True,
+        ),
+        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
+        Column("spark", "Last runs", partial(_spark, findings), csv=lambda row: None, hide=True),
+    ]

@@ -1,0 +1,73 @@
+"""Overview of a cluster: objectives by headroom, excess of nodes, attention list and decisions."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from apps.estimates.selectors import estimate_under_way
+from apps.estimates.services import estimate_request
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.pages.base import ClusterPage, Page
+from apps.pages.fleet.views import EXAMPLE
+from apps.pages.overview.attention import MAX_ITEMS, attention_list
+from apps.pages.overview.findings import Findings
+from apps.pages.overview.tables import objectives_table
+from apps.ui.feedback import toast
+
+__all__ = ["EstimateNow", "Home", "Overview"]
+
+
+class Home(Page):
+    """`/`: the cluster looked at last, or the first step if there is none."""
+
+    template_name = "pages/overview/home.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        slugs = list(Cluster.objects.values_list("slug", flat=True))
+        if not slugs:
+            return self.page({"example": EXAMPLE})
+        remembered = request.session.get("cluster")
+        return redirect("pages:overview", remembered if remembered in slugs else slugs[0])
+
+
+class Overview(ClusterPage):
+    """`/c/<slug>/`"""
+
+    template_name = "pages/overview/page.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        findings = Findings(self.cluster)
+        table = objectives_table(request, findings)
+        if table.wants_csv:
+            return table.csv_response()
+        hands = attention_list(findings)
+        context = {"hands": hands[:MAX_ITEMS], "hands_count": len(hands), "hands_left": max(0, len(hands) - MAX_ITEMS)}
+        return self.page({"findings": findings, "table": table, "estimate_job": self.estimate_job, **context})
+
+    @cached_property
+    def estimate_job(self) -> Job | None:
+        """The newest estimate of this cluster that is not finished."""
+        return estimate_under_way(self.cluster)
+
+
+class EstimateNow(ClusterPage):
+    """POST: estimate everything that runs; goes back to where it was asked for."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        estimate_request(cluster=self.cluster, user=request.user)
+        toast(request, f"An estimate of {self.cluster.name} is on its way.")
+        return redirect(_back(request) or reverse("pages:overview", args=[slug]))
+
+
+def _back(request: HttpRequest) -> str:
+    """The page of this cluster that the form stood on; never another site."""
+    wanted: Any = request.POST.get("next", "")
+    return wanted if wanted.startswith("/c/") and "//" not in wanted else ""

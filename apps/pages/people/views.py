@@ -1,0 +1,92 @@
+"""People who may sign in, for administrators: list, create, change role, switch off."""
+
+from __future__ import annotations
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+
+from apps.accounts import services
+from apps.accounts.choices import Role
+from apps.accounts.models import User
+from apps.core.errors import Missing
+from apps.pages.base import Page, done, try_service
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
+
+__all__ = ["PeoplePage", "PersonChange", "PersonForm"]
+
+
+class PersonForm(forms.Form):
+    """A person who can sign in."""
+
+    username = forms.CharField(label="Name to sign in with", max_length=150)
+    password = forms.CharField(
+        label="First password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text="At least 10 characters.",
+    )
+    role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
+
+
+class PeoplePage(Page):
+    """`/settings/people/`: the list; POST creates a person."""
+
+    template_name = "pages/people/list.html"
+    scope = write_scope = "admin"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        table = people_table(request)
+        return table.csv_response() if table.wants_csv else self.page({"table": table, "form": PersonForm()})
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = PersonForm(request.POST)
+        if form.is_valid():
+            person, ok = try_service(form, lambda: services.user_create(**form.cleaned_data))
+            if ok:
+                return done(request, f"{person.username} can sign in.", "pages:people")
+        return self.page({"table": people_table(request), "form": form}, 422)
+
+
+class PersonChange(Page):
+    """POST: change a person's role, or whether she may sign in."""
+
+    http_method_names = ["post"]
+    scope = write_scope = "admin"
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        person = User.objects.filter(pk=pk).first()
+        if person is None:
+            raise Missing(f"There is no person with the number {pk}.")
+        wanted = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
+        if "is_active" in wanted:
+            wanted["is_active"] = wanted["is_active"] == "true"
+        services.user_update(user=person, by=request.user, **wanted)
+        return done(request, f"{person.username} is changed.", "pages:people")
+
+
+def people_table(request: HttpRequest) -> Table:
+    columns = [
+        Column("username", "Person", lambda user: user.username, sort="username"),
+        Column("role", "Role", lambda user: user.get_role_display(), sort="role"),
+        Column("active", "May sign in", lambda user: "yes" if user.is_active else "no", sort="is_active"),
+        Column(
+            "seen",
+            "Last sign-in",
+            lambda user: time_tag(user.last_login) if user.last_login else "never",
+            sort="last_login",
+            csv=lambda user: user.last_login,
+            num=True,
+        ),
+    ]
+    roles = [Choice(role, str(Role(role).label)) for role in Role.values]
+    return Table(
+        request,
+        columns,
+        User.objects.all(),
+        caption="People",
+        default_sort="username",
+        filters=[Filter("role", roles, lambda rows, value: rows.filter(role=value))],
+        search=["username", "email"],
+        search_label="Name",
+        file_name="people",
+    )

@@ -1,0 +1,189 @@
+"""Charts of placement: operators as blocks on their cores, and the curve of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from string import ascii_uppercase
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from apps.ui.numbers import Quantity, as_float, percent, ratio, seconds
+
+__all__ = ["Block", "Letters", "blocks_bar", "scale_of", "search_curve"]
+
+
+_STYLES = 6  # tints and edges in static/css/placement.css
+_LABELLED = 0.045  # of the bar's width: narrower blocks have no room for a letter
+_WIDEST = 2.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """An operator, or a share of one, on a core. `load` is its mean load as a share of the core; None: not known."""
+
+    query: str
+    operator: str
+    load: float | None
+    fraction: float = 1.0
+    moved: str = ""  #: "gone" or "come"
+
+    @property
+    def words(self) -> str:
+        """checkout/parse (40% of it): 0.31 of the core, leaves."""
+        part = f" ({percent(self.fraction)} of it)" if self.fraction < 1 else ""
+        load = f": {ratio(self.load)} of the core" if self.load is not None else ""
+        moved = {"gone": ", leaves", "come": ", comes here"}.get(self.moved, "")
+        return f"{self.query}/{self.operator}{part}{load}{moved}"
+
+
+@dataclass
+class Letters:
+    """Letters of queries in the order in which a picture meets them; with it, tint and edge."""
+
+    order: dict[str, int] = field(default_factory=dict)
+
+    def index(self, query: str) -> int:
+        return self.order.setdefault(query, len(self.order))
+
+    def letter(self, query: str) -> str:
+        """A … Z, then A1 …"""
+        round_, place = divmod(self.index(query), len(ascii_uppercase))
+        return f"{ascii_uppercase[place]}{round_ or ''}"
+
+    def style(self, query: str) -> str:
+        return f"q{self.index(query) % _STYLES}"
+
+    @property
+    def key(self) -> SafeString:
+        """The key below the picture, in the order of the letters."""
+        rows = ((self.style(query), self.letter(query), query) for query in self.order)
+        return format_html_join("", '<span><i class="bk {}">{}</i>{}</span>', rows)
+
+
+def scale_of(cores: Iterable[Sequence[Block]]) -> float:
+    """The load at the right edge of every bar: the fullest core, at least a whole one, at most two."""
+    fullest = max((sum(block.load or 0.0 for block in blocks) for blocks in cores), default=0.0)
+    return min(max(1.0, fullest), _WIDEST)
+
+
+def blocks_bar(name: str, blocks: Sequence[Block], letters: Letters, scale: float) -> SafeString:
+    """The blocks of one core, the largest first; a line marks the core's capacity where the scale goes beyond it."""
+    ranked = sorted(blocks, key=lambda block: (-(block.load or 0.0), block.query, block.operator))
+    widths = _widths(ranked, scale)
+    spans = format_html_join(
+        "",
+        '<i class="bk {} {}" style="width:{}%" title="{}">{}</i>',
+        (
+            (letters.style(block.query), block.moved, f"{100 * width:.2f}", block.words, _label(block, width, letters))
+            for block, width in zip(ranked, widths, strict=True)
+        ),
+    )
+    line = format_html('<b style="left:{}%"></b>', f"{100 / scale:.2f}") if scale > 1 else ""
+    said = "; ".join(block.words for block in ranked) or "empty"
+    return format_html('<div class="blocks" role="img" aria-label="{}: {}">{}{}</div>', name, said, spans, line)
+
+
+def _widths(blocks: Sequence[Block], scale: float) -> list[float]:
+    """Shares of the bar; equal ones where loads are not known. What would go beyond the edge is pressed into it."""
+    if any(block.load is None for block in blocks):
+        return [min(0.12, 1 / len(blocks))] * len(blocks)
+    widths = [(block.load or 0.0) / scale for block in blocks]
+    total = sum(widths)
+    return [width / total for width in widths] if total > 1 else widths
+
+
+def _label(block: Block, width: float, letters: Letters) -> SafeString | str:
+    if width < _LABELLED:
+        return ""
+    return format_html("<b>{}</b> {}", letters.letter(block.query), block.operator)
+
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 12.0, 12.0, 22.0
+_TICKS = 4
+_MAX_POINTS = 240
+
+ValueFormat = Callable[[Any], Quantity]
+
+
+def search_curve(
+    trace: Sequence[Sequence[Any]],
+    bound: Any,
+    budget_s: Any,
+    *,
+    share: bool = False,
+    width: int = 1040,
+    height: int = 200,
+) -> SafeString:
+    """Steps that go down, and the bound dotted below them. Empty without a value.
+
+    `trace` holds (elapsed seconds, value, …) with the value in seconds, or as a share of an objective.
+    """
+    points = [(float(row[0]), float(row[1])) for row in trace if as_float(row[0]) is not None]
+    if not points:
+        return SafeString("")
+    points = points[:: -(-len(points) // _MAX_POINTS)] + points[-1:]
+    limit, told = as_float(bound), percent if share else seconds
+    span_s = max(points[-1][0], as_float(budget_s) or 0.0, 1e-9)
+    top = max(value for _, value in points) * 1.08 or 1.0
+
+    def x(at_s: float) -> float:
+        return _LEFT + at_s / span_s * (width - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return height - _BOTTOM - value / top * (height - _TOP - _BOTTOM)
+
+    parts = [
+        *_grid(top, y, width, told),
+        *_times(span_s, x, height),
+        *_bound(limit, y, width, told),
+        _steps(points, x, y),
+    ]
+    said = f"Best value {told(points[-1][1])} after {seconds(points[-1][0])}, at first {told(points[0][1])}"
+    said += f", bound {told(limit)}" if limit is not None else ""
+    return format_html(
+        '<svg class="fig curve" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>',
+        width,
+        height,
+        said,
+        mark_safe("".join(parts)),
+    )
+
+
+def _grid(top: float, y: Any, width: int, told: ValueFormat) -> list[str]:
+    """Values are numbers of our own, so that the texts need no escaping."""
+    rows = []
+    for tick in range(_TICKS + 1):
+        value = top / 1.08 * tick / _TICKS
+        at, word = y(value), told(value) if tick == _TICKS else told(value).text
+        rows.append(f'<path class="grid" d="M{_LEFT:g} {at:.1f}H{width - _RIGHT:g}"/>')
+        rows.append(f'<text x="{_LEFT - 6:g}" y="{at + 4:.1f}" text-anchor="end">{word}</text>')
+    return rows
+
+
+def _times(span_s: float, x: Any, height: int) -> list[str]:
+    steps = [0.0, span_s / 2, span_s]
+    ends = ["start", "middle", "end"]
+    return [
+        f'<text x="{x(at):.1f}" y="{height - 6}" text-anchor="{end}">{seconds(at)}</text>'
+        for at, end in zip(steps, ends, strict=True)
+    ]
+
+
+def _bound(limit: float | None, y: Any, width: int, told: ValueFormat) -> list[str]:
+    if limit is None:
+        return []
+    at = y(limit)
+    line = f'<path d="M{_LEFT:g} {at:.1f}H{width - _RIGHT:g}" stroke="var(--c-third)" stroke-width="2"'
+    text = f'<text class="halo" x="{width - _RIGHT:g}" y="{at - 5:.1f}" text-anchor="end">Bound {told(limit)}</text>'
+    return [f'{line} stroke-dasharray="2 4"/>', text]
+
+
+def _steps(points: Sequence[tuple[float, float]], x: Any, y: Any) -> str:
+    path = f"M{x(points[0][0]):.1f} {y(points[0][1]):.1f}"
+    path += "".join(f"H{x(at):.1f}V{y(value):.1f}" for at, value in points[1:])
+    last = points[-1]
+    dot = f'<circle cx="{x(last[0]):.1f}" cy="{y(last[1]):.1f}" r="3" fill="var(--c-estimate)"/>'
+    return f'<path class="est" d="{path}"/>{dot}'

@@ -1,0 +1,353 @@
+"""Facts of a placement run: its search while it runs, then its proposal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.accounts.choices import Scope
+from apps.accounts.models import User
+from apps.pages.overview.findings import Stat
+from apps.pages.placement.charts import search_curve
+from apps.pages.placement.nodes import NodesChanged
+from apps.pages.placement.tables import moves_table, queries_table, tightest_words, value_words
+from apps.planning.choices import BUSY, ENDED, MoveState, PlacementState
+from apps.planning.models import PlacementRun
+from apps.planning.placements.moves import BATCH_SIZE, batch_pause_s, plan_batches
+from apps.planning.placements.selectors import PlacementStanding, placement_result, placement_standing
+from apps.planning.placements.services import live_topic
+from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, seconds
+from apps.ui.tables import Table
+from apps.ui.times import time_tag
+
+__all__ = ["PlacementRunFacts", "SearchProgress"]
+
+
+class SearchProgress:
+    """The best so far of `run`, against its bound."""
+
+    run: PlacementRun
+    proposal: Mapping[str, Any]
+
+    @property
+    def is_searching(self) -> bool:
+        return self.run.state == PlacementState.SEARCHING
+
+    @cached_property
+    def live(self) -> Mapping[str, Any]:
+        return self.run.live or {}
+
+    @property
+    def live_curve(self) -> SafeString:
+        return search_curve(self.live.get("trace") or [], self._bound, self.run.budget_s, share=self._is_share)
+
+    @property
+    def live_sentence(self) -> str:
+        """Best so far 5.4 s after 1.2 s of 5 s; no placement can be below 5.1 s."""
+        value, cores = self.live.get("value_s"), self.live.get("cores_s")
+        spent = f"{seconds(self.live.get('elapsed_s'))} of {seconds(self.run.budget_s)}"
+        if value is None and cores is None:
+            return "The first placement is on its way."
+        if value is None:
+            return f"{self._value(cores)} after {spent} by the cores alone; links are counted next."
+        text = f"Best so far {self._value(value)} after {spent}"
+        if cores is not None and cores < value:
+            text += f", {self._value(cores)} by the cores alone"
+        return f"{text}; no placement can be below {self._value(self._bound)}." if self._bound else f"{text}."
+
+    @property
+    def live_gap(self) -> str:
+        value, bound = self.live.get("value_s"), self._bound
+        return str(percent(value / bound - 1)) if value and bound else MISSING
+
+    @property
+    def _bound(self) -> float | None:
+        found = self.live.get("bound_s") if self.is_searching else self.proposal.get("bound_s")
+        return found or None
+
+    @property
+    def _is_share(self) -> bool:
+        return self.run.objective != "worst"
+
+    def _value(self, value: Any) -> str:
+        return str(percent(value) if self._is_share else seconds(value))
+
+
+_PARTS = {"": "Proposal", "queries": "Queries", "nodes": "Nodes", "moves": "Moves"}
+_SHORT = {"queries": 12, "nodes": 8, "moves": 15}
+_LARGE = 1000  # operators
+_NAMED = 5
+_LONG = {"queries": 50, "nodes": 20, "moves": 100}
+
+
+class PlacementRunFacts(SearchProgress):
+    """What the page shows; every property is computed when the template asks for it."""
+
+    def __init__(self, request: HttpRequest, run: PlacementRun, user: User, *, compares: bool = False) -> None:
+        self.request, self.run, self.user = request, run, user
+        self.compares = compares or not self.is_large
+        self.slug = run.cluster.slug
+        wanted = request.GET.get("show", "")
+        self.show = wanted if wanted in _PARTS else ""
+
+    # -- where it is in its life
+
+    @property
+    def topic(self) -> str:
+        return f"placement:{self.run.pk}"
+
+    @property
+    def live_topic(self) -> str:
+        return live_topic(self.run)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.run.state in BUSY
+
+    @property
+    def can_operate(self) -> bool:
+        return Scope.OPERATE in self.user.scopes
+
+    @property
+    def can_search_again(self) -> bool:
+        return self.can_operate and self.run.state in ENDED
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a snapshot takes so long that the page does not wait for what has moved since."""
+        return self.run.facts.get("operators", 0) > _LARGE
+
+    @cached_property
+    def standing(self) -> PlacementStanding:
+        return placement_standing(self.run, compare=self.compares)
+
+    @property
+    def crumb(self) -> str:
+        return f"Run {str(self.run.pk)[:4]}"
+
+    @property
+    def asked(self) -> SafeString:
+        """Asked by ann 3 min ago: …"""
+        run = self.run
+        who = run.requested_by or "a rule"
+        limits = ", ".join(self.limits)
+        return format_html("Asked by {} {}{}.", who, time_tag(run.created_at), f", {limits}" if limits else "")
+
+    @property
+    def limits(self) -> list[str]:
+        """What the search had to respect, in words."""
+        said = self.run.constraints
+        words = []
+        if "max_moves" in said:
+            words.append(f"at most {counted(said['max_moves'], 'move')}")
+        for name, noun in (("pin", "pin"), ("forbid", "forbidden place"), ("apart", "pair kept apart")):
+            if said.get(name):
+                count = sum(map(len, said[name].values())) if name == "forbid" else len(said[name])
+                words.append(f"{count} pairs kept apart" if name == "apart" and count > 1 else counted(count, noun))
+        if said.get("may_split"):
+            words.append("stateless operators may be split")
+        return words
+
+    @property
+    def rules(self) -> list[str]:
+        said = self.run.constraints
+        rows = [f"{name} stays on {node}" for name, node in said.get("pin", {}).items()]
+        rows += [f"{name} must not be on {', '.join(nodes)}" for name, nodes in said.get("forbid", {}).items()]
+        return rows + [f"{' and '.join(group)} on different nodes" for group in said.get("apart", ())]
+
+    # -- the proposal
+
+    @cached_property
+    def proposal(self) -> Mapping[str, Any]:
+        return placement_result(self.run) or {}
+
+    @property
+    def has_proposal(self) -> bool:
+        return bool(self.run.facts)
+
+    @property
+    def finding(self) -> SafeString:
+        """Moving 3 operators takes the worst case from 8.1 s to 5.2 s; no placement can be below 5.1 s."""
+        facts = self.run.facts
+        if self._is_share and facts["moves"] and (said := tightest_words(facts)):
+            return said
+        what = "the largest latency over its objective, weighted by priority," if self._is_share else "the worst case"
+        near = ""
+        if facts["bound_s"]:
+            near = format_html("; no placement can be below <b>{}</b>", self._value(facts["bound_s"]))
+        if not facts["moves"]:
+            return format_html(
+                "Nothing to move: {} stays at <b>{}</b>{}.", what.rstrip(","), self._value(facts["value_after"]), near
+            )
+        moving = counted(facts["moves"], "operator")
+        if facts["value_before"] is None:
+            why = "What runs now is not as the rules want it. " if self.rules else ""
+            return format_html(
+                "{}After moving <b>{}</b> {} is <b>{}</b>{}.",
+                why,
+                moving,
+                what.rstrip(","),
+                value_words(facts, "value_after"),
+                near,
+            )
+        head = format_html("Moving <b>{}</b> takes {}", moving, what)
+        was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
+        return format_html("{} from <b>{}</b> to <b>{}</b>{}.", head, was, now, near)
+
+    @property
+    def messages(self) -> list[str]:
+        """What the engine adds; that nothing moves is said already."""
+        return [text for text in self.proposal.get("messages", []) if not text.startswith("No better placement")]
+
+    @property
+    def newly_breached(self) -> str:
+        """What holds or is at risk now and would miss its objective afterwards; empty if nothing would."""
+        worse = [
+            query["query"]
+            for query in self.proposal["queries"]
+            if query["after_state"] == "breached" and query["before_state"] != "breached"
+        ]
+        if not worse:
+            return ""
+        more = f" and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
+        would = "would miss its objective" if len(worse) == 1 else "would miss their objectives"
+        hint = "" if self._is_share else " Search by objectives to weigh each query's own bound."
+        return f"{', '.join(worse[:_NAMED])}{more} {would} after these moves.{hint}"
+
+    @property
+    def stats(self) -> list[Stat]:
+        facts = self.run.facts
+        gap = facts["gap"]
+        ended = {"optimal": "nothing better can exist", "budget": "time was up", "stopped": "stopped by hand"}
+        note = ended.get(facts["stopped"], "rounds were up")
+        held = sum(query["after_state"] == "holds" for query in self.proposal["queries"])
+        judged = sum(query["after_state"] != "none" for query in self.proposal["queries"])
+        was = sum(query["before_state"] == "holds" for query in self.proposal["queries"])
+        longest = max((move["bump_s"] or 0.0 for move in self.proposal["moves"]), default=0.0)
+        return [
+            Stat("Above the bound", percent(gap) if gap is not None else Quantity(MISSING), self._bound_note),
+            Stat("Objectives that hold", Quantity(str(held), f"of {judged}"), f"{was} now"),
+            Stat("Moves", Quantity(str(facts["moves"])), f"state travels {seconds(facts['duration_s'])} in all"),
+            Stat("Longest delay while moving", seconds(longest), "by Flow, of one query"),
+            Stat("Searched", seconds(facts["elapsed_s"]), f"{note}, {counted(facts['rounds'], 'round')}"),
+        ]
+
+    @property
+    def _bound_note(self) -> str:
+        facts = self.run.facts
+        return f"{self._value(facts['bound_s'])}, {facts['bound_kind']}" if facts["bound_s"] else "no bound is known"
+
+    @property
+    def curve(self) -> SafeString:
+        spent = self.run.facts.get("elapsed_s")
+        return search_curve(self.proposal.get("trace") or [], self._bound, spent, share=self._is_share)
+
+    @property
+    def curve_rows(self) -> list[tuple[str, str]]:
+        """(after, best value), thinned."""
+        trace = self.proposal.get("trace") or []
+        every = max(1, -(-len(trace) // 24))
+        rows = trace[::every] + ([trace[-1]] if trace and (len(trace) - 1) % every else [])
+        return [(str(seconds(row[0])), self._value(row[1])) for row in rows]
+
+    # -- its parts
+
+    key = (("before", "Before"), ("after", "After"), ("objective", "Objective"))
+
+    @property
+    def tabs(self) -> list[tuple[str, str, bool]]:
+        here = reverse("pages:placement-run", args=[self.slug, self.run.pk])
+        counts = {"queries": len(self.proposal["queries"]), "moves": len(self.proposal["moves"])}
+        counts["nodes"] = self.nodes.total
+        return [
+            (f"{words} {counts[part]}" if part else words, f"{here}?show={part}" if part else here, part == self.show)
+            for part, words in _PARTS.items()
+        ]
+
+    def _size(self, part: str) -> int:
+        return _LONG[part] if self.show == part else _SHORT[part]
+
+    @cached_property
+    def queries(self) -> Table:
+        return queries_table(self.request, self.slug, self.proposal, page_size=self._size("queries"))
+
+    @cached_property
+    def nodes(self) -> NodesChanged:
+        return NodesChanged(self.request, self.slug, self.proposal, per_page=self._size("nodes"))
+
+    @cached_property
+    def moves(self) -> Table:
+        return moves_table(self.request, self.slug, self.run, page_size=self._size("moves"))
+
+    @property
+    def table(self) -> Table | None:
+        """The table that a part of its own shows."""
+        if not self.has_proposal:
+            return None
+        return {"queries": lambda: self.queries, "moves": lambda: self.moves}.get(self.show, lambda: None)()
+
+    # -- applying
+
+    @cached_property
+    def move_states(self) -> dict[str, int]:
+        states = list(self.run.moves.order_by().values_list("state", flat=True))
+        return {state: states.count(state) for state in MoveState.values}
+
+    @property
+    def done_count(self) -> int:
+        return self.move_states[MoveState.DONE]
+
+    @property
+    def plan(self) -> list[str]:
+        """What follows when it is applied, with the usual pace and size of batches."""
+        moves = list(self.run.moves.all())
+        batches = plan_batches(moves, BATCH_SIZE)
+        pauses_s = sum(batch_pause_s(batch, pace=1.0, batches=len(batches)) for batch in batches[:-1])
+        size_bytes = sum(move.state_bytes or 0.0 for move in moves)
+        worst = max(moves, key=lambda move: move.bump_s)
+        words = [
+            f"{counted(len(moves), 'move')} in {counted(len(batches), 'batch').replace('batchs', 'batches')}, "
+            f"about {seconds(pauses_s)} at the usual pace",
+            f"{bytes_size(size_bytes)} of state travel" if size_bytes else "no state has to travel",
+        ]
+        if worst.bump_s >= 0.005:
+            words.append(
+                f"the longest delay: {worst.bump_query} by {seconds(worst.bump_s)} while {worst.operator} moves"
+            )
+        return [*words, "stops by itself, after a whole batch, if anything else changes in the cluster"]
+
+    @property
+    def progress_words(self) -> str:
+        states = self.move_states
+        total = sum(states.values())
+        if self.run.state == PlacementState.UNDOING:
+            return f"{states[MoveState.UNDONE]} of {states[MoveState.UNDONE] + states[MoveState.DONE]} moves taken back"
+        return f"{states[MoveState.DONE]} of {counted(total, 'move')} made"
+
+    @property
+    def progress(self) -> float:
+        states = self.move_states
+        if self.run.state == PlacementState.UNDOING:
+            return states[MoveState.UNDONE] / max(states[MoveState.UNDONE] + states[MoveState.DONE], 1)
+        return states[MoveState.DONE] / max(sum(states.values()), 1)
+
+    # -- the calls behind the page
+
+    @property
+    def rest_body(self) -> dict[str, Any]:
+        run = self.run
+        body: dict[str, Any] = {"cluster": self.slug, "objective": run.objective, "budget_s": run.budget_s}
+        body |= {"seed": run.seed} if run.seed else {}
+        body |= {"algorithm": run.algorithm} if run.algorithm != "search" else {}
+        limits = {name: value for name, value in run.constraints.items() if name != "may_split" or len(value) <= 20}
+        return body | ({"constraints": limits} if limits else {})
+
+    @property
+    def rest_path(self) -> str:
+        return f"/api/v1/placements/{self.run.pk}"

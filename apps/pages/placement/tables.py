@@ -1,0 +1,317 @@
+"""Tables of placement: runs, queries before and after, moves; and the finding of a run in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db.models import Count
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.pages.overview.tables import objective_text
+from apps.planning.choices import MoveState, PlacementState
+from apps.planning.models import PlacementMove, PlacementRun
+from apps.planning.placements.selectors import placements_visible
+from apps.ui.marks import STATES, state_icon, state_mark
+from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, seconds
+from apps.ui.pictures import before_after_bar
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
+
+__all__ = [
+    "finding_words",
+    "moves_table",
+    "queries_table",
+    "runs_table",
+    "tightest_words",
+    "value_words",
+    "where_words",
+]
+
+
+_NO_GAP = 0.0005
+
+
+def finding_words(run: PlacementRun) -> str:
+    """3 moves: worst case 8.1 s → 5.2 s, at most 2% from the best possible."""
+    facts = run.facts
+    if not facts:
+        return run.message
+    if not facts["moves"]:
+        return "Nothing to move: no better placement was found"
+    near = f", {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
+    if tightest := _tightest(facts):
+        was, now = (percent(one["share"]) for one in tightest)
+        return f"{counted(facts['moves'], 'move')}: nearest its objective {was} → {now} of it{near}"
+    was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
+    what = "worst case" if facts["objective"] == "worst" else "worst weighted latency over objective"
+    return f"{counted(facts['moves'], 'move')}: {what} {was} → {now}{near}"
+
+
+def tightest_words(facts: Mapping[str, Any]) -> SafeString | None:
+    """Moving 3 operators takes the query nearest its objective from 112% of it (checkout) to 64% (audit)."""
+    tightest = _tightest(facts)
+    if tightest is None:
+        return None
+    was, now = tightest
+    near = f"; {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
+    return format_html(
+        "Moving <b>{}</b> takes the query nearest its objective from <b>{}</b> of it ({}) to <b>{}</b> ({}){}.",
+        counted(facts["moves"], "operator"),
+        percent(was["share"]),
+        was["query"],
+        percent(now["share"]),
+        now["query"],
+        near,
+    )
+
+
+def _tightest(facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Before and after, where the search was for objectives and both are known."""
+    was, now = facts.get("tightest_before"), facts.get("tightest_after")
+    return (was, now) if facts["objective"] != "worst" and was and now else None
+
+
+def _gap_words(gap: float) -> str:
+    return "nothing better can exist" if gap < _NO_GAP else f"at most {percent(gap)} from the best possible"
+
+
+def value_words(facts: Mapping[str, Any], name: str) -> str:
+    """A value of the search's objective: seconds, or a share of the latency objective."""
+    value = facts[name]
+    if facts["objective"] != "worst":
+        return str(percent(value))
+    other = facts["value_before" if name != "value_before" else "value_after"]
+    return str(seconds(value, apart_from=other))
+
+
+_CHANGED_S = 0.005
+
+
+# -- runs
+
+
+def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Table:
+    """Newest first."""
+    slug = cluster.slug
+    runs = PlacementRun.objects.filter(cluster=cluster).order_by()
+    counts = dict(runs.values("state").annotate(n=Count("pk")).values_list("state", "n"))
+    states = [Choice(state, STATES[state].label, counts[state]) for state in PlacementState.values if state in counts]
+    return Table(
+        request,
+        [
+            Column("created", "Search", partial(_heading, slug), sort="created_at", csv=_created, full=True),
+            Column("state", "State", lambda run: state_mark(run.state), sort="state", csv=lambda run: run.state),
+            Column("finding", "Finding", _finding, csv=finding_words, full=True),
+            Column("by", "Asked by", lambda run: run.requested_by or "a rule", sort="requested_by__username"),
+        ],
+        placements_visible().filter(cluster=cluster),
+        caption="Placement runs",
+        default_sort="-created",
+        filters=[Filter("state", states, _in_state, "Any state", sum(counts.values()))],
+        page_size=page_size,
+        file_name=f"placements-{slug}",
+        empty={"icon": "placement", "title": "No search yet", "text": "A search proposes moves; nothing moves by it."},
+    )
+
+
+def _in_state(rows: Any, value: str) -> Any:
+    return rows.filter(state=value)
+
+
+def _heading(slug: str, run: PlacementRun) -> SafeString:
+    url = reverse("pages:placement-run", args=[slug, run.pk])
+    mark, when = state_icon(run.state), time_tag(run.created_at)
+    return format_html('<span class="nm">{}<a class="name" href="{}">{}</a></span>', mark, url, when)
+
+
+def _created(run: PlacementRun) -> Any:
+    return run.created_at
+
+
+def _finding(run: PlacementRun) -> SafeString:
+    return format_html('<span class="finding">{}</span>', finding_words(run) or "–")
+
+
+# -- queries
+
+
+def queries_table(request: HttpRequest, slug: str, proposal: Mapping[str, Any], *, page_size: int) -> Table:
+    """What changes most first."""
+    rows = sorted(proposal["queries"], key=lambda row: (-abs(_change(row)), row["query"]))
+    return Table(
+        request,
+        [
+            Column("query", "Query", partial(_query, slug), sort=_name, csv=_name),
+            Column("moved", "Moves", _moved, sort=lambda row: row["moved"], csv=lambda row: row["moved"], num=True),
+            Column("objective", "Objective", _objective, sort=_bound, csv=_bound, num=True),
+            Column("bar", "Before and after", _bar, csv=lambda row: row["statistic"], full=True),
+            Column("before", "Before", partial(_latency, "before_s"), sort=lambda row: row["before_s"], num=True),
+            Column("after", "After", partial(_latency, "after_s"), sort=_after, num=True, css=_tone),
+            Column("change", "Change", _change_words, sort=_change, csv=_change, num=True),
+            Column("state", "State after", _state, short="State", csv=lambda row: row["after_state"]),
+        ],
+        rows,
+        caption="Queries before and after",
+        search=lambda row: row["query"],
+        search_label="Query",
+        page_size=page_size,
+        file_name="placement-queries",
+        identify=lambda row: row["query"],
+    )
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row["query"])
+
+
+def _after(row: Mapping[str, Any]) -> Any:
+    return row["after_s"]
+
+
+def _query(slug: str, row: Mapping[str, Any]) -> SafeString:
+    url = reverse("pages:query", args=[slug, row["query"]])
+    mark = state_icon(row["after_state"])
+    return format_html('<span class="nm">{}<a class="name" href="{}">{}</a></span>', mark, url, row["query"])
+
+
+def _moved(row: Mapping[str, Any]) -> str:
+    return str(row["moved"] or MISSING)
+
+
+def _objective(row: Mapping[str, Any]) -> SafeString:
+    if row["statistic"] == "worst" and row["bound_s"]:
+        return seconds(row["bound_s"]).html
+    return objective_text(row["statistic"], row["bound_s"])
+
+
+def _bound(row: Mapping[str, Any]) -> Any:
+    return row["bound_s"]
+
+
+def _bar(row: Mapping[str, Any]) -> SafeString:
+    return before_after_bar(row["before_s"], row["after_s"], row["bound_s"], row["query"])
+
+
+def _latency(moment: str, row: Mapping[str, Any]) -> SafeString:
+    return seconds(row[moment], apart_from=row["bound_s"]).html
+
+
+def _tone(row: Mapping[str, Any]) -> str:
+    return {"breached": "bad", "at_risk": "watch"}.get(row["after_state"], "")
+
+
+def _change(row: Mapping[str, Any]) -> float:
+    return (row["after_s"] or 0.0) - (row["before_s"] or 0.0)
+
+
+def _change_words(row: Mapping[str, Any]) -> SafeString | str:
+    change = _change(row)
+    if row["before_s"] is None or row["after_s"] is None:
+        return MISSING
+    if abs(change) < _CHANGED_S:
+        return Quantity("0", "s").html
+    found = seconds(change)
+    return Quantity(f"+{found.text}" if change > 0 else found.text, found.unit).html
+
+
+def _state(row: Mapping[str, Any]) -> SafeString:
+    return state_mark(row["after_state"], "" if row["before_state"] == row["after_state"] else _turned(row))
+
+
+def _turned(row: Mapping[str, Any]) -> str:
+    """Said where the state changes."""
+    return {"holds": "Holds again", "breached": "Now breached", "at_risk": "Now at risk"}.get(row["after_state"], "")
+
+
+# -- moves
+
+
+def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size: int) -> Table:
+    """In order."""
+    made = [
+        Column("batch", "Batch", lambda move: move.batch, num=True),
+        Column("made", "Made", _progress, sort="state", csv=lambda move: move.state, css=lambda move: "nw"),
+    ]
+    return Table(
+        request,
+        [
+            Column("operator", "Operator", partial(_operator, slug), sort="operator", csv=lambda move: move.operator),
+            Column("number", "Order", lambda move: move.number, sort="number", num=True),
+            Column("kind", "What", lambda move: move.get_kind_display(), sort="kind", csv=lambda move: move.kind),
+            Column("from", "From", lambda move: where_words(move.before), css=lambda move: "nw"),
+            Column("to", "To", lambda move: where_words(move.after), css=lambda move: "nw"),
+            Column("size", "State", _state_bytes, sort="state_bytes", csv=lambda move: move.state_bytes, num=True),
+            Column("duration", "Takes", _takes, sort="duration_s", csv=lambda move: move.duration_s, num=True),
+            Column("bump", "Delays", _bump, sort="bump_s", csv=lambda move: move.bump_s, num=True),
+            Column("why", "Why", _why, csv=lambda move: move.why, full=True),
+            *(made if run.batches else []),
+        ],
+        run.moves.all(),
+        caption="Moves in order",
+        default_sort="number",
+        search=["operator", "why"],
+        search_label="Operator or reason",
+        page_size=page_size,
+        file_name=f"moves-{str(run.pk)[:8]}",
+        empty={"icon": "ok", "title": "Nothing to move", "text": "What runs now is the best placement that was found."},
+    )
+
+
+def where_words(parts: Sequence[Mapping[str, Any]]) -> str:
+    """n04#1, or 60% n04#1, 40% n05#0."""
+    if not parts:
+        return "nowhere"
+    if len(parts) == 1 and parts[0].get("fraction", 1.0) >= 1:
+        return _server(parts[0])
+    return ", ".join(f"{percent(part.get('fraction', 1.0))} {_server(part)}" for part in parts)
+
+
+def _server(part: Mapping[str, Any]) -> str:
+    return f"{part['node']}#{part.get('core', 0)}"
+
+
+def _operator(slug: str, move: PlacementMove) -> SafeString:
+    url = reverse("pages:query", args=[slug, move.query])
+    name = move.operator.removeprefix(f"{move.query}/")
+    link = '<span class="pair"><a class="name" href="{}">{}</a><small>{}</small></span>'
+    return format_html(link, url, name, move.query)
+
+
+def _state_bytes(move: PlacementMove) -> SafeString | str:
+    return "none" if not move.state_bytes else bytes_size(move.state_bytes).html
+
+
+def _takes(move: PlacementMove) -> SafeString:
+    return seconds(move.duration_s).html
+
+
+def _bump(move: PlacementMove) -> SafeString | str:
+    if move.bump_s < _CHANGED_S:
+        return "nobody"
+    delay = seconds(move.bump_s).html
+    return format_html('<span class="pair"><span>+{}</span><small>{}</small></span>', delay, move.bump_query)
+
+
+def _why(move: PlacementMove) -> SafeString:
+    return format_html('<span class="finding">{}</span>', move.why)
+
+
+def _progress(move: PlacementMove) -> SafeString | str:
+    return _PROGRESS[MoveState(move.state)](move)
+
+
+def _when(mark: SafeString, move: PlacementMove) -> SafeString:
+    return format_html('<span class="pair">{}<small>{}</small></span>', mark, time_tag(move.applied_at))
+
+
+_PROGRESS = {
+    MoveState.PENDING: lambda move: format_html('<span class="muted">{}</span>', "not yet"),
+    MoveState.DONE: lambda move: _when(state_mark("applied", "Moved"), move),
+    MoveState.UNDONE: lambda move: _when(state_mark("undone", "Moved back"), move),
+    MoveState.SKIPPED: lambda move: format_html('<span class="muted">{}</span>', "not made"),
+}

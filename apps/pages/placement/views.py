@@ -1,0 +1,272 @@
+"""Placement: the cluster's placement now, searches, one run, and what is done with it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from apps.core.errors import Conflict, Impossible, Malformed, Missing, SluiceError, Stale
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.placement.facts import PlacementRunFacts
+from apps.pages.placement.forms import RULES, PlacementApplyForm, PlacementRule, PlacementSearchForm
+from apps.pages.placement.nodes import NodesNow
+from apps.pages.placement.tables import finding_words, runs_table
+from apps.planning.choices import PlacementState
+from apps.planning.models import PlacementRun
+from apps.planning.placements.moves import placement_abort, placement_apply, placement_undo
+from apps.planning.placements.parameters import objective_default
+from apps.planning.placements.selectors import placements_visible
+from apps.planning.placements.services import (
+    placement_delete,
+    placement_request,
+    placement_request_again,
+    placement_stop,
+)
+from apps.queries.choices import QueryState
+from apps.queries.models import Operator
+from apps.queries.snapshots.elements import operator_id
+from apps.ui.feedback import toast
+
+__all__ = [
+    "PlacementAbort",
+    "PlacementApply",
+    "PlacementDelete",
+    "PlacementLivePart",
+    "PlacementPage",
+    "PlacementPickPart",
+    "PlacementRulePart",
+    "PlacementRunBase",
+    "PlacementRunPage",
+    "PlacementRunsPage",
+    "PlacementSearchAgain",
+    "PlacementStandingPart",
+    "PlacementStop",
+    "PlacementUndo",
+]
+
+
+_LATEST = 5
+_PICKS = 30
+
+
+class PlacementPage(ClusterPage):
+    """`/c/<slug>/placement/`"""
+
+    template_name = "pages/placement/now.html"
+    write_scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self._shown(PlacementSearchForm(initial={"objective": objective_default(self.cluster)}))
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = PlacementSearchForm(request.POST)
+        if form.is_valid():
+            run, ok = try_service(form, lambda: self._ask(form), {"constraints.max_moves": "max_moves"})
+            if ok:
+                return redirect("pages:placement-run", slug, run.pk)
+        return self._shown(form, 422)
+
+    def _ask(self, form: PlacementSearchForm) -> PlacementRun:
+        run, _ = placement_request(cluster=self.cluster, user=self.request.user, **form.asked(self.cluster))
+        return run
+
+    def _shown(self, form: PlacementSearchForm, status: int = 200) -> HttpResponse:
+        now = NodesNow(self.request, self.cluster)
+        runs = placements_visible().filter(cluster=self.cluster)[:_LATEST]
+        context = {
+            "form": form,
+            "now": now,
+            "rules": RULES,
+            "runs": [{"run": run, "words": finding_words(run)} for run in runs],
+            "has_running": self.cluster.queries.filter(state=QueryState.RUNNING).exists(),
+            "rest_body": {"cluster": self.cluster.slug, "budget_s": 5},
+        }
+        return self.page(context, status)
+
+
+class PlacementRunsPage(ClusterPage):
+    """`/c/<slug>/placement/runs/`"""
+
+    template_name = "pages/placement/runs.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        table = runs_table(request, self.cluster)
+        return table.csv_response() if table.wants_csv else self.page({"table": table})
+
+
+class PlacementRulePart(ClusterPage):
+    """One more line for the constraints of a search."""
+
+    template_name = "pages/placement/rule.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.page({"rule": PlacementRule(), "rules": RULES})
+
+
+class PlacementPickPart(ClusterPage):
+    """Names that contain what was typed so far, for a field's suggestions."""
+
+    template_name = "pages/placement/picks.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        typed = (request.GET.get("rule_operator") or request.GET.get("rule_other") or "").strip()
+        operators = list(self._operators(typed))
+        is_other = "rule_other" in request.GET
+        nodes = self.cluster.nodes.filter(name__icontains=typed).values_list("name", flat=True)[:_PICKS]
+        return self.page({"names": [*nodes, *operators][:_PICKS] if is_other else operators})
+
+    def _operators(self, typed: str) -> Any:
+        query, _, name = typed.partition("/")
+        rows = Operator.objects.filter(version__running_as__cluster=self.cluster)
+        if name or "/" in typed:
+            rows = rows.filter(version__query__name__icontains=query, name__icontains=name)
+        elif typed:
+            rows = rows.filter(version__query__name__icontains=typed) | rows.filter(name__icontains=typed)
+        names = rows.order_by("version__query__name", "position").values_list("version__query__name", "name")
+        return (operator_id(*pair) for pair in names[:_PICKS])
+
+
+class PlacementRunBase(ClusterPage):
+    """A page about one run of the cluster in the address."""
+
+    template_name = "pages/placement/run.html"
+
+    def found(self, pk: UUID) -> PlacementRun:
+        """The run, or Missing."""
+        run = placements_visible().filter(cluster=self.cluster, pk=pk).first()
+        if run is None:
+            raise Missing(f"Cluster {self.cluster.slug!r} has no placement run {pk}.")
+        return run
+
+    def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
+        """The run's page; with `refusal`, why what was just asked could not be done."""
+        detail = PlacementRunFacts(self.request, run, self.request.user, compares=refusal is not None)
+        notice = refusal.message if refusal and not detail.standing.is_stale else ""
+        context = {"one": detail, "run": run, "notice": notice, "apply_form": form or PlacementApplyForm()}
+        return self.page(context, refusal.status if refusal else 200)
+
+
+class PlacementRunPage(PlacementRunBase):
+    """`/c/<slug>/placement/<uuid>/?show=moves`"""
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        run = self.found(pk)
+        detail = PlacementRunFacts(request, run, request.user)
+        if detail.table is not None and detail.table.wants_csv:
+            return detail.table.csv_response()
+        return self.shown(run)
+
+
+class PlacementLivePart(PlacementRunBase):
+    """The part of the page that follows the search."""
+
+    template_name = "pages/placement/live.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        run = self.found(pk)
+        if run.state != PlacementState.SEARCHING:
+            return HttpResponse(status=204)  # the page around this part is on its way
+        return self.page({"one": PlacementRunFacts(request, run, request.user), "run": run})
+
+
+class PlacementStandingPart(PlacementRunBase):
+    """What has moved since: fetched by itself where finding it out takes long."""
+
+    template_name = "pages/placement/notices.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        run = self.found(pk)
+        return self.page({"one": PlacementRunFacts(request, run, request.user, compares=True), "run": run})
+
+
+class _RunAction(PlacementRunBase):
+    """POST: does one thing and goes to a run; a refusal is shown on the run's page."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        try:
+            run = self.act(self.found(pk))
+        except (Stale, Conflict, Impossible, Malformed) as refusal:
+            return self.shown(self.found(pk), refusal)
+        return redirect("pages:placement-run", slug, run.pk)
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        """Do it; gives the run whose page comes next."""
+        raise NotImplementedError
+
+    @property
+    def user(self) -> Any:
+        return self.request.user
+
+
+class PlacementStop(_RunAction):
+    """End the search, keep its best."""
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        stopped = placement_stop(run=run)
+        toast(self.request, "The search stops; its best placement becomes the proposal.")
+        return stopped
+
+
+class PlacementApply(_RunAction):
+    """Begin to move."""
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        form = PlacementApplyForm(request.POST)
+        if not form.is_valid():
+            faults = [(name, str(message)) for name, messages in form.errors.items() for message in messages]
+            words = "; ".join(f"{form.fields[name].label}: {message}" for name, message in faults)
+            return self.shown(self.found(pk), Malformed(words, faults), form)
+        return super().post(request, slug, pk)
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        form = PlacementApplyForm(self.request.POST)
+        form.is_valid()
+        applying, _ = placement_apply(run=run, user=self.user, **form.cleaned_data)
+        toast(self.request, "The moves have begun.")
+        return applying
+
+
+class PlacementAbort(_RunAction):
+    """Stop after the present batch."""
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        aborted = placement_abort(run=run)
+        toast(self.request, "No further batch is begun.")
+        return aborted
+
+
+class PlacementUndo(_RunAction):
+    """Begin to move back."""
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        undoing, _ = placement_undo(run=run, user=self.user)
+        toast(self.request, "The moves are being taken back.")
+        return undoing
+
+
+class PlacementSearchAgain(_RunAction):
+    """The same search of the cluster as it is now."""
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        return placement_request_again(run=run, user=self.user)[0]
+
+
+class PlacementDelete(PlacementRunBase):
+    """Forget a run."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        run = self.found(pk)
+        try:
+            placement_delete(run=run)
+        except Conflict as refusal:
+            return self.shown(self.found(pk), refusal)
+        return done(request, "The run is deleted; what it moved stays where it is.", "pages:placement", slug)

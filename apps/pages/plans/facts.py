@@ -1,0 +1,371 @@
+"""Facts of a plan comparison: the finding, plans as rows with their graphs, applied rules, drift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from apps.pages.overview.tables import statistic_text
+from apps.planning.choices import ComparisonState
+from apps.planning.models import PlanComparison
+from apps.queries.choices import QueryState
+from apps.ui.dag import DagEdge, DagNode, dag_picture
+from apps.ui.numbers import Quantity, count, counted, cps, percent, seconds, seconds_range, significant
+
+__all__ = [
+    "ComparisonFacts",
+    "PlanRow",
+    "changed_operators",
+    "code_words",
+    "finding_words",
+    "history_words",
+    "interval_dots",
+    "plan_graph",
+]
+
+
+_WIDTH = 300.0
+_NO_SCALE = 'vector-effect="non-scaling-stroke"'
+_ROUND = 'stroke-linecap="round"'
+
+
+def interval_dots(plan: Mapping[str, Any], most_s: float, bound_s: float | None, name: str) -> SafeString:
+    """One plan on the scale of all: a line from low to high, a dot at the estimate, the objective as an upright."""
+
+    def x(value_s: float) -> float:
+        return round(min(value_s / most_s, 1.0) * (_WIDTH - 12) + 6, 1) if most_s else 6.0
+
+    parts = [f'<path d="M0 10h{_WIDTH:g}" stroke="var(--line)" {_NO_SCALE}/>']
+    if bound_s is not None and bound_s <= most_s:
+        parts.append(f'<path d="M{x(bound_s):g} 0v20" stroke="var(--c-objective)" stroke-width="1.5" {_NO_SCALE}/>')
+    if plan["low_s"] is not None:
+        low, high = x(plan["low_s"]), x(plan["high_s"])
+        band = f'd="M{low:g} 10H{high:g}" stroke="var(--c-band)" stroke-width="8"'
+        parts.append(f"<path {band} {_NO_SCALE}/>")
+        parts.append(
+            f'<path d="M{low:g} 5v10M{high:g} 5v10" stroke="var(--c-estimate)" stroke-width="1.5" {_NO_SCALE}/>'
+        )
+    at = x(plan["estimate_s"])
+    parts.append(f'<path d="M{at:g} 10h.01" stroke="var(--c-estimate)" stroke-width="9" {_ROUND} {_NO_SCALE}/>')
+    words = f"{name}: estimate {seconds(plan['estimate_s'])}"
+    if plan["low_s"] is not None:
+        words += f", interval {seconds(plan['low_s'])} to {seconds(plan['high_s'])}"
+    if bound_s is not None:
+        words += f", objective {seconds(bound_s)}"
+    return format_html(
+        '<svg class="dots" viewBox="0 0 300 20" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>',
+        words,
+        mark_safe("".join(parts)),  # numbers and names of colours only
+    )
+
+
+def changed_operators(plan: Mapping[str, Any], other: Mapping[str, Any] | None) -> set[str]:
+    """Ids of the plan's operators that are new, or read something else than in the other plan."""
+    if other is None:
+        return set()
+    before = {op["id"]: [entry["from"] for entry in op["inputs"]] for op in other["operators"]}
+    return {op["id"] for op in plan["operators"] if before.get(op["id"]) != [e["from"] for e in op["inputs"]]}
+
+
+def plan_graph(plan: Mapping[str, Any], query: str, other: Mapping[str, Any] | None, label: str) -> SafeString:
+    """The plan from left to right; what differs from the other plan stands out."""
+    changed, prefix = changed_operators(plan, other), f"{query}/"
+    names = {op["id"] for op in plan["operators"]}
+    # an operator of kind source stands for what it reads
+    readers = [op for op in plan["operators"] if op.get("kind") != "source"]
+    sources = dict.fromkeys(e["from"] for op in readers for e in op["inputs"] if e["from"] not in names)
+    # an operator's name has no NUL, so a source of the same name stays another block
+    keys = {name: f"source\0{name}" for name in sources}
+    nodes = [DagNode(keys[name], name.partition("@")[0], detail="source") for name in sources]
+    nodes += [
+        DagNode(
+            op["id"],
+            op["id"].removeprefix(prefix),
+            place=_place(plan["placement"].get(op["id"], [])),
+            detail=_detail(op),
+            on_path=op["id"] in changed,
+        )
+        for op in plan["operators"]
+    ]
+    edges = [
+        DagEdge(keys.get(entry["from"], entry["from"]), op["id"], on_path=op["id"] in changed)
+        for op in plan["operators"]
+        for entry in op["inputs"]
+        if entry["from"] in names or entry["from"] in keys
+    ]
+    told = ", ".join(sorted(name.removeprefix(prefix) for name in changed))
+    return dag_picture(nodes, edges, f"{label}. Differs in {told}." if told else label)
+
+
+def _place(replicas: Sequence[Mapping[str, Any]]) -> str:
+    nodes = list(dict.fromkeys(replica["node"] for replica in replicas))
+    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else ""
+
+
+def _detail(operator: Mapping[str, Any]) -> str:
+    entries = operator["inputs"]
+    known = f"selectivity {significant(entries[0]['selectivity'])}" if len(entries) == 1 else f"{len(entries)} inputs"
+    kind = operator.get("kind") or "other"
+    return known if kind == "other" else f"{kind}, {known}"
+
+
+_MAX_GRAPHS = 3
+
+
+def code_words(text: str) -> SafeString:
+    """Names between backticks in the type of code."""
+    parts = text.split("`")
+    pieces = [(format_html("<code>{}</code>", part) if i % 2 else part) for i, part in enumerate(parts)]
+    return format_html_join("", "{}", ((piece,) for piece in pieces))
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One plan of the ranking."""
+
+    key: str
+    title: str
+    version: int | None
+    runs: bool
+    recommended: bool
+    notes: list[SafeString]
+    assumed: list[SafeString]
+    dots: SafeString
+    estimate: Quantity
+    interval: str
+    mace: Quantity
+    cost: Quantity
+    against: str
+    tone: str
+    adopted: bool
+
+
+@dataclass(frozen=True)
+class DriftRow:
+    """One test of a statistic."""
+
+    operator: str
+    input: str
+    what: str
+    before: str
+    after: str
+    p: str
+    adjusted_p: str
+    significant: bool
+
+
+class ComparisonFacts:
+    """A comparison that has a ranking."""
+
+    def __init__(self, comparison: PlanComparison, notes: Mapping[int, str]) -> None:
+        self.comparison = comparison
+        self.result: dict[str, Any] = comparison.result
+        self.notes = notes
+        self.plans = {plan["key"]: plan for plan in self.result["plans"]}
+
+    @property
+    def running(self) -> str | None:
+        return self.result["running"]
+
+    def title(self, key: str) -> str:
+        """Version 2, or: Rewriting of version 1 where there is one, with its number where there are several."""
+        plan = self.plans[key]
+        if plan["origin"] == "entered":
+            return f"Version {key.removeprefix('v')}"
+        return f"Rewriting {key.removeprefix('r')} of version {plan['base'].removeprefix('v')}"
+
+    def latency(self, value_s: float) -> Quantity:
+        """An estimate; what is below the resolution is told as that."""
+        resolution_s = self.result["resolution_s"]
+        return seconds(value_s, under=resolution_s if value_s < resolution_s else None)
+
+    @cached_property
+    def sentence(self) -> str:
+        return finding_words(self)
+
+    @property
+    def setting(self) -> str:
+        """By which statistic, and where, it was judged."""
+        what = statistic_text(self.result["statistic"])
+        capacity = self.result["setting"].get("capacity_cps")
+        where = f"alone on one node of {cps(capacity)}" if capacity else "beside everything that runs"
+        if not capacity and self.result["setting"].get("places") == "free":
+            where += ", every operator placed anew"
+        return _sentence(f"{what} latency by Flow, {where}; 90% intervals".replace("\N{NO-BREAK SPACE}", " "))
+
+    @cached_property
+    def most_s(self) -> float:
+        highest = max(plan["high_s"] or plan["estimate_s"] for plan in self.result["plans"])
+        bound_s = self.result["bound_s"] or 0.0
+        return max(highest, bound_s if bound_s < 3 * highest else 0.0, self.result["resolution_s"])
+
+    @cached_property
+    def rows(self) -> list[PlanRow]:
+        return [self._row(plan) for plan in self.result["plans"]]
+
+    def _row(self, plan: Mapping[str, Any]) -> PlanRow:
+        key, title = plan["key"], self.title(plan["key"])
+        entered = plan["origin"] == "entered"
+        version = int(key.removeprefix("v")) if entered else None
+        steps = [code_words(_sentence(step["words"])) for step in plan["steps"]]
+        note = self.notes.get(version, "") if version else ""
+        against, tone = self._against(key)
+        low, high = plan["low_s"], plan["high_s"]
+        return PlanRow(
+            key=key,
+            title=title,
+            version=version,
+            runs=key == self.running,
+            recommended=key == self.result["recommended"],
+            notes=[*steps, *([format_html("{}", note)] if note else [])],
+            assumed=[code_words(_sentence(text)) for text in plan["assumed"]],
+            dots=interval_dots(plan, self.most_s, self.result["bound_s"], title),
+            estimate=self.latency(plan["estimate_s"]),
+            interval=str(seconds_range(low, high)) if low is not None else "no sample",
+            mace=seconds(plan["mace_s"]),
+            cost=cps(plan["cost_cps"]),
+            against=against,
+            tone=tone,
+            adopted=bool(self.comparison.adopted_id) and self.comparison.adopted_key == key,
+        )
+
+    def _against(self, key: str) -> tuple[str, str]:
+        """How a plan stands against what runs, or against the first where nothing runs."""
+        if key == self.running:
+            return "", ""
+        other = "what runs" if self.running else self.title(self.result["plans"][0]["key"])
+        found = self.result["against_running" if self.running else "against_best"].get(key)
+        return _difference_words(found, other) if found else ("", "")
+
+    # -- pictures
+    @cached_property
+    def graphs(self) -> list[tuple[str, str, SafeString]]:
+        """The running plan, then the fastest others: title, what differs, picture."""
+        base = self.plans.get(self.running or "")
+        order = ([base] if base else []) + [plan for plan in self.result["plans"] if plan is not base]
+        return [self._graph(plan, base) for plan in order[:_MAX_GRAPHS]]
+
+    def _graph(self, plan: Mapping[str, Any], base: Mapping[str, Any] | None) -> tuple[str, str, SafeString]:
+        title, query = self.title(plan["key"]), self.comparison.query.name
+        if plan is base:
+            return title, "runs now", plan_graph(plan, query, None, f"{title}, which runs")
+        changed = sorted(name.removeprefix(f"{query}/") for name in changed_operators(plan, base))
+        differs = f"other than what runs: {', '.join(changed)}" if changed else ""
+        return title, differs, plan_graph(plan, query, base, title)
+
+    # -- rules
+    @cached_property
+    def refused(self) -> list[tuple[str, list[SafeString]]]:
+        """What the rules did not do, by version."""
+        found = [(f"Version {key.removeprefix('v')}", one["refused"]) for key, one in self.result["rewriting"].items()]
+        return [
+            (title, [code_words(_sentence(one["words"])) for one in refused]) for title, refused in found if refused
+        ]
+
+    @cached_property
+    def search_words(self) -> str:
+        """How much of the space was looked at."""
+        looked = list(self.result["rewriting"].values())
+        text = f"{counted(sum(one['examined'] for one in looked), 'plan')} looked at"
+        capped = [one for one in looked if one["capped"]]
+        return (
+            f"{text}; the cap of {capped[0]['cap']} was reached, so there are more"
+            if capped
+            else f"{text}, all there are"
+        )
+
+    # -- drift
+    @cached_property
+    def drift_words(self) -> str:
+        found = self.comparison.drift
+        if self.comparison.running is None:
+            return "Nothing ran, so there are no statistics to watch."
+        if not found:
+            return "The statistics are still those this comparison rests on."
+        tests, alpha = len(found["changes"]), str(percent(found["alpha"]))
+        if not tests:
+            return "The statistics have changed, but no input has a sample on both sides to test."
+        if found["significant"]:
+            drifted = sum(change["significant"] for change in found["changes"])
+            words = f"{drifted} of {tests} tests are significant at a false-alarm rate of {alpha} per check"
+            return f"The statistics have drifted: {words}."
+        least = min(change["adjusted_p"] for change in found["changes"])
+        words = f"the smallest p is {least:.2g} after Holm's correction, the limit {alpha}"
+        return f"No significant change in {tests} tests: {words}."
+
+    @cached_property
+    def drift_rows(self) -> list[DriftRow]:
+        found = self.comparison.drift or {"changes": []}
+        return [
+            DriftRow(
+                change["operator"],
+                change["input"],
+                change["what"].replace("_", " "),
+                significant(change["before"], apart_from=change["after"]),
+                significant(change["after"], apart_from=change["before"]),
+                f"{change['p']:.2g}",
+                f"{change['adjusted_p']:.2g}",
+                change["significant"],
+            )
+            for change in found["changes"][:8]
+        ]
+
+    @property
+    def sample_words(self) -> str:
+        """How large the samples behind the numbers are."""
+        most = max((plan["sample_events"] for plan in self.result["plans"]), default=0)
+        return f"samples of up to {count(most)} events per input" if most else "no samples: statistics are assumed"
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether another version runs than the one that plans were compared with."""
+        query = self.comparison.query
+        now = query.running_version.number if query.running_version and query.state == QueryState.RUNNING else None
+        return now != self.comparison.running
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _difference_words(found: Mapping[str, Any], other: str) -> tuple[str, str]:
+    size, way = seconds(abs(found["seconds"])), "faster" if found["seconds"] < 0 else "slower"
+    if found["equal"]:
+        return f"as good as {other}", ""
+    if not found["told_apart"]:
+        more = f"{count(found['more_events'])} more events" if found["more_events"] else "a sample"
+        return f"cannot be told apart from {other} yet: {more}", "watch"
+    return f"{size} {way} than {other}", "ok" if way == "faster" else "bad"
+
+
+def finding_words(view: ComparisonFacts) -> str:
+    """The finding with the names and numbers of the page."""
+    found, result = view.result["finding"], view.result
+    title = view.title(found["key"])
+    by = seconds(abs(found["seconds"]))
+    if found["kind"] == "better":
+        own, best = view.plans[result["running"]], view.plans[found["key"]]
+        reached = f"{view.latency(best['estimate_s'])} instead of {view.latency(own['estimate_s'])}"
+        return f"{title} would be {by} faster than what runs: {reached}."
+    if found["kind"] == "best":
+        runs = ", which runs," if found["key"] == result["running"] else ""
+        return f"{title}{runs} is the fastest of {counted(len(view.plans), 'plan')}, by {by}."
+    if found["kind"] == "unclear":
+        more = count(found["more_events"])
+        return f"{title} may be the fastest, by {by}, but cannot be told apart yet: {more} more events of the sample."
+    if found["kind"] == "equal":
+        resolution = seconds(result["resolution_s"])
+        return f"The plans are as good as each other: they differ by less than the resolution of {resolution}."
+    return f"{title} is the only plan: nobody entered another, and the rules found none that costs less."
+
+
+def history_words(row: PlanComparison) -> str:
+    """A comparison in a line of the history."""
+    if row.state != ComparisonState.DONE:
+        return row.message or row.get_state_display()
+    return finding_words(ComparisonFacts(row, {}))

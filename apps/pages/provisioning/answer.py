@@ -1,0 +1,323 @@
+"""Answer of the bench in words and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster, NodePool
+from apps.pages.overview.tables import objective_text
+from apps.pages.provisioning.charts import BenchChart
+from apps.pages.provisioning.forms import inputs_query
+from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, BenchQuestion, BenchSize, BenchSweep
+from apps.ui.numbers import Quantity, counted, cps, factor, money, seconds, seconds_range
+
+__all__ = ["BenchAnswer", "BenchPoolRow", "BenchQueryRow"]
+
+
+@dataclass(frozen=True)
+class BenchQueryRow:
+    """A query with the chosen number of nodes. `estimate_s` and what follows come from a job, once it is done."""
+
+    name: str
+    url: str
+    statistic: str
+    bound_s: float | None
+    mace_s: float | None
+    state: str
+    label: str
+    resolution_s: float
+    estimate_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    probability: float | None = None
+
+    @property
+    def objective(self) -> SafeString:
+        return objective_text(self.statistic, self.bound_s)
+
+    @property
+    def interval(self) -> Any:
+        if self.high_s is None:
+            return format_html('<span class="muted">{}</span>', "none yet")
+        return seconds_range(self.low_s, self.high_s, apart_from=self.bound_s).html
+
+
+@dataclass(frozen=True)
+class BenchPoolRow:
+    """Nodes of a pool, now and with the chosen number."""
+
+    name: str
+    now: int
+    then: int
+    size: str
+    price: float | None
+
+
+class BenchAnswer:
+    """A sweep with one number of nodes chosen.
+
+    Parameters
+    ----------
+    refinement : callable
+        What a job has found for a number of nodes, as a scenario of `engine.provisioning.what_if`; None if nothing yet.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        question: BenchQuestion,
+        sweep: BenchSweep,
+        refinement: Callable[[int], Mapping[str, Any] | None] = lambda nodes: None,
+    ) -> None:
+        self.cluster, self.question, self.sweep = cluster, question, sweep
+        self.inputs, self._refinement = question.inputs, refinement
+
+    @cached_property
+    def refined(self) -> Mapping[str, Any] | None:
+        """The chosen number of nodes as a job estimated it."""
+        found = self._refinement(self.chosen.nodes)
+        return found if found is not None and not found.get("infeasible") else None
+
+    @property
+    def infeasible(self) -> str:
+        """Why a job could not place everything on the chosen number of nodes."""
+        found = self._refinement(self.chosen.nodes) or {}
+        return str((found.get("infeasible") or {}).get("message", ""))
+
+    @cached_property
+    def chosen(self) -> BenchSize:
+        """The number asked for; else the present one where it will do as things are, else the smallest that holds."""
+        present = self.sweep.at(self.sweep.now) or self.sweep.sizes[-1]
+        asked = self.sweep.at(self.inputs.nodes)
+        if asked is not None:
+            return asked
+        return present if self.inputs.is_now and present.holds else self.sweep.smallest or present
+
+    def address(self, nodes: int | None) -> str:
+        """The page with that many nodes chosen."""
+        page = reverse("pages:provisioning", args=[self.cluster.slug])
+        return page + inputs_query(self.inputs, nodes=nodes)
+
+    # -- the sentence
+
+    @property
+    def sentence(self) -> SafeString:
+        """The finding with its numbers."""
+        size = self.chosen
+        if not self.sweep.objectives:
+            return format_html("{} {}. No query has an objective, so any number is enough.", self._who, self._how)
+        if size.holds:
+            return format_html("{} {}: {}{}.", self._who, self._kept, self._how, self._price)
+        if self.sweep.smallest is not None:
+            enough = self.sweep.smallest.nodes
+            return format_html("{} {}: {}. <b>{} nodes</b> would do.", self._who, self._not_kept, self._why, enough)
+        last = self.sweep.sizes[-1]
+        if size is last:
+            return format_html("{} {}: {}.", self._who, self._not_kept, self._why)
+        beyond = format_html("No number up to <b>{} nodes</b> does with every operator whole", last.nodes)
+        hint = "<i>Smallest pool</i> also splits stateless operators"
+        return format_html("{} {}: {}. {}; {}.", self._who, self._not_kept, self._why, beyond, SafeString(hint))
+
+    @property
+    def _who(self) -> SafeString:
+        size = self.chosen
+        noun = counted(size.nodes, "node")
+        return format_html("The <b>{}</b> of now" if size.is_now else "<b>{}</b>", noun)
+
+    @property
+    def _load(self) -> str:
+        """at 1.3 × the load."""
+        if self.inputs.sources:
+            return " at the loads asked for"
+        return "" if self.inputs.factor == 1.0 else f" at {factor(self.inputs.factor)} the load"
+
+    @property
+    def _kept(self) -> str:
+        bound = self.sweep.bound_s
+        verb = "can keep" if self.chosen.is_now else "keeps" if self.chosen.nodes == 1 else "keep"
+        target = (
+            f"every worst case within the {seconds(bound)} objective" if bound else "every query within its objective"
+        )
+        return f"{verb} {target}{self._load}{self._room}"
+
+    @property
+    def _room(self) -> str:
+        return f" with {seconds(self.inputs.headroom_s)} to spare" if self.inputs.headroom_s else ""
+
+    @property
+    def _not_kept(self) -> str:
+        verb = "does" if self.chosen.nodes == 1 else "do"
+        what = "if one of them is lost" if self.chosen.state == FRAGILE else ""
+        return f"{verb} not keep every objective{self._load}{self._room} {what}".rstrip()
+
+    @property
+    def _how(self) -> SafeString:
+        """7.5 s with all nodes up and 9.0 s with one lost."""
+        size = self.chosen
+        up = self.seconds(size.worst_s)
+        words = (
+            "a worst case of <b>{}</b> with all nodes up" if not self.sweep.bound_s else "<b>{}</b> with all nodes up"
+        )
+        said = format_html(("have " if not self.sweep.objectives else "") + words, up)
+        if size.lost_s is None:
+            return said
+        return format_html("{} and <b>{}</b> with one lost", said, self.seconds(size.lost_s))
+
+    def seconds(self, value: float | None) -> Quantity:
+        """A latency of a sweep: no finer than a slice, and never looking equal to the objective."""
+        return seconds(value, apart_from=self.sweep.bound_s, under=self.cluster.slice_s)
+
+    @property
+    def _price(self) -> SafeString:
+        cost = self.chosen.cost
+        if cost is None:
+            return SafeString("")
+        return format_html(", for <b>{} per hour</b>", money(cost, self.cluster.currency))
+
+    @property
+    def _why(self) -> SafeString:
+        return format_html("{}", self.trouble(self.chosen))
+
+    def trouble(self, size: BenchSize) -> str:
+        """What stands against a number of nodes: checkout would take 11.9 s of its 10 s."""
+        if size.stuck:
+            return size.stuck
+        if size.state == BREAKS:
+            name = max(size.late, key=lambda one: size.queries[one] / self.sweep.objectives[one].limit_s)
+            bound = self.sweep.objectives[name].bound_s
+            more = f", and {len(size.late) - 1} more" if len(size.late) > 1 else ""
+            return f"{name} would take {seconds(size.queries[name], apart_from=bound)} of its {seconds(bound)}{more}"
+        names = size.lost_late
+        many = names[0] if len(names) == 1 else f"{len(names)} queries" if len(names) > 2 else " and ".join(names)
+        share = f", up to {factor(size.lost_share)} of it" if size.lost_share else ""
+        return (
+            f"losing {size.lost_node} would take {many} over {'its' if len(names) == 1 else 'their'} objective{share}"
+        )
+
+    # -- beside the picture
+
+    @property
+    def callout(self) -> str:
+        """The counterexample one step smaller, or what would do as well."""
+        size, smallest = self.chosen, self.sweep.smallest
+        if not self.sweep.objectives or not size.holds or smallest is None:
+            return ""
+        if smallest.nodes < size.nodes:
+            saved = self._saved(smallest)
+            return (
+                f"{counted(smallest.nodes, 'node')} would do as well{f' and save {saved} per hour' if saved else ''}."
+            )
+        before = self.sweep.before(size)
+        if before is None:
+            return ""
+        saved = self._saved(before)
+        start = f"{counted(before.nodes, 'node')} {'save ' + saved + ' per hour' if saved else 'are not enough'}"
+        if before.state == FRAGILE and not before.stuck and self.sweep.bound_s:
+            worst = seconds(before.lost_s, apart_from=self.sweep.bound_s)
+            return f"{start}, but losing one would take the worst case to {worst}."
+        return f"{start}{', but ' if saved else ': '}{self.trouble(before)}."
+
+    def _saved(self, other: BenchSize) -> str:
+        if other.cost is None or self.chosen.cost is None or other.cost == self.chosen.cost:
+            return ""
+        return money(self.chosen.cost - other.cost, self.cluster.currency)
+
+    @cached_property
+    def chart(self) -> BenchChart:
+        return BenchChart(
+            self.sweep, self.chosen, self.cluster.currency, self.address, self._interval, self.cluster.slice_s
+        )
+
+    @property
+    def _interval(self) -> tuple[float, float] | None:
+        """The 90 % interval of the query with the largest upper end."""
+        known = [row for row in self.rows if row.low_s is not None and row.high_s is not None]
+        widest = max(known, key=lambda row: row.high_s or 0.0, default=None)
+        return None if widest is None else (widest.low_s or 0.0, widest.high_s or 0.0)
+
+    @property
+    def key(self) -> list[tuple[str, str]]:
+        """Entries of the chart's legend."""
+        entries = [("estimate", "All nodes up"), ("alt", "One node lost")]
+        entries += [("band", "90% interval, all up")] if self.chart.interval else []
+        return [*entries, ("objective-line", "Objective")] if self.sweep.objectives else entries
+
+    # -- tables
+
+    @cached_property
+    def rows(self) -> list[BenchQueryRow]:
+        """Queries of the chosen size: what misses its objective first."""
+        rows = [self._row(name, value) for name, value in self.chosen.queries.items()]
+        order = {BREAKS: 0, FRAGILE: 1}
+        return sorted(rows, key=lambda row: (order.get(row.state, 2), -_share(row), row.name))
+
+    def _row(self, name: str, mace_s: float) -> BenchQueryRow:
+        asked = self.sweep.objectives.get(name)
+        state, label = "holds", ""
+        if asked is None:
+            state = "none"
+        elif name in self.chosen.late:
+            state = BREAKS
+        elif self.inputs.lose_one and name in self.chosen.lost_late:
+            state, label = FRAGILE, "Late with one lost"
+        refined = (self.refined or {}).get("queries", {}).get(name, {})
+        return BenchQueryRow(
+            name,
+            reverse("pages:query", args=[self.cluster.slug, name]),
+            asked.statistic if asked else "worst",
+            asked.bound_s if asked else None,
+            mace_s,
+            state,
+            label,
+            self.cluster.slice_s,
+            refined.get("estimate_s"),
+            refined.get("low_s"),
+            refined.get("high_s"),
+            (refined.get("probability") or {}).get("share"),
+        )
+
+    @cached_property
+    def pools(self) -> list[BenchPoolRow]:
+        """Nodes by pool, now and with the chosen number."""
+        nodes = self.question.deployment.nodes
+        more = self.chosen.nodes - len(nodes)
+        model = self.question.model
+        if model is not None:
+            grown = model.pool
+        else:
+            grown = next((node.pool for node in nodes if node.id == self.question.like), nodes[-1].pool)
+        rows = []
+        for pool in self.cluster.pools.all():
+            now = sum(node.pool == pool.name for node in nodes)
+            then = max(0, now + more) if pool.name == grown else now
+            if now or then:
+                price = None if pool.price_per_hour is None else float(pool.price_per_hour)
+                rows.append(BenchPoolRow(pool.name, now, then, _size_words(pool), price))
+        return rows
+
+    @property
+    def unpriced(self) -> Sequence[str]:
+        """Pools whose price is missing."""
+        return [row.name for row in self.pools if row.price is None]
+
+    @property
+    def preview_url(self) -> str:
+        """Where nodes are added, or named that could go."""
+        page = reverse("pages:provisioning-nodes", args=[self.cluster.slug])
+        return page + inputs_query(self.inputs, nodes=self.chosen.nodes)
+
+
+def _share(row: BenchQueryRow) -> float:
+    return (row.mace_s or 0.0) / row.bound_s if row.bound_s else 0.0
+
+
+def _size_words(pool: NodePool) -> str:
+    """4 cores of 3 Gcycles/s."""
+    return f"{counted(pool.cores, 'core')} of {cps(pool.capacity_cps)}"

@@ -1,0 +1,208 @@
+"""The bench: how many nodes are enough, for which load and which objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.urls import reverse
+
+from apps.core.errors import Malformed
+from apps.fleet.models import NodePool
+from apps.pages.base import ClusterPage
+from apps.pages.provisioning.answer import BenchAnswer
+from apps.pages.provisioning.forms import SOURCE_PREFIX, inputs_query, inputs_read, types_offered
+from apps.planning.choices import Find, ScenarioPlacement, WhatIfState
+from apps.planning.models import WhatIf
+from apps.planning.what_ifs.inputs import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
+from apps.planning.what_ifs.selectors import what_if_result, what_if_same, what_ifs_visible
+from apps.planning.what_ifs.services import question_fingerprint
+from apps.planning.what_ifs.sweeps import BenchQuestion, bench_question
+from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from apps.ui.numbers import counted, rate
+
+__all__ = ["BenchFacts"]
+
+_PATIENCE_S = 0.3  # how long a page waits for a bench before it says that it is being prepared
+_TYPE_FIELDS = (
+    ("name", "Type"),
+    ("capacity_cps", "Cycles per second of a core"),
+    ("cores", "Cores"),
+    ("price_per_hour", "Price per hour"),
+    ("max", "At most"),
+)
+
+
+class BenchFacts:
+    """What the bench shows for the inputs of an address; everything is found out when it is first asked for."""
+
+    def __init__(self, page: ClusterPage) -> None:
+        self.cluster, self.request = page.cluster, page.request
+        self.inputs, self.faults = inputs_read(self.given)
+        self.can_ask = "operate" in self.request.user.scopes
+        self._rows: dict[str, WhatIf | None] = {}
+
+    @property
+    def given(self) -> Any:
+        return self.request.POST if self.request.method == "POST" else self.request.GET
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return cluster_snapshot(self.cluster)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.snapshot.deployment.nodes or not self.snapshot.deployment.operators
+
+    @cached_property
+    def question(self) -> BenchQuestion:
+        """The question; inputs that do not fit the cluster are said and left out."""
+        try:
+            return bench_question(self.cluster, self.inputs, self.snapshot)
+        except Malformed as error:
+            self.faults += [f"{fault.message[:1].upper()}{fault.message[1:]}." for fault in error.faults]
+            kept = {name: value for name, value in self.inputs.options.items() if name in {"factor", "lose_one"}}
+            self.inputs = Inputs.of(kept)
+            return bench_question(self.cluster, self.inputs, self.snapshot)
+
+    # -- the answer
+
+    @cached_property
+    def answer(self) -> BenchAnswer | None:
+        """None while the bench is prepared, or a job is at work."""
+        question = self.question
+        if question.is_quick:
+            bench = question.bench(_PATIENCE_S)
+            sweep = question.answered_by(bench) if bench is not None else None
+        else:
+            found = self.swept
+            sweep = question.read(_result(found)["sizes"]) if found and self.is_answered(found) else None
+        if sweep is None:
+            return None
+        return BenchAnswer(self.cluster, question, sweep, self._refinement)
+
+    @staticmethod
+    def is_answered(row: WhatIf) -> bool:
+        return row.state == WhatIfState.ANSWERED
+
+    # -- what a job does
+
+    @property
+    def sweep_options(self) -> dict[str, Any]:
+        return {**self.inputs.options, "sizes": list(sweep_sizes(self.question.deployment, self.inputs))}
+
+    @cached_property
+    def swept(self) -> WhatIf | None:
+        """The sweep that a job has done, or is at, for a cluster too large for the web process."""
+        scenarios = [{"name": "Now", "changes": [], "place": str(ScenarioPlacement.KEEP)}]
+        digest = question_fingerprint(Find.SWEEP, scenarios, self.sweep_options, self.snapshot)
+        return what_if_same(self.cluster, digest, self.snapshot.digest)
+
+    @property
+    def refined_question(self) -> dict[str, Any]:
+        """Flow, intervals and probabilities of the chosen number of nodes."""
+        nodes = self.answer.chosen.nodes if self.answer is not None else self.question.now
+        return self._refinement_of(nodes)
+
+    def _refinement_of(self, nodes: int) -> dict[str, Any]:
+        name = f"{counted(nodes, 'node')} on the bench"
+        one = {"name": name, "changes": self.question.changes(nodes), "place": str(ScenarioPlacement.SEARCH)}
+        return {"scenarios": [one], "find": Find.COMPARE, "options": {}}
+
+    @cached_property
+    def refined(self) -> WhatIf | None:
+        """The what-if that estimates the chosen number of nodes, if it was asked."""
+        return self._asked(self.refined_question)
+
+    def _asked(self, question: Mapping[str, Any]) -> WhatIf | None:
+        """Looked up once: answered between two looks, it would neither be shown nor be waited for."""
+        digest = question_fingerprint(question["find"], question["scenarios"], question["options"], self.snapshot)
+        if digest not in self._rows:
+            self._rows[digest] = what_if_same(self.cluster, digest, self.snapshot.digest)
+        return self._rows[digest]
+
+    def _refinement(self, nodes: int) -> dict[str, Any] | None:
+        """What a job has found for a number of nodes."""
+        row = self._asked(self._refinement_of(nodes)) if self.question.is_quick else None
+        if row is None or not self.is_answered(row):
+            return None
+        return next(iter(_result(row).get("scenarios", [])), None)
+
+    # -- the inputs as fields
+
+    @property
+    def pools(self) -> list[tuple[str, NodePool, bool]]:
+        """(name, pool, chosen)."""
+        chosen = self.inputs.pool or resized_pool(self.question.deployment, "")
+        return [(pool.name, pool, pool.name == chosen) for pool in self.cluster.pools.all()]
+
+    @property
+    def sources(self) -> list[tuple[str, float]]:
+        """(source, its own factor)."""
+        return [(one.id, self.inputs.sources.get(one.id, 1.0)) for one in self.question.deployment.sources]
+
+    @property
+    def rate_hint(self) -> str:
+        """33.4 k/s now is 1.0 ×."""
+        deployment = self.question.deployment
+        seconds = deployment.subinterval_s * deployment.subintervals
+        events = float(deployment.arrivals.sum()) / seconds if deployment.sources else 0.0
+        return f"{rate(events)} now, as a mean, is 1.0 ×"
+
+    @property
+    def objective_hint(self) -> str:
+        bounds = [one.bound_s for one in self.snapshot.deployment.objectives]
+        queries = len(self.snapshot.deployment.queries)
+        if not bounds:
+            return "No query has one"
+        return (
+            f"Empty: each its own; {len(bounds)} of {counted(queries, 'query').replace('querys', 'queries')} have one"
+        )
+
+    @property
+    def source_prefix(self) -> str:
+        return SOURCE_PREFIX
+
+    @property
+    def slider(self) -> tuple[float, float]:
+        return min(MIN_FACTOR, self.inputs.factor), max(MAX_FACTOR, self.inputs.factor)
+
+    @property
+    def types(self) -> list[list[tuple[str, str, Any]]]:
+        """Rows of node types: (field, label, value) each."""
+        return [[(name, label, row[name]) for name, label in _TYPE_FIELDS] for row in types_offered(self.cluster)]
+
+    @property
+    def query(self) -> str:
+        return inputs_query(self.inputs, find=self.given.get("find") or None)
+
+    @property
+    def page(self) -> str:
+        """The address of the page with these inputs."""
+        return reverse("pages:provisioning", args=[self.cluster.slug]) + self.query
+
+    @property
+    def rest_body(self) -> dict[str, Any]:
+        return {"cluster": self.cluster.slug, "options": self.inputs.options}
+
+    @property
+    def rest_sweep(self) -> dict[str, Any]:
+        return {"cluster": self.cluster.slug, "find": str(Find.SWEEP), "options": self.sweep_options}
+
+    @cached_property
+    def found(self) -> WhatIf | None:
+        """The search whose result is shown: `?find=`."""
+        wanted = self.given.get("find", "")
+        if not wanted:
+            return None
+        try:
+            return what_ifs_visible().filter(cluster=self.cluster, pk=wanted).first()
+        except ValidationError:  # not the form of an identity
+            return None
+
+
+def _result(row: WhatIf) -> dict[str, Any]:
+    """The answer of a row that was listed without it."""
+    return what_if_result(row) or {}

@@ -1,0 +1,287 @@
+"""Facts on the pages of one query: its state, the strip of figures, and what differs between versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.admission.models import AdmissionRequest
+from apps.admission.selectors import admissions_visible
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import QueryEstimate
+from apps.estimates.selectors import Staleness, estimate_under_way, query_estimate_latest, run_staleness
+from apps.fleet.choices import Evidence
+from apps.jobs.models import Job
+from apps.pages.context import url_of
+from apps.pages.overview.findings import Stat, headroom_of
+from apps.pages.overview.tables import statistic_text
+from apps.queries.bodies import version_body
+from apps.queries.choices import QueryState
+from apps.queries.models import Query, QueryVersion
+from apps.queries.selectors import version_current
+from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
+from engine.document.elements import scheduling_words
+
+__all__ = ["QueryDetail", "VersionChange", "statistic_words", "version_difference"]
+
+
+_STATISTIC_WORDS = {"worst": "worst case", "mean": "mean"}
+
+
+def statistic_words(statistic: str) -> str:
+    """worst case, mean, 99th percentile for q0.99."""
+    if statistic.startswith("q"):
+        return f"{100 * float(statistic[1:]):g}th percentile"
+    return _STATISTIC_WORDS.get(statistic, statistic)
+
+
+@dataclass(frozen=True)
+class _KnownStat(Stat):
+    """A value with how it is known."""
+
+    evidence: str = ""
+
+
+class QueryDetail:
+    """One query; every property is computed when a template asks for it."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.cluster = query.cluster
+
+    @cached_property
+    def version(self) -> QueryVersion:
+        """The version that runs, or the newest."""
+        return version_current(self.query)
+
+    @cached_property
+    def estimate(self) -> QueryEstimate | None:
+        """The newest estimate, unless it does not speak of what runs now."""
+        return query_estimate_latest(self.query) if self.query.state == QueryState.RUNNING else None
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        return (self.estimate.result or {}) if self.estimate else {}
+
+    @property
+    def bottleneck(self) -> dict[str, Any]:
+        return self.result.get("bottleneck") or {}
+
+    @cached_property
+    def bottleneck_operator(self) -> str:
+        """The operator of this query that takes most of its busiest server; "" where there is none."""
+        prefix = f"{self.query.name}/"
+        own = [one for one in self.bottleneck.get("operators", []) if one["operator"].startswith(prefix)]
+        return max(own, key=lambda one: one["share"])["operator"].removeprefix(prefix) if own else ""
+
+    @property
+    def state(self) -> str:
+        """For its badge: against the objective while it runs, else where it is in its life."""
+        if self.query.state != QueryState.RUNNING:
+            return str(self.query.state)
+        return str(self.estimate.state) if self.estimate else "no_estimate"
+
+    @cached_property
+    def staleness(self) -> Staleness:
+        return run_staleness(self.estimate.run) if self.estimate else Staleness(False, ())
+
+    @cached_property
+    def estimate_job(self) -> Job | None:
+        """The cluster's newest estimate that is not finished."""
+        return estimate_under_way(self.cluster)
+
+    @cached_property
+    def last_request(self) -> AdmissionRequest | None:
+        return admissions_visible().filter(query=self.query).first()
+
+    @property
+    def admission_url(self) -> str:
+        page = url_of("pages:admission-new", self.cluster.slug)
+        return f"{page}?query={self.query.name}" if page else ""
+
+    @property
+    def under_s(self) -> float | None:
+        return self.result.get("resolution_s") if self.result.get("under_resolution") else None
+
+    @property
+    def estimate_quantity(self) -> Quantity:
+        if self.estimate is None:
+            return Quantity(MISSING)
+        return seconds(self.estimate.estimate_s, apart_from=self.estimate.bound_s, under=self.under_s)
+
+    # -- the sentence
+    @cached_property
+    def sentence(self) -> SafeString:
+        if self.query.state == QueryState.DRAFT:
+            return format_html("Version {} is described, not admitted: it takes no part in estimates.", self._number)
+        if self.query.state == QueryState.QUEUED:
+            return format_html("Version {} waits for capacity and starts by itself once it passes.", self._number)
+        if self.query.state == QueryState.STOPPED:
+            return SafeString("Stopped: it reads nothing and takes no part in estimates.")
+        if self.estimate is None:
+            return format_html("Version {} runs; it has not been estimated since it started.", self._number)
+        return format_html("{}{}", self._finding(self.estimate), self._cause())
+
+    @property
+    def _number(self) -> int:
+        return self.version.number
+
+    def _finding(self, row: QueryEstimate) -> SafeString:
+        what, estimate = statistic_words(row.statistic), self.estimate_quantity
+        if not row.bound_s:
+            return format_html("The {} is estimated at {}; there is no objective", what, estimate)
+        gap, _ = headroom_of(row)
+        bound = seconds(row.bound_s)
+        if row.state == ObjectiveState.BREACHED:
+            over = seconds(abs(gap or 0))
+            return format_html("The {} is estimated at {}, {} over the {} objective", what, estimate, over, bound)
+        if row.state == ObjectiveState.AT_RISK:
+            high = seconds(row.high_s, apart_from=row.bound_s)
+            text = "The {} is estimated at {}. The upper estimate, {}, is past the {} objective"
+            return format_html(text, what, estimate, high, bound)
+        return format_html("The {} is estimated at {}, within the {} objective", what, estimate, bound)
+
+    def _cause(self) -> str:
+        server = self.bottleneck.get("node") or self.bottleneck.get("server")
+        if not server:
+            return "."
+        load = f"{server} runs at {ratio(self.bottleneck.get('load_peak'))} of capacity at its peak."
+        widened = (self.result.get("trust") or {}).get("factor") or 1.0
+        if self.state == ObjectiveState.AT_RISK and widened > 1:
+            return (
+                f", because estimates were so far off lately that its interval is {significant(widened)} times as wide."
+            )
+        tight = self.state in {ObjectiveState.BREACHED, ObjectiveState.AT_RISK}
+        return f", because {load}" if tight else f". Its busiest node is {load.replace(' runs', ', which runs')}"
+
+    # -- the strip
+    @cached_property
+    def stats(self) -> list[Stat]:
+        return [self._objective(), self._estimate(), self._mace(), self._headroom(), self._bottleneck()]
+
+    def _objective(self) -> Stat:
+        query = self.query
+        if not query.objective_bound_s:
+            return Stat("Objective", Quantity("none"), "Nothing to hold against")
+        note = statistic_words(query.objective_statistic).capitalize()
+        if self.estimate and self.estimate.bound_s != query.objective_bound_s:
+            note += ", changed since the estimate"
+        return Stat("Objective", seconds(query.objective_bound_s), note)
+
+    def _estimate(self) -> Stat:
+        row = self.estimate
+        if row is None:
+            return Stat("Estimate", Quantity(MISSING), "None yet")
+        if row.high_s is None:
+            note = "No interval: no input has a sample"
+            return _KnownStat("Estimate", self.estimate_quantity, note, evidence=Evidence.PREDICTED)
+        interval = seconds_range(row.low_s, row.high_s, apart_from=row.bound_s)
+        return _KnownStat("Estimate", self.estimate_quantity, f"{interval}, 90% interval", evidence=Evidence.PREDICTED)
+
+    def _mace(self) -> Stat:
+        if self.estimate is None:
+            return Stat("Mace", Quantity(MISSING), "None yet")
+        note, bound = "Largest excess on its servers", self.result.get("scheduling")
+        if bound:
+            note = f"At most {seconds(bound['upper_s'])} late, as {scheduling_words(bound['nodes'])}"
+        return Stat("Mace", seconds(self.estimate.mace_s), note)
+
+    def _headroom(self) -> Stat:
+        if self.estimate is None or not self.estimate.bound_s:
+            return Stat("Headroom", Quantity(MISSING), "No estimate yet" if self.estimate is None else "No objective")
+        gap, share = headroom_of(self.estimate)
+        tone = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}.get(self.estimate.state, "")
+        return Stat("Headroom", seconds(gap), f"{percent(share)} of the objective", tone)
+
+    def _bottleneck(self) -> Stat:
+        found = self.bottleneck
+        if not found:
+            return Stat("Bottleneck", Quantity(MISSING), "None yet" if self.estimate is None else "Nothing waits")
+        where = str(found.get("node") or found.get("server"))
+        note = f"peak load {ratio(found.get('load_peak'))}"
+        return Stat("Bottleneck", Quantity(where), f"{self.bottleneck_operator}, {note}".lstrip(", "))
+
+    @property
+    def objective_text(self) -> str:
+        """worst ≤ 10 s."""
+        bound = self.query.objective_bound_s
+        return f"{statistic_text(self.query.objective_statistic)} ≤ {seconds(bound)}" if bound else "none"
+
+
+_WORDS = {
+    "cycles_per_event": "cycles per event",
+    "bytes_per_event": "bytes per event",
+    "state_bytes": "bytes of state",
+    "from": "reads from",
+}
+
+
+@dataclass(frozen=True)
+class VersionChange:
+    """One difference: of an operator, in one respect."""
+
+    operator: str
+    what: str
+    before: str
+    after: str
+
+
+def version_difference(old: QueryVersion, new: QueryVersion) -> list[VersionChange]:
+    """Differences in the newer version's order; operators that are gone come last."""
+    before, after = _operators(old), _operators(new)
+    changes = []
+    for name, body in after.items():
+        if name not in before:
+            changes.append(VersionChange(name, "operator", MISSING, _summary(body)))
+        else:
+            changes += _between(name, before[name], body)
+    return changes + [
+        VersionChange(name, "operator", _summary(before[name]), "removed") for name in before if name not in after
+    ]
+
+
+def _operators(version: QueryVersion) -> dict[str, dict[str, Any]]:
+    return {body["id"]: body for body in version_body(version)["operators"]}
+
+
+def _summary(body: Mapping[str, Any]) -> str:
+    return f"{body['kind']}, reads {', '.join(entry['from'] for entry in body['inputs'])}"
+
+
+def _between(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[VersionChange]:
+    before, after = _facts(old), _facts(new)
+    keys = [*after, *(key for key in before if key not in after)]
+    return [
+        VersionChange(name, key, before.get(key, MISSING), after.get(key, MISSING))
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _facts(body: Mapping[str, Any]) -> dict[str, str]:
+    """An operator's fields as words; several inputs are told apart by what they read."""
+    facts = {_WORDS.get(key, key): _value_text(value) for key, value in body.items() if key not in {"id", "inputs"}}
+    inputs = body["inputs"]
+    facts["reads from"] = ", ".join(entry["from"] for entry in inputs)
+    for entry in inputs:
+        suffix = f", from {entry['from']}" if len(inputs) > 1 else ""
+        facts |= {
+            f"{_WORDS.get(key, key)}{suffix}": _value_text(value) for key, value in entry.items() if key != "from"
+        }
+    return facts
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return significant(value)
+    if isinstance(value, list):
+        return f"{len(value)} entries"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,130 @@
+"""A whole cluster from a deployment document: looked at by a job, then stored by another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+
+from apps.accounts.permissions import require_scope
+from apps.core.rest.parsers import strict_json
+from apps.jobs.models import JobState
+from apps.pages.base import ClusterPage, try_service
+from apps.queries.imports import import_document, import_request
+from apps.queries.models import ImportRun
+
+__all__ = ["DocumentImportPage", "ImportRunPage"]
+
+_NAMES_LIMIT = 200  # names of a list; a large fleet has thousands
+_KINDS = ("pool", "node", "link", "source", "query")
+
+
+class ImportDocumentForm(forms.Form):
+    """A deployment document and how to take it."""
+
+    file = forms.FileField(label="Document", help_text="A deployment document, .json.")
+    fill = forms.ChoiceField(
+        label="Where its arrivals end before the horizon",
+        required=False,
+        choices=[("", "Refuse it"), ("zero", "Nothing arrives"), ("repeat", "Repeat them from the start")],
+    )
+    start = forms.BooleanField(
+        label="Run its queries where it places them",
+        required=False,
+        help_text="They pass admission by: for a fleet that runs like this already. Otherwise they become drafts.",
+    )
+
+    def clean_file(self) -> Any:
+        try:
+            return strict_json(self.cleaned_data["file"].read())
+        except Exception as error:
+            raise forms.ValidationError(str(getattr(error, "message", error))) from None
+
+
+class DocumentImportPage(ClusterPage):
+    """`/c/<slug>/import/`: choose a document; it is checked before anything is stored."""
+
+    template_name = "pages/queries/import_new.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.page({"form": self.form()})
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = self.form(request.POST, request.FILES)
+        if not form.is_valid():
+            return self.page({"form": form}, 422)
+        given = form.cleaned_data
+        options = {"fill": given["fill"], "start": bool(given.get("start")), "dry_run": True}
+        run, stored = try_service(
+            form,
+            lambda: import_request(
+                cluster=self.cluster, document=given["file"], user=request.user, path="file", **options
+            ),
+        )
+        if not stored:
+            return self.page({"form": form}, 422)
+        return redirect("pages:import", slug, run.pk)
+
+    def form(self, *data: Any) -> ImportDocumentForm:
+        form = ImportDocumentForm(*data)
+        if "admin" not in self.request.user.scopes:
+            del form.fields["start"]
+        return form
+
+
+class ImportRunPage(ClusterPage):
+    """`/c/<slug>/import/<uuid>/`: what an import would do, or did. POST stores what was checked."""
+
+    template_name = "pages/queries/import_run.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str, pk: Any) -> HttpResponse:
+        run = self.run_of(pk)
+        result = run.result or {}
+        groups = [(title, _listed(result.get(name, []))) for name, title in _titles(run)]
+        failed = run.job is not None and run.job.state == JobState.FAILED
+        context = {"run": run, "groups": groups, "notes": result.get("notes", [])[:_NAMES_LIMIT], "failed": failed}
+        return self.page(context | {"sentence": _sentence(run, failed)})
+
+    def post(self, request: HttpRequest, slug: str, pk: Any) -> HttpResponse:
+        run = self.run_of(pk)
+        if run.options.get("start"):
+            require_scope(request, "admin")
+        options = {**run.options, "dry_run": False}
+        stored = import_request(cluster=self.cluster, document=import_document(run), user=request.user, **options)
+        return redirect("pages:import", slug, stored.pk)
+
+    def run_of(self, pk: Any) -> ImportRun:
+        rows = ImportRun.objects.select_related("job", "job__cluster").defer("document")
+        return get_object_or_404(rows, pk=pk, cluster=self.cluster)
+
+
+def _titles(run: ImportRun) -> list[tuple[str, str]]:
+    """The lists of a result with their headings."""
+    would = "Would be " if run.options.get("dry_run") else ""
+    titles = [("created", f"{would}created"), ("updated", f"{would}changed"), ("unchanged", "Stay as they are")]
+    return [(name, title[0].upper() + title[1:]) for name, title in titles]
+
+
+def _listed(names: list[str]) -> list[tuple[str, int, list[str]]]:
+    """Names by what they are: (kind, how many, the first of them)."""
+    by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    for entry in names:
+        kind, _, name = entry.partition(" ")
+        by_kind.setdefault(kind, []).append(name)
+    return [(kind, len(found), found[:_NAMES_LIMIT]) for kind, found in by_kind.items() if found]
+
+
+def _sentence(run: ImportRun, failed: bool) -> str:
+    counts = run.counts
+    what = f"{counts['nodes']:,} nodes and {counts['queries']:,} queries of {counts['operators']:,} operators"
+    if failed:
+        return f"The document describes {what}. It cannot be imported as it is; nothing was stored."
+    if run.result is None:
+        return f"The document describes {what}. Nothing is stored before it was checked whole."
+    if run.options.get("dry_run"):
+        return f"The document describes {what}, and fits this cluster. Nothing is stored yet."
+    return f"Imported: {what}."

@@ -1,0 +1,312 @@
+"""The list of a cluster's queries, and the list of one query's estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.selectors import objectives_by_headroom
+from apps.fleet.models import Cluster
+from apps.pages.context import url_of
+from apps.pages.overview.findings import headroom_of
+from apps.pages.overview.tables import named, objective_text
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.selectors import queries_listed
+from apps.ui.marks import STATES, state_mark
+from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
+from apps.ui.pictures import headroom_bar
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
+
+__all__ = ["QueryLine", "estimates_table", "queries_sentence", "queries_table", "query_lines"]
+
+
+_ORDER = ("breached", "at_risk", "holds", "none", "no_estimate", "queued", "draft", "stopped")
+_TONES = {"breached": "bad", "at_risk": "watch"}
+
+
+@dataclass(frozen=True)
+class QueryLine:
+    """A query and, where it runs and was estimated, its newest estimate."""
+
+    query: Query
+    estimate: QueryEstimate | None
+
+    @property
+    def state(self) -> str:
+        """Against the objective while it runs, else where it is in its life."""
+        if self.query.state != QueryState.RUNNING:
+            return str(self.query.state)
+        return str(self.estimate.state) if self.estimate else "no_estimate"
+
+    @property
+    def estimate_s(self) -> float | None:
+        return self.estimate.estimate_s if self.estimate else None
+
+    @property
+    def headroom_share(self) -> float | None:
+        return headroom_of(self.estimate)[1] if self.estimate else None
+
+    @property
+    def bottleneck(self) -> dict[str, Any]:
+        return (self.estimate.result or {}).get("bottleneck") or {} if self.estimate else {}
+
+    @property
+    def under_s(self) -> float | None:
+        """The resolution, where the estimate is below it."""
+        result = (self.estimate.result or {}) if self.estimate else {}
+        return result.get("resolution_s") if result.get("under_resolution") else None
+
+
+def query_lines(cluster: Cluster, run: EstimateRun | None) -> list[QueryLine]:
+    """Every query of a cluster, by name, with what the run says of those that are running."""
+    estimates = {row.query_id: row for row in objectives_by_headroom(run)} if run else {}
+    rows: QuerySet[Query] = queries_listed().filter(cluster=cluster).order_by("name")
+    return [QueryLine(query, estimates.get(query.pk) if query.state == QueryState.RUNNING else None) for query in rows]
+
+
+def queries_sentence(lines: list[QueryLine]) -> str:
+    """9 running: 1 breached, 1 at risk, 7 hold. 2 drafts, 1 queued."""
+    if not lines:
+        return "None yet. A query is described first, then its admission is previewed."
+    running = [line for line in lines if line.query.state == QueryState.RUNNING]
+    judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := _count(running, state))]
+    others = [f"{n} {words}" for state, words in _OTHER_WORDS if (n := _count(lines, state))]
+    text = f"{len(running)} running" + (f": {', '.join(judged)}." if judged else ".")
+    return f"{text} {', '.join(others).capitalize()}." if others else text
+
+
+_RUNNING_WORDS = (
+    ("breached", "over the objective"),
+    ("at_risk", "at risk"),
+    ("holds", "within the objective"),
+    ("none", "without an objective"),
+    ("no_estimate", "not estimated yet"),
+)
+_OTHER_WORDS = (("queued", "queued"), ("draft", "not admitted yet"), ("stopped", "stopped"))
+
+
+def _count(lines: list[QueryLine], state: str) -> int:
+    return sum(line.state == state for line in lines)
+
+
+def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine], *, can_change: bool) -> Table:
+    """Least headroom first; chips by state and by team."""
+    empty = {
+        "icon": "queries",
+        "title": "No queries yet",
+        "text": "Describe a query by its operators, then preview its admission.",
+    }
+    if can_change:
+        empty |= {"url": reverse("pages:query-new", args=[cluster.slug]), "action": "New query", "action_icon": "plus"}
+    return Table(
+        request,
+        _columns(cluster.slug),
+        lines,
+        caption="Queries",
+        default_sort="headroom",
+        filters=[_states(lines), *_teams(lines)],
+        search=lambda line: f"{line.query.name} {line.query.team} {line.query.description}",
+        search_label="Name, team or description",
+        file_name=f"queries-{cluster.slug}",
+        identify=lambda line: line.query.name,
+        empty=empty,
+    )
+
+
+def _states(lines: list[QueryLine]) -> Filter:
+    choices = []
+    for state in _ORDER:
+        count = _count(lines, state)
+        if count:
+            mark = STATES[state]
+            choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
+    return Filter(
+        "state", choices, lambda rows, value: [line for line in rows if line.state == value], "All", len(lines)
+    )
+
+
+def _teams(lines: list[QueryLine]) -> list[Filter]:
+    teams = sorted({line.query.team for line in lines if line.query.team})
+    if not 1 < len(teams) <= 6:
+        return []
+    choices = [Choice(team, team, sum(line.query.team == team for line in lines)) for team in teams]
+    return [
+        Filter("team", choices, lambda rows, value: [line for line in rows if line.query.team == value], "Every team")
+    ]
+
+
+def _state(line: QueryLine) -> SafeString:
+    """The word; its shape stands before the name."""
+    return format_html('<span class="{}">{}</span>', _TONES.get(line.state, "sub"), STATES[line.state].label)
+
+
+def _bar(line: QueryLine) -> Any:
+    row = line.estimate
+    if row is None or not row.bound_s:
+        return ""
+    return headroom_bar(row.estimate_s, row.bound_s, row.low_s, row.high_s, name=line.query.name)
+
+
+def _estimate(line: QueryLine) -> Any:
+    if line.estimate is None:
+        return format_html('<span class="muted">{}</span>', "none yet")
+    return seconds(line.estimate_s, apart_from=line.estimate.bound_s, under=line.under_s).html
+
+
+def _interval(line: QueryLine) -> Any:
+    row = line.estimate
+    if row is None or row.high_s is None:
+        return MISSING
+    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
+
+
+def _bottleneck(slug: str, line: QueryLine) -> Any:
+    found = line.bottleneck
+    if not found:
+        return MISSING
+    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(found.get("load_peak")))
+    if not found.get("node"):
+        return format_html("{} {}", found.get("server"), load)
+    url = reverse("pages:node", args=[slug, found["node"]])
+    return format_html('<a class="name" href="{}">{}</a> {}', url, found["node"], load)
+
+
+def _columns(slug: str) -> list[Column]:
+    return [
+        Column(
+            "query",
+            "Query",
+            lambda line: named(line.state, line.query.name, reverse("pages:query", args=[slug, line.query.name])),
+            sort=lambda line: line.query.name,
+            csv=lambda line: line.query.name,
+        ),
+        Column("state", "State", _state, csv=lambda line: line.state),
+        Column(
+            "objective",
+            "Objective",
+            lambda line: objective_text(line.query.objective_statistic, line.query.objective_bound_s),
+            sort=lambda line: line.query.objective_bound_s,
+            csv=lambda line: line.query.objective_bound_s,
+            num=True,
+        ),
+        Column("bar", "Against objective", _bar, csv=lambda line: line.query.objective_statistic, full=True),
+        Column(
+            "headroom",
+            "Headroom",
+            lambda line: percent(line.headroom_share).html,
+            sort=lambda line: line.headroom_share,
+            csv=lambda line: line.headroom_share,
+            num=True,
+            css=lambda line: _TONES.get(line.state, ""),
+        ),
+        Column(
+            "estimate",
+            "Estimate",
+            _estimate,
+            sort=lambda line: line.estimate_s,
+            csv=lambda line: line.estimate_s,
+            num=True,
+            high_first=True,
+        ),
+        Column(
+            "interval",
+            "Interval, 90%",
+            _interval,
+            csv=lambda line: line.estimate.high_s if line.estimate else None,
+            num=True,
+            short="Interval",
+        ),
+        Column(
+            "bottleneck",
+            "Busiest node",
+            lambda line: _bottleneck(slug, line),
+            csv=lambda line: line.bottleneck.get("server"),
+        ),
+        Column("team", "Team", lambda line: line.query.team or MISSING, sort=lambda line: line.query.team or None),
+    ]
+
+
+def estimates_table(request: HttpRequest, query: Query) -> Table:
+    """Newest first."""
+    rows = QueryEstimate.objects.filter(query=query).select_related("run", "version").defer("series", "result")
+    return Table(
+        request,
+        _run_columns(),
+        rows.defer("run__result", "run__snapshot_parts", "series", "result"),
+        caption="Estimates",
+        default_sort="-at",
+        file_name=f"estimates-{query.name}",
+        empty={
+            "icon": "overview",
+            "title": "No estimates yet",
+            "text": "A query is estimated with everything else that runs, from the moment it is admitted.",
+        },
+    )
+
+
+def _run_interval(row: QueryEstimate) -> Any:
+    if row.high_s is None:
+        return MISSING
+    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
+
+
+def _run_time(row: QueryEstimate) -> Any:
+    tag = time_tag(row.run.created_at, relative=False)
+    url = url_of("pages:job", row.run.job_id) if row.run.job_id else ""
+    return format_html('<a class="name" href="{}">{}</a>', url, tag) if url else tag
+
+
+def _run_columns() -> list[Column]:
+    return [
+        Column(
+            "at", "Estimated", _run_time, sort="run__created_at", csv=lambda row: row.run.created_at, high_first=True
+        ),
+        Column("state", "State", lambda row: state_mark(row.state), sort="state", csv=lambda row: row.state),
+        Column("version", "Version", lambda row: row.version.number, sort="version__number", num=True),
+        Column(
+            "estimate",
+            "Estimate",
+            lambda row: seconds(row.estimate_s, apart_from=row.bound_s).html,
+            sort="estimate_s",
+            csv=lambda row: row.estimate_s,
+            num=True,
+            high_first=True,
+        ),
+        Column("interval", "Interval, 90%", _run_interval, csv=lambda row: row.high_s, num=True, short="Interval"),
+        Column(
+            "objective",
+            "Objective",
+            lambda row: seconds(row.bound_s).html,
+            sort="bound_s",
+            csv=lambda row: row.bound_s,
+            num=True,
+        ),
+        Column(
+            "headroom",
+            "Headroom",
+            lambda row: percent(row.headroom_share).html,
+            sort="headroom_share",
+            csv=lambda row: row.headroom_share,
+            num=True,
+        ),
+        Column(
+            "worst",
+            "Worst case",
+            lambda row: seconds(row.worst_s).html,
+            sort="worst_s",
+            csv=lambda row: row.worst_s,
+            num=True,
+        ),
+        Column(
+            "mace", "Mace", lambda row: seconds(row.mace_s).html, sort="mace_s", csv=lambda row: row.mace_s, num=True
+        ),
+    ]

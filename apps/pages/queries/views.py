@@ -1,0 +1,413 @@
+"""The list of queries, the tabs of one, and the forms that describe and change it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
+
+from apps.admission.selectors import admissions_visible
+from apps.core.errors import Conflict, Fault, Malformed, Missing
+from apps.estimates.selectors import query_history, run_latest
+from apps.pages.accuracy.latency import LatencyParts
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
+from apps.pages.queries.facts import QueryDetail, version_difference
+from apps.pages.queries.forms import (
+    DocumentForm,
+    OperatorLine,
+    QueryForm,
+    StatisticsForm,
+    VersionForm,
+    example_document,
+    operator_lines,
+    statistic_lines,
+    statistics_sentence,
+)
+from apps.pages.queries.operators import MeasuredOperators, PlacementLines
+from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table, query_lines
+from apps.queries import services
+from apps.queries.bodies import version_body
+from apps.queries.choices import OperatorKind
+from apps.queries.models import Query
+from apps.queries.selectors import query_by_name, version_current, version_numbered, versions_listed
+from apps.ui.forms import show_faults
+
+__all__ = [
+    "DecisionsTab",
+    "EstimatesTab",
+    "OperatorRow",
+    "PlacementTab",
+    "PlanTab",
+    "QueriesPage",
+    "QueryDelete",
+    "QueryEdit",
+    "QueryExample",
+    "QueryNew",
+    "QueryStop",
+    "QueryTab",
+    "QueryVersionNew",
+    "StatisticsTab",
+    "VersionsTab",
+]
+
+
+_KEY = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective")]
+
+
+class QueriesPage(ClusterPage):
+    """`/c/<slug>/queries/`"""
+
+    template_name = "pages/queries/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        run = run_latest(self.cluster)
+        lines = query_lines(self.cluster, run)
+        table = queries_table(request, self.cluster, lines, can_change="operate" in request.user.scopes)
+        if table.wants_csv:
+            return table.csv_response()
+        return self.page({"table": table, "sentence": queries_sentence(lines), "run": run, "key": _KEY})
+
+
+_TABS = {
+    "plan": ("Plan and latency", "pages:query"),
+    "live": ("Live", "pages:query-live"),
+    "statistics": ("Statistics", "pages:query-statistics"),
+    "placement": ("Placement", "pages:query-placement"),
+    "versions": ("Versions", "pages:query-versions"),
+    "plans": ("Plans", "pages:query-plans"),
+    "decisions": ("Decisions", "pages:query-decisions"),
+    "estimates": ("Estimates", "pages:query-estimates"),
+}
+
+
+class QueryTab(ClusterPage):
+    """A page about one query."""
+
+    tab = "plan"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """An open page whose query was deleted meanwhile goes on to the list instead of complaining."""
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except Missing:
+            if not getattr(request, "htmx", False):
+                raise
+            return HttpResponseClientRedirect(reverse("pages:queries", args=[self.slug]))
+
+    def detail(self, name: str) -> QueryDetail:
+        return QueryDetail(query_by_name(self.cluster, name))
+
+    def show(self, detail: QueryDetail, status: int = 200, **context: Any) -> HttpResponse:
+        name = detail.query.name
+        tabs = [
+            (label, reverse(address, args=[self.slug, name]), tab == self.tab)
+            for tab, (label, address) in _TABS.items()
+        ]
+        api = f"{reverse('api-index')}queries/{detail.query.pk}"
+        shared = {
+            "detail": detail,
+            "query": detail.query,
+            "tabs": tabs,
+            "tab": self.tab,
+            "api": api,
+            "admission_url": detail.admission_url,
+        }
+        return self.page({**shared, **context}, status)
+
+
+class PlanTab(QueryTab):
+    """`/c/<slug>/queries/<name>/`: the plan, where the time goes, latency over the stretch."""
+
+    template_name = "pages/queries/plan.html"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        chart = latency_chart(detail.estimate) if detail.estimate else None
+        return self.show(detail, plan=PlanPicture(detail), chart=chart, **_statistics(detail))
+
+
+class StatisticsTab(QueryTab):
+    """What is known of each input; `?edit=table` and `?edit=json` change it."""
+
+    template_name = "pages/queries/statistics.html"
+    tab = "statistics"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        mode = request.GET.get("edit", "")
+        may_edit = "operate" in request.user.scopes
+        form = StatisticsForm(detail.version, mode) if may_edit and mode in StatisticsForm.MODES else None
+        measured = MeasuredOperators(detail.query)
+        latency = LatencyParts(detail.estimate)
+        return self.show(detail, form=form, measured=measured, latency=latency, **_statistics(detail))
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        form = StatisticsForm(detail.version, request.GET.get("edit", "table"), request.POST)
+        if form.save():
+            return form.done(request, slug, name)
+        return self.show(detail, 422, form=form, **_statistics(detail))
+
+
+def _statistics(detail: QueryDetail) -> dict[str, Any]:
+    lines = statistic_lines(detail.version, detail.result)
+    return {"lines": lines, "statistics_sentence": statistics_sentence(lines)}
+
+
+class PlacementTab(QueryTab):
+    """Where its operators are, and what their nodes carry."""
+
+    template_name = "pages/queries/placement.html"
+    tab = "placement"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        return self.show(detail, placement=PlacementLines(detail))
+
+
+class VersionsTab(QueryTab):
+    """Versions, and with `?from=1&to=2` the difference of two."""
+
+    template_name = "pages/queries/versions.html"
+    tab = "versions"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        versions = list(versions_listed(detail.query))
+        numbers = [request.GET.get(side, "") for side in ("from", "to")]
+        context: dict[str, Any] = {"versions": versions}
+        if all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
+            old, new = (version_numbered(detail.query, int(number)) for number in numbers)
+            context |= {"old": old, "new": new, "changes": version_difference(old, new)}
+        return self.show(detail, **context)
+
+
+class DecisionsTab(QueryTab):
+    """Admission requests about this query."""
+
+    template_name = "pages/queries/decisions.html"
+    tab = "decisions"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        return self.show(detail, requests=list(admissions_visible().filter(query=detail.query)[:100]))
+
+
+class EstimatesTab(QueryTab):
+    """Estimates over the past runs."""
+
+    template_name = "pages/queries/estimates.html"
+    tab = "estimates"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        table = estimates_table(request, detail.query)
+        if table.wants_csv:
+            return table.csv_response()
+        chart = history_chart(query_history(detail.query), detail.query.objective_bound_s)
+        return self.show(detail, table=table, chart=chart)
+
+
+_FIRST_ROWS = 3
+
+
+class QueryNew(ClusterPage):
+    """`/c/<slug>/queries/-/new/`: by a document, or with `?by=form` operator by operator."""
+
+    template_name = "pages/queries/new.html"
+    scope = "operate"
+
+    @property
+    def by_form(self) -> bool:
+        return self.request.GET.get("by") == "form"
+
+    def sources(self) -> list[str]:
+        return list(self.cluster.arrivals.values_list("source_id", flat=True))
+
+    def show(self, form: QueryForm, status: int = 200, **context: Any) -> HttpResponse:
+        address = reverse("pages:query-new", args=[self.slug])
+        tabs = [("Document", address, not self.by_form), ("Form", f"{address}?by=form", self.by_form)]
+        sources = self.sources()
+        shared = {"form": form, "tabs": tabs, "by_form": self.by_form, "sources": sources, "faults": ()}
+        return self.page({**shared, "rest_body": _rest_body(self.slug, sources), **context}, status)
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = QueryForm(initial={"statistic": "worst"})
+        if self.by_form:
+            return self.show(
+                form, lines=[OperatorLine(f"o{i}", {"kind": OperatorKind.MAP}) for i in range(_FIRST_ROWS)]
+            )
+        return self.show(form, document=DocumentForm())
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self._by_form(request) if self.by_form else self._by_document(request)
+
+    def _by_document(self, request: HttpRequest) -> HttpResponse:
+        form, document = QueryForm(request.POST), DocumentForm(request.POST, request.FILES)
+        faults: tuple[Fault, ...] = ()
+        if form.is_valid() & document.is_valid():
+            try:
+                return self._create(form, document.body())
+            except (Malformed, Conflict) as error:
+                faults = _apart(form, error)
+        return self.show(form, 422, document=document, faults=faults)
+
+    def _by_form(self, request: HttpRequest) -> HttpResponse:
+        form, lines = QueryForm(request.POST), operator_lines(request.POST)
+        if "add" in request.POST:
+            key = _next_key([line.key for line in lines])
+            return self.show(form, lines=[*lines, OperatorLine(key, {"kind": OperatorKind.MAP})])
+        faults: tuple[Fault, ...] = ()
+        if form.is_valid():
+            try:
+                return self._create(form, {"operators": [line.document for line in lines]})
+            except (Malformed, Conflict) as error:
+                faults = _apart(form, error)
+                _blame(lines, faults)
+        return self.show(form, 422, lines=lines, faults=faults)
+
+    def _create(self, form: QueryForm, body: Any) -> HttpResponse:
+        query = services.query_create(cluster=self.cluster, body=body, user=self.request.user, **form.values)
+        return done(self.request, f"Query {query.name} is described.", "pages:query", self.slug, query.name)
+
+
+def _rest_body(slug: str, sources: list[str]) -> dict[str, Any]:
+    """The least that makes a query."""
+    entry = {"from": sources[0] if sources else "clicks", "selectivity": 1.0, "cycles_per_event": 60000}
+    operators = [{"id": "parse", "inputs": [entry]}]
+    objective = {"statistic": "worst", "bound_s": 10.0}
+    return {"cluster": slug, "name": "my-query", "objective": objective, "operators": operators}
+
+
+def _apart(form: QueryForm, error: Malformed | Conflict) -> tuple[Fault, ...]:
+    """Put faults of the form's fields there; the others, of the operators, are listed with their paths."""
+    names = {"objective.statistic": "statistic", "objective.bound_s": "bound_s", "objective": "bound_s"}
+    own = [fault for fault in error.faults if fault.path.split(".")[0] in {*form.fields, "objective"}]
+    if own:
+        show_faults(form, Malformed(error.message, own), names)
+    others = tuple(fault for fault in error.faults if fault not in own)
+    return others or (() if own else (Fault("", error.message),))
+
+
+def _blame(lines: list[OperatorLine], faults: tuple[Fault, ...]) -> None:
+    """Show each fault at the operator it is about, too."""
+    for fault in faults:
+        number, bracket, path = fault.path.removeprefix("operators[").partition("]")
+        if bracket and number.isdigit() and int(number) < len(lines):
+            lines[int(number)].blame(path, fault.message)
+
+
+def _next_key(keys: list[str]) -> str:
+    numbers = [int(key[1:]) for key in keys if key[:1] == "o" and key[1:].isdigit()]
+    return f"o{max(numbers, default=-1) + 1}"
+
+
+class QueryExample(ClusterPage):
+    """The field of the document, filled with an example that reads a source of this cluster."""
+
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        source = self.cluster.arrivals.values_list("source_id", flat=True).first() or "clicks"
+        form = DocumentForm(initial={"document": example_document(source)})
+        return render(request, "pages/queries/document_field.html", {"document": form})
+
+
+class OperatorRow(ClusterPage):
+    """A further line of the form; it is numbered after those that are there."""
+
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        line = OperatorLine(_next_key(request.GET.getlist("row")), {"kind": OperatorKind.MAP})
+        return render(request, "pages/queries/operator_row.html", {"line": line, "cluster": self.cluster})
+
+
+class QueryVersionNew(ClusterPage):
+    """Another plan for a query; what runs stays as it is until the version is admitted."""
+
+    template_name = "pages/queries/version_new.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        query = query_by_name(self.cluster, name)
+        text = json.dumps(version_body(version_current(query)), indent=2, ensure_ascii=False)
+        return self.show(query, VersionForm(initial={"document": text}))
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        query = query_by_name(self.cluster, name)
+        form = VersionForm(request.POST, request.FILES)
+        faults: tuple[Fault, ...] = ()
+        if form.is_valid():
+            try:
+                version = services.query_version_create(
+                    query=query,
+                    body=form.body(),
+                    note=form.cleaned_data["note"],
+                    user=request.user,
+                    carry_statistics=form.cleaned_data["carry_statistics"],
+                )
+            except Malformed as error:
+                faults = error.faults
+            else:
+                text = f"Version {version.number} of {name} is stored. Preview its admission to let it run."
+                return done(request, text, "pages:query-versions", slug, name)
+        return self.show(query, form, 422, faults)
+
+    def show(self, query: Query, form: VersionForm, status: int = 200, faults: tuple[Fault, ...] = ()) -> HttpResponse:
+        rest_body = {"note": "Wider filter", "carry_statistics": True, "operators": ["…"]}
+        return self.page({"query": query, "form": form, "faults": faults, "rest_body": rest_body}, status)
+
+
+class QueryEdit(ClusterPage):
+    """Name, owner, objective and priority."""
+
+    template_name = "pages/queries/edit.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        query = query_by_name(self.cluster, name)
+        return self.show(query, QueryForm(query=query))
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        query = query_by_name(self.cluster, name)
+        form = QueryForm(request.POST, query=query)
+        if form.is_valid():
+            saved, ok = try_service(form, lambda: services.query_update(query=query, **form.values), _OBJECTIVE)
+            if ok:
+                return done(request, f"{saved.name} is saved.", "pages:query", slug, saved.name)
+        return self.show(query_by_name(self.cluster, name), form, 422)
+
+    def show(self, query: Query, form: QueryForm, status: int = 200) -> HttpResponse:
+        bound_s = query.objective_bound_s
+        objective = {"statistic": query.objective_statistic, "bound_s": bound_s} if bound_s else None
+        rest_body = {"team": query.team, "priority": query.priority, "objective": objective}
+        return self.page({"query": query, "form": form, "rest_body": rest_body}, status)
+
+
+_OBJECTIVE = {"objective.statistic": "statistic", "objective.bound_s": "bound_s"}
+
+
+class QueryStop(ClusterPage):
+    """POST: stop a running or waiting query."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        services.query_stop(query=query_by_name(self.cluster, name))
+        return done(request, f"{name} is stopped.", "pages:query", slug, name)
+
+
+class QueryDelete(ClusterPage):
+    """POST: delete a query that does not run."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        services.query_delete(query=query_by_name(self.cluster, name))
+        return done(request, f"{name} is deleted.", "pages:queries", slug)

@@ -1,0 +1,258 @@
+"""The form of a report definition with its schedule: it reads what was typed; rules are the services'."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from django import forms
+
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
+from apps.reports.calendar import DAYS, HOURS, MONTHS
+from apps.reports.choices import FORMATS, SECTIONS, ReportKind
+from apps.reports.models import ReportDefinition, Webhook
+from apps.reports.services import DEFAULTS
+
+__all__ = ["DefinitionForm", "WebhookForm"]
+
+_EVERY = [
+    ("", "By hand alone"),
+    ("day", "Every day"),
+    ("week", "On days of the week"),
+    ("month", "On a day of the month"),
+    ("weekday", "On a weekday of the month"),
+    ("year", "Once a year"),
+    ("hours", "Every few hours"),
+    ("rrule", "By an RFC 5545 rule"),
+]
+_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_WEEKDAYS = list(zip(DAYS, _NAMES, strict=True))
+_NTH = [("1", "First"), ("2", "Second"), ("3", "Third"), ("4", "Fourth"), ("5", "Fifth"), ("-1", "Last")]
+#: Which fields of a rule each choice of `every` shows and sends.
+_FIELDS = {
+    "day": ("at",),
+    "week": ("at", "days"),
+    "month": ("at", "day", "short_month"),
+    "weekday": ("at", "nth", "weekday"),
+    "year": ("at", "month", "day", "short_month"),
+    "hours": ("at", "hours"),
+    "rrule": ("rrule",),
+}
+_NAME = "Weekly provisioning"
+_CONTENTS = ("sections", "horizon_days", "growth", "query", "team")
+
+
+def _when(every: tuple[str, ...]) -> dict[str, str]:
+    return {"data-when": "every:" + ",".join(every)}
+
+
+def _shown_for(name: str) -> dict[str, str]:
+    return _when(tuple(every for every, names in _FIELDS.items() if name in names))
+
+
+def _free_name(cluster: Cluster) -> str:
+    taken = set(ReportDefinition.objects.filter(cluster=cluster).values_list("name", flat=True))
+    return next(name for k in count(1) if (name := _NAME if k == 1 else f"{_NAME} {k}") not in taken)
+
+
+class DefinitionForm(forms.Form):
+    """What is reported, to whom, and when."""
+
+    name = forms.CharField(max_length=80, help_text="As it stands on the report and in the subject of its mails.")
+    kind = forms.ChoiceField(
+        label="About",
+        choices=[
+            (ReportKind.PROVISIONING, "The fleet: headroom, shortage, what to buy"),
+            (ReportKind.LATENCY, "Latency, for the users of a query or a team"),
+        ],
+    )
+    sections = forms.MultipleChoiceField(
+        choices=list(SECTIONS.items()),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    horizon_days = forms.IntegerField(label="Forecast", required=False, help_text="1 to 366 days ahead.")
+    growth = forms.FloatField(
+        label="Purchases for",
+        required=False,
+        help_text="More load than now, 0 to 2000 %, with any one node lost.",
+    )
+    query = forms.ChoiceField(required=False)
+    team = forms.ChoiceField(required=False, help_text="Every query of the team.")
+    emails = forms.CharField(
+        label="Mail to", required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="Addresses, one per line."
+    )
+    formats = forms.MultipleChoiceField(
+        label="Attached",
+        choices=[(name, name.upper()) for name in FORMATS],
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    webhooks = forms.ModelMultipleChoiceField(
+        label="Tell webhooks", queryset=Webhook.objects.none(), required=False, widget=forms.CheckboxSelectMultiple
+    )
+    every = forms.ChoiceField(label="Written", choices=_EVERY, required=False)
+    days = forms.MultipleChoiceField(
+        choices=_WEEKDAYS, required=False, widget=forms.CheckboxSelectMultiple(attrs=_shown_for("days"))
+    )
+    month = forms.TypedChoiceField(
+        choices=[(k + 1, name) for k, name in enumerate(MONTHS)],
+        coerce=int,
+        required=False,
+        widget=forms.Select(attrs=_shown_for("month")),
+    )
+    day = forms.ChoiceField(
+        choices=[*((str(k), str(k)) for k in range(1, 32)), ("last", "Last day")],
+        required=False,
+        widget=forms.Select(attrs=_shown_for("day")),
+    )
+    short_month = forms.ChoiceField(
+        label="Where a month has no such day",
+        required=False,
+        choices=[("skip", "Leave it out"), ("last", "Take its last day")],
+        widget=forms.Select(attrs=_shown_for("short_month")),
+    )
+    nth = forms.TypedChoiceField(
+        label="Which", choices=_NTH, coerce=int, required=False, widget=forms.Select(attrs=_shown_for("nth"))
+    )
+    weekday = forms.ChoiceField(choices=_WEEKDAYS, required=False, widget=forms.Select(attrs=_shown_for("weekday")))
+    hours = forms.TypedChoiceField(
+        label="Hours between",
+        choices=[(k, str(k)) for k in HOURS],
+        coerce=int,
+        required=False,
+        widget=forms.Select(attrs=_shown_for("hours")),
+    )
+    at = forms.CharField(
+        label="At",
+        required=False,
+        widget=forms.TextInput(attrs={"type": "time", **_shown_for("at")}),
+        help_text="Of the clock in the time zone.",
+    )
+    rrule = forms.CharField(
+        label="Rule",
+        required=False,
+        widget=forms.TextInput(attrs=_shown_for("rrule")),
+        help_text="Such as FREQ=MONTHLY;BYDAY=2MO;BYHOUR=7.",
+    )
+    time_zone = forms.CharField(
+        required=False, help_text="Such as Europe/Berlin.", widget=forms.TextInput(attrs=_when(tuple(_FIELDS)))
+    )
+    enabled = forms.BooleanField(
+        label="The schedule runs", required=False, widget=forms.CheckboxInput(attrs=_when(tuple(_FIELDS)))
+    )
+
+    def __init__(
+        self, *arguments: Any, cluster: Cluster, definition: ReportDefinition | None = None, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        queries = Query.objects.filter(cluster=cluster)
+        names = [(name, name) for name in queries.order_by("name").values_list("name", flat=True)]
+        teams = queries.exclude(team="").order_by("team").values_list("team", flat=True).distinct()
+        self.fields["query"].choices = [("", "–"), *names]
+        self.fields["team"].choices = [("", "–"), *((name, name) for name in teams)]
+        self.fields["webhooks"].queryset = Webhook.objects.filter(cluster=cluster)
+        if not self.fields["webhooks"].queryset.exists():
+            del self.fields["webhooks"]
+        if definition is not None:
+            del self.fields["kind"]
+        kind = definition.kind if definition is not None else ""
+        for name in _CONTENTS:
+            own = ReportKind.LATENCY if name in {"query", "team"} else ReportKind.PROVISIONING
+            self.fields[name].widget.attrs["data-when"] = f"kind:{own}"
+            if kind and own != kind:
+                del self.fields[name]
+
+    @classmethod
+    def beginning(cls, cluster: Cluster) -> dict[str, Any]:
+        """What a new report starts with: the fleet's, on Mondays at seven."""
+        return {
+            "name": _free_name(cluster),
+            "kind": ReportKind.PROVISIONING,
+            "sections": DEFAULTS["sections"],
+            "horizon_days": DEFAULTS["horizon_days"],
+            "growth": 100 * DEFAULTS["growth"],
+            "formats": ["pdf"],
+            "every": "week",
+            "days": ["mon"],
+            "day": "1",
+            "hours": 6,
+            "at": "07:00",
+            "time_zone": cluster.time_zone,
+            "enabled": True,
+        }
+
+    @classmethod
+    def shown(cls, definition: ReportDefinition) -> dict[str, Any]:
+        """A definition as the form shows it."""
+        parameters = dict(definition.parameters)
+        if "growth" in parameters:
+            parameters["growth"] = round(100 * parameters["growth"], 6)
+        values = {
+            **{
+                name: value
+                for name, value in cls.beginning(definition.cluster).items()
+                if name in {"at", "day", "days"}
+            },
+            **parameters,
+            "name": definition.name,
+            "kind": definition.kind,
+            "emails": "\n".join(definition.emails),
+            "formats": definition.formats,
+            "webhooks": [hook.pk for hook in definition.webhooks.all()],
+            "enabled": definition.enabled,
+            "time_zone": definition.cluster.time_zone,
+            "every": "",
+        }
+        schedule = getattr(definition, "schedule", None)
+        if schedule is not None:
+            rule = dict(schedule.rule)
+            every = rule.pop("every")
+            values |= rule | {"every": "weekday" if "nth" in rule else every, "time_zone": schedule.time_zone}
+        return values
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What `definition_create` and `definition_update` take."""
+        typed = self.cleaned_data
+        found = {
+            "name": typed["name"],
+            "parameters": self._parameters(),
+            "formats": typed["formats"],
+            "emails": [one.strip() for one in typed["emails"].replace(",", "\n").splitlines() if one.strip()],
+            "webhooks": typed.get("webhooks", []),
+            "enabled": typed["enabled"] or not typed["every"],
+        }
+        return found | ({"kind": typed["kind"]} if "kind" in typed else {})
+
+    def _parameters(self) -> dict[str, Any]:
+        typed = self.cleaned_data
+        if typed.get("kind", ReportKind.LATENCY if "query" in typed else "") == ReportKind.LATENCY:
+            return {name: typed[name] for name in ("query", "team") if typed[name]}
+        given = {name: typed[name] for name in ("sections", "horizon_days") if typed[name] not in (None, "")}
+        return given | ({} if typed["growth"] is None else {"growth": typed["growth"] / 100})
+
+    @property
+    def rule(self) -> dict[str, Any] | None:
+        """The calendar rule, or None for a report that is written by hand alone."""
+        typed = self.cleaned_data
+        every = typed.get("every")
+        if not every:
+            return None
+        found: dict[str, Any] = {"every": "month" if every == "weekday" else every}
+        for name in _FIELDS[every]:
+            value = typed.get(name)
+            found[name] = int(value) if name == "day" and str(value).isdigit() else value
+        return found
+
+
+class WebhookForm(forms.Form):
+    """An address that is told of finished reports."""
+
+    name = forms.CharField(max_length=80)
+    url = forms.CharField(
+        label="Address",
+        max_length=500,
+        help_text="https://… or http://…; it gets a signed POST for each finished report.",
+    )

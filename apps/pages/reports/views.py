@@ -1,0 +1,356 @@
+"""Pages of reports: the list, one report with its files, definitions with their schedule, and webhooks."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+
+from apps.core.deliveries import DeliveryState
+from apps.core.errors import Missing, SluiceError
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.reports.forms import DefinitionForm, WebhookForm
+from apps.pages.reports.tables import REPORT_MARKS, report_mark, reports_table
+from apps.reports.choices import FORMATS, ReportState
+from apps.reports.deliveries import delivery_send_again, webhook_secret
+from apps.reports.lifecycle import report_delete, report_download, report_facts, report_request
+from apps.reports.models import Delivery, Report, ReportDefinition, Webhook
+from apps.reports.schedules import schedule_preview, schedule_remove, schedule_set
+from apps.reports.selectors import definitions_listed, next_run_text, reports_listed, schedule_sentence, webhooks_listed
+from apps.reports.services import (
+    definition_create,
+    definition_delete,
+    definition_update,
+    webhook_create,
+    webhook_delete,
+    webhook_renew_secret,
+)
+from apps.ui.feedback import toast
+from apps.ui.marks import state_icon, state_mark
+from apps.ui.numbers import counted
+
+__all__ = [
+    "DefinitionDelete",
+    "DefinitionEdit",
+    "DefinitionNew",
+    "DefinitionRun",
+    "DeliverySendAgain",
+    "ReportDelete",
+    "ReportFile",
+    "ReportPage",
+    "ReportsPage",
+    "SchedulePreview",
+    "WebhookDelete",
+    "WebhookRenew",
+    "WebhooksPage",
+]
+
+
+class ReportsPage(ClusterPage):
+    """`/c/<slug>/reports/`"""
+
+    template_name = "pages/reports/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        table = reports_table(request, self)
+        if table.wants_csv:
+            return table.csv_response()
+        definitions = [_line(row) for row in definitions_listed().filter(cluster=self.cluster).order_by("name")]
+        context = {
+            "table": table,
+            "definitions": definitions,
+            "sentence": _sentence(definitions),
+            "mail_missing": not settings.EMAIL_CONFIGURED and any(line["row"].emails for line in definitions),
+        }
+        return self.page(context)
+
+
+def _line(row: ReportDefinition) -> dict[str, Any]:
+    """A definition as the page lists it."""
+    schedule = getattr(row, "schedule", None)
+    readers = [*row.emails, *(hook.name for hook in row.webhooks.all())]
+    said = "Written by hand" if schedule is None else schedule_sentence(schedule)
+    return {
+        "row": row,
+        "when": said[:1].upper() + said[1:] if row.enabled else "Its schedule rests",
+        "next": schedule.next_at if schedule is not None and row.enabled else None,
+        "next_text": next_run_text(schedule.next_at, schedule.time_zone) if schedule and schedule.next_at else "",
+        "readers": ", ".join(readers[:3]) + (f" and {len(readers) - 3} more" if len(readers) > 3 else ""),
+        "icon": state_icon(REPORT_MARKS[ReportState(row.last_state)]) if row.last_state else "",
+    }
+
+
+def _sentence(definitions: list[dict[str, Any]]) -> str:
+    if not definitions:
+        return "No report is defined yet."
+    due = sorted((line["next"], line) for line in definitions if line["next"]) if definitions else []
+    if not due:
+        return f"{counted(len(definitions), 'report')} defined, none with a schedule that runs."
+    line = min((line for line in definitions if line["next"]), key=lambda one: one["next"])
+    return f"{counted(len(definitions), 'report')} defined. Next: {line['row'].name}, {line['next_text']}."
+
+
+_DELIVERY_MARKS = {
+    DeliveryState.WAITING: "queued",
+    DeliveryState.SENDING: "running",
+    DeliveryState.SENT: "succeeded",
+    DeliveryState.FAILED: "failed",
+}
+
+
+class _ReportView(ClusterPage):
+    """A page or an action of one report of the cluster."""
+
+    def report(self, pk: UUID) -> Report:
+        row = reports_listed().filter(definition__cluster=self.cluster, pk=pk).first()
+        if row is None:
+            raise Missing(f"Cluster {self.slug!r} has no report {pk}.")
+        return row
+
+
+class ReportPage(_ReportView):
+    """`/c/<slug>/reports/<id>/`: as it prints."""
+
+    template_name = "pages/reports/report.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        row = self.report(pk)
+        facts = report_facts(row)
+        context: dict[str, Any] = {
+            "report": row,
+            "mark": report_mark(row),
+            "facts": facts,
+            "deliveries": [_delivery(one) for one in row.deliveries.all()],
+            "files": list(FORMATS),
+        }
+        if facts is not None:
+            # drawing takes reportlab, which pages without a report need not load
+            from apps.reports.outline.report import report_blocks, title_lines
+            from apps.reports.render.html import html_parts
+
+            context |= {"title": title_lines(facts), "sections": html_parts(report_blocks(facts))}
+        return self.page(context)
+
+
+class ReportFile(_ReportView):
+    """`/c/<slug>/reports/<id>/<format>/`: a file to keep."""
+
+    http_method_names = ["get", "head"]
+
+    def get(self, request: HttpRequest, slug: str, pk: UUID, form: str) -> HttpResponse:
+        if form not in FORMATS:
+            raise Missing(f"There is no format {form!r}; there are {', '.join(FORMATS)}.")
+        return report_download(self.report(pk), form)
+
+
+class ReportDelete(_ReportView):
+    """POST: delete a report with its files."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        report_delete(report=self.report(pk))
+        return done(request, "The report is deleted.", "pages:reports", slug)
+
+
+class DeliverySendAgain(_ReportView):
+    """POST: send a report to one reader again."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID, number: int) -> HttpResponse:
+        delivery = get_object_or_404(self.report(pk).deliveries, pk=number)
+        delivery_send_again(delivery=delivery)
+        return done(request, f"It is on its way to {delivery.target}.", "pages:report", slug, pk)
+
+
+def _delivery(row: Delivery) -> dict[str, Any]:
+    is_later = row.state == DeliveryState.WAITING and row.attempts > 0
+    return {
+        "row": row,
+        "mark": state_mark(_DELIVERY_MARKS[DeliveryState(row.state)], row.get_state_display()),
+        "next": row.next_try_at if is_later else None,
+        "can_send": row.state in {DeliveryState.FAILED, DeliveryState.SENT} or is_later,
+    }
+
+
+_NAMES = {
+    "rule.every": "every",
+    "rule.days": "days",
+    "rule.day": "day",
+    "rule.at": "at",
+    "rule.month": "month",
+    "rule.hours": "hours",
+    "rule.rrule": "rrule",
+    "rule": "every",
+    "parameters.sections": "sections",
+    "parameters.horizon_days": "horizon_days",
+    "parameters.growth": "growth",
+    "parameters.query": "query",
+    "parameters.team": "team",
+    "parameters": "query",
+    "emails": "emails",
+}
+
+
+class _DefinitionView(ClusterPage):
+    scope = "operate"
+    template_name = "pages/reports/form.html"
+
+    def definition(self, pk: int) -> ReportDefinition:
+        row = definitions_listed().filter(cluster=self.cluster, pk=pk).first()
+        if row is None:
+            raise Missing(f"Cluster {self.slug!r} has no report definition {pk}.")
+        return row
+
+    def show(self, form: DefinitionForm, row: ReportDefinition | None = None, status: int = 200) -> HttpResponse:
+        rest = {
+            "cluster": self.slug,
+            "kind": "provisioning",
+            "name": "Weekly provisioning",
+            "parameters": {"horizon_days": 28, "growth": 0.6},
+            "emails": ["ops@example.org"],
+        }
+        return self.page({"form": form, "row": row, "rest_body": rest}, status)
+
+    def save(self, form: DefinitionForm, row: ReportDefinition | None = None) -> HttpResponse:
+        if form.is_valid():
+            saved, is_saved = try_service(form, lambda: self._store(form, row), _NAMES)
+            if is_saved:
+                return done(self.request, f"{saved} is saved.", "pages:reports", self.slug)
+        return self.show(form, row, 422)
+
+    @transaction.atomic
+    def _store(self, form: DefinitionForm, row: ReportDefinition | None) -> ReportDefinition:
+        """Definition and schedule, both or none. A schedule that stays as it is keeps its next due time."""
+        if row is None:
+            row = definition_create(cluster=self.cluster, user=self.request.user, **form.values)
+        else:
+            definition_update(definition=row, **form.values)
+        schedule, rule, zone = getattr(row, "schedule", None), form.rule, form.cleaned_data["time_zone"]
+        if rule is None:
+            if schedule is not None:
+                schedule_remove(schedule=schedule)
+        elif schedule is None or (schedule.rule, schedule.time_zone) != (rule, zone):
+            schedule_set(definition=row, rule=rule, time_zone=zone)
+        return row
+
+
+class DefinitionNew(_DefinitionView):
+    """`/c/<slug>/reports/new/`"""
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.show(DefinitionForm(cluster=self.cluster, initial=DefinitionForm.beginning(self.cluster)))
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.save(DefinitionForm(request.POST, cluster=self.cluster))
+
+
+class DefinitionEdit(_DefinitionView):
+    """`/c/<slug>/reports/definitions/<number>/`"""
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row = self.definition(pk)
+        return self.show(DefinitionForm(cluster=self.cluster, definition=row, initial=DefinitionForm.shown(row)), row)
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row = self.definition(pk)
+        return self.save(DefinitionForm(request.POST, cluster=self.cluster, definition=row), row)
+
+
+class DefinitionDelete(_DefinitionView):
+    """POST: delete a definition with its schedule and its reports."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row = self.definition(pk)
+        definition_delete(definition=row)
+        return done(request, f"{row} and its reports are deleted.", "pages:reports", slug)
+
+
+class DefinitionRun(_DefinitionView):
+    """POST: write a report now. The schedule stays as it is."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        report = report_request(definition=self.definition(pk), user=request.user)
+        toast(request, f"{report.definition} is being written.")
+        return redirect("pages:report", slug, report.pk)
+
+
+class SchedulePreview(ClusterPage):
+    """POST: the next five runs of what the form says, or what is wrong with it."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = DefinitionForm(request.POST, cluster=self.cluster)
+        form.is_valid()
+        context: dict[str, Any] = {"zone": form.cleaned_data.get("time_zone") or ""}
+        rule = form.rule
+        if rule is None:
+            return render(request, "pages/reports/runs.html", context)
+        try:
+            read, runs = schedule_preview(rule=rule, time_zone=context["zone"])
+        except SluiceError as error:
+            context["faults"] = [fault.message for fault in error.faults] or [error.message]
+        else:
+            context |= {"rule": read, "runs": runs}
+        return render(request, "pages/reports/runs.html", context)
+
+
+class WebhooksPage(ClusterPage):
+    """`/c/<slug>/reports/webhooks/`: the list, and a form to add one. The secret is shown once, in the answer."""
+
+    template_name = "pages/reports/webhooks.html"
+    scope = "operate"  # an address often holds a secret
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.show(WebhookForm())
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = WebhookForm(request.POST)
+        if form.is_valid():
+            made, ok = try_service(form, lambda: webhook_create(cluster=self.cluster, **form.cleaned_data))
+            if ok:
+                return self.show(WebhookForm(), made=made, secret=webhook_secret(made))
+        return self.show(form, 422)
+
+    def show(self, form: WebhookForm, status: int = 200, **context: Any) -> HttpResponse:
+        rows = webhooks_listed().filter(cluster=self.cluster)
+        rest = {"cluster": self.slug, "name": "chat", "url": "https://hooks.example.org/sluice"}
+        return self.page({"form": form, "webhooks": rows, "rest_body": rest, **context}, status)
+
+
+class WebhookRenew(WebhooksPage):
+    """POST: a new secret for a webhook; the page shows it once."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:  # type: ignore[override]
+        row = webhook_renew_secret(webhook=_row(self, pk))
+        return self.show(WebhookForm(), made=row, secret=webhook_secret(row))
+
+
+class WebhookDelete(ClusterPage):
+    """POST: forget a webhook."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        row = _row(self, pk)
+        webhook_delete(webhook=row)
+        return done(request, f"Webhook {row} is deleted.", "pages:report-webhooks", slug)
+
+
+def _row(page: ClusterPage, pk: UUID) -> Webhook:
+    row = webhooks_listed().filter(cluster=page.cluster, pk=pk).first()
+    if row is None:
+        raise Missing(f"Cluster {page.slug!r} has no webhook {pk}.")
+    return row

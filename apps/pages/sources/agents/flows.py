@@ -1,0 +1,254 @@
+"""Records and bytes of agents by query and operator, and the bytes that other splits would have sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Max, Q, Sum
+
+from apps.fleet.models import Cluster
+from apps.measurements.models import StatisticsWindow
+from apps.rollouts.learned.predictions import SavedBytes
+from apps.telemetry.models import LiveQuery
+from apps.ui.numbers import bytes_size, count, percent, seconds, significant
+
+__all__ = [
+    "AgentFlow",
+    "OperatorFlow",
+    "QueryFlow",
+    "SplitBytes",
+    "SplitComparison",
+    "flows_of",
+    "processed_share",
+    "saved_share",
+]
+
+
+#: Event time over which rates are taken.
+RECENT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class OperatorFlow:
+    """Rates of one operator at one agent."""
+
+    operator: str
+    in_eps: float
+    processed_eps: float
+    drained_eps: float
+    out_eps: float
+    in_bytes_s: float
+    out_bytes_s: float
+    drained_bytes_s: float
+    cpu_cores: float
+
+    @property
+    def share(self) -> float | None:
+        """Records processed here of those that came."""
+        return self.processed_eps / self.in_eps if self.in_eps else None
+
+
+@dataclass(frozen=True)
+class QueryFlow:
+    """One query at one agent, operator by operator in the order of its pipeline."""
+
+    query_id: int
+    operators: Sequence[OperatorFlow]
+    measured_at: datetime
+
+    @property
+    def in_eps(self) -> float:
+        return self.operators[0].in_eps if self.operators else 0.0
+
+    @property
+    def processed(self) -> float:
+        """Share of the records that are processed here, as a mean over the operators that may be."""
+        through, total = 1.0, 0.0
+        for one in self.operators:
+            through *= one.share or 0.0
+            total += through
+        return total / len(self.operators) if self.operators else 0.0
+
+    @property
+    def in_bytes_s(self) -> float:
+        """What sending everything would take."""
+        return self.operators[0].in_bytes_s if self.operators else 0.0
+
+    @property
+    def sent_eps(self) -> float:
+        """Records that leave: drained on the way, and what comes out at the end."""
+        return sum(one.drained_eps for one in self.operators) + (self.operators[-1].out_eps if self.operators else 0.0)
+
+    @property
+    def sent_bytes_s(self) -> float:
+        last = self.operators[-1].out_bytes_s if self.operators else 0.0
+        return sum(one.drained_bytes_s for one in self.operators) + last
+
+
+@dataclass
+class AgentFlow:
+    """All queries of one agent."""
+
+    queries: dict[int, QueryFlow] = field(default_factory=dict)
+
+    @property
+    def in_eps(self) -> float:
+        return sum(one.in_eps for one in self.queries.values())
+
+    @property
+    def in_bytes_s(self) -> float:
+        return sum(one.in_bytes_s for one in self.queries.values())
+
+    @property
+    def sent_bytes_s(self) -> float:
+        return sum(one.sent_bytes_s for one in self.queries.values())
+
+    @property
+    def saved(self) -> float | None:
+        return saved_share([self])
+
+
+def saved_share(flows: Iterable[AgentFlow]) -> float | None:
+    """The share of bytes that stay at the source, against sending everything."""
+    listed = list(flows)
+    whole = sum(one.in_bytes_s for one in listed)
+    return 1 - sum(one.sent_bytes_s for one in listed) / whole if whole else None
+
+
+def processed_share(flows: Iterable[AgentFlow]) -> float | None:
+    """The share of records that are processed before they leave the source."""
+    queries = [one for flow in flows for one in flow.queries.values()]
+    came = sum(one.in_eps for one in queries)
+    return sum(one.in_eps * one.processed for one in queries) / came if came else None
+
+
+_SUMMED = ("records_in", "events", "drained", "overflow", "outputs", "bytes_in", "bytes_out", "bytes_drained", "cpu_s")
+
+
+def flows_of(cluster: Cluster, lives: Sequence[LiveQuery], place: str | None = None) -> dict[str, AgentFlow]:
+    """By the agent's id: its rates over the newest minute of each live query's telemetry."""
+    recent = _recent({live.query_id: live for live in lives})
+    if recent is None:
+        return {}
+    rows = StatisticsWindow.objects.filter(recent, cluster=cluster).exclude(place="stream")
+    if place is not None:
+        rows = rows.filter(place=place)
+    summed = rows.values("place", "query_id", "operator").order_by()
+    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    sums = {name: Sum(name) for name in _SUMMED}
+    for row in summed.annotate(**sums, n=Count("starts_at", distinct=True), width=Max("width_s"), at=Max("starts_at")):
+        found.setdefault((row["place"], row["query_id"]), {})[row["operator"]] = row
+    order = {live.query_id: [one["id"] for one in live.pipeline["operators"]] for live in lives}
+    flows: dict[str, AgentFlow] = {}
+    for (agent, query_id), by_operator in found.items():
+        operators = [_operator(by_operator[name]) for name in order[query_id] if name in by_operator]
+        at = max(row["at"] for row in by_operator.values())
+        flows.setdefault(agent, AgentFlow()).queries[query_id] = QueryFlow(query_id, operators, at)
+    return flows
+
+
+def _recent(lives: Mapping[int, LiveQuery]) -> Q | None:
+    """Rows of the plans that run now, of the newest minute of each: sources may replay another year."""
+    plans = {live.plan for live in lives.values()}
+    newest = StatisticsWindow.objects.filter(query__in=lives, plan__in=plans).exclude(place="stream")
+    condition: Q | None = None
+    for query_id, plan, at in newest.values_list("query_id", "plan").annotate(at=Max("starts_at")).order_by():
+        if lives[query_id].plan == plan:
+            one = Q(query_id=query_id, plan=plan, starts_at__gt=at - RECENT)
+            condition = one if condition is None else condition | one
+    return condition
+
+
+def _operator(row: Mapping[str, Any]) -> OperatorFlow:
+    span_s = row["n"] * row["width"] or 1.0
+    return OperatorFlow(
+        operator=row["operator"],
+        in_eps=row["records_in"] / span_s,
+        processed_eps=row["events"] / span_s,
+        drained_eps=(row["drained"] + row["overflow"]) / span_s,
+        out_eps=row["outputs"] / span_s,
+        in_bytes_s=row["bytes_in"] / span_s,
+        out_bytes_s=row["bytes_out"] / span_s,
+        drained_bytes_s=row["bytes_drained"] / span_s,
+        cpu_cores=row["cpu_s"] / span_s,
+    )
+
+
+@dataclass(frozen=True)
+class SplitBytes:
+    """One way of splitting the work between source and cluster."""
+
+    name: str
+    words: str
+    sent: float | None
+    share: float  #: of the most that any sends, for its bar
+    saved: str  #: `65% less`: what is sent now, against it
+    evidence: str
+    is_now: bool = False
+
+    @property
+    def rate(self) -> str:
+        return (
+            str(bytes_size(self.sent, "/s"))
+            if self.sent is not None
+            else "not known yet: the cost of an operator is missing"
+        )
+
+
+class SplitComparison:
+    """Ways from the most that is sent to the least."""
+
+    def __init__(self, found: SavedBytes) -> None:
+        self.found = found
+
+    @property
+    def ways(self) -> list[SplitBytes]:
+        found = self.found
+        rows = [
+            ("All-SP", "everything is drained", found.all_sp, "measured"),
+            ("Filter-Src", "filters alone run here", found.filter_src, "predicted"),
+            ("Best-OP", "whole operators, as many as fit", found.best_op, "predicted"),
+            ("All-Src", "everything runs here", found.all_src, "predicted"),
+        ]
+        most = max([found.sent, *(one[2] or 0.0 for one in rows)]) or 1.0
+        known = [self._way(name, words, sent, most, evidence) for name, words, sent, evidence in rows]
+        now = self._way("Now", "load factors as they were", found.sent, most, "measured", is_now=True)
+        return [*sorted((one for one in known if one.sent is not None), key=lambda one: -(one.sent or 0)), now,
+                *(one for one in known if one.sent is None)]  # fmt: skip
+
+    def _way(
+        self, name: str, words: str, sent: float | None, most: float, evidence: str, *, is_now: bool = False
+    ) -> SplitBytes:
+        span_s = self.found.span_s or 1.0
+        saved = "" if is_now or sent is None else _against(self.found.saved(sent) or 0.0).removesuffix(" as")
+        rate = sent / span_s if sent is not None else None
+        return SplitBytes(name, words, rate, (sent or 0.0) / most, saved, evidence, is_now)
+
+    @property
+    def sentence(self) -> str:
+        """`71% less than All-SP, 12% less than Best-OP`."""
+        ways = {"All-SP": self.found.all_sp, "Filter-Src": self.found.filter_src, "Best-OP": self.found.best_op}
+        shares = [(name, self.found.saved(sent)) for name, sent in ways.items()]
+        said = [_than(name, share) for name, share in shares if share is not None]
+        return f"It sent {', '.join(said)}." if said else ""
+
+    @property
+    def basis(self) -> str:
+        return f"Of {count(self.found.records)} records over the last {seconds(self.found.span_s)}."
+
+
+def _than(name: str, share: float) -> str:
+    words = _against(share)
+    return f"{words} {name}" if words.endswith("as") else f"{words} than {name}"
+
+
+def _against(share: float) -> str:
+    """`65% less`, `12% more`, `7.8 times as much as`."""
+    if abs(share) < 0.005:
+        return "as much as"
+    if share < -1:
+        return f"{significant(1 - share)} times as much as"
+    return f"{percent(abs(share))} {'less' if share > 0 else 'more'}"

@@ -1,0 +1,386 @@
+"""Predicted bytes and CPU of agents with other load factors or another budget, for one or several."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from apps.fleet.models import Cluster
+from apps.pages.sources.agents.flows import OperatorFlow, QueryFlow
+from apps.pages.sources.agents.tables import AgentLine, factors_of
+from apps.rollouts.documents import source_operators_of
+from apps.rollouts.models import Learned, Rollout
+from apps.telemetry.configs import fixed_settings, refined_of
+from apps.telemetry.ingest.epochs import epochs_since
+from apps.telemetry.models import Assignment
+from apps.ui.numbers import bytes_size, counted, percent, ratio
+from engine.jarvis.baselines import EpochPrediction, SourcePipeline
+from engine.jarvis.fairness import max_min
+from engine.jarvis.refined_config import OperatorPrior
+from engine.jarvis.settings import AdaptationSettings
+from engine.rollouts.epochs import EPOCH_S, EpochRow
+
+__all__ = [
+    "AgentPrediction",
+    "BulkPlan",
+    "BulkQuery",
+    "PipelinePrediction",
+    "RecentLoad",
+    "bulk_queries",
+    "operator_cores",
+]
+
+
+_MIN_CORES = 0.01  # left for operators: with less, next to nothing is processed
+_EPOCHS = 10  # the newest, that tell what operators use now
+
+
+def operator_cores(parts: Sequence[Assignment], epochs: Mapping[str, Sequence[EpochRow]]) -> float | None:
+    """What the operators of an agent's queries use now, from its epochs by query; None where there are none."""
+    newest = [rows[-_EPOCHS:] for rows in (epochs.get(one.live.key) for one in parts) if rows]
+    if not newest:
+        return None
+    return sum(sum(row.used_s for row in rows) / (len(rows) * EPOCH_S) for rows in newest)
+
+
+@dataclass(frozen=True)
+class RecentLoad:
+    """A query at an agent as it was in the newest minute: records a second, and what its operators make of them."""
+
+    in_eps: float
+    chain: SourcePipeline
+
+    @classmethod
+    def of(
+        cls, operators: Sequence[Mapping[str, Any]], flow: QueryFlow | None, document: Mapping[str, Any] | None = None
+    ) -> RecentLoad | None:
+        """From the flow, and from a refined document for operators that took no records; None if unknown."""
+        if flow is None or not flow.in_eps or not operators:
+            return None
+        flows = {one.operator: one for one in flow.operators}
+        priors = {one["id"]: (k, one) for k, one in enumerate((document or {}).get("operators", ()))}
+        record_bytes = (document or {}).get("record_bytes", ())
+        relay, cost_s, sizes, came = [], [], [flow.in_bytes_s / flow.in_eps], flow.in_eps
+        for one in operators:
+            ran = flows.get(one["id"])
+            if ran is not None and ran.processed_eps:
+                step = _measured(ran, sizes[-1])
+            elif priors.get(one["id"], (0, {}))[1].get("cost_s") is not None:
+                place, prior = priors[one["id"]]
+                step = _known(prior, came, record_bytes[place + 1])
+            else:
+                return None
+            relay.append(step[0])
+            cost_s.append(step[1])
+            sizes.append(step[2])
+            came *= step[0]
+        return cls(
+            flow.in_eps, SourcePipeline(relay, cost_s, sizes, [str(one["expression"]["op"]) for one in operators])
+        )
+
+    @property
+    def in_bytes_s(self) -> float:
+        return self.in_eps * self.chain.sizes[0]
+
+    @cached_property
+    def whole_cores(self) -> float:
+        """What running everything would take."""
+        return self.second([1.0] * len(self.chain.relay)).cpu_s
+
+    def second(self, factors: Sequence[float], share_cores: float = math.inf) -> EpochPrediction:
+        """A second with these load factors; of operators without one nothing is processed."""
+        operators = len(self.chain.relay)
+        return self.chain.epoch([*factors, *([0.0] * operators)][:operators], share_cores, self.in_eps)
+
+    def settled(self, settings: AdaptationSettings, share_cores: float) -> EpochPrediction:
+        """A second with the load factors that a method comes to with so much CPU."""
+        return self.second(self.chain.settled(settings, share_cores, self.in_eps), share_cores)
+
+
+def _cores(cores: float) -> str:
+    """0.26, 0.053, 0.002."""
+    return f"{cores:.2f}" if cores >= 0.1 or not cores else f"{cores:.3f}"
+
+
+def _measured(flow: OperatorFlow, before: float) -> tuple[float, float, float]:
+    out = flow.out_bytes_s / flow.out_eps if flow.out_eps else before
+    return flow.out_eps / flow.processed_eps, flow.cpu_cores / flow.processed_eps, out
+
+
+def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[float, float, float]:
+    """At `came` records a second: groups make a record cheaper the more of them come."""
+    known = OperatorPrior(**prior)
+    return known.relay, known.cost_at(came), float(out_bytes)
+
+
+def _in_force(part: Assignment) -> Mapping[str, Any]:
+    """How it adapts now: a refined configuration's settings come before its own."""
+    refined = refined_of(part)
+    return refined["settings"] if refined is not None else part.settings
+
+
+@dataclass(frozen=True)
+class PipelinePrediction:
+    """One query: now, and then."""
+
+    assignment: Assignment
+    lately: RecentLoad
+    now: EpochPrediction
+    then: EpochPrediction
+
+    @property
+    def query(self) -> str:
+        return self.assignment.live.query.name
+
+    @property
+    def factors(self) -> list[tuple[str, float, float]]:
+        """(operator, now, then)."""
+        names = [one["id"] for one in source_operators_of(self.assignment.live)]
+        return list(zip(names, self.now.load_factors, self.then.load_factors, strict=True))
+
+    @property
+    def overflow(self) -> float:
+        """Share of the records that come, then."""
+        return self.then.overflow / self.lately.in_eps
+
+
+class AgentPrediction:
+    """An agent's queries under another budget or with other settings.
+
+    Parameters
+    ----------
+    budget_cores : float
+        What the agent may use then.
+    parts : sequence of (Assignment, QueryFlow or None, refined document or None)
+        Its queries with what they did lately.
+    used_cores : float, optional
+        What the whole agent uses now: what its operators do not account for is its own and stays.
+    operator_cores : float, optional
+        What its operators use now; None counts what the flows say.
+    settings : mapping, optional
+        Settings by the assignment's id, where they are to be others.
+    """
+
+    def __init__(
+        self,
+        budget_cores: float,
+        parts: Sequence[tuple[Assignment, QueryFlow | None, Mapping[str, Any] | None]],
+        *,
+        used_cores: float | None = None,
+        operator_cores: float | None = None,
+        settings: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.budget_cores, self._parts, self._settings = budget_cores, parts, settings or {}
+        self._used, self._operators = used_cores, operator_cores
+
+    @cached_property
+    def parts(self) -> list[PipelinePrediction]:
+        known = [
+            (one, RecentLoad.of(source_operators_of(one.live), flow, document)) for one, flow, document in self._parts
+        ]
+        told = [(part, lately) for part, lately in known if lately is not None]
+        return [
+            self._part(part, lately, self._share(self.left_cores, told, k)) for k, (part, lately) in enumerate(told)
+        ]
+
+    def _share(self, left: float, told: Sequence[tuple[Assignment, RecentLoad]], own: int) -> float:
+        """What a query could have: all that the others leave it, in fairness."""
+        demands = [math.inf if k == own else lately.whole_cores for k, (_, lately) in enumerate(told)]
+        return max_min(left, demands, [part.weight for part, _ in told])[own]
+
+    def _part(self, part: Assignment, lately: RecentLoad, share: float) -> PipelinePrediction:
+        given = self._settings.get(part.pk)
+        settings = AdaptationSettings.parse(_in_force(part) if given is None else given)
+        return PipelinePrediction(part, lately, lately.second(part.load_factors), lately.settled(settings, share))
+
+    @cached_property
+    def overhead_cores(self) -> float:
+        """Of the agent itself: collecting, framing, sending."""
+        operators = self._operators
+        if operators is None:
+            operators = sum(one.cpu_cores for _, flow, _ in self._parts if flow for one in flow.operators)
+        return max((self._used or 0.0) - operators, 0.0)
+
+    @property
+    def left_cores(self) -> float:
+        """For operators, of the budget."""
+        return max(self.budget_cores - self.overhead_cores, 0.0)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether next to nothing is left for operators."""
+        return self.knows_overhead and self.left_cores < _MIN_CORES
+
+    @property
+    def knows_overhead(self) -> bool:
+        """Whether the agent has said what it uses, and what of that its operators take is known."""
+        measured = self._operators is not None or any(flow for _, flow, _ in self._parts)
+        return self._used is not None and measured
+
+    @property
+    def overhead_words(self) -> str:
+        """`Collecting, framing and sending take about 0.05 cores of it; 0.03 are left for operators.`"""
+        took, left = _cores(self.overhead_cores), _cores(self.left_cores)
+        return f"Collecting, framing and sending take about {took} cores of it; {left} are left for operators."
+
+    @property
+    def unknown(self) -> list[str]:
+        """Queries of which nothing can be said: their costs are not known."""
+        known = {one.query for one in self.parts}
+        return [part.live.query.name for part, _, _ in self._parts if part.live.query.name not in known]
+
+    @property
+    def sent_now(self) -> float:
+        return sum(one.now.bytes_sent for one in self.parts)
+
+    @property
+    def sent_then(self) -> float:
+        return sum(one.then.bytes_sent for one in self.parts)
+
+    @property
+    def saved_now(self) -> float | None:
+        return self._saved(self.sent_now)
+
+    @property
+    def saved_then(self) -> float | None:
+        return self._saved(self.sent_then)
+
+    def _saved(self, sent: float) -> float | None:
+        came = sum(one.lately.in_bytes_s for one in self.parts)
+        return 1 - sent / came if came else None
+
+    @property
+    def cpu_now(self) -> float:
+        return sum(one.now.cpu_s for one in self.parts) + self.overhead_cores
+
+    @property
+    def cpu_then(self) -> float:
+        return sum(one.then.cpu_s for one in self.parts) + self.overhead_cores
+
+    @property
+    def overflow(self) -> float:
+        """Of the query that overflows most."""
+        return max((one.overflow for one in self.parts), default=0.0)
+
+
+_EPOCHS_S = 180.0  # as long as an agent's own page looks back
+
+
+@dataclass(frozen=True)
+class BulkQuery:
+    """A live query at those of the chosen agents that run it."""
+
+    name: str
+    parts: Sequence[Assignment]
+
+    @property
+    def operators(self) -> list[tuple[str, float | None]]:
+        """(id, load factor where all agents have the same)."""
+        rows = [factors_of(part) for part in self.parts]
+        columns = zip(*rows, strict=True)
+        return [
+            (column[0][0], column[0][1] if len({value for _, value in column}) == 1 else None) for column in columns
+        ]
+
+
+def bulk_queries(lines: Sequence[AgentLine]) -> list[BulkQuery]:
+    """Queries that some of these agents run, by name."""
+    found: dict[str, list[Assignment]] = {}
+    for line in lines:
+        for part in line.assignments:
+            found.setdefault(part.live.query.name, []).append(part)
+    return [BulkQuery(name, parts) for name, parts in sorted(found.items())]
+
+
+class BulkPlan:
+    """The preview: a line for each agent, and a sentence for all."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        what: str,
+        lines: Sequence[AgentLine],
+        form: Any,
+        query: BulkQuery | None,
+        rollout: Rollout | None,
+    ) -> None:
+        self.cluster, self.what, self.lines, self.form = cluster, what, lines, form
+        self.query, self.rollout = query, rollout
+
+    @property
+    def refusal(self) -> str:
+        """Why there is nothing to do."""
+        if not self.lines:
+            return "No agent is chosen. Tick some in the list first."
+        if self.what == "canary" and self.rollout is None:
+            return "No rollout takes canaries now: none waits or is at its canaries."
+        if self.what == "factors" and self.query is None:
+            return "None of these agents runs a live query."
+        return ""
+
+    @cached_property
+    def rows(self) -> list[tuple[AgentLine, AgentPrediction]]:
+        """(agent, what would follow) once the form is filled in."""
+        learned: dict[Any, dict[int, Mapping[str, Any]]] = {}
+        for row in Learned.objects.filter(agent__in=[line.agent.pk for line in self.lines]):
+            learned.setdefault(row.agent_id, {})[row.live_id] = row.document
+        now_s = time.time()
+        since = {
+            str(one.agent.pk): round((now_s + (one.agent.clock_offset_s or 0.0) - _EPOCHS_S) * 1e6)  # by its clock
+            for one in self.lines
+        }
+        epochs = epochs_since(since)
+        return [
+            (line, self._forecast(line, learned.get(line.agent.pk, {}), epochs.get(str(line.agent.pk), {})))
+            for line in self.lines
+        ]
+
+    def _forecast(
+        self,
+        line: AgentLine,
+        learned: Mapping[int, Mapping[str, Any]],
+        epochs: Mapping[str, Sequence[EpochRow]],
+    ) -> AgentPrediction:
+        flows = line.flow.queries if line.flow is not None else {}
+        parts = [(one, flows.get(one.live.query_id), learned.get(one.live_id)) for one in line.assignments]
+        used, own = line.agent.heartbeat.get("cpu_cores"), operator_cores(line.assignments, epochs)
+        if self.what == "budget":
+            return AgentPrediction(self.form.cleaned_data["budget_cores"], parts, used_cores=used, operator_cores=own)
+        settings = {}
+        if self.what == "factors" and self.query is not None:
+            settings = {part.pk: fixed_settings(self.form.values) for part in self.query.parts}
+        return AgentPrediction(line.agent.budget_cores, parts, used_cores=used, operator_cores=own, settings=settings)
+
+    @property
+    def table(self) -> list[tuple[AgentLine, dict[str, str], bool]]:
+        """(agent, what stands in its cells, would it overflow)."""
+        return [(line, _cells(found), found.overflow > 0.005) for line, found in self.rows]
+
+    @property
+    def words(self) -> str:
+        """All of them together."""
+        known = [found for _, found in self.rows if found.parts]
+        if not known:
+            return "What would follow can be reckoned once their operators have taken records."
+        now, then = sum(one.sent_now for one in known), sum(one.sent_then for one in known)
+        over = sum(one.overflow > 0.005 for one in known)
+        text = f"Together they would send {bytes_size(then, '/s')} instead of {bytes_size(now, '/s')}."
+        if over:
+            text += f" {counted(over, 'agent')} would overflow: what does not fit is sent on unprocessed."
+        missing = len(self.rows) - len(known)
+        return text + (f" Of {counted(missing, 'agent')} nothing is known yet." if missing else "")
+
+
+def _cells(found: AgentPrediction) -> dict[str, str]:
+    if not found.parts:
+        return {}
+    return {
+        "sent": f"{bytes_size(found.sent_now, '/s')} → {bytes_size(found.sent_then, '/s')}",
+        "saved": f"{percent(found.saved_now)} → {percent(found.saved_then)}",
+        "cpu": f"{ratio(found.cpu_now)} → {ratio(found.cpu_then)}",
+        "overflow": str(percent(found.overflow)) if found.overflow > 0.005 else "none",
+    }

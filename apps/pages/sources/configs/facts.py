@@ -1,0 +1,327 @@
+"""Facts of configs: the table, one config in words, its check on recorded traffic, its rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.fleet.models import Cluster
+from apps.pages.sources.agents.forms import setting_told
+from apps.pages.sources.schedule.forms import schedule_told
+from apps.rollouts.choices import ConfigOrigin, ConfigState
+from apps.rollouts.configs.selectors import ConfigView, PartView
+from apps.rollouts.models import RefinedConfig
+from apps.ui.marks import icon
+from apps.ui.numbers import MISSING, bytes_size, count, counted, percent, ratio, seconds, significant
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
+from engine.jarvis.settings import SETTINGS
+
+__all__ = [
+    "CONFIG_MARKS",
+    "CheckPanel",
+    "ConfigPanel",
+    "ConfigPart",
+    "config_badge",
+    "configs_sentence",
+    "configs_table",
+    "made_by",
+]
+
+
+#: Drawing, tone.
+CONFIG_MARKS: dict[str, tuple[str, str]] = {
+    ConfigState.DRAFT: ("assumed", ""),
+    ConfigState.REFUSED: ("reject", "bad"),
+    ConfigState.ROLLING: ("jobs", "queue"),
+    ConfigState.CURRENT: ("ok", "ok"),
+    ConfigState.SUPERSEDED: ("undo", ""),
+    ConfigState.ROLLED_BACK: ("undo", "bad"),
+    ConfigState.STOPPED: ("pause", ""),
+}
+
+
+def config_badge(config: RefinedConfig, css: str = "st") -> SafeString:
+    """Shape and word of where it stands."""
+    drawing, tone = CONFIG_MARKS.get(config.state, ("unknown", ""))
+    label = config.get_state_display()
+    return format_html('<span class="{} {}">{}{}</span>', css, tone, icon(drawing), label)
+
+
+def made_by(config: RefinedConfig) -> str:
+    """`Spark`, `Rollback` or who made it by hand."""
+    if config.origin == ConfigOrigin.PERSON and config.author is not None:
+        return config.author.get_username()
+    return str(config.get_origin_display())
+
+
+def configs_table(
+    request: HttpRequest, cluster: Cluster, rows: QuerySet[RefinedConfig], held: Mapping[int, int]
+) -> Table:
+    """The newest first; `held` counts agents by the version that they have."""
+    return Table(
+        request,
+        _columns(cluster.slug, held),
+        rows,
+        caption="Configs",
+        default_sort="-config",
+        filters=_filters(rows),
+        search=("words", "author__username"),
+        search_label="What it changes",
+        file_name=f"configs-{cluster.slug}",
+        empty={
+            "icon": "tune",
+            "title": "No config yet",
+            "text": "Spark proposes the first one once it has measured what operators cost at the agents, after about a"
+            " thousand records of each. Until then agents find their load factors by themselves.",
+        },
+    )
+
+
+def _columns(slug: str, held: Mapping[int, int]) -> list[Column]:
+    return [
+        Column("config", "Config", lambda row: _named(slug, row), sort="number", csv=lambda row: row.name),
+        Column("words", "What it changes", lambda row: row.words or MISSING, csv=lambda row: row.words, full=True),
+        Column("origin", "Made by", made_by, sort="origin"),
+        Column("state", "State", config_badge, sort="state", csv=lambda row: row.get_state_display()),
+        Column(
+            "when",
+            "Made",
+            lambda row: time_tag(row.created_at),
+            sort="created_at",
+            csv=lambda row: row.created_at,
+            high_first=True,
+        ),
+        Column("held", "Agents on it", lambda row: _held(held, row), csv=lambda row: held.get(row.number, 0), num=True),
+    ]
+
+
+def _held(held: Mapping[int, int], row: Any) -> Any:
+    count = held.get(row.number, 0)
+    return count or format_html('<span class="muted">{}</span>', "none")
+
+
+def _named(slug: str, row: RefinedConfig) -> SafeString:
+    url = reverse("pages:config", args=[slug, row.number])
+    after = format_html(' <small class="muted">after {}</small>', row.parent.name) if row.parent else ""
+    return format_html('<span class="nm"><a class="name" href="{}">{}</a>{}</span>', url, row.name, after)
+
+
+def _filters(rows: QuerySet[RefinedConfig]) -> list[Filter]:
+    states = dict(_counted(rows, "state"))
+    origins = dict(_counted(rows, "origin"))
+    found = []
+    if len(states) > 1:
+        marks = [(state, *CONFIG_MARKS[state]) for state in ConfigState if states.get(state)]
+        choices = [Choice(state.value, str(state.label), states[state], drawing, tone or "muted")
+                   for state, drawing, tone in marks]  # fmt: skip
+        keep = lambda kept, value: kept.filter(state=value)  # noqa: E731
+        found.append(Filter("state", choices, keep, "All", sum(states.values())))
+    if len(origins) > 1:
+        choices = [Choice(one.value, str(one.label), origins[one]) for one in ConfigOrigin if origins.get(one)]
+        keep = lambda kept, value: kept.filter(origin=value)  # noqa: E731
+        found.append(Filter("origin", choices, keep, "Anybody's"))
+    return found
+
+
+def _counted(rows: QuerySet[RefinedConfig], field: str) -> list[tuple[str, int]]:
+    return list(rows.order_by().values_list(field).annotate(n=Count("pk")))
+
+
+_MAX_PARTS = 60
+_SETTINGS = {field.name for field in SETTINGS.fields}
+
+
+def configs_sentence(held: Mapping[int, int]) -> str:
+    """`46 agents have 2 different configs; 1 has none.`"""
+    total, none = sum(held.values()), held.get(0, 0)
+    kinds = len([number for number in held if number])
+    if not total:
+        return "No agent has joined yet; a config tells agents how to adapt and what Spark knows of their operators."
+    if not kinds:
+        return "No agent has a config yet: all find their load factors by themselves."
+    newest = max(held)
+    text = f"{counted(held[newest], 'agent')} of {total} {'has' if held[newest] == 1 else 'have'} c-{newest}"
+    others = total - none - held[newest]
+    text += f", {others} an older one" if others else ""
+    return f"{text}{f', {none} none' if none else ''}."
+
+
+class CheckPanel:
+    """What a configuration would have done with recorded epochs."""
+
+    def __init__(self, checked: Mapping[str, Any]) -> None:
+        self.checked = checked
+
+    def __bool__(self) -> bool:
+        return bool(self.checked)
+
+    @property
+    def health(self) -> str:
+        return str(self.checked.get("health", ""))
+
+    @property
+    def is_worse(self) -> bool:
+        return self.health == "worse"
+
+    @property
+    def tone(self) -> str:
+        return {"good": "ok", "worse": "bad"}.get(self.health, "")
+
+    @property
+    def drawing(self) -> str:
+        return {"good": "ok", "worse": "reject"}.get(self.health, "unknown")
+
+    @property
+    def badge(self) -> str:
+        return {"good": "Within the limits", "worse": "Worse than allowed"}.get(self.health, "Nothing to check it on")
+
+    @property
+    def reasons(self) -> list[str]:
+        return [str(one) for one in self.checked.get("reasons") or []]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A line for each query, before and after."""
+        return [self._row(query, one) for query, one in (self.checked.get("queries") or {}).items()]
+
+    def _row(self, query: str, one: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "query": query,
+            "agents": one.get("agents"),
+            "bytes": f"{bytes_size(one.get('bytes_before'))} → {bytes_size(one.get('bytes_after'))}",
+            "bytes_rel": _signed(one.get("bytes_rel")),
+            "is_less": (one.get("bytes_rel") or 0.0) < 0,
+            "cpu": f"{seconds(one.get('cpu_before_s'))} → {seconds(one.get('cpu_after_s'))}",
+            "overflow": f"{_plus(one.get('overflow_pp'))} points",
+        }
+
+    @property
+    def basis(self) -> str:
+        epochs, parts = self.checked.get("epochs") or 0, self.checked.get("parts") or 0
+        known = self.checked.get("predicted_parts") or 0
+        return f"Replayed on {counted(epochs, 'recorded epoch')} of {known} of {counted(parts, 'part')}."
+
+
+@dataclass(frozen=True)
+class ConfigPart:
+    """What a configuration holds for a query at an agent."""
+
+    view: PartView
+
+    @property
+    def title(self) -> str:
+        return f"{self.view.query} at {self.view.agent}"
+
+    @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """Of what it holds of the operators; settings are the configuration's."""
+        return [row for row in self.view.changes if row[0] not in _SETTINGS]
+
+    @property
+    def operators(self) -> list[dict[str, str]]:
+        """A line for each, with the evidence behind it."""
+        document = self.view.document
+        factors = (document.get("plan_prior") or {}).get("load_factors") or []
+        return [_operator(one, factors[k] if k < len(factors) else None)
+                for k, one in enumerate(document.get("operators") or [])]  # fmt: skip
+
+    @property
+    def fitted(self) -> str:
+        """`Seen at 40 to 120 records an epoch and 0.1 to 0.4 cores.`"""
+        found = self.view.document.get("fitted")
+        if not found:
+            return ""
+        (low, high), (least, most) = found["records"], found["cores"]
+        cores = f"{ratio(least)} to {ratio(most)} cores" if least != most else f"{ratio(least)} cores"
+        return f"Seen at {count(low)} to {count(high)} records an epoch and {cores}."
+
+
+def _operator(one: Mapping[str, Any], factor: float | None) -> dict[str, str]:
+    error, groups = one.get("standard_error"), one.get("groups")
+    cost = str(seconds(one.get("cost_s")))
+    return {
+        "id": str(one.get("id")),
+        "cost": f"{cost} ± {percent(error)}" if error is not None else cost,
+        "group_cost": str(seconds(one.get("group_cost_s"))) if one.get("group_cost_s") is not None else MISSING,
+        "groups": count(groups) if groups is not None else MISSING,
+        "relay": significant(one.get("relay")),
+        "records": count(one.get("records")),
+        "factor": ratio(factor),
+    }
+
+
+def _plus(value: Any) -> str:
+    number = float(value or 0.0)
+    text = significant(abs(number)) if abs(number) >= 0.005 else "0"
+    return text if text == "0" else f"{'+' if number > 0 else '−'}{text}"
+
+
+def _signed(share: Any) -> str:
+    if share is None:
+        return MISSING
+    text = str(percent(abs(share)))
+    return text if text == "0%" else f"{'+' if share > 0 else '−'}{text}"
+
+
+def _scheduling(name: str, before: str, after: str) -> tuple[str, str, str]:
+    """A setting of scheduling as people read it."""
+    label, now = schedule_told(name, after)
+    return label, schedule_told(name, before)[1], now
+
+
+class ConfigPanel:
+    """A configuration as its page shows it."""
+
+    def __init__(self, view: ConfigView, held: int, agents: int) -> None:
+        self.view, self.held, self.agents = view, held, agents
+        self.config = view.config
+        self.check = CheckPanel(view.config.checked)
+
+    @property
+    def badge(self) -> SafeString:
+        return config_badge(self.config, "badge")
+
+    @property
+    def sentence(self) -> SafeString:
+        made = format_html("Made by {} {}", made_by(self.config), time_tag(self.config.created_at))
+        where = f"on {self.held} of {counted(self.agents, 'agent')}" if self.held else "on no agent"
+        words = format_html("{}. ", self.config.words.rstrip(".")) if self.config.words else ""
+        return format_html("{}{}, now {}.", words, made, where)
+
+    @property
+    def settings(self) -> list[tuple[str, str, str]]:
+        """(what, before, now) of what it sets."""
+        rows = []
+        for name, before, after in self.view.settings:
+            label, now = setting_told(name, after)
+            rows.append((label, setting_told(name, before)[1], now))
+        return [*rows, *(_scheduling(*change) for change in self.view.schedule)]
+
+    @property
+    def schedules(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
+        """(agent, [(what, before, now)]) of how agents share their cores by it."""
+        return [(one.agent, [_scheduling(*change) for change in one.changes]) for one in self.view.schedules]
+
+    @property
+    def parts(self) -> list[ConfigPart]:
+        return [ConfigPart(one) for one in self.view.parts[:_MAX_PARTS]]
+
+    @property
+    def left_out(self) -> int:
+        return max(0, len(self.view.parts) - _MAX_PARTS)
+
+    @property
+    def can_start(self) -> bool:
+        return self.view.rollout is None and self.config.state in (ConfigState.DRAFT, ConfigState.REFUSED)
+
+    @property
+    def needs_force(self) -> bool:
+        return self.config.state == ConfigState.REFUSED

@@ -1,0 +1,347 @@
+"""Facts of the sources: tabs, the stream processor, the rollout under way, and the opening sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from apps.core.errors import fault_count
+from apps.pages.sources.agents.flows import processed_share, saved_share
+from apps.pages.sources.agents.tables import AgentLine, since
+from apps.rollouts.choices import RolloutState
+from apps.rollouts.rollout.selectors import RolloutAction, RolloutFigure, RolloutStep, RolloutView
+from apps.telemetry.choices import AgentState
+from apps.telemetry.ingest.streams import stream_state
+from apps.ui.marks import Mark
+from apps.ui.numbers import MISSING, count, counted, percent, seconds
+from apps.ui.times import ago
+
+__all__ = ["RolloutPanel", "SourcesFinding", "StreamCard", "StreamQuery", "moment_of", "source_tabs"]
+
+
+_TABS = {
+    "agents": ("Agents", "pages:sources"),
+    "schedule": ("Schedule", "pages:schedule"),
+    "configs": ("Configs", "pages:configs"),
+    "policy": ("Rollout policy", "pages:rollout-policy"),
+}
+
+
+def source_tabs(slug: str, current: str) -> list[tuple[str, str, bool]]:
+    """(label, address, is it this page)."""
+    return [(label, reverse(name, args=[slug]), tab == current) for tab, (label, name) in _TABS.items()]
+
+
+_MARKS = {
+    "starting": Mark("jobs", "queue", "Starting"),
+    "warming": Mark("jobs", "queue", "Warming up"),
+    "ready": Mark("ok", "ok", "Ready"),
+    "stopping": Mark("pause", "", "Stopping"),
+    "failed": Mark("bad", "bad", "Failed"),
+    "away": Mark("unknown", "watch", "Away"),
+    "unknown": Mark("unknown", "watch", "Not known"),
+}
+_WORDS = {
+    "starting": "It is starting: its engine takes about ten seconds.",
+    "warming": "It is warming up: the first batch takes twenty seconds or more. What agents send waits in order.",
+    "stopping": "It is stopping. What agents send waits until it is back.",
+    "failed": "It failed and is started again by itself. What agents send waits.",
+    "away": "It does not report. What agents send waits in Redis, then at the agents; nothing is lost.",
+    "unknown": "Redis does not answer, so nothing is known of it. Agents keep what they have.",
+}
+#: Frames waiting from which its lag is worth a word.
+_MAX_LAG = 500
+#: How far behind now a watermark is when somebody is waited for.
+_BEHIND = timedelta(seconds=10)
+
+
+def moment_of(microseconds: Any) -> datetime | None:
+    """Microseconds since 1970 as a moment; None for what is none."""
+    try:
+        return datetime.fromtimestamp(float(microseconds) / 1e6, UTC) if microseconds else None
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+@dataclass(frozen=True)
+class StreamQuery:
+    """What the stream processor says of one query."""
+
+    name: str
+    watermark: datetime | None
+    waiting_for: list[str]
+    excluded: list[str]
+    windows_open: int
+    late: int
+    early: int
+    unknown: int
+
+    @property
+    def waits(self) -> str:
+        """For whom, in words."""
+        if not self.waiting_for:
+            return "nobody"
+        more = len(self.waiting_for) - 3
+        return ", ".join(self.waiting_for[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+class StreamCard:
+    """The state that the stream processor writes every two seconds."""
+
+    def __init__(self, slug: str, names: Mapping[str, str], said: Mapping[str, Any] | None = None) -> None:
+        """`names` are agents by id; `said` is read from Redis unless given."""
+        self.slug = slug
+        self.names = names
+        self.said: Mapping[str, Any] = stream_state() if said is None else said
+
+    @property
+    def state(self) -> str:
+        return str(self.said.get("state", "unknown"))
+
+    @property
+    def mark(self) -> Mark:
+        return _MARKS.get(self.state, _MARKS["unknown"])
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state == "ready"
+
+    @property
+    def words(self) -> str:
+        """One sentence: what it does, or what follows from what it does not."""
+        if not self.is_ready:
+            return _WORDS.get(self.state, "")
+        if self.lag > _MAX_LAG:
+            return f"It is {count(self.lag)} frames behind; results come later until it has caught up."
+        return f"It keeps up; {counted(self.lag, 'frame')} came since its last batch." if self.lag else "It keeps up."
+
+    @property
+    def lag(self) -> int:
+        lag = self.said.get("lag") or {}
+        return int(sum(lag.values())) if isinstance(lag, Mapping) else 0
+
+    @property
+    def since(self) -> str:
+        return ago(moment_of(1e6 * float(self.said.get("since") or 0)))
+
+    @property
+    def batch(self) -> str:
+        """Its last batch: number and duration."""
+        number = self.said.get("batch")
+        if number is None:
+            return "none yet"
+        took_s = self.said.get("batch_s")
+        took = f", took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}" if took_s is not None else ""
+        return f"{count(number)}{took}"
+
+    @property
+    def engine(self) -> str:
+        version, master = self.said.get("spark"), self.said.get("master")
+        return f"Spark {version} on {master}" if version and master else MISSING
+
+    @property
+    def quarantined(self) -> int:
+        return int(self.said.get("quarantined") or 0)
+
+    @property
+    def faults(self) -> list[str]:
+        found = [str(one) for one in self.said.get("faults") or []]
+        if self.quarantined:
+            text = fault_count(range(self.quarantined)).replace("fault", "frame")
+            found.append(f"{text} could not be read and were put aside.")
+        return found
+
+    @cached_property
+    def queries(self) -> list[StreamQuery]:
+        """Of this cluster, by name."""
+        own = f"{self.slug}/"
+        said: Mapping[str, Any] = self.said.get("queries") or {}
+        return [self._query(name.removeprefix(own), one) for name, one in sorted(said.items()) if name.startswith(own)]
+
+    def query(self, name: str) -> StreamQuery | None:
+        """One of this cluster's queries."""
+        return next((one for one in self.queries if one.name == name), None)
+
+    def _query(self, name: str, said: Mapping[str, Any]) -> StreamQuery:
+        watermark = moment_of(said.get("watermark_us"))
+        # somebody is always the last by a little: that is no waiting
+        is_behind = watermark is None or timezone.now() - watermark > _BEHIND
+        waiting = (said.get("waiting_for") or []) if is_behind else []
+        return StreamQuery(
+            name=name,
+            watermark=watermark,
+            waiting_for=[self.names.get(one, one[:8]) for one in waiting],
+            excluded=[self.names.get(one, one[:8]) for one in said.get("excluded") or []],
+            windows_open=int(said.get("windows_open") or 0),
+            late=int(said.get("late") or 0),
+            early=int(said.get("early") or 0),
+            unknown=int(said.get("unknown") or 0),
+        )
+
+
+#: Of the view's tones: colour class, drawing.
+_TONES = {
+    "ok": ("ok", "ok"),
+    "warning": ("watch", "watch"),
+    "danger": ("bad", "bad"),
+    "info": ("acc", "jobs"),
+    "neutral": ("", "pause"),
+}
+
+
+@dataclass(frozen=True)
+class RolloutPanel:
+    """A rollout as the template draws it."""
+
+    view: RolloutView
+
+    @property
+    def row(self) -> Any:
+        return self.view.rollout
+
+    @property
+    def tone(self) -> str:
+        return _TONES.get(self.view.tone, ("", "info"))[0]
+
+    @property
+    def drawing(self) -> str:
+        return _TONES.get(self.view.tone, ("", "info"))[1]
+
+    @property
+    def steps(self) -> list[tuple[RolloutStep, str]]:
+        """(step, share of it that is over in percent)."""
+        return [(step, f"{100 * min(max(step.share, 0.0), 1.0):.0f}%") for step in self.view.steps]
+
+    @property
+    def figures(self) -> list[tuple[RolloutFigure, str]]:
+        """(figure, colour class): colour is for what is beyond its limit, and for bytes that are saved."""
+        return [(one, "bad" if one.worse else "watch" if one.unsure else _good(one)) for one in self.view.figures]
+
+    @property
+    def can_pause(self) -> bool:
+        return RolloutAction.PAUSE in self.view.buttons
+
+    @property
+    def can_resume(self) -> bool:
+        return RolloutAction.RESUME in self.view.buttons
+
+    @property
+    def can_stop(self) -> bool:
+        return RolloutAction.STOP in self.view.buttons
+
+    @property
+    def can_roll_back(self) -> bool:
+        return RolloutAction.ROLL_BACK in self.view.buttons
+
+    @property
+    def roll_back(self) -> str:
+        """`Roll back 5 agents`."""
+        return f"Roll back {counted(self.view.given, 'agent')}" if self.view.given else "Roll back"
+
+    @property
+    def parent(self) -> str:
+        """What agents go back to."""
+        before = self.row.config.parent
+        return before.name if before is not None else "what they find by themselves"
+
+    @property
+    def is_over(self) -> bool:
+        return self.row.state in (RolloutState.ROLLED_BACK, RolloutState.STOPPED, RolloutState.DONE)
+
+    @property
+    def is_back(self) -> bool:
+        """Taken back, or on its way: its reasons are the news."""
+        return self.row.state in (RolloutState.ROLLED_BACK, RolloutState.ROLLING_BACK)
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the guard says of it now, where no step says it already."""
+        said = " ".join(step.words for step in self.view.steps)
+        return [] if self.is_back else [one for one in self.view.reasons if one not in said]
+
+    @property
+    def waiting(self) -> str:
+        """`c-119 waits until this one is over.`"""
+        names = self.view.waiting
+        if not names:
+            return ""
+        verb = "waits" if len(names) == 1 else "wait"
+        return f"{' and '.join(names)} {verb} until this rollout is over."
+
+
+def _good(figure: RolloutFigure) -> str:
+    return "ok" if figure.key == "bytes" and figure.change is not None and figure.change < 0 else ""
+
+
+_WRONG = (
+    (AgentState.SPOOL, "keeps more than it gets rid of", "keep more than they get rid of"),
+    (AgentState.OVERFLOW, "overflows", "overflow"),
+)
+
+
+class SourcesFinding:
+    """What agents do for the cluster, and what is wrong or under way."""
+
+    def __init__(self, lines: Sequence[AgentLine], stream: StreamCard, rollout: RolloutView | None = None) -> None:
+        self.lines, self.stream, self.rollout = lines, stream, rollout
+
+    @cached_property
+    def sentence(self) -> SafeString:
+        if not self.lines:
+            return SafeString("No agent has joined yet: nothing is collected near the data.")
+        return format_html("{} {}", self._done(), self._news())
+
+    def _done(self) -> SafeString:
+        reporting = [line for line in self.lines if line.reports]
+        flows = [line.flow for line in reporting if line.flow is not None]
+        share, saved = processed_share(flows), saved_share(flows)
+        many = counted(len(self.lines), "agent")
+        who = many if len(reporting) == len(self.lines) else f"{len(reporting)} of {many}"
+        one = len(reporting) == 1
+        if share is None or saved is None:
+            return format_html("{} {}, and none has sent statistics yet.", who, "reports" if one else "report")
+        text = "{} {} <b>{}</b> of records before they leave the edge, which saves <b>{}</b> of the bytes."
+        return format_html(text, who, "processes" if one else "process", percent(share), percent(saved))
+
+    def _news(self) -> str:
+        found = list(self._all_news())
+        if not found:
+            return "All report, and the stream processor is ready."
+        text = ", and ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else found[0]
+        is_name = text.startswith(tuple(line.agent.name for line in self.lines))
+        return f"{text if is_name else text[:1].upper() + text[1:]}."
+
+    def _all_news(self) -> Iterator[str]:
+        silent = [line for line in self.lines if line.state == AgentState.SILENT]
+        if silent:
+            who = silent[0].agent.name if len(silent) == 1 else f"{len(silent)} agents"
+            verb = "has" if len(silent) == 1 else "have"
+            first = min(line.agent.last_seen for line in silent if line.agent.last_seen)
+            yield f"{who} {verb} not reported {since(first)}"
+        for state, one, many in _WRONG:
+            names = [line.agent.name for line in self.lines if line.state == state]
+            if names:
+                yield f"{names[0]} {one}" if len(names) == 1 else f"{len(names)} agents {many}"
+        if not self.stream.is_ready:
+            yield f"the stream processor is {self.stream.mark.label.lower()}"
+        if self.rollout is not None:
+            yield from _rollout_news(self.rollout)
+
+
+def _rollout_news(rollout: RolloutView) -> Iterator[str]:
+    row, name = rollout.rollout, rollout.config
+    if rollout.state == "rolled-back":
+        yield f"config {name} was rolled back"
+    elif rollout.state == "rolling-back":
+        yield f"config {name} is being rolled back"
+    elif rollout.state in ("canary", "wave", "paused"):
+        where = counted(rollout.given, "canary" if row.stage == 0 else "agent").replace("canarys", "canaries")
+        yield f"config {name} is {'paused ' if rollout.state == 'paused' else ''}on {where}"

@@ -1,0 +1,185 @@
+"""Schedule: how the queries of an agent share its core, a replay under other policies, and another policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from apps.core.errors import Impossible, Malformed
+from apps.jobs.models import Job
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.sources.facts import RolloutPanel, source_tabs
+from apps.pages.sources.schedule.facts import SPANS_S, ReplayPanel, ScheduleFacts, SwitchPanel, policy_said
+from apps.pages.sources.schedule.forms import POLICY_NAMES, SwitchForm
+from apps.rollouts.choices import RolloutState
+from apps.rollouts.schedule.replays import replay_latest, replay_of, replay_request
+from apps.rollouts.selectors import rollout_now, schedules_of
+from apps.rollouts.services import schedule_preview, schedule_switch
+from apps.telemetry.choices import AgentKind
+from apps.telemetry.models import Agent
+from apps.telemetry.selectors import agent_named, agents_listed
+from apps.ui.forms import show_faults
+from apps.ui.tables import address
+from engine.klink.settings import POLICIES
+
+__all__ = ["SchedulePage", "ScheduleReplay", "ScheduleSwitch"]
+
+
+#: Agents from which on they are chosen from a menu.
+_MENU_FROM = 8
+
+
+class SchedulePage(ClusterPage):
+    """`/c/<slug>/sources/schedule/`; `?agent=`, `?span=` in seconds, `?query=` whose watermarks are drawn."""
+
+    template_name = "pages/sources/schedule/page.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        agents = list(agents_listed().filter(cluster=self.cluster, kind=AgentKind.AGENT))
+        chosen = self.chosen(agents)
+        shared: dict[str, Any] = {"tabs": source_tabs(slug, "schedule"), "agents": agents}
+        if chosen is None:
+            return self.page({**shared, "view": None})
+        view = ScheduleFacts(request, self.cluster, chosen, schedules_of(self.cluster).get(str(chosen.pk)))
+        if view.table.wants_csv:
+            return view.table.csv_response()
+        return self.page({**shared, "view": view, **self.around(agents, view)})
+
+    def chosen(self, agents: list[Agent]) -> Agent | None:
+        """The agent asked for, else the first that says how it schedules."""
+        if name := self.request.GET.get("agent"):
+            return agent_named(self.cluster, name)
+        return min(agents, key=lambda agent: (not policy_said(agent), agent.name), default=None)
+
+    def around(self, agents: list[Agent], view: ScheduleFacts) -> dict[str, Any]:
+        rollout = rollout_now(self.cluster)
+        is_of_scheduling = rollout is not None and rollout.rollout.config.schedule is not None
+        return {
+            "rollout": RolloutPanel(rollout) if rollout is not None and is_of_scheduling else None,
+            "as_menu": len(agents) >= _MENU_FROM,
+            "chips": [
+                (one, policy_said(one), address(self.request, agent=one.name, query=None), one.pk == view.agent.pk)
+                for one in agents
+            ],
+            "spans": [(span, address(self.request, span=span), span == view.span_s) for span in SPANS_S],
+        }
+
+
+_AGAINST = "round-robin"
+
+
+class ScheduleReplay(ClusterPage):
+    """`…/schedule/replay/?agent=&against=`: a part of the page Schedule. GET: the newest replay; POST: another one."""
+
+    template_name = "pages/sources/schedule/replay.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        agent = agent_named(self.cluster, request.GET.get("agent", ""))
+        return self.part(agent, replay_latest(agent))
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        agent = agent_named(self.cluster, request.POST.get("agent", ""))
+        known = schedules_of(self.cluster).get(str(agent.pk))
+        settings = known.settings.to_dict() if known is not None else None
+        try:
+            job = replay_request(agent=agent, schedule=settings, user=request.user)
+        except Impossible as refusal:
+            return self.part(agent, None, refusal=refusal)
+        return self.part(agent, job)
+
+    def part(self, agent: Agent, job: Job | None, **more: Any) -> HttpResponse:
+        if not self.request.headers.get("HX-Request"):
+            return redirect(f"{reverse('pages:schedule', args=[self.slug])}?agent={agent.name}#replay")
+        wanted = self.request.GET.get("against", "")
+        against = wanted if wanted in POLICIES else _AGAINST
+        found = replay_of(job) if job is not None else None
+        panel = ReplayPanel(found, against, policy_said(agent)) if found is not None else None
+        return self.page({"agent": agent, "job": job, "panel": panel, **more})
+
+
+class ScheduleSwitch(ClusterPage):
+    """`/c/<slug>/sources/schedule/switch/`"""
+
+    template_name = "pages/sources/schedule/switch.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.answer(self.form())
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = self.form(request.POST)
+        if not form.is_valid():
+            return self.answer(form, 422)
+        if "start" in request.POST:
+            return self.start(form)
+        return self.previewed(form)
+
+    def previewed(self, form: SwitchForm) -> HttpResponse:
+        try:
+            found = schedule_preview(
+                cluster=self.cluster, agents=tuple(form.cleaned_data["agents"]), settings=form.settings
+            )
+        except Malformed as refusal:
+            show_faults(form, refusal, _names(form))
+            return self.answer(form, 422)
+        return self.answer(form, preview=SwitchPanel(found))
+
+    def start(self, form: SwitchForm) -> HttpResponse:
+        given = form.cleaned_data
+        switch, ok = try_service(
+            form,
+            lambda: schedule_switch(
+                cluster=self.cluster,
+                agents=tuple(given["agents"]),
+                settings=form.settings,
+                words=given["words"],
+                user=self.request.user,
+            ),
+            _names(form),
+        )
+        if not ok:
+            return self.answer(form, 422)
+        return done(self.request, _done(switch), "pages:schedule", self.slug)
+
+    def form(self, data: Any = None) -> SwitchForm:
+        states = sorted(schedules_of(self.cluster).values(), key=lambda one: one.agent.name)
+        wanted = self.request.GET.get("agent", "")
+        shown = next((one for one in states if one.agent.name == wanted), states[0] if states else None)
+        current = shown.settings.to_dict() if shown is not None else {}
+        ticked: list[str] = []
+        if (policy := self.request.GET.get("policy")) in POLICY_NAMES:  # from a replay, which is of one agent
+            current = {**current, "policy": policy}
+            ticked = [one.agent.name for one in states if one.agent.name == wanted]
+        names = [one.agent.name for one in states]
+        return SwitchForm(data, agents=names, current=current, initial={"agents": ticked})
+
+    def answer(self, form: SwitchForm, status: int = 200, **more: Any) -> HttpResponse:
+        rollout = rollout_now(self.cluster)
+        shared = {
+            "form": form,
+            "is_empty": not form.fields["agents"].choices,
+            "rollout": RolloutPanel(rollout) if rollout is not None else None,
+            "tabs": source_tabs(self.slug, "schedule"),
+        }
+        return self.page({**shared, **more}, status)
+
+
+def _done(switch: Any) -> str:
+    """What came of it."""
+    if switch.config is None:
+        return "Nothing to change: these agents schedule so already."
+    if not switch.made:
+        return f"Nothing to change: {switch.config.name} sets the same."
+    if switch.rollout.state == RolloutState.WAITING:
+        return f"{switch.config.name} waits until the rollout before it is over."
+    return f"{switch.config.name} is on its way: canaries first."
+
+
+def _names(form: forms.Form) -> dict[str, str]:
+    """Paths of the service's faults by field."""
+    paths = {f"{above}.{name}": name for above in ("schedule", "settings") for name in form.fields}
+    return {**paths, "agents": "agents", "words": "words"}

@@ -1,0 +1,252 @@
+"""Work of backtest jobs: a period's records as a story, replayed by the engine, stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+from django.db.models import QuerySet
+
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.admission.questions import candidate_of
+from apps.estimates.models import AccuracyObservation, QueryEstimate
+from apps.estimates.selectors import run_latest
+from apps.estimates.work import SLICES_PER_SUBINTERVAL
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.jobs.runner import JobOutcome, JobReporter
+from apps.planning.backtests.selectors import SegmentGrid, recorded_reaches, segment_grid, source_records
+from apps.planning.backtests.services import backtest_store
+from apps.planning.choices import MoveState, RequestTiming
+from apps.planning.models import BacktestRun, PlacementMove
+from apps.queries.arrivals.series import arrival_rows, load_arrays
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
+from engine.arrays import FloatArray
+from engine.backtest.answers import join_request
+from engine.backtest.comparison import backtest_policies
+from engine.backtest.period import RecordedDecision, RecordedPeriod, RecordedRequest, RecordedStop
+from engine.backtest.policy import read_policy
+from engine.document.deployment import Deployment, Replica, Source
+from engine.errors import EngineError, Fault, InfeasibleError
+
+__all__ = ["build_story", "run_backtest"]
+
+
+_LEFT_OUT = (
+    AdmissionState.ESTIMATING,
+    AdmissionState.FAILED,
+    AdmissionState.WITHDRAWN,
+    AdmissionState.SUPERSEDED,
+)
+_WAITS = ("epoch_s", "trigger_s", "overhead_s", "work_s")
+
+
+def build_story(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
+    """What ran when the period began, what arrived, who asked, and what was decided."""
+    cluster = run.cluster
+    snapshot = cluster_snapshot(cluster)
+    rows = _requests(run, grid)
+    requests = [_request(run, row, snapshot.deployment, grid) for row in rows]
+    base, notes = _began(run, snapshot.deployment, requests, grid)
+    story = RecordedPeriod(
+        deployment=base,
+        since_s=grid.since_s,
+        width_s=grid.width_s,
+        segments=grid.segments,
+        sources=source_records(cluster, grid),
+        requests=tuple(requests),
+        mace_every=SLICES_PER_SUBINTERVAL,
+        closed_nodes=snapshot.closed_nodes,
+        added_s=_waits(cluster),
+        measured_s=_measured(cluster, grid),
+        recorded_moves=_moves(cluster, grid),
+        notes=tuple(notes + _grid_notes(grid)),
+    )
+    return _with_stopped(story, cluster, {request.query for request in requests})
+
+
+def _requests(run: BacktestRun, grid: SegmentGrid) -> list[AdmissionRequest]:
+    """The last request of every query in the period; one that was applied comes before one that was not."""
+    rows = _since(run.cluster, grid).exclude(verdict="")
+    rows = rows.exclude(state__in=_LEFT_OUT).select_related("cluster", "query", "version__query__cluster")
+    until_s = max(grid.until_s, run.until.timestamp()) if run.ask == RequestTiming.START else grid.until_s
+    found: dict[int, AdmissionRequest] = {}
+    for row in rows.filter(created_at__lt=_moment(until_s)).order_by("created_at"):
+        known = found.get(row.query_id)
+        if known is None or row.state == AdmissionState.APPLIED or known.state != AdmissionState.APPLIED:
+            found[row.query_id] = row
+    return sorted(found.values(), key=lambda row: (row.created_at, row.query.name))
+
+
+def _since(cluster: Cluster, grid: SegmentGrid) -> QuerySet[AdmissionRequest]:
+    return AdmissionRequest.objects.filter(cluster=cluster, created_at__gte=_moment(grid.since_s))
+
+
+def _request(run: BacktestRun, row: AdmissionRequest, present: Deployment, grid: SegmentGrid) -> RecordedRequest:
+    candidate = candidate_of(row)
+    candidate.pop("sources", None)  # the story has every source
+    is_early = run.ask == RequestTiming.START
+    decided_at = row.decided_at or row.created_at
+    started_s = None
+    if row.state == AdmissionState.APPLIED:
+        started_s = grid.since_s if is_early else decided_at.timestamp()
+    return RecordedRequest(
+        at_s=grid.since_s if is_early else row.created_at.timestamp(),
+        candidate=candidate,
+        decided=RecordedDecision(_outcome(row), _reason(row), started_s, _placement(row, present)),
+        changes=tuple(row.changes),
+        id=str(row.pk),
+    )
+
+
+def _outcome(row: AdmissionRequest) -> str:
+    states = {
+        AdmissionState.APPLIED: "admitted",
+        AdmissionState.QUEUED: "queued",
+        AdmissionState.AWAITING: "review",
+        AdmissionState.DECLINED: "rejected",
+    }
+    verdicts = {Verdict.REJECT: "rejected", Verdict.REVIEW: "review"}
+    return states.get(row.state) or verdicts.get(row.verdict, "not applied")
+
+
+def _reason(row: AdmissionRequest) -> str:
+    headline = str((row.result or {}).get("headline", ""))
+    if row.overridden:
+        return f"Against the verdict: {row.decision_reason}"
+    if row.state == AdmissionState.DECLINED:
+        return f"Declined: {row.decision_reason}"
+    return headline
+
+
+def _placement(row: AdmissionRequest, present: Deployment) -> dict[str, tuple[Replica, ...]]:
+    """Where the query runs now, or where it was decided to run."""
+    placed = {op.id: op.replicas for op in present.operators if op.query == row.query.name and op.replicas}
+    decided = (row.result or {}).get("placement") or {}
+    return placed or {
+        name: tuple(Replica(part["node"], part["core"], part["fraction"]) for part in parts)
+        for name, parts in decided.items()
+    }
+
+
+def _began(
+    run: BacktestRun, present: Deployment, requests: list[RecordedRequest], grid: SegmentGrid
+) -> tuple[Deployment, list[str]]:
+    """What runs now without what was let in since, with every source that anything reads."""
+    applied = _since(run.cluster, grid).filter(state=AdmissionState.APPLIED)
+    base = present
+    for name in sorted(set(applied.values_list("query__name", flat=True)) & set(present.queries)):
+        base = base.without_query(name)
+    read = {entry.source for operator in base.operators for entry in operator.inputs}
+    read |= {
+        entry["from"] for one in requests for operator in one.candidate["operators"] for entry in operator["inputs"]
+    }
+    notes = ["Operators are where they are now, and statistics and nodes are those of now, from the beginning on."]
+    return _with_sources(base, run.cluster, read), notes
+
+
+def _with_sources(base: Deployment, cluster: Cluster, read: Iterable[str]) -> Deployment:
+    """The deployment with the sources that are read and no others."""
+    names = set(read)
+    own = {source.id: source for source in base.sources if source.id in names}
+    more = load_arrays(arrival_rows(cluster, names - own.keys()))
+    own |= {name: Source(name, values) for name, values in more.items()}
+    return replace(base, sources=tuple(own[name] for name in sorted(own)))
+
+
+def _with_stopped(story: RecordedPeriod, cluster: Cluster, asked: set[str]) -> RecordedPeriod:
+    """Queries that were stopped in the period: running until then, and before it if they did not ask within it."""
+    rows = Query.objects.filter(
+        cluster=cluster,
+        state=QueryState.STOPPED,
+        updated_at__gte=_moment(story.since_s),
+        updated_at__lt=_moment(story.starts_s(story.segments)),
+    )
+    notes = list(story.notes)
+    base, stops = story.deployment, []
+    for query in rows.order_by("name"):
+        stops.append(RecordedStop(query.updated_at.timestamp(), query.name))
+        if query.name in asked:
+            continue
+        try:
+            base = _as_it_ran(replace(story, deployment=base), cluster, query)
+        except EngineError as error:
+            notes.append(f"{query.name}, which was stopped, is left out: {error.message}.")
+    if stops:
+        notes.append("A stop is dated by the query's last change; a stopped query is placed where it was admitted.")
+    return replace(story, deployment=base, stops=tuple(stops), notes=tuple(notes))
+
+
+def _as_it_ran(story: RecordedPeriod, cluster: Cluster, query: Query) -> Deployment:
+    applied = query.admissions.filter(state=AdmissionState.APPLIED).select_related("version").first()
+    version = applied.version if applied else query.versions.first()
+    candidate = candidate_document(version)
+    candidate.pop("sources", None)
+    read = {source.id for source in story.deployment.sources}
+    read |= {entry["from"] for operator in candidate["operators"] for entry in operator["inputs"]}
+    base = _with_sources(story.deployment, cluster, read)
+    request = RecordedRequest(story.since_s, candidate, RecordedDecision("admitted", ""))
+    return join_request(story, request, base, _placement(applied, base) if applied else {})
+
+
+def _waits(cluster: Cluster) -> dict[str, float]:
+    """By live query, what its latency has beside Flow's."""
+    latest = run_latest(cluster)
+    rows = QueryEstimate.objects.filter(run=latest).select_related("query").only("query__name", "result")
+    found = {row.query.name: (row.result or {}).get("live") for row in rows}
+    return {name: sum(float(live.get(part) or 0.0) for part in _WAITS) for name, live in found.items() if live}
+
+
+def _measured(cluster: Cluster, grid: SegmentGrid) -> dict[str, FloatArray]:
+    """By live query, the largest latency measured in every segment."""
+    rows = AccuracyObservation.objects.filter(
+        cluster=cluster, starts_at__gte=_moment(grid.since_s), starts_at__lt=_moment(grid.until_s)
+    )
+    found: dict[str, FloatArray] = {}
+    for name, at, observed_s in rows.values_list("query__name", "starts_at", "observed_s").iterator():
+        values = found.setdefault(name, np.full(grid.segments, np.nan))
+        i = min(grid.segments - 1, int((at.timestamp() - grid.since_s) // grid.width_s))
+        values[i] = np.fmax(values[i], observed_s)
+    return found
+
+
+def _moves(cluster: Cluster, grid: SegmentGrid) -> int:
+    moves = PlacementMove.objects.filter(run__cluster=cluster, state=MoveState.DONE)
+    return moves.filter(applied_at__gte=_moment(grid.since_s), applied_at__lt=_moment(grid.until_s)).count()
+
+
+def _grid_notes(grid: SegmentGrid) -> list[str]:
+    if not grid.is_coarser:
+        return []
+    return [f"Segments of {grid.width_s / 3600:g} h are coarser than the records, so that there are not too many."]
+
+
+def _moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)
+
+
+def run_backtest(report: JobReporter) -> JobOutcome:
+    """Replay the job's period through its policy."""
+    row = BacktestRun.objects.select_related("cluster").get(pk=report.job.params["backtest"])
+    report(0.0, "Reading what was recorded")
+    grid = segment_grid(recorded_reaches(row.cluster), row.since, row.until)
+    if grid is None:
+        message = "the records of the period are gone"
+        raise InfeasibleError(f"No backtest: {message}", [Fault("since", message)])
+    story = build_story(row, grid)
+    started = time.perf_counter()
+    answer = backtest_policies(story, read_policy(row.policy), lambda share, step: report(0.02 + 0.97 * share, step))
+    duration_s = time.perf_counter() - started
+
+    def store(job: Job) -> JobOutcome:
+        stored = backtest_store(row=row, answer=answer, duration_s=duration_s)
+        page = f"/c/{stored.cluster.slug}/backtests/{stored.pk}/"
+        return JobOutcome({"backtest": str(stored.pk), **stored.facts}, page, f"/api/v1/backtests/{stored.pk}")
+
+    return JobOutcome(store=store)

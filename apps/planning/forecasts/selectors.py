@@ -1,0 +1,199 @@
+"""Reading forecasts and load histories: curves, shortages, and the regret of pool sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from django.db.models import QuerySet
+
+from apps.core.errors import Impossible, Malformed
+from apps.core.models import unpack_json
+from apps.fleet.models import Cluster
+from apps.planning.models import Forecast, LoadHistory
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
+from engine.errors import OptionError
+from engine.forecasts.regret import LeastRegret, least_regret
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "Shortage",
+    "forecast_changes",
+    "forecast_latest",
+    "forecast_regret",
+    "forecast_series",
+    "forecasts_visible",
+    "histories_visible",
+    "shortages",
+]
+
+
+def forecast_series(forecast: Forecast) -> dict[str, Any]:
+    """The curves of a forecast; empty where they have been dropped."""
+    return {} if forecast.series is None else unpack_json(forecast.series)
+
+
+_DAY_S = 86_400
+
+
+def forecast_regret(
+    forecast: Forecast, *, cost_per_violation_hour: float, horizon_days: int, series: dict[str, Any] | None = None
+) -> LeastRegret:
+    """The pool size to regret least over the first `horizon_days` of a forecast.
+
+    Raises
+    ------
+    Malformed
+        A cost or horizon out of range.
+    Impossible
+        The forecast judged no pools, its nodes have no prices, or its curves have been dropped.
+    """
+    days = max(1, math.ceil(forecast.horizon * forecast.bucket_s / _DAY_S))
+    if not 1 <= horizon_days <= days:
+        message = f"horizon_days is {horizon_days}; allowed: 1 to {days}, what was forecast"
+        raise Malformed(f"horizon_days: {message}.", [("horizon_days", message)])
+    hours = (series if series is not None else forecast_series(forecast)).get("pools", {})
+    judged = [pool for pool in forecast.result["pools"] if str(pool["size"]) in hours]
+    if not judged:
+        raise Impossible("The forecast judged no pool sizes.", [("forecast", "judged no pool sizes")])
+    if any(pool["price_per_hour"] is None for pool in judged):
+        message = "not every pool of nodes has a price per hour; give each one its price"
+        raise Impossible(f"Costs cannot be compared: {message}.", [("prices", message)])
+    table = np.array([np.asarray(hours[str(pool["size"])])[:, :horizon_days].sum(axis=1) for pool in judged])
+    try:
+        return least_regret(
+            [pool["size"] for pool in judged],
+            [pool["price_per_hour"] for pool in judged],
+            table,
+            cost_per_violation_hour=cost_per_violation_hour,
+            horizon_h=horizon_days * 24.0,
+        )
+    except OptionError as error:
+        raise Malformed(error.message, [(fault.path, fault.message) for fault in error.faults]) from None
+
+
+_LIKELY = 0.9
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """An objective that a forecast sees violated.
+
+    Attributes
+    ----------
+    first_at : datetime
+        The earlier of the two dates, in UTC: at the upper end of the 90 % band, or at the expected load.
+    band : str
+        Which of them that is: `high` or `mean`.
+    mean_at, high_at : datetime or None
+        Each date; None where the forecast does not see it within its horizon.
+    latency_s : float
+        Of the objective's statistic at `first_at`.
+    confirmed : bool
+        Whether Flow says so too, and not Mace alone.
+    holds : float or None
+        Probability that the objective holds over the whole horizon.
+    bottleneck : dict or None
+        server, node, load_peak, load_mean, operator, share: where the work waits then.
+    fix : dict or None
+        The smallest judged pool in which the objective holds with at least 90 %: size, added, price_per_hour, holds.
+        A size that is not larger than the present one means that placing operators anew is enough.
+    """
+
+    query: str
+    statistic: str
+    bound_s: float
+    first_at: datetime
+    band: str
+    mean_at: datetime | None
+    high_at: datetime | None
+    latency_s: float
+    confirmed: bool
+    holds: float | None
+    bottleneck: dict[str, Any] | None
+    fix: dict[str, Any] | None
+
+
+def histories_visible() -> QuerySet[LoadHistory]:
+    """Every history without its data."""
+    return LoadHistory.objects.select_related("cluster").defer("data")
+
+
+def forecasts_visible() -> QuerySet[Forecast]:
+    """Every forecast without its curves, newest first."""
+    return Forecast.objects.select_related("cluster").defer("series", "snapshot_parts")
+
+
+def forecast_latest(cluster: Cluster) -> Forecast | None:
+    """A cluster's newest forecast."""
+    return Forecast.objects.filter(cluster=cluster).first()
+
+
+def forecast_changes(forecast: Forecast) -> Sequence[str]:
+    """What has moved since a forecast was made, in words; empty if it still speaks of the cluster as it is."""
+    snapshot = cluster_snapshot(forecast.cluster)
+    found = []
+    if forecast.is_over:
+        found.append(f"its time has passed, for the histories end on {forecast.starts_at:%d %B %Y}; upload newer load")
+    if snapshot.digest != forecast.snapshot:
+        found += snapshot_changes(forecast.snapshot_parts, snapshot.parts)
+    rows = LoadHistory.objects.filter(cluster_id=forecast.cluster_id).values_list("source_id", "digest")
+    present = dict(rows)
+    moved = sorted(n for n in present.keys() | forecast.histories.keys() if present.get(n) != forecast.histories.get(n))
+    return [*found, *(f"load history of {name} changed" for name in moved)]
+
+
+def shortages(cluster: Cluster, forecast: Forecast | None = None) -> list[Shortage]:
+    """Objectives that the newest forecast (or the given one) sees violated, the earliest first.
+
+    Queries that do not run any more are left out.
+    """
+    row = forecast or forecast_latest(cluster)
+    if row is None:
+        return []
+    running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).values_list("name", flat=True)
+    names = set(running)
+    found = [_shortage(row, one) for one in row.result["queries"] if one["query"] in names]
+    return sorted((one for one in found if one), key=lambda one: (one.first_at, one.query))
+
+
+def _shortage(row: Forecast, one: dict[str, Any]) -> Shortage | None:
+    mean, high = one["first_mean"], one["first_high"]
+    if mean is None and high is None:
+        return None
+    is_high = high is not None and (mean is None or high["index"] <= mean["index"])
+    first = high if is_high else mean
+    chances = (row.result["probability"] or {}).get("queries", {})
+    return Shortage(
+        query=one["query"],
+        statistic=one["statistic"],
+        bound_s=one["bound_s"],
+        first_at=row.at(first["index"]),
+        band="high" if is_high else "mean",
+        mean_at=row.at(mean["index"]) if mean else None,
+        high_at=row.at(high["index"]) if high else None,
+        latency_s=first["flow_s"],
+        confirmed=first["confirmed"],
+        holds=chances.get(one["query"], {}).get("holds"),
+        bottleneck=one["bottleneck"],
+        fix=_fix(row, one["query"]),
+    )
+
+
+def _fix(row: Forecast, query: str) -> dict[str, Any] | None:
+    present = row.result.get("nodes")
+    for pool in row.result["pools"]:
+        chance = pool["probability"]
+        holds = chance["queries"].get(query, {}).get("holds", 0.0) if chance else 0.0
+        if holds >= _LIKELY and (present is None or pool["size"] >= present):
+            added = None if present is None else pool["size"] - present
+            return {"size": pool["size"], "added": added, "price_per_hour": pool["price_per_hour"], "holds": holds}
+    return None

@@ -1,0 +1,287 @@
+"""Moves of a proposal, applied and undone batch by batch: one run at a time per cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max, Min
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import Conflict, Fault, Malformed, Stale, fault_count
+from apps.core.events import announce
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job, JobKind
+from apps.jobs.services import job_cancel, job_heartbeat, job_submit
+from apps.planning.choices import BUSY, UNDOABLE, MoveState, PlacementState
+from apps.planning.models import PlacementMove, PlacementRun
+from apps.planning.placements.services import placement_announce
+from apps.queries.lifecycle import placement_move
+from apps.queries.models import Query
+from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+
+__all__ = [
+    "BATCH_SIZE",
+    "MAX_BATCH_SIZE",
+    "MAX_PACE",
+    "BatchDone",
+    "batch_apply",
+    "batch_pause_s",
+    "changes_since",
+    "moves_finish",
+    "placement_abort",
+    "placement_apply",
+    "placement_undo",
+    "plan_batches",
+]
+
+
+BATCH_SIZE = 5
+MAX_BATCH_SIZE = 200
+_PAUSE_S = 30.0  # nobody watches one batch for longer
+_TOTAL_S = 300.0  # of all pauses: a job must end before the broker gives it to another worker
+
+
+def plan_batches(moves: Iterable[PlacementMove], size: int) -> list[list[PlacementMove]]:
+    """Moves in order, cut where one needs what an earlier one of its batch leaves or takes: a node that both touch.
+
+    At most `size` to a batch.
+    """
+    batches: list[list[PlacementMove]] = []
+    touched: set[str] = set()
+    for move in moves:
+        nodes = {part["node"] for part in (*move.before, *move.after)}
+        if not batches or len(batches[-1]) >= size or touched & nodes:
+            batches.append([])
+            touched = set()
+        batches[-1].append(move)
+        touched |= nodes
+    return batches
+
+
+def batch_pause_s(moves: Iterable[PlacementMove], *, pace: float, batches: int) -> float:
+    """Seconds to wait after a batch: as long as the slowest of its moves takes, times `pace`, within limits."""
+    slowest_s = max((move.duration_s for move in moves), default=0.0)
+    return min(pace * slowest_s, _PAUSE_S, _TOTAL_S / max(batches, 1))
+
+
+MAX_PACE = 10.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """A batch that was made: its number, of how many, and what it consisted of."""
+
+    number: int
+    batches: int
+    moves: int
+
+
+@transaction.atomic
+def placement_apply(
+    *, run: PlacementRun, user: User | None, pace: float = 1.0, batch_size: int = BATCH_SIZE
+) -> tuple[PlacementRun, Job]:
+    """Begin to move what the proposal moves.
+
+    Parameters
+    ----------
+    pace : float
+        Pause after each batch as a multiple of its estimated duration, 0 for none.
+    batch_size : int
+        At most so many moves at a time.
+
+    Raises
+    ------
+    Stale
+        The cluster has moved since the search looked at it; `data["changed"]` says what.
+    Conflict
+        The run is no proposal, or another one is being applied.
+    """
+    _check_numbers(pace, batch_size)
+    run = _locked(run)
+    if run.state != PlacementState.PROPOSED:
+        raise Conflict(f"The run is {_state(run)}; only a proposal can be applied.", code="wrong_state")
+    moves = list(run.moves.all())
+    if not moves:
+        raise Conflict("The proposal moves nothing: what runs now is its answer.", code="nothing_to_move")
+    _require_alone(run)
+    _require_unmoved(run, run.snapshot, run.snapshot_parts, "the search looked at it")
+    batches = plan_batches(moves, batch_size)
+    for number, batch in enumerate(batches, start=1):
+        for move in batch:
+            move.batch = number
+    PlacementMove.objects.bulk_update(moves, ["batch"], batch_size=500)
+    run.batches, run.pace, run.applied_by, run.applied_at = len(batches), pace, user, timezone.now()
+    run.expected, run.expected_parts = run.snapshot, run.snapshot_parts
+    return _begin(run, PlacementState.APPLYING, user, "Move")
+
+
+@transaction.atomic
+def placement_undo(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job]:
+    """Begin to move back what the run has moved, the last batch first. Refused if anything else has moved since."""
+    run = _locked(run)
+    if run.state not in UNDOABLE:
+        raise Conflict(f"The run is {_state(run)}; only one that was applied can be undone.", code="wrong_state")
+    if not run.moves.filter(state=MoveState.DONE).exists():
+        raise Conflict("The run has moved nothing; there is nothing to undo.", code="nothing_to_undo")
+    _require_alone(run)
+    _require_unmoved(run, run.expected, run.expected_parts, "this run left it")
+    return _begin(run, PlacementState.UNDOING, user, "Move back")
+
+
+@transaction.atomic
+def placement_abort(*, run: PlacementRun) -> PlacementRun:
+    """Stop after the batch that is being made. What was moved stays where it is."""
+    # The job before the run, as the end of a job takes them: the other way round the two would block each other.
+    job = Job.objects.select_for_update().filter(pk=run.moves_job_id).first()
+    run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
+    if run.state not in BUSY or job is None:
+        raise Conflict(f"The run is {_state(run)}; only one that is being applied can be aborted.", code="wrong_state")
+    job_cancel(job)
+    run.refresh_from_db()
+    placement_announce(run)
+    return run
+
+
+@transaction.atomic
+def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
+    """Make the next batch, whole or not at all.
+
+    Returns
+    -------
+    BatchDone, or None if none is left. A list: the cluster is not as the last batch left it, so that nothing was made
+    and the run has ended; the list says what moved.
+    """
+    job_heartbeat(job)  # takes the job's row: an attempt that was given up moves nothing
+    run = _locked(run)
+    moves = _next(run)
+    if not moves:
+        return None
+    present = cluster_snapshot(run.cluster)
+    if present.digest != run.expected:
+        return _stopped(run, present)
+    _make(run, moves)
+    left = cluster_snapshot(run.cluster)
+    run.expected, run.expected_parts = left.digest, left.parts
+    pause_s = batch_pause_s(moves, pace=run.pace, batches=run.batches)
+    run.resume_at = timezone.now() + timedelta(seconds=pause_s)
+    run.save(update_fields=["expected", "expected_parts", "resume_at", "updated_at"])
+    _announce(run)
+    return BatchDone(moves[0].batch, run.batches, len(moves))
+
+
+def moves_finish(*, run: PlacementRun, state: str, message: str = "") -> PlacementRun:
+    """End applying or undoing; moves whose turn did not come are skipped. A run that ended already stays as it is."""
+    run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
+    if run.state not in BUSY:
+        return run
+    run.state, run.finished_at, run.resume_at, run.message = state, timezone.now(), None, message[:500]
+    run.save(update_fields=["state", "finished_at", "resume_at", "message", "updated_at"])
+    run.moves.filter(state=MoveState.PENDING).update(state=MoveState.SKIPPED)
+    _announce(run)
+    return run
+
+
+def changes_since(digest: str, parts: Mapping[str, str], present: Snapshot) -> list[str]:
+    """What has moved, in words; empty if nothing has."""
+    return [] if present.digest == digest else snapshot_changes(parts, present.parts) or ["the cluster"]
+
+
+def _locked(run: PlacementRun) -> PlacementRun:
+    """One decision at a time per cluster, admissions included: whoever comes second sees what the first has changed."""
+    Cluster.objects.select_for_update().get(pk=run.cluster_id)
+    return PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster", "job").get(pk=run.pk)
+
+
+def _begin(run: PlacementRun, state: PlacementState, user: User | None, verb: str) -> tuple[PlacementRun, Job]:
+    run.state, run.message, run.finished_at, run.resume_at = state, "", None, None
+    run.moves_job = job_submit(
+        kind=JobKind.MOVES,
+        title=f"{verb} operators of {run.cluster.slug}",
+        params={"placement": str(run.pk)},
+        cluster=run.cluster,
+        user=user,
+    )
+    run.save()
+    _announce(run)
+    return run, run.moves_job
+
+
+def _next(run: PlacementRun) -> list[PlacementMove]:
+    """The first batch not made yet; when undoing, the last one not taken back."""
+    if run.state not in BUSY:
+        return []
+    is_back = run.state == PlacementState.UNDOING
+    rows = run.moves.filter(state=MoveState.DONE if is_back else MoveState.PENDING)
+    number = rows.aggregate(n=Max("batch") if is_back else Min("batch"))["n"]
+    return list(rows.filter(batch=number).order_by("number"))
+
+
+def _make(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
+    is_back = run.state == PlacementState.UNDOING
+    by_query: dict[str, dict[str, Any]] = {}
+    for move in moves:
+        by_query.setdefault(move.query, {})[move.operator] = move.before if is_back else move.after
+    queries = {query.name: query for query in Query.objects.filter(cluster=run.cluster, name__in=by_query)}
+    for name, placement in by_query.items():
+        placement_move(query=queries[name], placement=placement)
+    now = timezone.now()
+    for move in moves:
+        move.state, move.applied_at = MoveState.UNDONE if is_back else MoveState.DONE, now
+    PlacementMove.objects.bulk_update(moves, ["state", "applied_at"])
+
+
+def _stopped(run: PlacementRun, present: Snapshot) -> list[str]:
+    changed = changes_since(run.expected, run.expected_parts, present)
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    done = "moved back" if run.state == PlacementState.UNDOING else "moved"
+    count = run.moves.filter(state=MoveState.UNDONE if run.state == PlacementState.UNDOING else MoveState.DONE).count()
+    message = f"The cluster has changed meanwhile: {', '.join(changed[:_SHOWN])}{more}. {count} of {run.moves.count()}"
+    moves_finish(
+        run=run, state=PlacementState.STALE, message=f"{message} moves were {done}; the others were not begun."
+    )
+    return changed
+
+
+def _require_alone(run: PlacementRun) -> None:
+    other = PlacementRun.objects.filter(cluster=run.cluster, state__in=BUSY).exclude(pk=run.pk).first()
+    if other is not None:
+        raise Conflict(
+            f"Another run is {_state(other)} in {run.cluster.slug}; wait until it has ended, or abort it.",
+            code="busy",
+            data={"placement": str(other.pk)},
+        )
+
+
+def _require_unmoved(run: PlacementRun, digest: str, parts: Mapping[str, str], since: str) -> None:
+    changed = changes_since(digest, parts, cluster_snapshot(run.cluster))
+    if changed:
+        raise Stale(
+            f"The cluster has moved since {since}: {', '.join(changed[:_SHOWN])}. Search again.",
+            [("snapshot", change) for change in changed],
+            data={"changed": changed},
+        )
+
+
+def _check_numbers(pace: float, batch_size: int) -> None:
+    faults = []
+    if isinstance(pace, bool) or not 0 <= pace <= MAX_PACE:
+        faults.append(Fault("pace", f"pace is {pace}; allowed: from 0 to {MAX_PACE:g}"))
+    if isinstance(batch_size, bool) or not 1 <= batch_size <= MAX_BATCH_SIZE:
+        faults.append(Fault("batch_size", f"batch_size is {batch_size}; allowed: from 1 to {MAX_BATCH_SIZE}"))
+    if faults:
+        raise Malformed(f"There is {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
+
+
+def _state(run: PlacementRun) -> str:
+    return run.get_state_display().lower()
+
+
+def _announce(run: PlacementRun) -> None:
+    placement_announce(run)
+    announce(f"cluster:{run.cluster.slug}")

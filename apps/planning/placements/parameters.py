@@ -1,0 +1,130 @@
+"""Parameters of a placement search, checked with every fault at once, each with its path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from apps.core.errors import Fault, Malformed, fault_count
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster, Node
+from apps.planning.choices import PlacementAlgorithm, PlacementObjective
+from apps.queries.models import Operator, Placement
+from apps.queries.snapshots.elements import operator_id
+from engine.document import elements
+from engine.document.checks import DeploymentParts, check_parts
+from engine.document.tables import CONSTRAINTS
+
+__all__ = ["MAX_BUDGET_S", "MAX_SEED", "check_parameters", "engine_constraints", "objective_default"]
+
+MAX_BUDGET_S = 300.0
+MAX_SEED = 2**53  # browsers read whole numbers exactly up to here
+
+
+def check_parameters(
+    *, cluster: Cluster, algorithm: str, objective: str, budget_s: float, seed: int, constraints: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a run.
+
+    Raises
+    ------
+    Malformed
+        With every fault.
+    """
+    faults: list[Fault] = []
+    _choice("algorithm", algorithm, PlacementAlgorithm.values, faults)
+    _choice("objective", objective, PlacementObjective.values, faults)
+    if isinstance(budget_s, bool) or not math.isfinite(budget_s) or not 0 < budget_s <= MAX_BUDGET_S:
+        faults.append(Fault("budget_s", f"budget_s is {budget_s}; allowed: above 0 and up to {MAX_BUDGET_S:g} seconds"))
+    if isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
+        faults.append(Fault("seed", f"seed is {seed}; allowed: a whole number from 0 to {MAX_SEED}"))
+    read = _constraints(cluster, constraints, faults)
+    if faults:
+        first = f"{faults[0].path}: {faults[0].message}"
+        raise Malformed(f"The search has {fault_count(faults)}; first: {first}", faults)
+    return {
+        "algorithm": algorithm,
+        "objective": objective,
+        "budget_s": float(budget_s),
+        "seed": seed,
+        "constraints": read,
+    }
+
+
+def objective_default(cluster: Cluster) -> str:
+    """What is made small unless somebody says: latencies against objectives, where a running query has one."""
+    bound = cluster.queries.filter(running_version__isnull=False, objective_bound_s__isnull=False)
+    return PlacementObjective.OBJECTIVES if bound.exists() else PlacementObjective.WORST
+
+
+def engine_constraints(document: Mapping[str, Any]) -> elements.Constraints:
+    """Stored constraints as the engine takes them."""
+    may_split = document.get("may_split")
+    return elements.Constraints(
+        pin=dict(document.get("pin", {})),
+        forbid={name: tuple(nodes) for name, nodes in document.get("forbid", {}).items()},
+        apart=tuple(tuple(group) for group in document.get("apart", ())),
+        max_moves=document.get("max_moves"),
+        may_split=None if may_split is None else tuple(may_split),
+    )
+
+
+def _choice(name: str, value: str, allowed: Iterable[str], faults: list[Fault]) -> None:
+    if value not in allowed:
+        faults.append(Fault(name, f"{name} is {value!r}; allowed: {', '.join(allowed)}"))
+
+
+def _constraints(cluster: Cluster, given: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+    """The given constraints without what says nothing; the rules are those of deployment documents."""
+    found: list[Fault] = []
+    read = CONSTRAINTS.read(given, "", "constraints", found)
+    faults += found
+    if found:
+        return {}
+    kept = {name: value for name, value in read.items() if value or name == "may_split" or value == 0}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    operators, nodes = _running_operators(cluster), _nodes(cluster)
+    parts = DeploymentParts(
+        subintervals=1,
+        nodes=[elements.Node(node.name, node.capacity_cps) for node in nodes],
+        operators=[elements.Operator(name, (), ()) for name in operators],
+        constraints=engine_constraints(kept),
+        faults=faults,
+    )
+    if kept:
+        check_parts(parts)
+        _closed_pins(kept.get("pin", {}), nodes, faults)
+        _stateful_splits(cluster, kept.get("may_split", ()), faults)
+    return kept
+
+
+def _closed_pins(pins: Mapping[str, str], nodes: Iterable[Node], faults: list[Fault]) -> None:
+    """A node that takes nothing new can only keep what it has."""
+    closed = {node.name: node for node in nodes if node.state == NodeState.DRAINING}
+    for name, node in pins.items():
+        query, _, operator = name.partition("/")
+        if node not in closed:
+            continue
+        there = Placement.objects.filter(node=closed[node], operator__name=operator)
+        if not there.filter(operator__version__query__name=query).exists():
+            faults.append(Fault(f"constraints.pin.{name}", f"node {node!r} is draining and takes nothing new"))
+
+
+def _stateful_splits(cluster: Cluster, wanted: Iterable[str], faults: list[Fault]) -> None:
+    rows = Operator.objects.filter(version__running_as__cluster=cluster, stateless=False)
+    stateful = {operator_id(query, name) for query, name in rows.values_list("version__query__name", "name")}
+    for k, name in enumerate(wanted):
+        if name in stateful:
+            message = f"may_split names {name!r}, which has state; allowed: stateless operators"
+            faults.append(Fault(f"constraints.may_split[{k}]", message))
+
+
+def _running_operators(cluster: Cluster) -> list[str]:
+    rows = Operator.objects.filter(version__running_as__cluster=cluster).order_by("version_id", "position")
+    names = rows.values_list("version__query__name", "name")
+    return [operator_id(query, name) for query, name in names]
+
+
+def _nodes(cluster: Cluster) -> list[Node]:
+    return list(cluster.nodes.exclude(state=NodeState.OFFLINE))

@@ -1,0 +1,130 @@
+"""Review of plans: requests a new comparison when the last is old or statistics have drifted since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from apps.core.errors import SluiceError
+from apps.planning.choices import ComparisonReason, ComparisonState
+from apps.planning.models import PlanComparison
+from apps.planning.plans.selectors import comparisons_latest
+from apps.planning.plans.services import comparison_request, version_digest
+from apps.queries.bodies import with_operators
+from apps.queries.choices import QueryState
+from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from apps.queries.services import query_announce
+from engine.document.elements import Batch
+from engine.errors import EngineError
+from engine.plans.samples import drift
+
+__all__ = ["plans_review", "queries_with_alternatives", "samples_drift", "version_samples"]
+
+
+Samples = Sequence[Mapping[str, Any]]
+
+
+def version_samples(version: QueryVersion) -> list[dict[str, Any]]:
+    """The batches of every input of a version with fetched operators; a stream that is read twice is numbered."""
+    return [
+        {"operator": row.name, "input": name, "batches": entry.batches}
+        for row in version.operators.all()
+        for name, entry in _named(row.inputs.all())
+    ]
+
+
+def _named(entries: Iterable[OperatorInput]) -> Iterator[tuple[str, OperatorInput]]:
+    seen: set[str] = set()
+    for entry in entries:
+        name = entry.upstream.name if entry.upstream else entry.source_id
+        yield (f"{name} ({entry.position + 1})" if name in seen else name), entry
+        seen.add(name)
+
+
+def samples_drift(old: Samples, new: Samples) -> dict[str, Any]:
+    """Test the samples of a comparison against the present ones; the engine's answer as JSON."""
+    found = drift(_batches(old), _batches(new))
+    return {"significant": found.significant, **asdict(found)}
+
+
+def _batches(samples: Samples) -> dict[tuple[str, str], list[Batch]]:
+    return {(one["operator"], one["input"]): [Batch(**batch) for batch in one["batches"]] for one in samples}
+
+
+_log = logging.getLogger(__name__)
+_PAUSE = timedelta(hours=1)  # after a comparison that failed
+
+
+def queries_with_alternatives() -> QuerySet[Query]:
+    """Running queries with several versions, or with operators of which it is stated what they read."""
+    stated = Operator.objects.filter(version=OuterRef("running_version"), extra__has_key="reads")
+    rows = Query.objects.filter(state=QueryState.RUNNING, running_version__isnull=False)
+    rows = rows.annotate(version_count=Count("versions")).filter(Q(version_count__gt=1) | Exists(stated))
+    return rows.select_related("cluster", "running_version").order_by("pk")
+
+
+def plans_review() -> int:
+    """Ask for the comparisons that are due; returns how many.
+
+    A comparison is due where there is none, where the last is older than the setting says, and where the statistics of
+    the running version differ significantly from those it rested on. What cannot be asked for now is tried again.
+    """
+    queries = list(queries_with_alternatives())
+    latest = comparisons_latest(queries)
+    running = QueryVersion.objects.filter(pk__in=[query.running_version_id for query in queries])
+    versions = {version.pk: version for version in with_operators(running)}
+    busy = PlanComparison.objects.filter(query__in=queries).filter(
+        Q(state=ComparisonState.COMPUTING, job__isnull=False)
+        | Q(state=ComparisonState.FAILED, finished_at__gt=timezone.now() - _PAUSE)
+    )
+    waiting = set(busy.values_list("query_id", flat=True))
+    asked = 0
+    for query in queries:
+        if query.pk in waiting:
+            continue
+        reason = _reason(query, latest.get(query.pk), versions[query.running_version_id])
+        if reason is not None:
+            asked += _ask(query, latest.get(query.pk), reason)
+    return asked
+
+
+def _reason(query: Query, last: PlanComparison | None, version: QueryVersion) -> str | None:
+    """Why the query is to be compared again; None: it is not."""
+    every_s = settings.PLANS_EVERY_S
+    if last is None:
+        return ComparisonReason.SCHEDULED if every_s else None
+    if _has_drifted(query, last, version):
+        return ComparisonReason.DRIFT
+    is_old = every_s and last.created_at < timezone.now() - timedelta(seconds=every_s)
+    return ComparisonReason.SCHEDULED if is_old else None
+
+
+def _has_drifted(query: Query, last: PlanComparison, version: QueryVersion) -> bool:
+    """Test the statistics if they are others than those tested last; the outcome is kept for the page."""
+    if last.running != version.number:
+        return False
+    digest = version_digest(version)
+    if digest == last.drift_digest:
+        return bool(last.drift and last.drift["significant"])
+    found = samples_drift(last.samples, version_samples(version))
+    PlanComparison.objects.filter(pk=last.pk).update(drift=found, drift_digest=digest, drift_at=timezone.now())
+    query_announce(query)
+    return bool(found["significant"])
+
+
+def _ask(query: Query, last: PlanComparison | None, reason: str) -> int:
+    """By the settings of the last comparison; its choice of versions is made anew."""
+    how = {"capacity_cps": last.capacity_cps, "hop_cycles": last.hop_cycles, "places": last.places} if last else {}
+    try:
+        comparison_request(query=query, reason=reason, **how)
+    except (SluiceError, EngineError) as error:
+        _log.warning("plans of %s are not compared now: %s", query.name, error)
+        return 0
+    return 1

@@ -1,0 +1,176 @@
+"""Each kind of what-if, answered by the engine. Only workers import this: it loads the compiled parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apps.planning.choices import Find
+from apps.planning.models import WhatIf
+from apps.planning.what_ifs.benches import MACE_EVERY, is_quick
+from apps.planning.what_ifs.inputs import Inputs
+from apps.planning.what_ifs.sweeps import bench_question
+from apps.queries.snapshots.cluster import Snapshot
+from engine.document.deployment import Deployment
+from engine.provisioning.changes import apply_changes
+from engine.provisioning.growth import headroom_by_query
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.pareto import front
+from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.scenario import placed
+from engine.provisioning.smallest_pool import smallest_pool
+from engine.provisioning.survival import lose_each
+from engine.provisioning.what_if import ScenarioOutcome, what_if
+
+__all__ = ["ANSWERS"]
+
+Progress = Callable[[float, str], Any]
+_LONGEST_S = 150.0  # of a search for a fleet; then it says what it has found by then
+_DRAWS = 40  # runs of Flow behind a probability
+_FLOW_CELLS = 100_000_000  # nodes x operators x slices up to which every loss is estimated by Flow
+
+
+def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Scenarios side by side, and each with the node lost that hurts most."""
+    options = row.options
+    intervals = options.get("intervals", True)
+    outcomes = what_if(
+        snapshot.deployment,
+        [{name: one[name] for name in ("name", "changes", "place")} for one in row.scenarios],
+        seed=options.get("seed", 0),
+        mace_every=MACE_EVERY,
+        flow=options.get("flow", True),
+        intervals=intervals,
+        draws=_DRAWS if intervals else 0,
+        closed=snapshot.closed_nodes,
+        progress=lambda share, step: progress(0.9 * share, step),
+    )
+    lose_one = options.get("lose_one", True)
+    return {"scenarios": [one.to_dict() | {"lost": _lost(one) if lose_one else None} for one in outcomes]}
+
+
+def _lost(outcome: ScenarioOutcome) -> dict[str, Any] | None:
+    """The worst of losing any one node, by Mace; None where that takes too long or nothing can be placed."""
+    deployment = outcome.deployment
+    if deployment is None or not deployment.operators or not is_quick(deployment):
+        return None
+    size = PoolCurve(deployment, MACE_EVERY).sweep(1.0, [len(deployment.nodes)])[0]
+    return None if size.lost is None else size.lost.to_dict()
+
+
+def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Numbers of nodes one after the other: for clusters too large for the web process."""
+    question = bench_question(row.cluster, Inputs.of(row.options), snapshot)
+    bench = PoolCurve(question.deployment, MACE_EVERY, closed=snapshot.closed_nodes)
+    wanted = sorted(row.options.get("sizes") or [question.now])
+    factors = question.inputs.factors(question.deployment)
+    found = bench.sweep(factors, wanted, like=question.like, lose_one=True, progress=progress)
+    return {"now": question.now, "sizes": [one.to_dict() for one in found]}
+
+
+def _base(row: WhatIf, snapshot: Snapshot) -> Deployment:
+    """What a search starts from: what runs, changed as its scenario says, everything in a place."""
+    scenario = row.scenarios[0]
+    changed = apply_changes(snapshot.deployment, scenario["changes"])
+    how = scenario["place"] if scenario["changes"] else "keep"
+    return placed(
+        changed, how, mace_every=MACE_EVERY, seed=row.options.get("seed", 0), closed=_closed(changed, snapshot)
+    )
+
+
+def _closed(deployment: Deployment, snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(node for node in snapshot.closed_nodes if node in deployment.node_index)
+
+
+def _common(row: WhatIf, base: Deployment, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Parameters that all searches for a fleet have."""
+    given = row.options
+    return {
+        "lose": int(given.get("lose_one", True)),
+        "keep_present": given.get("keep_present", True),
+        "seed": given.get("seed", 0),
+        "mace_every": MACE_EVERY,
+        "closed": _closed(base, snapshot),
+        "budget_s": _LONGEST_S,
+        "progress": progress,
+    }
+
+
+def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base(row, snapshot)
+    question = bench_question(row.cluster, Inputs(pool=row.options.get("pool", "")), snapshot)
+    model = question.model
+    like: Any = question.like
+    if model is not None:
+        like = {"capacity_cps": model.capacity_cps, "cores": model.cores, "price_per_hour": model.price_per_hour}
+    most = row.options.get("max_nodes", max(64, 2 * len(base.nodes)))
+    found = smallest_pool(
+        base,
+        like=like,
+        headroom_s=row.options.get("headroom_s", 0.0),
+        most=most,
+        leave_out=True,
+        **_common(row, base, snapshot, progress),
+    )
+    return _without_placement(found.to_dict())
+
+
+def _cheapest_mix(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base(row, snapshot)
+    found = cheapest_mix(
+        base,
+        row.options["types"],
+        leave_out=True,
+        headroom_s=row.options.get("headroom_s", 0.0),
+        **_common(row, base, snapshot, progress),
+    )
+    return _without_placement(found.to_dict())
+
+
+def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base(row, snapshot)
+    return front(base, row.options["types"], **_common(row, base, snapshot, progress)).to_dict()
+
+
+def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Every node lost in turn; by Mace where that many runs of Flow would take too long."""
+    base = _base(row, snapshot)
+    found = lose_each(
+        base,
+        seed=row.options.get("seed", 0),
+        mace_every=MACE_EVERY,
+        flow=len(base.nodes) * len(base.operators) * base.subintervals <= _FLOW_CELLS,
+        closed=_closed(base, snapshot),
+        progress=progress,
+    ).to_dict()
+    return found | {"now": _brief(found["now"]), "losses": [_brief(one) for one in found["losses"]]}
+
+
+def _growth(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base(row, snapshot)
+    most = row.options.get("most", 16.0)
+    return headroom_by_query(base, most=most, mace_every=MACE_EVERY, progress=progress).to_dict()
+
+
+def _without_placement(found: dict[str, Any]) -> dict[str, Any]:
+    """A placement of thousands of operators is nobody's reading, and a search of its own finds a better one."""
+    return {name: value for name, value in found.items() if name != "placement"}
+
+
+def _brief(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """An outcome with what a matrix shows of its queries."""
+    kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
+    names = ("statistic", "bound_s", "estimate_s", "worst_s", "state")
+    queries = outcome.get("queries", {})
+    return kept | {"queries": {query: {name: one[name] for name in names} for query, one in queries.items()}}
+
+
+ANSWERS: dict[Find, Callable[[WhatIf, Snapshot, Progress], dict[str, Any]]] = {
+    Find.COMPARE: _compare,
+    Find.SWEEP: _sweep,
+    Find.SMALLEST_POOL: _smallest_pool,
+    Find.CHEAPEST_MIX: _cheapest_mix,
+    Find.PARETO: _pareto,
+    Find.SURVIVAL: _survival,
+    Find.GROWTH: _growth,
+}

@@ -1,0 +1,289 @@
+"""Sweeps over numbers of nodes: the bench's question and its answer at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from apps.core.errors import Fault, Impossible, Malformed, fault_count
+from apps.fleet.models import Cluster
+from apps.planning.what_ifs.benches import BENCHES, SharedBench, is_quick
+from apps.planning.what_ifs.inputs import Inputs, resized_pool, sweep_sizes
+from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from engine.document.deployment import Deployment, Node
+from engine.document.elements import Objective as EngineObjective
+from engine.errors import suggestion
+
+__all__ = [
+    "BREAKS",
+    "FRAGILE",
+    "HOLDS",
+    "BenchObjective",
+    "BenchQuestion",
+    "BenchSize",
+    "BenchSweep",
+    "bench_question",
+    "bench_sweep",
+]
+
+
+BREAKS, FRAGILE, HOLDS = "breached", "at_risk", "holds"
+
+
+@dataclass(frozen=True)
+class BenchObjective:
+    """What a query is to keep, as the bench was asked; `limit_s` is less the headroom to keep."""
+
+    statistic: str
+    bound_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class BenchSize:
+    """One number of nodes.
+
+    Attributes
+    ----------
+    worst_s, lost_s : float or None
+        Largest worst case with all nodes up, and with the node lost that hurts most; None if not everything can be
+        placed then, or if it was not asked for.
+    share, lost_share : float or None
+        Largest latency as a share of what its objective leaves.
+    queries : mapping
+        Seconds by query, all nodes up.
+    late, lost_late : sequence of str
+        Queries beyond their objective.
+    stuck : str
+        An operator that fits nowhere, and with which node lost.
+    """
+
+    nodes: int
+    cost: float | None
+    worst_s: float | None
+    share: float | None
+    queries: Mapping[str, float]
+    late: Sequence[str]
+    lost_s: float | None
+    lost_share: float | None
+    lost_node: str
+    lost_late: Sequence[str]
+    stuck: str
+    state: str
+    is_now: bool
+
+    @property
+    def holds(self) -> bool:
+        return self.state == HOLDS
+
+
+class BenchSweep:
+    """The sizes of `Bench.sweep` (each `to_dict`), read.
+
+    Parameters
+    ----------
+    now : int
+        Number of nodes now.
+    sizes : sequence of mapping
+    objectives : mapping
+        By query, as asked.
+    lose_one : bool
+        Whether objectives are to hold with one node lost, too.
+    """
+
+    def __init__(
+        self, now: int, sizes: Sequence[Mapping[str, Any]], objectives: Mapping[str, BenchObjective], lose_one: bool
+    ) -> None:
+        self.now, self.objectives, self.lose_one = now, dict(objectives), lose_one
+        self.sizes = [self._size(one) for one in sizes]
+
+    def _size(self, one: Mapping[str, Any]) -> BenchSize:
+        lost = one["lost"] or {}
+        stuck = f"{one['stuck']} fits no node" if one["stuck"] else ""
+        state = BREAKS if one["stuck"] or one["late"] else HOLDS
+        if state == HOLDS and lost and self.lose_one:
+            if lost["stuck"]:
+                stuck = f"{lost['stuck']['operator']} fits nowhere once {lost['stuck']['node']} is lost"
+            state = FRAGILE if lost["stuck"] or lost["late"] else HOLDS
+        return BenchSize(
+            nodes=int(one["nodes"]),
+            cost=one["cost_per_hour"],
+            worst_s=one["worst_s"],
+            share=one["over_bound"] if self.objectives else None,
+            queries=one["queries"],
+            late=one["late"],
+            lost_s=lost.get("worst_s"),
+            lost_share=lost.get("over_bound") if self.objectives else None,
+            lost_node=lost.get("node") or "",
+            lost_late=lost.get("late", ()),
+            stuck=stuck,
+            state=state,
+            is_now=one["nodes"] == self.now,
+        )
+
+    def at(self, nodes: int | None) -> BenchSize | None:
+        """The size of that many nodes, if it was looked at."""
+        return next((size for size in self.sizes if size.nodes == nodes), None)
+
+    @cached_property
+    def smallest(self) -> BenchSize | None:
+        """The fewest nodes that keep every objective."""
+        return next((size for size in self.sizes if size.holds), None)
+
+    def before(self, size: BenchSize) -> BenchSize | None:
+        """The next smaller number that was looked at."""
+        smaller = [one for one in self.sizes if one.nodes < size.nodes]
+        return smaller[-1] if smaller else None
+
+    @cached_property
+    def bound_s(self) -> float | None:
+        """The one worst case that all queries are to keep; None where objectives differ, or are no worst cases."""
+        bounds = {(one.statistic, one.bound_s) for one in self.objectives.values()}
+        statistic, bound_s = next(iter(bounds), ("", None))
+        return bound_s if len(bounds) == 1 and statistic == "worst" else None
+
+
+@dataclass(frozen=True)
+class BenchQuestion:
+    """What a bench is asked of a snapshot.
+
+    Attributes
+    ----------
+    deployment : Deployment
+        What runs, with the objectives that the inputs ask for, less the headroom.
+    objectives : mapping
+        The same as people see them.
+    like : str, Node or None
+        What further nodes are like.
+    """
+
+    snapshot: Snapshot
+    inputs: Inputs
+    deployment: Deployment
+    objectives: Mapping[str, BenchObjective]
+    like: str | Node | None
+
+    @property
+    def key(self) -> str:
+        """What identifies the bench that answers it: what runs, what nodes cost, and what is to be kept."""
+        bounds = sorted((name, one.statistic, one.limit_s) for name, one in self.objectives.items())
+        prices = [(node.id, node.price_per_hour) for node in self.deployment.nodes]
+        return f"{self.snapshot.digest}:{hashlib.sha256(repr((bounds, prices)).encode()).hexdigest()}"
+
+    @property
+    def now(self) -> int:
+        return len(self.deployment.nodes)
+
+    @property
+    def is_quick(self) -> bool:
+        return is_quick(self.deployment)
+
+    @property
+    def model(self) -> Node | None:
+        """What further nodes are like, where no node is like that yet."""
+        return self.like if isinstance(self.like, Node) else None
+
+    def bench(self, patience_s: float) -> SharedBench | None:
+        """The bench kept for it; None while it is prepared."""
+        return BENCHES.ask(self.key, self.deployment, self.snapshot.closed_nodes, patience_s)
+
+    def answered_by(self, bench: SharedBench, sizes: Sequence[int] | None = None) -> BenchSweep:
+        """The answer of a bench that is ready."""
+        wanted = sizes or sweep_sizes(self.deployment, self.inputs)
+        found = bench.sweep(self.inputs.factors(self.deployment), wanted, self.like)
+        return self.read(found)
+
+    def read(self, sizes: Sequence[Mapping[str, Any]]) -> BenchSweep:
+        """Sizes as the engine gave them, against the objectives asked for."""
+        return BenchSweep(self.now, sizes, self.objectives, self.inputs.lose_one)
+
+    def changes(self, nodes: int) -> list[dict[str, Any]]:
+        """The same with so many nodes, as changes of a scenario."""
+        return self.inputs.changes(self.snapshot.deployment, nodes, self.model)
+
+
+def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None = None) -> BenchQuestion:
+    """Ask of a cluster as it is now.
+
+    Raises
+    ------
+    Malformed
+        A source or pool that is not there, or a headroom that leaves nothing of an objective.
+    """
+    snapshot = snapshot or cluster_snapshot(cluster)
+    deployment = snapshot.deployment
+    like = _like(cluster, deployment, inputs.pool)
+    faults = [*_source_faults(deployment, inputs), *_headroom_faults(deployment, inputs)]
+    if inputs.pool and like is None:
+        pools = ", ".join(cluster.pools.values_list("name", flat=True)) or "none"
+        faults.append(Fault("options.pool", f"pool is {inputs.pool!r}; allowed: {pools}"))
+    if faults:
+        raise Malformed(f"The options have {fault_count(faults)}; first: {faults[0].message}", faults)
+    asked = {
+        one.query: BenchObjective(one.statistic, one.bound_s, one.bound_s - inputs.headroom_s)
+        for one in inputs.objectives(deployment)
+    }
+    limits = tuple(EngineObjective(query, one.statistic, one.limit_s) for query, one in asked.items())
+    return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like)
+
+
+def bench_sweep(
+    cluster: Cluster, options: Mapping[str, Any], *, patience_s: float = 0.0
+) -> tuple[BenchQuestion, BenchSweep]:
+    """Answer in this process, by Mace alone.
+
+    Raises
+    ------
+    Malformed
+        As of `bench_question`.
+    Impossible
+        No nodes, nothing running, or the cluster is too large for an answer in about a second.
+    Unavailable
+        The bench is still being prepared after `patience_s`.
+    """
+    question = bench_question(cluster, Inputs.of(options))
+    if not question.deployment.nodes:
+        raise Impossible(f"Cluster {cluster.slug} has no nodes.", [("cluster", f"{cluster.slug} has no nodes")])
+    if not question.deployment.operators:
+        raise Impossible(f"Nothing runs in {cluster.slug}.", [("cluster", f"{cluster.slug} runs no query")])
+    if not question.is_quick:
+        message = f"{cluster.slug} has {len(question.deployment.operators)} operators; ask a what-if with find=sweep"
+        raise Impossible(f"{message}, which a job answers.", [("cluster", message)], code="too_large")
+    bench = BENCHES.require(question.key, question.deployment, question.snapshot.closed_nodes, patience_s)
+    return question, question.answered_by(bench, options.get("sizes"))
+
+
+def _like(cluster: Cluster, deployment: Deployment, pool: str) -> str | Node | None:
+    """The last node of the pool; of a pool without nodes, one as it would be."""
+    chosen = resized_pool(deployment, pool)
+    if not pool or chosen == pool:
+        return next((node.id for node in reversed(deployment.nodes) if node.pool == chosen), None)
+    row = cluster.pools.filter(name=pool).first()
+    if row is None:
+        return None
+    price = None if row.price_per_hour is None else float(row.price_per_hour)
+    return Node(f"like {row.name}", row.capacity_cps, cores=row.cores, pool=row.name, price_per_hour=price)
+
+
+def _source_faults(deployment: Deployment, inputs: Inputs) -> list[Fault]:
+    known = [source.id for source in deployment.sources]
+    return [
+        Fault(
+            f"options.sources.{name}",
+            f"{name!r} is no source that is read"
+            + (suggestion(name, known) or f"; allowed: {', '.join(known[:8]) or 'none'}"),
+        )
+        for name in inputs.sources
+        if name not in known
+    ]
+
+
+def _headroom_faults(deployment: Deployment, inputs: Inputs) -> list[Fault]:
+    tightest = min((one.bound_s for one in inputs.objectives(deployment)), default=None)
+    if tightest is None or inputs.headroom_s < tightest:
+        return []
+    allowed = f"less than {tightest:g}, the tightest objective in seconds"
+    return [Fault("options.headroom_s", f"headroom_s is {inputs.headroom_s:g}; allowed: {allowed}")]

@@ -1,0 +1,287 @@
+"""Arrivals of sources stored: from uploads, generators and lists of counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from django.core.files.base import File
+from django.db import transaction
+
+from apps.core.errors import Conflict, Fault
+from apps.core.events import announce
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_locked
+from apps.queries.arrivals import series
+from apps.queries.arrivals.grid import EventCounts, resample
+from apps.queries.arrivals.series import (
+    check_free,
+    check_length,
+    count_faults,
+    fill_faults,
+    malformed,
+    raise_faults,
+    source_faults,
+)
+from apps.queries.arrivals.tables import Inspection, inspect_table
+from apps.queries.arrivals.times import zone_of
+from apps.queries.arrivals.uploads import read_trace_window, text_limit_bytes, upload_keep, upload_open
+from apps.queries.choices import ArrivalOrigin
+from apps.queries.models import ArrivalSeries
+from apps.queries.selectors import queries_reading
+from engine.arrays import FloatArray
+from engine.workload import GENERATORS, WorkloadError
+
+__all__ = [
+    "arrivals_create_from_counts",
+    "arrivals_create_from_generator",
+    "arrivals_create_from_upload",
+    "arrivals_delete",
+    "arrivals_inspect",
+    "arrivals_replace",
+    "generate_arrivals",
+]
+
+
+def generate_arrivals(spec: Mapping[str, Any], cluster: Cluster, path: str = "generator") -> FloatArray:
+    """Events per slice of `{"kind": …, "mean_rate_eps": …, …}` on a cluster's grid.
+
+    Raises
+    ------
+    Malformed
+        With every parameter that is unknown or has a value it does not take.
+    """
+    kind = spec.get("kind")
+    generate = GENERATORS.get(kind) if isinstance(kind, str) else None
+    if generate is None:
+        raise malformed([Fault(f"{path}.kind", f"kind is {kind!r}; allowed: {', '.join(GENERATORS)}")])
+    given = {name: value for name, value in spec.items() if name != "kind"}
+    defaults = {"mean_rate_eps": 0.0, **(generate.__kwdefaults__ or {})}
+    allowed = ", ".join(defaults)
+    faults = [Fault(f"{path}.{name}", f"unknown field; allowed: {allowed}") for name in given if name not in defaults]
+    wrong = [name for name in defaults if name in given and not _fits(given[name], defaults[name])]
+    faults += [
+        Fault(f"{path}.{name}", f"{name} is {given[name]!r}; allowed: {_kind(defaults[name])}") for name in wrong
+    ]
+    if "mean_rate_eps" not in given:
+        faults.append(Fault(f"{path}.mean_rate_eps", "mean_rate_eps is missing; allowed: events per second"))
+    raise_faults(faults)
+    try:
+        return generate(**given, horizon_s=cluster.horizon_s, slice_s=cluster.slice_s)
+    except WorkloadError as error:
+        raise malformed([Fault(f"{path}.{name}", message) for name, message in error.faults.items()]) from None
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Whether a parameter is of its default's kind. bool is checked first, since Python counts it as a number."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(default, bool) and isinstance(value, bool)
+    return isinstance(value, int) if isinstance(default, int) else isinstance(value, (int, float))
+
+
+def _kind(default: Any) -> str:
+    if isinstance(default, bool):
+        return "true or false"
+    return "a whole number" if isinstance(default, int) else "a number"
+
+
+def arrivals_inspect(*, file: File[Any], time_zone: str = "UTC") -> tuple[str, Inspection]:
+    """Keep an uploaded table and look at it: the key to store it by, and what it seems to hold.
+
+    Raises
+    ------
+    Malformed
+        It is not a table, or damaged.
+    TooLarge
+        It is larger than the limit, as it is or unpacked.
+    """
+    zone_of(time_zone)
+    key = upload_keep(file)
+    with upload_open(key) as upload:
+        return key, inspect_table(upload.file, limit_bytes=text_limit_bytes(), time_zone=time_zone)
+
+
+@transaction.atomic
+def arrivals_create_from_upload(
+    *,
+    cluster: Cluster,
+    source_id: str,
+    key: str,
+    time_column: str,
+    count_column: str | None = None,
+    time_zone: str = "UTC",
+    time_format: str | None = None,
+    stretch: str = "busiest",
+    fill: str = "",
+    description: str = "",
+    leave_out_problems: bool = False,
+    replace: bool = False,
+) -> ArrivalSeries:
+    """Store a stretch of an uploaded trace, one horizon long.
+
+    Parameters
+    ----------
+    key : str
+        From `arrivals_inspect`.
+    time_column, count_column : str
+        Names of columns. Without a count column every line is one event.
+    time_zone : str
+        Of times that name none.
+    stretch : str
+        `busiest` (the horizon with the most events), `first`, or the time it begins at.
+    fill : str
+        `zero` or `repeat`; needed only where the trace ends before the horizon.
+    leave_out_problems : bool
+        Store the good lines although others cannot be read.
+    replace : bool
+        Replace arrivals of the same source.
+
+    Raises
+    ------
+    Malformed
+        With every fault: lines that cannot be read, columns that do not exist, a trace too short without `fill`.
+    Conflict
+        The source has arrivals already and `replace` is not set.
+    """
+    raise_faults(source_faults(source_id) + fill_faults(fill))
+    check_free(cluster, source_id, replace)
+    found = read_trace_window(
+        cluster=cluster,
+        key=key,
+        time_column=time_column,
+        count_column=count_column,
+        time_zone=time_zone,
+        time_format=time_format,
+        stretch=stretch,
+        fill=fill,
+        leave_out_problems=leave_out_problems,
+    )
+    return arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=found.values,
+        origin=ArrivalOrigin.UPLOAD,
+        evidence=Evidence.MEASURED,
+        spec=found.spec,
+        description=description,
+        starts_at=datetime.fromtimestamp(found.start_s, UTC),
+    )
+
+
+@transaction.atomic
+def arrivals_create_from_generator(
+    *, cluster: Cluster, source_id: str, spec: Mapping[str, Any], description: str = "", replace: bool = False
+) -> ArrivalSeries:
+    """Generate arrivals: `spec` is `{"kind": "on_off" | "poisson" | "diurnal", "mean_rate_eps": …, "seed": …, …}`.
+
+    Raises
+    ------
+    Malformed
+        With every parameter that is unknown or has a value it does not take.
+    """
+    raise_faults(source_faults(source_id))
+    check_free(cluster, source_id, replace)
+    values = generate_arrivals(spec, cluster)
+    return arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=values,
+        origin=ArrivalOrigin.GENERATOR,
+        evidence=Evidence.ASSUMED,
+        spec=dict(spec),
+        description=description,
+    )
+
+
+@transaction.atomic
+def arrivals_create_from_counts(
+    *,
+    cluster: Cluster,
+    source_id: str,
+    counts: Sequence[float],
+    step_s: float | None = None,
+    fill: str = "",
+    description: str = "",
+    origin: str = ArrivalOrigin.DOCUMENT,
+    evidence: str = Evidence.ASSUMED,
+    replace: bool = False,
+) -> ArrivalSeries:
+    """Store counts of events, one per step (a slice of the cluster unless given) from the beginning of the horizon."""
+    faults = source_faults(source_id)
+    step_s = cluster.slice_s if step_s is None else step_s
+    if not (math.isfinite(step_s) and step_s > 0):
+        faults.append(Fault("step_s", f"step_s is {step_s}; allowed: a number above 0"))
+    values = np.asarray(counts, dtype=np.float64)
+    faults += fill_faults(fill) + count_faults(values)
+    raise_faults(faults)
+    check_free(cluster, source_id, replace)
+    trace = EventCounts(np.arange(len(values)) * step_s, np.full(len(values), step_s), values)
+    check_length(trace, 0.0, cluster, fill)
+    resampled = resample(trace, start_s=0.0, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
+    return arrivals_replace(
+        cluster=cluster,
+        source_id=source_id,
+        values=values if len(values) == cluster.slices and step_s == cluster.slice_s else resampled,
+        origin=origin,
+        evidence=evidence,
+        spec={"step_s": step_s, "counts": len(values), "fill": fill},
+        description=description,
+    )
+
+
+@transaction.atomic
+def arrivals_replace(
+    *,
+    cluster: Cluster,
+    source_id: str,
+    values: FloatArray,
+    origin: str,
+    evidence: str = Evidence.ASSUMED,
+    spec: Mapping[str, Any] | None = None,
+    description: str = "",
+    starts_at: datetime | None = None,
+) -> ArrivalSeries:
+    """Store a source's events per slice of the cluster's grid, in the place of what it may have.
+
+    Raises
+    ------
+    Malformed
+        Another number of values than the cluster has slices, a value that is negative, NaN or infinite.
+    """
+    present = cluster_locked(cluster).get()  # its grid stays as it is until this is stored
+    faults = source_faults(source_id) + count_faults(values)
+    if present.subinterval_s != cluster.subinterval_s:
+        raise Conflict("The cluster's subinterval was changed meanwhile. Store the arrivals again.")
+    if len(values) != present.slices:
+        allowed = f"{present.slices}, the slices of the cluster's horizon"
+        faults.append(Fault("counts", f"there are {len(values)} values; allowed: {allowed}"))
+    if len(description) > 200:
+        faults.append(Fault("description", f"description has {len(description)} characters; allowed: 200"))
+    raise_faults(faults)
+    row = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
+    row = row or ArrivalSeries(cluster=cluster, source_id=source_id)
+    row.origin, row.evidence, row.spec, row.description = origin, evidence, dict(spec or {}), description
+    row.slice_s, row.slices, row.starts_at = cluster.slice_s, cluster.slices, starts_at
+    row.data, row.digest = series.pack(values), series.digest(values)
+    row.events, row.peak_eps = float(values.sum()), float(values.max() / cluster.slice_s)
+    row.save()
+    announce(f"cluster:{cluster.slug}")
+    return row
+
+
+@transaction.atomic
+def arrivals_delete(*, arrivals: ArrivalSeries) -> None:
+    """Delete a source's arrivals, unless a query reads them that is not stopped."""
+    cluster_locked(arrivals.cluster).get()  # no query that reads them is started meanwhile
+    names = queries_reading(arrivals)
+    if names:
+        raise Conflict(
+            f"Source {arrivals.source_id!r} is read by {', '.join(names[:8])}. Stop or delete the queries first.",
+            [("", f"query {name} reads it") for name in names],
+        )
+    announce(f"cluster:{arrivals.cluster.slug}")
+    arrivals.delete()

@@ -1,0 +1,238 @@
+"""Uploaded files, kept for a day between preview and storing, and the window of a trace that is read from one."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.conf import settings
+from django.core import signing
+from django.core.files.base import File
+
+from apps.core.errors import Fault, Malformed, Missing, TooLarge
+from apps.fleet.models import Cluster
+from apps.queries.arrivals.grid import Trace, busiest_start, resample
+from apps.queries.arrivals.series import check_length, fill_faults, malformed, raise_faults
+from apps.queries.arrivals.tables import Inspection, TraceReading, inspect_table, read_trace
+from apps.queries.arrivals.times import iso_utc, parser_of, zone_of
+from engine.arrays import FloatArray
+
+__all__ = [
+    "KEPT_S",
+    "TEXT_FACTOR",
+    "TraceWindow",
+    "Upload",
+    "inspect_upload",
+    "read_trace_window",
+    "read_upload_trace",
+    "text_limit_bytes",
+    "upload_keep",
+    "upload_open",
+    "uploads_purge",
+]
+
+
+KEPT_S = 86_400
+# Compressed files may unpack to this many times the limit of an upload.
+TEXT_FACTOR = 10
+_SALT = "sluice.upload"
+
+
+class Upload:
+    """A kept file: its bytes and the name it had. Use it as a context manager."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.file, self.name = file, name
+
+    def __enter__(self) -> Upload:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.file.close()
+
+
+def upload_keep(file: File[Any]) -> str:
+    """Keep an uploaded file and return its key: random, signed, good for a day.
+
+    Raises
+    ------
+    TooLarge
+        The file is larger than `SLUICE_UPLOAD_MAX_MB`.
+    """
+    check_size(file)
+    uploads_purge()
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_urlsafe(24)
+    file.seek(0)
+    with (folder / token).open("xb") as kept:
+        for chunk in file.chunks():
+            kept.write(chunk)
+    return signing.dumps({"file": token, "name": Path(file.name or "upload").name[:120]}, salt=_SALT)
+
+
+def upload_open(key: str) -> Upload:
+    """Open a kept file.
+
+    Raises
+    ------
+    Malformed
+        The key is not one of ours.
+    Missing
+        The file has been purged, or was uploaded more than a day ago.
+    """
+    try:
+        held = signing.loads(key, salt=_SALT, max_age=KEPT_S)
+        return Upload((_folder() / held["file"]).open("rb"), held["name"])
+    except (signing.SignatureExpired, FileNotFoundError):
+        raise Missing("The upload has expired. Upload the file again.", [("key", "has expired")]) from None
+    except signing.BadSignature:
+        raise Malformed("key: not the key of an upload.", [("key", "not the key of an upload")]) from None
+
+
+def uploads_purge() -> int:
+    """Remove files kept for longer than a day; returns how many."""
+    removed, oldest = 0, time.time() - KEPT_S
+    with suppress(FileNotFoundError):
+        for path in _folder().iterdir():
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+                    removed += 1
+    return removed
+
+
+def check_size(file: File[Any]) -> None:
+    """Refuse a file above the limit, naming it."""
+    limit = settings.UPLOAD_MAX_BYTES
+    if file.size > limit:
+        message = f"the file has {file.size / 1e6:.1f} MB; at most {limit / 1e6:g} MB are taken (SLUICE_UPLOAD_MAX_MB)"
+        raise TooLarge(f"file: {message}.", [("file", message)])
+
+
+def text_limit_bytes() -> int:
+    """How much text an uploaded file may unpack to."""
+    return TEXT_FACTOR * int(settings.UPLOAD_MAX_BYTES)
+
+
+def _folder() -> Path:
+    return Path(settings.VAR_DIR) / "uploads"
+
+
+@dataclass(frozen=True, eq=False)
+class TraceWindow:
+    """Events per slice from `start_s` (unix seconds) on, and how they were read."""
+
+    values: FloatArray
+    start_s: float
+    reading: TraceReading
+    spec: dict[str, Any]
+
+
+def read_trace_window(
+    *,
+    cluster: Cluster,
+    key: str,
+    time_column: str,
+    count_column: str | None = None,
+    time_zone: str = "UTC",
+    time_format: str | None = None,
+    stretch: str = "busiest",
+    fill: str = "",
+    leave_out_problems: bool = False,
+) -> TraceWindow:
+    """Read a stretch of a kept upload; nothing is stored. Parameters are those of `arrivals_create_from_upload`.
+
+    Raises
+    ------
+    Malformed
+        With every fault: lines that cannot be read, columns that do not exist, a trace too short without `fill`.
+    """
+    raise_faults(fill_faults(fill))
+    name, reading, trace = read_upload_trace(key, time_column, count_column, time_zone, time_format, leave_out_problems)
+    start_s = _start(trace, stretch, cluster.horizon_s, time_zone)
+    check_length(trace, start_s, cluster, fill)
+    values = resample(trace, start_s=start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
+    spec = {
+        "file": name,
+        "time_column": time_column,
+        "count_column": count_column,
+        "time_zone": time_zone,
+        "stretch": stretch,
+        "fill": fill,
+        "lines": reading.rows,
+        "lines_left_out": reading.problems_total,
+        "step_s": reading.step_s,
+        "notes": list(reading.notes),
+    }
+    return TraceWindow(values, start_s, reading, spec)
+
+
+def read_upload_trace(
+    key: str,
+    time_column: str,
+    count_column: str | None = None,
+    time_zone: str = "UTC",
+    time_format: str | None = None,
+    leave_out_problems: bool = False,
+) -> tuple[str, TraceReading, Trace]:
+    """The whole trace of a kept upload, with the file's name and how it was read.
+
+    Raises
+    ------
+    Malformed
+        Lines that cannot be read (unless they are to be left out), columns that do not exist, no usable line.
+    """
+    with upload_open(key) as upload:
+        reading = _read(upload.file, time_column, count_column, time_zone, time_format)
+        return upload.name, reading, _whole_trace(reading, leave_out_problems)
+
+
+def _read(
+    file: BinaryIO, time_column: str, count_column: str | None, time_zone: str, time_format: str | None
+) -> TraceReading:
+    return read_trace(
+        file,
+        limit_bytes=text_limit_bytes(),
+        time_column=time_column,
+        count_column=count_column or None,
+        time_zone=time_zone,
+        time_format=time_format or None,
+    )
+
+
+def _whole_trace(reading: TraceReading, leave_out_problems: bool) -> Trace:
+    if reading.problems_total and not leave_out_problems:
+        faults = [Fault(f"file.line[{problem.line}].{problem.column}", str(problem)) for problem in reading.problems]
+        count = "1 line" if reading.problems_total == 1 else f"{reading.problems_total} lines"
+        raise Malformed(f"{count} cannot be read; first: {reading.problems[0]}. Nothing was stored.", faults)
+    if reading.trace is None:
+        raise Malformed("The file has no line that can be used.", [("file", "has no usable line")])
+    return reading.trace
+
+
+def _start(trace: Trace, stretch: str, horizon_s: float, time_zone: str) -> float:
+    if stretch == "busiest":
+        return busiest_start(trace, horizon_s)
+    if stretch == "first":
+        return trace.start_s
+    try:
+        start_s = parser_of("iso", zone_of(time_zone))(stretch)
+    except ValueError:
+        start_s = math.nan
+    if not trace.start_s <= start_s < trace.end_s:
+        allowed = f"busiest, first, or a time from {iso_utc(trace.start_s)} to {iso_utc(trace.end_s)}"
+        raise malformed([Fault("stretch", f"stretch is {stretch!r}; allowed: {allowed}")])
+    return start_s
+
+
+def inspect_upload(key: str, time_zone: str = "UTC") -> tuple[str, Inspection]:
+    """Look once more at a kept upload: its name, and what it seems to hold."""
+    zone_of(time_zone)
+    with upload_open(key) as upload:
+        return upload.name, inspect_table(upload.file, limit_bytes=text_limit_bytes(), time_zone=time_zone)

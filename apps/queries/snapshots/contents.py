@@ -1,0 +1,138 @@
+"""The content of each part of a snapshot as a short text, and differences between two of them in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from apps.fleet.models import Link, Node
+from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from apps.ui.numbers import Quantity, bytes_size, cps, percent, seconds
+from engine.document.elements import Replica
+
+__all__ = ["link_content", "node_content", "part_content", "query_content", "query_shorts", "snapshot_changes"]
+
+_WORDS = {
+    "capacity_cps": "capacity",
+    "bandwidth_bytes_s": "bandwidth",
+    "delay_s": "delay",
+    "rate_share": "admitted share of its rate",
+    "start_s": "start",
+    "data": "arrivals",
+    "subinterval_s": "subinterval",
+    "horizon_s": "horizon",
+    "review_at_risk": "review of what is at risk",
+    "review_assumed": "review of what rests on assumed statistics",
+}
+
+_UNITS: Mapping[str, Callable[[Any], Quantity]] = {
+    "capacity_cps": cps,
+    "bandwidth_bytes_s": partial(bytes_size, per="/s"),
+    "delay_s": seconds,
+    "rate_share": percent,
+    "start_s": seconds,
+    "subinterval_s": seconds,
+    "horizon_s": seconds,
+}
+_VALUES = {"None": "no limit", "True": "on", "False": "off"}
+
+
+def snapshot_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
+    """What differs between two snapshots, in words: "node n07: capacity changed from 2 Gcycles/s to 3 Gcycles/s"."""
+    changes = []
+    for part in sorted(old_parts.keys() | new_parts.keys()):
+        title = part.replace(":", " ", 1)
+        if part not in old_parts:
+            changes.append(f"{title} was added")
+        elif part not in new_parts:
+            changes.append(f"{title} was removed")
+        elif old_parts[part] != new_parts[part]:
+            changes.append(f"{title}: {_difference(old_parts[part], new_parts[part])}")
+    return changes
+
+
+def part_content(**aspects: Any) -> str:
+    """`capacity_cps=3e+09 cores=4`: short values stand in words, longer ones as `#` and the start of their digest."""
+    return " ".join(f"{name}={value}" for name, value in aspects.items())
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def node_content(node: Node) -> str:
+    return part_content(capacity_cps=node.capacity_cps, cores=node.cores, state=node.state)
+
+
+def link_content(link: Link) -> str:
+    return part_content(bandwidth_bytes_s=link.bandwidth_bytes_s, delay_s=link.delay_s)
+
+
+def query_shorts(version: QueryVersion, replicas: Sequence[Sequence[Replica]]) -> dict[str, str]:
+    """Plan, statistics and placement of a version with fetched operators; `replicas` of each of them."""
+    rows = list(version.operators.all())
+    return {
+        "plan": _short([_plan(row) for row in rows]),
+        "statistics": _short([_statistics(entry) for row in rows for entry in row.inputs.all()]),
+        "placement": _short([[(r.node, r.core, r.fraction) for r in parts] for parts in replicas]),
+    }
+
+
+def query_content(query: Query, shorts: Mapping[str, str]) -> str:
+    bound = query.objective_bound_s
+    return part_content(
+        objective="none" if bound is None else f"{query.objective_statistic}<={bound!r}s",
+        priority=query.priority,
+        rate_share=query.rate_share,
+        start_s=query.start_s,
+        **shorts,
+    )
+
+
+def _plan(row: Operator) -> list[Any]:
+    reads = [entry.upstream.name if entry.upstream else [entry.source_id] for entry in row.inputs.all()]
+    return [row.name, row.kind, row.stateless, row.bytes_per_event, row.extra, reads]
+
+
+def _statistics(entry: OperatorInput) -> list[Any]:
+    numbers = [entry.selectivity, entry.cycles_per_event, entry.model, entry.batches]
+    return [*numbers, str(entry.evidence), entry.events]
+
+
+def _difference(old: str, new: str) -> str:
+    before, after = _aspects(old), _aspects(new)
+    words = []
+    for name in [name for name in after if before.get(name) != after[name]]:
+        told = _WORDS.get(name, name.replace("_", " "))
+        if after[name].startswith("#") or name not in before:
+            words.append(f"{told} changed")
+        else:
+            words.append(f"{told} changed from {' to '.join(_value_pair(name, before[name], after[name]))}")
+    return ", ".join(words) or "changed"
+
+
+def _value_pair(name: str, before: str, after: str) -> tuple[str, str]:
+    """Two values as the pages write them, in full where a few digits do not tell them apart."""
+    told = _value_text(name, before), _value_text(name, after)
+    return told if told[0] != told[1] else (before, after)
+
+
+def _value_text(name: str, text: str) -> str:
+    if text in _VALUES:
+        return _VALUES[text]
+    if name == "objective":
+        statistic, _, bound = text.removesuffix("s").partition("<=")
+        return f"{statistic} ≤ {_plain(seconds(bound))}" if bound else text
+    return _plain(_UNITS[name](text)) if name in _UNITS else text
+
+
+def _plain(quantity: Quantity) -> str:
+    return str(quantity).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _aspects(content: str) -> dict[str, str]:
+    return dict(aspect.split("=", 1) for aspect in content.split(" ") if "=" in aspect)

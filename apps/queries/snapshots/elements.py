@@ -1,0 +1,356 @@
+"""Rows of the database as elements of the engine, those of running queries cached by their content."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
+
+from apps.fleet.models import Node
+from apps.queries.bodies import evidence_of, with_operators
+from apps.queries.models import Operator, OperatorInput, Placement, Query, QueryVersion
+from apps.queries.snapshots.contents import query_shorts
+from engine.arrays import FloatArray, frozen_array
+from engine.document import elements
+
+__all__ = [
+    "RunningQuery",
+    "candidate_operator",
+    "engine_node",
+    "engine_objective",
+    "engine_operator",
+    "engine_sources",
+    "operator_id",
+    "private_arrivals",
+    "running_queries",
+    "source_name",
+    "version_inputs",
+]
+
+
+# Documents are at a quarter of a subinterval, and so are the polynomials of operators with a model.
+_SLICE_SHARE = 0.25
+
+
+def operator_id(query: str, operator: str) -> str:
+    """An operator's id in the cluster's documents; a name that has the query's prefix already stays as it is."""
+    return operator if operator.startswith(f"{query}/") else f"{query}/{operator}"
+
+
+def version_inputs(version: QueryVersion) -> Iterable[OperatorInput]:
+    """Every input of a version with fetched operators."""
+    return (entry for row in version.operators.all() for entry in row.inputs.all())
+
+
+def engine_node(node: Node) -> elements.Node:
+    price = node.pool.price_per_hour
+    return elements.Node(
+        node.name,
+        capacity_cps=node.capacity_cps,
+        cores=node.cores,
+        pool=node.pool.name,
+        price_per_hour=None if price is None else float(price),
+        memory_bytes=None if node.pool.memory_bytes is None else float(node.pool.memory_bytes),
+        labels={**node.pool.labels, **node.labels},
+    )
+
+
+def engine_objective(query: Query) -> elements.Objective:
+    return elements.Objective(query.name, query.objective_statistic, float(query.objective_bound_s or 0))
+
+
+def source_name(source: str, query: str, private: bool) -> str:
+    """What a query reads: the source itself, or its private copy `source@query`."""
+    return f"{source}@{query}" if private else source
+
+
+def private_arrivals(values: FloatArray, *, rate_share: float, start_s: float, slice_s: float) -> FloatArray:
+    """A query's share of a source's events per slice; nothing before its start."""
+    late = np.arange(len(values)) * slice_s < start_s - 1e-9 * slice_s
+    return frozen_array(np.where(late, 0.0, values * rate_share))
+
+
+def engine_sources(
+    queries: Sequence[Query], reads: Mapping[int, Iterable[str]], arrays: Mapping[str, FloatArray]
+) -> tuple[elements.Source, ...]:
+    """Each source once in its original, and once for every query that has a share of it.
+
+    `reads` are the sources that each running version reads.
+    """
+    found: dict[str, elements.Source] = {}
+    for query in queries:
+        for source in reads[query.running_version_id]:
+            name = source_name(source, query.name, query.reads_privately)
+            if name not in found:
+                values = arrays[source]
+                if query.reads_privately:
+                    share, slice_s = query.rate_share, query.cluster.slice_s
+                    values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)
+                found[name] = elements.Source(name, values)
+    return tuple(found[name] for name in sorted(found))
+
+
+def engine_operator(
+    query: str, row: Operator, replicas: tuple[elements.Replica, ...], private: bool
+) -> elements.Operator:
+    inputs = list(row.inputs.all())
+    evidence, extra = evidence_of(inputs), row.extra
+    return elements.Operator(
+        id=operator_id(query, row.name),
+        replicas=replicas,
+        inputs=tuple(_engine_input(query, entry, private) for entry in inputs),
+        bytes_per_event=row.bytes_per_event,
+        stateless=row.stateless,
+        query=query,
+        kind=row.kind,
+        window=elements.Window(**extra["window"]) if extra.get("window") else None,
+        state_bytes=extra.get("state_bytes"),
+        tuple_values_in=extra.get("tuple_values_in"),
+        tuple_values_out=extra.get("tuple_values_out"),
+        # Without its age: the engine decides by kind and events, and a snapshot must not change with the clock alone.
+        evidence=elements.Evidence(evidence["kind"], float(evidence["events"])),
+        reads=_names(extra.get("reads")),
+        writes=_names(extra.get("writes")),
+        expression=extra.get("expression"),
+    )
+
+
+def _names(listed: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if listed is None else tuple(listed)
+
+
+def _engine_input(query: str, entry: OperatorInput, private: bool) -> elements.Input:
+    model = _model_of_slice(entry.model) if entry.model else None
+    return elements.Input(
+        source=_input_name(query, entry, private),
+        selectivity=entry.selectivity,
+        cycles_per_event=entry.cycles_per_event,
+        model=elements.InputModel(tuple(model["output"]), tuple(model["cycles"])) if model else None,
+        batches=tuple(elements.Batch(**batch) for batch in entry.batches),
+    )
+
+
+def _input_name(query: str, entry: OperatorInput, private: bool) -> str:
+    if entry.upstream:
+        return operator_id(query, entry.upstream.name)
+    return source_name(entry.source_id, query, private)
+
+
+def _model_of_slice(model: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Polynomials in the events of a subinterval, restated for a slice whose events are a quarter of them."""
+    return {
+        name: [c0 * _SLICE_SHARE, c1, c2 / _SLICE_SHARE]
+        for name, (c0, c1, c2) in ((name, model[name]) for name in ("output", "cycles"))
+    }
+
+
+def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> dict[str, Any]:
+    inputs = list(row.inputs.all())
+    evidence = evidence_of(inputs)
+    body: dict[str, Any] = {
+        "id": operator_id(query, row.name),
+        "kind": row.kind,
+        "bytes_per_event": row.bytes_per_event,
+        "stateless": row.stateless,
+        "evidence": {"kind": evidence["kind"], "events": evidence["events"]},
+        "inputs": [_candidate_input(query, entry, private) for entry in inputs],
+    }
+    return body | row.extra | _where(asked if asked is not None else row.requested)
+
+
+def _candidate_input(query: str, entry: OperatorInput, private: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"from": _input_name(query, entry, private)}
+    body |= {"selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
+    if entry.model:
+        body["model"] = _model_of_slice(entry.model)
+    return body | ({"batches": entry.batches} if entry.batches else {})
+
+
+def _where(asked: Any) -> dict[str, Any]:
+    """A node's name, one replica or several, as an operator of a document says it."""
+    if not asked:
+        return {}
+    if isinstance(asked, str):
+        return {"node": asked}
+    replicas = [asked] if isinstance(asked, Mapping) else list(asked)
+    if len(replicas) == 1 and replicas[0].get("fraction", 1.0) == 1.0:
+        return {"node": replicas[0]["node"], "core": replicas[0].get("core", 0)}
+    return {"split": [dict(replica) for replica in replicas]}
+
+
+_CACHED_VERSIONS = 5_000  # versions; a fleet has hundreds
+
+_Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class RunningQuery:
+    """A running query: its operators in their places, the sources it reads, and short words for its content."""
+
+    query: Query
+    operators: tuple[elements.Operator, ...]
+    reads: tuple[str, ...]
+    shorts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _VersionRows:
+    """All rows that a version's part of a snapshot is made of; equal rows make equal parts."""
+
+    name: str
+    private: bool
+    operators: _Rows
+    inputs: _Rows
+    replicas: list[tuple[elements.Replica, ...]]
+    first_placed: int
+
+
+@dataclass(frozen=True)
+class _Elements:
+    operators: tuple[elements.Operator, ...]
+    reads: tuple[str, ...]
+    shorts: Mapping[str, str]
+
+
+class _RunningCache:
+    """What was made of each version's rows, the least recently used dropped first."""
+
+    def __init__(self, most: int) -> None:
+        self._kept: OrderedDict[int, tuple[_VersionRows, _Elements]] = OrderedDict()
+        self._most, self._lock = most, Lock()
+
+    def get(self, version: int, stored: _VersionRows) -> _Elements | None:
+        with self._lock:
+            found = self._kept.get(version)
+            if found is None or not _is_same(found[0], stored):
+                return None
+            self._kept.move_to_end(version)
+            return found[1]
+
+    def put(self, version: int, stored: _VersionRows, made: _Elements) -> None:
+        with self._lock:
+            self._kept[version] = stored, made
+            self._kept.move_to_end(version)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+_running_cache = _RunningCache(_CACHED_VERSIONS)
+
+
+def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> list[RunningQuery]:
+    """Running queries in the order in which they were admitted.
+
+    Ties between operators on one server go by listing order, and admission lists the candidate last: listed here in
+    the order in which they were placed, queries have the estimates that their previews showed.
+
+    Parameters
+    ----------
+    queries : sequence of Query
+        All with a running version.
+    nodes : mapping
+        Names of the nodes that are there, by primary key; replicas elsewhere do not count.
+    """
+    stored = _read_rows(queries, nodes)
+    queries = sorted(queries, key=lambda query: stored[query.running_version_id].first_placed)
+    found = {pk: _running_cache.get(pk, rows) for pk, rows in stored.items()}
+    changed = [query for query in queries if found[query.running_version_id] is None]
+    if changed:
+        fresh = {version.pk: _make_elements(version, stored[version.pk]) for version in _versions(changed)}
+        found |= fresh
+        # Rows that were written meanwhile must not be taken for those that were read before.
+        for pk, rows in _read_rows(changed, nodes).items():
+            if _is_same(rows, stored[pk]):
+                _running_cache.put(pk, rows, fresh[pk])
+    made_of = {pk: made for pk, made in found.items() if made is not None}
+    parts = ((query, made_of[query.running_version_id]) for query in queries)
+    return [RunningQuery(query, made.operators, made.reads, made.shorts) for query, made in parts]
+
+
+def _is_same(one: _VersionRows, other: _VersionRows) -> bool:
+    """Whether two have the same rows, wherever they stand among the others."""
+    return (one.name, one.private, one.operators, one.inputs, one.replicas) == (
+        other.name,
+        other.private,
+        other.operators,
+        other.inputs,
+        other.replicas,
+    )
+
+
+def _versions(queries: Sequence[Query]) -> QuerySet[QueryVersion]:
+    return with_operators(QueryVersion.objects.filter(pk__in=[query.running_version_id for query in queries]))
+
+
+def _make_elements(version: QueryVersion, rows: _VersionRows) -> _Elements:
+    operators = tuple(
+        engine_operator(rows.name, row, replicas, rows.private)
+        for row, replicas in zip(version.operators.all(), rows.replicas, strict=True)
+    )
+    reads = dict.fromkeys(entry.source_id for entry in version_inputs(version) if entry.source_id)
+    return _Elements(operators, tuple(reads), query_shorts(version, rows.replicas))
+
+
+def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int, _VersionRows]:
+    """The bare rows of every running version."""
+    wanted = [query.running_version_id for query in queries]
+    operators = _grouped(
+        Operator.objects.filter(version__in=wanted)
+        .order_by("version", "position")
+        .values_list("version_id", "pk", "name", "kind", "stateless", "bytes_per_event", Cast("extra", TextField()))
+    )
+    inputs = _grouped(
+        OperatorInput.objects.filter(operator__version__in=wanted)
+        .order_by("operator__version", "operator__position", "position")
+        .values_list(
+            "operator__version_id",
+            "operator_id",
+            "upstream_id",
+            "source_id",
+            "selectivity",
+            "cycles_per_event",
+            Cast("model", TextField()),
+            "evidence",
+            "events",
+            Cast("batches", TextField()),
+        )
+    )
+    replicas = _replicas(wanted, nodes)
+    placed = {operator: place for place, operator in enumerate(replicas)}
+    found = {}
+    for query in queries:
+        version = query.running_version_id
+        listed = operators.get(version, [])
+        found[version] = _VersionRows(
+            name=query.name,
+            private=query.reads_privately,
+            operators=listed,
+            inputs=inputs.get(version, []),
+            replicas=[replicas.get(row[0], ()) for row in listed],
+            first_placed=min((placed.get(row[0], len(placed)) for row in listed), default=len(placed)),
+        )
+    return found
+
+
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[int, _Rows]:
+    """Rows by their first column, without it."""
+    found: dict[int, _Rows] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row[1:])
+    return found
+
+
+def _replicas(versions: Sequence[int], nodes: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
+    """Replicas of operators on the given nodes, in the order in which they were placed."""
+    found: dict[int, list[elements.Replica]] = {}
+    rows = Placement.objects.filter(operator__version__in=versions).order_by("pk")
+    for operator, node, core, fraction in rows.values_list("operator_id", "node_id", "core", "fraction"):
+        if node in nodes:
+            found.setdefault(operator, []).append(elements.Replica(nodes[node], core, fraction))
+    return {operator: tuple(replicas) for operator, replicas in found.items()}

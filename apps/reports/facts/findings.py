@@ -1,0 +1,193 @@
+"""Findings: risks, the gravest first, and the first sentences of a report with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from apps.estimates.choices import ObjectiveState
+from apps.estimates.models import EstimateRun
+from apps.fleet.choices import NodeState
+from apps.reports.choices import ReportKind
+from apps.ui.numbers import counted, percent, ratio, seconds
+
+__all__ = ["report_finding", "risk_facts"]
+
+
+_ORDER = ("high", "medium", "low")
+_NAMED = 5
+
+
+def risk_facts(
+    run: EstimateRun | None, fleet: dict[str, Any], rows: list[dict[str, Any]], purchases: dict[str, Any]
+) -> list[dict[str, str]]:
+    """Broken objectives, those at risk, losses that break one, draining nodes, what makes estimates less certain."""
+    found = [
+        *_objective_risks(rows),
+        *_losses(purchases.get("losses") or []),
+        *_overloaded(fleet),
+        *_draining(fleet),
+        *_alarm(run),
+        *_scheduling(run),
+        *_assumed(rows),
+    ]
+    return sorted(found, key=lambda risk: _ORDER.index(risk["level"]))
+
+
+def _risk(level: str, subject: str, text: str) -> dict[str, str]:
+    return {"level": level, "subject": subject, "text": text}
+
+
+def _objective_risks(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    for row in rows:
+        estimate, bound = seconds(row["estimate_s"], apart_from=row["bound_s"]), seconds(row["bound_s"])
+        where = (
+            f" {row['bottleneck']} runs at {ratio(row['bottleneck_load'])} of capacity at its peak."
+            if row["bottleneck"]
+            else ""
+        )
+        if row["state"] == ObjectiveState.BREACHED:
+            yield _risk("high", row["query"], f"The estimate is {estimate}, the objective {bound}.{where}")
+        elif row["state"] == ObjectiveState.AT_RISK:
+            high = seconds(row["high_s"], apart_from=row["bound_s"])
+            yield _risk("medium", row["query"], f"The interval reaches {high}, the objective is {bound}.{where}")
+
+
+def _losses(losses: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    for loss in losses:
+        if not loss["broken"]:
+            continue
+        names = ", ".join(loss["broken"][:_NAMED]) + (" and more" if len(loss["broken"]) > _NAMED else "")
+        whose = counted(len(loss["broken"]), "objective")
+        yield _risk("high", loss["node"], f"Its loss breaks {whose}: {names}. {loss.get('why', '')}".strip())
+
+
+def _overloaded(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
+    for node in fleet["nodes"]:
+        if (node["mean_load"] or 0) >= 1:
+            yield _risk(
+                "high",
+                node["name"],
+                f"Its busiest core gets {percent(node['mean_load'])} of what it can do on the mean: work piles up.",
+            )
+
+
+def _draining(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
+    names = [node["name"] for node in fleet["nodes"] if node["state"] == NodeState.DRAINING]
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        yield _risk(
+            "low",
+            ", ".join(names[:_NAMED]),
+            f"{counted(len(names), 'node')} {verb} draining: counted here, but soon gone.",
+        )
+
+
+def _alarm(run: EstimateRun | None) -> Iterator[dict[str, str]]:
+    alarm = (run.result or {}).get("alarm") if run is not None else None
+    if alarm and alarm.get("untrusted"):
+        yield _risk("medium", "Estimate", alarm.get("message") or "Mace and Flow differ more than they should.")
+
+
+def _scheduling(run: EstimateRun | None) -> Iterator[dict[str, str]]:
+    result = (run.result or {}) if run is not None else {}
+    if "scheduling" in result:
+        upper = f"It is {seconds(result['upper_wc'])}; estimates are those of stimulus time."
+        yield _risk("low", "Scheduling", f"{result['scheduling']['words']} {upper}")
+
+
+def _assumed(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    names = [row["query"] for row in rows if row["assumed"]]
+    if names:
+        shown = ", ".join(names[:_NAMED]) + (" and more" if len(names) > _NAMED else "")
+        noun = "query rests" if len(names) == 1 else "queries rest"
+        yield _risk("low", shown, f"{len(names)} {noun} on assumed costs: how wrong they may be is not known.")
+
+
+def report_finding(facts: dict[str, Any]) -> str:
+    """Plain text of at most 500 characters."""
+    parts = _latency_sentence(facts) if facts["kind"] == ReportKind.LATENCY else _provisioning_sentence(facts)
+    return " ".join(part for part in parts if part)[:500]
+
+
+def _provisioning_sentence(facts: dict[str, Any]) -> list[str]:
+    if not facts["fleet"]["nodes"]:
+        return ["The cluster has no nodes yet. Register nodes under Fleet; the next report will speak of them."]
+    rows = [row for row in facts["objectives"]["rows"] if row["bound_s"]]
+    if not rows:
+        return ["No running query has an objective, so there is nothing to hold the fleet against."]
+    return [
+        _objectives_sentence(rows),
+        _purchase_sentence(facts.get("purchases")),
+        _shortage_sentence(facts.get("forecast"), ZoneInfo(facts["time_zone"])),
+    ]
+
+
+def _objectives_sentence(rows: list[dict[str, Any]]) -> str:
+    held = sum(row["state"] == ObjectiveState.HOLDS for row in rows)
+    broken = [row for row in rows if row["state"] == ObjectiveState.BREACHED]
+    risky = [row for row in rows if row["state"] == ObjectiveState.AT_RISK]
+    start = f"{held} of {counted(len(rows), 'objective')} hold"
+    if broken:
+        return f"{start}; {_named_queries(broken)} {'is' if len(broken) == 1 else 'are'} over."
+    if risky:
+        return f"{start}; {_named_queries(risky)} may go over."
+    least = rows[0]
+    left = f"{seconds(least['headroom_s'])} ({percent(least['headroom_share'])} of its objective)"
+    return f"{start}. Least headroom: {least['query']}, {left}."
+
+
+def _named_queries(rows: list[dict[str, Any]]) -> str:
+    names = [row["query"] for row in rows]
+    return names[0] if len(names) == 1 else f"{names[0]} and {names[1]}" if len(names) == 2 else f"{len(names)} queries"
+
+
+def _purchase_sentence(purchases: dict[str, Any] | None) -> str:
+    if not purchases or not purchases.get("available"):
+        return ""
+    return str(purchases.get("finding", ""))
+
+
+def _shortage_sentence(forecast: dict[str, Any] | None, zone: ZoneInfo) -> str:
+    if not forecast or not forecast.get("available") or not forecast["shortages"]:
+        return ""
+    first = forecast["shortages"][0]
+    local = datetime.fromisoformat(first["first_at"]).astimezone(zone)
+    band = "at the 90% band" if first["band"] == "high" else "at the expected load"
+    return f"The objective of {first['query']} is violated from {local.day} {local:%b, %H:%M} {band}."
+
+
+def _latency_sentence(facts: dict[str, Any]) -> list[str]:
+    rows = facts["objectives"]["rows"]
+    if not rows:
+        names = ", ".join(f"{one['query']} ({one['state'].lower()})" for one in facts["absent"][:5])
+        return [f"Nothing of it runs now: {names}." if names else "Nothing of it runs now."]
+    if len(rows) == 1:
+        return [_query_sentence(rows[0])]
+    judged = [row for row in rows if row["bound_s"]]
+    worst = max(rows, key=lambda row: row["worst_s"])
+    held = sum(row["state"] == ObjectiveState.HOLDS for row in judged)
+    first = (
+        f"{held} of {counted(len(judged), 'objective')} hold."
+        if judged
+        else f"{len(rows)} queries, none with an objective."
+    )
+    return [first, f"The longest worst case is that of {worst['query']}: {seconds(worst['worst_s'])}."]
+
+
+def _query_sentence(row: dict[str, Any]) -> str:
+    worst = f"In the worst case an event of {row['query']} takes {seconds(row['worst_s'], under=row['resolution_s'])}"
+    if row.get("scheduling"):
+        worst += f" by stimulus time, at most {seconds(row['scheduling']['upper_s'])} as scheduled"
+    if not row["bound_s"]:
+        return f"{worst}. It has no objective."
+    words = {
+        ObjectiveState.HOLDS: "it holds",
+        ObjectiveState.AT_RISK: "it may be missed",
+        ObjectiveState.BREACHED: "it is missed",
+    }
+    statistic = "" if row["statistic"] == "worst" else f", {row['statistic']} {seconds(row['estimate_s'])}"
+    state = words.get(row["state"], "it is not judged")
+    return f"{worst}{statistic}. The objective is {seconds(row['bound_s'])}: {state}."

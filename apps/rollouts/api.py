@@ -1,0 +1,197 @@
+"""REST: refined configurations of a cluster's agents, and how they are rolled out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.core.rest.api import ApiMixin
+from apps.fleet.models import Cluster
+from apps.fleet.selectors import cluster_by_slug
+from apps.rollouts import services
+from apps.rollouts.filters import ConfigFilter, RolloutFilter
+from apps.rollouts.models import RefinedConfig, Rollout, RolloutPolicy
+from apps.rollouts.selectors import (
+    config_numbered,
+    configs_listed,
+    rollout_numbered,
+    rollout_policy,
+    rollouts_listed,
+)
+from apps.rollouts.serializers import (
+    CanariesSerializer,
+    CheckedSerializer,
+    ConfigDetailSerializer,
+    ConfigSerializer,
+    NewConfigSerializer,
+    PolicySerializer,
+    RolloutDetailSerializer,
+    RolloutSerializer,
+    StartSerializer,
+    WhySerializer,
+    WishSerializer,
+)
+from apps.telemetry.selectors import agent_named
+
+__all__ = ["ConfigViewSet", "PolicyView", "RolloutViewSet"]
+
+
+class _InCluster(ApiMixin, viewsets.GenericViewSet):
+    """Below a cluster, rows by the number of their configuration."""
+
+    lookup_field = "number"
+
+    @property
+    def cluster(self) -> Cluster:
+        return cluster_by_slug(self.kwargs["slug"])
+
+
+class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+    """Configurations of a cluster's agents, newest first."""
+
+    queryset = RefinedConfig.objects.none()
+    filterset_class = ConfigFilter
+    ordering = "-number"
+
+    def get_serializer_class(self) -> type:
+        return ConfigDetailSerializer if self.action == "retrieve" else ConfigSerializer
+
+    def get_queryset(self) -> Any:
+        return configs_listed(self.cluster)
+
+    def get_object(self) -> RefinedConfig:
+        return config_numbered(self.cluster, int(self.kwargs["number"]))
+
+    @extend_schema(request=NewConfigSerializer, responses={201: ConfigDetailSerializer})
+    def create(self, request: Request, slug: str) -> Response:
+        """Make a configuration and check it on recorded epochs.
+
+        With `start` its rollout begins; 409 where the check refuses it.
+        """
+        wanted = NewConfigSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        values = wanted.validated_data
+        with transaction.atomic():  # what was to start and is refused is not kept
+            config = services.config_create(
+                cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=request.user
+            )
+            if values["start"]:
+                services.rollout_start(config=config, user=request.user, force=values["force"])
+        body = ConfigDetailSerializer(config_numbered(config.cluster, config.number)).data
+        return Response(body, status=201, headers={"Location": f"{request.path}/{config.number}"})
+
+    @extend_schema(request=WishSerializer, responses=CheckedSerializer, filters=False)
+    @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
+    def check(self, request: Request, slug: str) -> Response:
+        """What a configuration would have done with the epochs recorded of late; nothing is stored."""
+        wanted = WishSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        return Response(services.config_check(cluster=self.cluster, wish=wanted.wish()))
+
+    @extend_schema(request=StartSerializer, responses={201: RolloutDetailSerializer})
+    @action(detail=True, methods=["post"])
+    def start(self, request: Request, slug: str, number: str) -> Response:
+        """Start its rollout; where another one is under way it waits in line. 409 where its check refused it."""
+        wanted = StartSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        config = self.get_object()
+        agents = [agent_named(config.cluster, name) for name in wanted.validated_data.get("canaries", ())]
+        rollout = services.rollout_start(
+            config=config, user=request.user, force=wanted.validated_data["force"], canaries=agents
+        )
+        number_now = rollout.config.number
+        location = f"/api/v1/clusters/{slug}/rollouts/{number_now}"
+        return Response(_shown(self.cluster, number_now), status=201, headers={"Location": location})
+
+
+class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin):
+    """Rollouts of a cluster's configurations, newest first."""
+
+    queryset = Rollout.objects.none()
+    filterset_class = RolloutFilter
+    ordering = "-created_at"
+
+    def get_serializer_class(self) -> type:
+        return RolloutDetailSerializer if self.action == "retrieve" else RolloutSerializer
+
+    def get_queryset(self) -> Any:
+        return rollouts_listed(self.cluster)
+
+    def get_object(self) -> Rollout:
+        return rollout_numbered(self.cluster, int(self.kwargs["number"]))
+
+    @extend_schema(request=None, responses=RolloutDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def pause(self, request: Request, slug: str, number: str) -> Response:
+        """Leave everything as it is until somebody goes on."""
+        return self._done(services.rollout_pause(rollout=self.get_object(), user=request.user))
+
+    @extend_schema(request=None, responses=RolloutDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, slug: str, number: str) -> Response:
+        """Go on where it was paused."""
+        return self._done(services.rollout_resume(rollout=self.get_object(), user=request.user))
+
+    @extend_schema(request=WhySerializer, responses=RolloutDetailSerializer)
+    @action(detail=True, methods=["post"], url_path="roll-back")
+    def roll_back(self, request: Request, slug: str, number: str) -> Response:
+        """Take it back from every agent that has it, also after it is done; one that waits in line just stops."""
+        wanted = WhySerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        rollout = self.get_object()
+        return self._done(services.rollout_roll_back(rollout=rollout, user=request.user, **wanted.validated_data))
+
+    @extend_schema(request=CanariesSerializer, responses=RolloutDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def canaries(self, request: Request, slug: str, number: str) -> Response:
+        """Make more agents canaries, before or while canaries are watched."""
+        wanted = CanariesSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        rollout = self.get_object()
+        agents = wanted.rows(rollout.config.cluster)
+        return self._done(services.canaries_add(rollout=rollout, agents=agents, user=request.user))
+
+    def _done(self, rollout: Rollout) -> Response:
+        return Response(_shown(self.cluster, rollout.config.number))
+
+
+class _PolicyRow:
+    """The policy of the cluster in the address; it is stored when somebody changes it."""
+
+    def get_object(self) -> RolloutPolicy:
+        cluster = cluster_by_slug(self.kwargs["slug"])
+        if self.request.method == "PATCH":
+            return RolloutPolicy.objects.get_or_create(cluster=cluster)[0]
+        return rollout_policy(cluster)
+
+
+class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
+    """How carefully configurations get to a cluster's agents."""
+
+    queryset = RolloutPolicy.objects.none()
+    serializer_class = PolicySerializer
+    pagination_class = None
+
+    @extend_schema(responses=PolicySerializer)
+    def retrieve(self, request: Request, slug: str) -> Response:
+        """The policy; defaults where nobody has set it."""
+        return Response(PolicySerializer(self.get_object()).data)
+
+    @extend_schema(request=PolicySerializer, responses=PolicySerializer)
+    def partial_update(self, request: Request, slug: str) -> Response:
+        """Change it. Rollouts under way keep the one that they began with."""
+        policy = self.get_object()
+        wanted = PolicySerializer(data=request.data, partial=True)
+        wanted.is_valid(raise_exception=True)
+        policy = services.policy_update(cluster=policy.cluster, **wanted.validated_data)
+        return Response(PolicySerializer(policy).data)
+
+
+def _shown(cluster: Cluster, number: int) -> Any:
+    return RolloutDetailSerializer(rollout_numbered(cluster, number)).data

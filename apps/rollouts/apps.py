@@ -1,0 +1,13 @@
+from django.apps import AppConfig
+
+
+class RolloutsConfig(AppConfig):
+    """Refined configurations of agents, and how they are rolled out."""
+
+    name = "apps.rollouts"
+
+    def ready(self) -> None:
+        from apps.rollouts.rollout import proposals  # noqa: F401 - they register themselves
+        from apps.rollouts.signals import connect
+
+        connect()

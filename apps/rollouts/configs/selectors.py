@@ -1,0 +1,320 @@
+"""Reading configurations: their parts beside what was in force before, and which one each agent has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import OuterRef, QuerySet, Subquery
+
+from apps.core.errors import Missing
+from apps.fleet.models import Cluster
+from apps.rollouts.choices import GIVEN, IN_FORCE, SPREADING, ConfigOrigin
+from apps.rollouts.configs.parts import assignments_refined, part_of, parts_reaching, schedule_part_of
+from apps.rollouts.models import RefinedConfig, RefinedPart, Rollout, RolloutMember, SchedulePart
+from apps.telemetry.choices import AgentKind
+from apps.telemetry.configs import live_served
+from apps.telemetry.models import Assignment
+from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import ScheduleSettings
+
+__all__ = [
+    "MAX_PARTS",
+    "AgentConfigState",
+    "ConfigView",
+    "PartView",
+    "SchedulePartView",
+    "config_detail",
+    "config_numbered",
+    "config_parts",
+    "config_schedules",
+    "configs_by_agent",
+    "configs_listed",
+    "document_changes",
+    "refusal_reasons",
+    "reported_version",
+    "schedule_changes",
+]
+
+
+def configs_listed(cluster: Cluster) -> QuerySet[RefinedConfig]:
+    """Configurations of a cluster, newest first, with author, parent and rollout."""
+    return RefinedConfig.objects.filter(cluster=cluster).select_related("author", "parent", "cluster", "rollout")
+
+
+def config_numbered(cluster: Cluster, number: int) -> RefinedConfig:
+    """A cluster's configuration by its number."""
+    found = configs_listed(cluster).filter(number=number).first()
+    if found is None:
+        message = f"no configuration c-{number}"
+        raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("number", message)])
+    return found
+
+
+@dataclass(frozen=True)
+class AgentConfigState:
+    """Which configuration an agent has."""
+
+    config: str  #: `c-117`, `` where it has none
+    version: int  #: 0 where it has none
+    same_as: str = ""  #: `c-116`, where a rollback brought that one back
+    canary: bool = False
+    behind: bool = False  #: a newer one is meant for it
+    by_hand: bool = False  #: its load factors are set by hand in every query it runs; it may be told how to schedule
+    refused: tuple[str, ...] = ()  #: why it refuses the one that is meant for it
+
+
+@dataclass(frozen=True)
+class PartView:
+    """A part of a configuration beside what was in force before it."""
+
+    query: str
+    agent: str  #: name, or `all agents`
+    document: dict[str, Any]
+    before: dict[str, Any] | None
+    changes: tuple[tuple[str, str, str], ...]  #: (what, before, after), such as ("cost of rtt", "12 µs", "15 µs")
+
+
+@dataclass(frozen=True)
+class SchedulePartView:
+    """How an agent is to share its core by a configuration, beside what was in force before it."""
+
+    agent: str  #: name, or `all agents`
+    document: dict[str, Any]
+    before: dict[str, Any] | None
+    changes: tuple[tuple[str, str, str], ...]  #: (setting, before, after)
+
+
+@dataclass(frozen=True)
+class ConfigView:
+    """A configuration with its parts and what came of it."""
+
+    config: Any
+    parts: tuple[PartView, ...]
+    settings: tuple[tuple[str, str, str], ...]  #: (name, before, after) of what it sets
+    rollout: Any | None
+    events: tuple[Any, ...]
+    schedules: tuple[SchedulePartView, ...] = ()
+    schedule: tuple[tuple[str, str, str], ...] = ()  #: (name, before, after) of what it sets of scheduling
+
+
+@dataclass(frozen=True)
+class _IntendedConfig:
+    """What an agent said of a query or its schedule, and the number of the configuration that is meant for it."""
+
+    report: Mapping[str, Any]
+    number: int
+
+
+def configs_by_agent(cluster: Cluster) -> dict[str, AgentConfigState]:
+    """Which configuration each agent of a cluster has that takes part in a live query, by the agent's id."""
+    rows = Assignment.objects.filter(enabled=True, agent__cluster=cluster, live__in=live_served())
+    rows = rows.exclude(agent__kind=AgentKind.PRODUCER).select_related("agent", "live__query__cluster")
+    by_agent: dict[str, list[Assignment]] = defaultdict(list)
+    schedules = parts_reaching(SchedulePart.objects.filter(config__cluster=cluster), OuterRef("agent"))
+    number = Subquery(schedules.values("config__number")[:1])
+    for one in assignments_refined(rows).annotate(schedule_number=number):
+        by_agent[str(one.agent_id)].append(one)
+    ids = {one.part_id for listed in by_agent.values() for one in listed if one.part_id is not None}
+    numbers = dict(RefinedPart.objects.filter(pk__in=ids).values_list("pk", "config__number"))
+    meant = {agent: _intended_configs(listed, numbers) for agent, listed in by_agent.items()}
+    configs = _configs(cluster, {reported_version(one.report) for listed in meant.values() for one in listed})
+    canaries = _canaries(cluster)
+    return {agent: _state(by_agent[agent], meant[agent], configs, canaries.get(agent)) for agent in by_agent}
+
+
+def _intended_configs(listed: Sequence[Assignment], numbers: Mapping[int, int]) -> list[_IntendedConfig]:
+    """For an agent's queries that adapt, and its schedule."""
+    agent = listed[0].agent
+    found = [_IntendedConfig(one.report, numbers.get(one.part_id, 0)) for one in listed if not one.by_hand]
+    if agent.kind == AgentKind.AGENT:
+        found.append(_IntendedConfig(agent.heartbeat.get("schedule") or {}, listed[0].schedule_number or 0))
+    return found
+
+
+def _configs(cluster: Cluster, numbers: Collection[int]) -> dict[int, RefinedConfig]:
+    rows = RefinedConfig.objects.filter(cluster=cluster, number__in=numbers)
+    return {one.number: one for one in rows.select_related("parent__parent").defer("checked")}
+
+
+def reported_version(report: Mapping[str, Any]) -> int:
+    """Of the configuration that an agent says it has, in a query or of its schedule; 0 where it has none."""
+    return (report.get("refined") or {}).get("version") or 0
+
+
+def _canaries(cluster: Cluster) -> dict[str, int]:
+    """Numbers of configurations that are watched at their canaries, by agent."""
+    rows = RolloutMember.objects.filter(rollout__config__cluster=cluster, rollout__state__in=SPREADING)
+    found = rows.filter(stage=0, state__in=GIVEN).values_list("agent", "rollout__config__number")
+    return {str(agent): number for agent, number in found}
+
+
+def _state(
+    listed: Sequence[Assignment],
+    meant: Sequence[_IntendedConfig],
+    configs: Mapping[int, RefinedConfig],
+    canary: int | None,
+) -> AgentConfigState:
+    by_hand = all(one.by_hand for one in listed)
+    version = max((reported_version(one.report) for one in meant), default=0)
+    wanted = max((one.number for one in meant), default=0)
+    return AgentConfigState(
+        config=f"c-{version}" if version else "",
+        version=version,
+        same_as=_same_as(configs.get(version)),
+        canary=canary is not None and canary == wanted,
+        behind=any(reported_version(one.report) < one.number for one in meant),
+        by_hand=by_hand,
+        refused=tuple(reason for one in meant for reason in refusal_reasons(one.report, one.number)),
+    )
+
+
+def refusal_reasons(report: Mapping[str, Any], number: int) -> tuple[str, ...]:
+    """Why an agent refuses the configuration that is meant for it; empty where it does not."""
+    refused = report.get("refused") or {}
+    return tuple(map(str, refused.get("reasons", ()))) if number and refused.get("version") == number else ()
+
+
+def _same_as(config: RefinedConfig | None) -> str:
+    """What a rollback brought back: what was current before the one that it takes back."""
+    if config is None or config.origin != ConfigOrigin.ROLLBACK or config.parent is None:
+        return ""
+    return config.parent.parent.name if config.parent.parent else ""
+
+
+MAX_PARTS = 200  #: are shown of one configuration
+
+Change = tuple[str, str, str]
+
+
+def config_detail(config: RefinedConfig) -> ConfigView:
+    """A configuration with its first parts, each beside what was in force before it."""
+    parts, schedules = config_parts(config), config_schedules(config)
+    before = next((part.before["settings"] for part in parts if part.before), {})
+    was = next((one.before["schedule"] for one in schedules if one.before), {})
+    rollout = Rollout.objects.filter(config=config).first() or Rollout.objects.filter(back=config).first()
+    return ConfigView(
+        config=config,
+        parts=parts,
+        settings=tuple(_settings(before, config.settings, given=True)),
+        rollout=rollout,
+        events=tuple(rollout.events.select_related("by")) if rollout else (),
+        schedules=schedules,
+        schedule=() if config.schedule is None else tuple(schedule_changes(was, config.schedule, given=True)),
+    )
+
+
+def config_parts(config: RefinedConfig) -> tuple[PartView, ...]:
+    """What it holds for queries, the first parts of it."""
+    rows = config.parts.select_related("live__query__cluster", "agent").order_by("live__query__name", "agent__name")
+    return tuple(_part(part) for part in rows[:MAX_PARTS])
+
+
+def config_schedules(config: RefinedConfig) -> tuple[SchedulePartView, ...]:
+    """What it holds of scheduling, the first parts of it."""
+    rows = config.schedule_parts.select_related("agent", "config").order_by("agent__name")
+    return tuple(_schedule(part) for part in rows[:MAX_PARTS])
+
+
+def _part(part: RefinedPart) -> PartView:
+    before = _before(part)
+    document = before.document if before else None
+    return PartView(
+        query=part.live.query.name,
+        agent=part.agent.name if part.agent else "all agents",
+        document=part.document,
+        before=document,
+        changes=tuple(document_changes(document, part.document)),
+    )
+
+
+def _before(part: RefinedPart) -> RefinedPart | None:
+    if part.agent is not None:
+        mine = Assignment(live=part.live, agent=part.agent)
+        return part_of(mine, below=part.config.number)
+    rows = RefinedPart.objects.filter(live=part.live, agent=None, plan=part.plan)
+    return rows.filter(config__number__lt=part.config.number).order_by("-config__number").first()
+
+
+def _schedule(part: SchedulePart) -> SchedulePartView:
+    if part.agent is not None:
+        before = schedule_part_of(part.agent, below=part.config.number)
+    else:
+        rows = SchedulePart.objects.filter(config__cluster=part.config.cluster_id, agent=None)
+        rows = rows.filter(config__number__lt=part.config.number, config__state__in=IN_FORCE)
+        before = rows.order_by("-config__number").first()
+    document = before.document if before else None
+    return SchedulePartView(
+        agent=part.agent.name if part.agent else "all agents",
+        document=part.document,
+        before=document,
+        changes=tuple(schedule_changes(document["schedule"] if document else {}, part.document["schedule"])),
+    )
+
+
+def schedule_changes(before: Mapping[str, Any], after: Mapping[str, Any], *, given: bool = False) -> Iterator[Change]:
+    """What differs between two settings of scheduling, or with `given` everything that `after` says."""
+    old, new = (ScheduleSettings.parse(dict(one)).to_dict() for one in (before, after))
+    yield from _differing(old, new, after if given else None)
+
+
+def document_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[Change]:
+    """What differs between two refined documents, in words: (what, before, after)."""
+    yield from _settings(before["settings"] if before else {}, after["settings"])
+    known = {one["id"]: one for one in (before or {}).get("operators", ())}
+    for one in after["operators"]:
+        yield from _operator(known.get(one["id"], {}), one)
+    yield from _watermarks(before or {}, after)
+    plans = [_plan(document) for document in (before or {}, after)]
+    if plans[0] != plans[1]:
+        yield ("planned load factors", *plans)
+
+
+def _settings(before: Mapping[str, Any], after: Mapping[str, Any], *, given: bool = False) -> Iterator[Change]:
+    """What differs, or with `given` everything that `after` says."""
+    old, new = AdaptationSettings.parse(dict(before)).to_dict(), AdaptationSettings.parse(dict(after)).to_dict()
+    yield from _differing(old, new, after if given else None)
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any], said: Mapping[str, Any] | None) -> Iterator[Change]:
+    for name, value in new.items():
+        if (name in said) if said is not None else (old[name] != value):
+            yield name, _text(old[name]), _text(value)
+
+
+def _operator(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    rows = (("cost_s", "cost", 1e6, " µs"), ("group_cost_s", "cost per group", 1e6, " µs"), ("groups", "groups", 1, ""))
+    for name, label, scale, unit in (*rows, ("relay", "relay ratio", 1, "")):
+        old, new = (_number(row.get(name), scale, unit) for row in (before, after))
+        if old != new:
+            yield f"{label} of {after['id']}", old, new
+
+
+def _watermarks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    known = {one["stream"]: one for one in before.get("watermarks") or ()}
+    for one in after.get("watermarks") or ():
+        was = known.get(one["stream"], {})
+        for name, label in (("period_s", "period"), ("mean_s", "delay of watermarks")):
+            old, new = (_number(row.get(name), 1, " s") for row in (was, one))
+            if old != new:
+                yield f"{label} of {one['stream']}", old, new
+    old, new = (_number(row.get("event_cost_s"), 1e6, " µs") for row in (before, after))
+    if old != new:
+        yield "cost of a record", old, new
+
+
+def _plan(document: Mapping[str, Any]) -> str:
+    plan = document.get("plan_prior")
+    return _text(plan["load_factors"]) if plan else "–"
+
+
+def _number(value: float | None, scale: float, unit: str) -> str:
+    return "–" if value is None else f"{value * scale:.3g}{unit}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"{one:.3g}" for one in value) or "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,235 @@
+"""Changes to configurations by people: created, checked, purged; and the rollout policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import Fault, Malformed, fault_count
+from apps.fleet.models import Cluster
+from apps.fleet.validation import check_row
+from apps.rollouts.choices import ConfigOrigin, ConfigState
+from apps.rollouts.configs.checks import WORSE, drafts_check
+from apps.rollouts.configs.versions import PartDraft, ScheduleDraft, config_store, configs_announce, policy_locked
+from apps.rollouts.documents import document_of_learned, learned_in
+from apps.rollouts.learned.watermarks import watermarks_for, watermarks_in
+from apps.rollouts.models import Learned, RefinedConfig, RolloutPolicy
+from apps.telemetry.configs import settings_read
+from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.telemetry.selectors import agents_scheduling, assignments_adapting
+from engine.jarvis.refined_config import ENOUGH_RECORDS
+from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import ScheduleSettings
+
+__all__ = ["CONFIGS_KEPT", "ConfigRequest", "config_check", "config_create", "configs_purge", "policy_update"]
+
+
+_MAX_WAVES = 10
+
+
+@dataclass(frozen=True)
+class ConfigRequest:
+    """What somebody wants agents to do.
+
+    `settings` are those of adapting (`engine.jarvis.settings`), `schedule` those of scheduling
+    (`engine.klink.settings`); what is left out of either has its default, and None leaves all of it as it is. Without
+    `queries` (names) it is for every live query of the cluster, without `agents` (names) for all of their agents; a
+    schedule is for whole agents, and goes with no queries. `learned`: with what Spark knows of operators and
+    watermarks, where it knows enough.
+    """
+
+    settings: Mapping[str, Any] | None
+    queries: Sequence[str] = field(default=())
+    agents: Sequence[str] = field(default=())
+    learned: bool = True
+    schedule: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Drafts:
+    """Everything that a configuration is to hold."""
+
+    parts: list[PartDraft]
+    schedules: list[ScheduleDraft]
+
+
+@transaction.atomic
+def config_create(
+    *, cluster: Cluster, wish: ConfigRequest, words: str = "", user: User | None = None, now: datetime | None = None
+) -> RefinedConfig:
+    """Make a configuration and check it on recorded epochs; nobody has it before its rollout is started.
+
+    One that is predicted to be worse than the policy allows is kept as refused.
+
+    Raises
+    ------
+    Malformed
+        With every fault: settings out of their safe range, queries that are not live, agents that take no part.
+    """
+    now = now or timezone.now()
+    policy = policy_locked(cluster)
+    faults = [Fault("words", f"words has {len(words)} characters; allowed: 200")] if len(words) > 200 else []
+    drafts = _drafts(cluster, wish, faults)
+    checked = drafts_check(cluster, drafts.parts, policy, now, drafts.schedules)
+    config = config_store(
+        cluster=cluster, origin=ConfigOrigin.PERSON, drafts=drafts.parts, schedules=drafts.schedules, now=now,
+        author=user, words=words or _words(wish), settings=dict(wish.settings or {}), checked=checked,
+        schedule=None if wish.schedule is None else dict(wish.schedule),
+        scope={"queries": list(wish.queries), "agents": list(wish.agents), "learned": wish.learned},
+    )  # fmt: skip
+    if checked["health"] == WORSE:
+        config.state = ConfigState.REFUSED
+        config.save(update_fields=["state", "updated_at"])
+    return config
+
+
+def config_check(*, cluster: Cluster, wish: ConfigRequest, now: datetime | None = None) -> dict[str, Any]:
+    """What a configuration would have done with the epochs recorded of late; nothing is stored."""
+    policy = RolloutPolicy.objects.filter(cluster=cluster).first() or RolloutPolicy(cluster=cluster)
+    drafts = _drafts(cluster, wish, [])
+    return drafts_check(cluster, drafts.parts, policy, now or timezone.now(), drafts.schedules)
+
+
+def _words(wish: ConfigRequest) -> str:
+    said = []
+    for given, what in ((wish.settings, ""), (wish.schedule, "scheduling ")):
+        if given is not None:
+            said.append(what + (", ".join(f"{name} {value}" for name, value in given.items()) or "defaults"))
+    return f"Sets {'; '.join(said)}"[:200]
+
+
+def _drafts(cluster: Cluster, wish: ConfigRequest, faults: list[Fault]) -> _Drafts:
+    assignments = assignments_adapting(cluster) if wish.settings is not None else []
+    scheduling = list(agents_scheduling(cluster)) if wish.schedule is not None else []
+    if wish.settings is None and wish.schedule is None:
+        faults.append(Fault("settings", "neither settings nor schedule is given; allowed: one of them, or both"))
+    lives = {one.live.query.name: one.live for one in assignments}
+    agents = {one.agent.name: one.agent for one in assignments} | {agent.name: agent for agent in scheduling}
+    if wish.schedule is not None and wish.queries:
+        faults.append(Fault("queries", "a schedule is of whole agents, not of queries; allowed beside it: no queries"))
+    else:
+        faults += _unknown("queries", wish.queries, lives, "no live query that an agent adapts")
+    what = "no agent that adapts a live query" if wish.schedule is None else "no agent that runs a live query"
+    faults += _unknown("agents", wish.agents, agents, what)
+    chosen = [live for name, live in lives.items() if not wish.queries or name in wish.queries]
+    settings = _settings(wish, chosen, faults)
+    if wish.schedule is not None:
+        ScheduleSettings.read(wish.schedule, "", "schedule", faults)
+    if not agents and not faults:
+        doing = "adapts" if wish.schedule is None else "runs"
+        faults.append(Fault("queries", f"no agent of {cluster.slug} {doing} a live query"))
+    drafts = _Drafts([], [])
+    if not faults:
+        drafts = _Drafts(_parts(chosen, assignments, wish, settings), _schedules(wish, agents))
+    if not drafts.parts and not drafts.schedules and not faults:
+        faults.append(Fault("agents", "none of these agents takes part in one of these queries"))
+    if faults:
+        first = f"{faults[0].path}: {faults[0].message}"
+        raise Malformed(f"The configuration has {fault_count(faults)}; first: {first}.", faults)
+    return drafts
+
+
+def _schedules(wish: ConfigRequest, agents: Mapping[str, Agent]) -> list[ScheduleDraft]:
+    """One for all, or one for each agent that is chosen."""
+    if wish.schedule is None:
+        return []
+    if not wish.agents:
+        return [ScheduleDraft(None, wish.schedule)]
+    return [ScheduleDraft(agents[name], wish.schedule) for name in dict.fromkeys(wish.agents)]
+
+
+def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fault]) -> dict[str, Any]:
+    """The settings as they are stored; load factors by hand have to fit every query that they are for."""
+    if wish.settings is None:
+        return {}
+    before = len(faults)
+    AdaptationSettings.read(wish.settings, "", "settings", faults)
+    if len(faults) > before:
+        return {}
+    settings: dict[str, Any] = {}
+    for live in chosen:
+        found: list[Fault] = []
+        settings = settings_read(wish.settings, live.source_operators, found)
+        faults += [Fault(one.path, f"{one.message} (query {live.query.name})") for one in found]
+    return settings
+
+
+def _parts(
+    chosen: Sequence[LiveQuery], assignments: Sequence[Assignment], wish: ConfigRequest, settings: Mapping[str, Any]
+) -> list[PartDraft]:
+    """For all agents one part with settings alone, and one of their own for agents that are chosen or known of."""
+    cluster = assignments[0].agent.cluster_id if wish.learned and assignments else None
+    known, watermarks = (learned_in(cluster), watermarks_in(cluster)) if cluster else ({}, {})
+    drafts = [PartDraft(live, None, settings, watermarks_for(watermarks, live)) for live in chosen]
+    drafts = [] if wish.agents else drafts
+    keys = {live.pk for live in chosen}
+    for one in assignments:
+        if one.live_id in keys and (not wish.agents or one.agent.name in wish.agents):
+            learned = _learned_figures(known.get((one.live_id, one.agent_id)))
+            own = (one.live_id, one.agent_id) in watermarks
+            if wish.agents or learned or own:
+                learned |= watermarks_for(watermarks, one.live, one.agent_id)
+                drafts.append(PartDraft(one.live, one.agent, settings, learned))
+    return drafts
+
+
+def _learned_figures(row: Learned | None) -> dict[str, Any]:
+    """What Spark knows of a query's operators at an agent, where it knows enough."""
+    if row is None or any(one["records"] < ENOUGH_RECORDS for one in row.document["operators"]):
+        return {}
+    return document_of_learned(row)
+
+
+def _unknown(path: str, wanted: Sequence[str], known: Mapping[str, Any], what: str) -> list[Fault]:
+    listed = ", ".join(sorted(known)[:10]) or "none"
+    return [
+        Fault(f"{path}[{index}]", f"{name!r} is {what}; there are: {listed}")
+        for index, name in enumerate(wanted)
+        if name not in known
+    ]
+
+
+@transaction.atomic
+def policy_update(*, cluster: Cluster, **values: Any) -> RolloutPolicy:
+    """Change how rollouts go. Those under way keep the policy that they began with."""
+    policy = policy_locked(cluster)
+    for name, value in values.items():
+        setattr(policy, name, value)
+    check_row(policy, _wave_faults(policy.waves))
+    policy.save()
+    configs_announce(cluster)
+    return policy
+
+
+def _wave_faults(waves: Any) -> list[Fault]:
+    allowed = f"1 to {_MAX_WAVES} shares above 0 that grow and end with 1"
+    numbers = isinstance(waves, list) and all(type(share) in (int, float) and 0 < share <= 1 for share in waves)
+    if not numbers or not 1 <= len(waves) <= _MAX_WAVES or waves[-1] != 1 or sorted(set(waves)) != waves:
+        return [Fault("waves", f"waves is {str(waves)[:60]}; allowed: {allowed}")]
+    return []
+
+
+CONFIGS_KEPT = timedelta(days=30)
+_ENDED_STATES = (ConfigState.REFUSED, ConfigState.SUPERSEDED, ConfigState.STOPPED, ConfigState.ROLLED_BACK)
+
+
+@transaction.atomic
+def configs_purge(now: datetime | None = None) -> int:
+    """Forget configurations that ended long ago; returns how many.
+
+    A cluster's newest one stays, so that no number is ever given twice.
+    """
+    newest = RefinedConfig.objects.values("cluster").annotate(number=Max("number"))
+    old = RefinedConfig.objects.filter(state__in=_ENDED_STATES, updated_at__lt=(now or timezone.now()) - CONFIGS_KEPT)
+    for row in newest:
+        old = old.exclude(cluster=row["cluster"], number=row["number"])
+    gone = old.count()
+    old.delete()
+    return gone

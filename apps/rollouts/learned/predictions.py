@@ -1,0 +1,162 @@
+"""Predictions on recorded epochs by learned figures: load, overflow, and bytes saved against the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from apps.fleet.models import Cluster
+from apps.rollouts.documents import learned_in, source_operators_of
+from apps.telemetry.ingest.epochs import recorded_epochs
+from apps.telemetry.models import LiveQuery
+from apps.telemetry.selectors import assignments_adapting
+from engine.jarvis.baselines import SourcePipeline
+from engine.jarvis.refined_config import OperatorPrior
+from engine.jarvis.settings import AdaptationSettings
+from engine.rollouts.epochs import EPOCH_US, EpochRow
+
+__all__ = ["KnownOperators", "PredictedSums", "SavedBytes", "known_operators", "predict", "saved_bytes"]
+
+
+@dataclass(frozen=True)
+class KnownOperators:
+    """The operators of a query at a source, as learned; `kinds` as in the pipeline."""
+
+    operators: tuple[OperatorPrior, ...]
+    sizes: tuple[float, ...]  #: bytes of a record before the first operator and after each
+    kinds: tuple[str, ...]
+
+    def at(self, records: float) -> SourcePipeline:
+        """The chain when so many records come in an epoch: what a group costs is spread over them."""
+        costs, n = [], records
+        for one in self.operators:
+            costs.append(one.cost_at(n))
+            n *= one.relay
+        return SourcePipeline([one.relay for one in self.operators], costs, self.sizes, self.kinds)
+
+
+@dataclass
+class PredictedSums:
+    """Sums over epochs."""
+
+    records: float = 0.0
+    bytes_sent: float = 0.0
+    cpu_s: float = 0.0
+    overflow: float = 0.0  #: records
+    epochs: int = 0
+
+    def add(self, other: PredictedSums) -> None:
+        """Take in another's epochs."""
+        for name in ("records", "bytes_sent", "cpu_s", "overflow", "epochs"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def known_operators(document: Mapping[str, Any] | None, live: LiveQuery) -> KnownOperators | None:
+    """What a refined document knows of a live query; None where it holds settings alone."""
+    operators = (document or {}).get("operators") or []
+    kinds = tuple(row["expression"]["op"] for row in source_operators_of(live))
+    if document is None or not operators or len(operators) != len(kinds):
+        return None
+    return KnownOperators(tuple(OperatorPrior(**one) for one in operators), tuple(document["record_bytes"]), kinds)
+
+
+def predict(
+    known: KnownOperators,
+    settings: AdaptationSettings,
+    epochs: Iterable[EpochRow],
+    *,
+    planned: KnownOperators | None = None,
+) -> PredictedSums:
+    """Replay recorded epochs: as many records, as much CPU time to be had.
+
+    Methods that adapt count as settled. `planned` is what they believe in, where that is not what holds.
+    """
+    found = PredictedSums()
+    for epoch in epochs:
+        if epoch.records_in <= 0:
+            continue
+        n = float(epoch.records_in)
+        factors = (planned or known).at(n).settled(settings, epoch.budget_s, n)
+        made = known.at(n).epoch(factors, epoch.budget_s, n)
+        found.add(PredictedSums(n, made.bytes_sent, made.cpu_s, made.overflow, 1))
+    return found
+
+
+@dataclass(frozen=True)
+class SavedBytes:
+    """Bytes that agents sent over a span, and what others would have sent of the same records."""
+
+    records: int
+    sent: float
+    all_sp: float
+    all_src: float | None = None  #: None, as those below, where costs are not known yet
+    filter_src: float | None = None
+    best_op: float | None = None
+    span_s: float = 0.0
+
+    def saved(self, other: float | None) -> float | None:
+        """Share of the other's bytes that were not sent."""
+        return None if not other else 1.0 - self.sent / other
+
+
+_BASELINES = {name: AdaptationSettings(method=name) for name in ("all-src", "filter-src", "best-op")}
+_MAX_EPOCHS = 30  # of a query are replayed; they stand for the others
+
+
+def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: float = 300.0) -> dict[str, SavedBytes]:
+    """By agent's id, of those that adapt: what it sent of the last epochs' records, and what others would have sent.
+
+    All-SP is what came in; the other baselines are None where an operator's cost is not known yet.
+    """
+    wanted = None if agents is None else {str(pk) for pk in agents}
+    parts = [one for one in assignments_adapting(cluster) if wanted is None or str(one.agent_id) in wanted]
+    recorded = recorded_epochs({one.agent for one in parts}, timezone.now(), last_s)
+    learned = learned_in(cluster)
+    sums: dict[str, list[SavedBytes]] = {}
+    for one in parts:
+        rows = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
+        if rows:
+            row = learned.get((one.live_id, one.agent_id))
+            known = known_operators(row.document, one.live) if row else None
+            sums.setdefault(str(one.agent_id), []).append(_of_query(rows, known))
+    return {agent: _saved_sum(listed) for agent, listed in sums.items()}
+
+
+def _of_query(rows: Sequence[EpochRow], known: KnownOperators | None) -> SavedBytes:
+    records = sum(row.records_in for row in rows)
+    return SavedBytes(
+        records=records,
+        sent=sum(row.bytes_sent for row in rows),
+        all_sp=sum(row.bytes_in for row in rows),
+        span_s=(rows[-1].epoch_us - rows[0].epoch_us + EPOCH_US) / 1e6,
+        **_baselines(rows, known, records),
+    )
+
+
+def _baselines(rows: Sequence[EpochRow], known: KnownOperators | None, records: int) -> Mapping[str, float | None]:
+    """Bytes of each baseline on some of the epochs, scaled up to all of them."""
+    if known is None:
+        return {}
+    step = -(-len(rows) // _MAX_EPOCHS)
+    found = {}
+    for name, settings in _BASELINES.items():
+        made = predict(known, settings, rows[::step])
+        found[name.replace("-", "_")] = made.bytes_sent / made.records * records if made.records else None
+    return found
+
+
+def _saved_sum(listed: Sequence[SavedBytes]) -> SavedBytes:
+    sums: dict[str, float | None] = {}
+    for name in ("all_src", "filter_src", "best_op"):
+        values = [getattr(one, name) for one in listed]
+        sums[name] = None if None in values else sum(values)
+    return SavedBytes(
+        records=sum(one.records for one in listed),
+        sent=sum(one.sent for one in listed),
+        all_sp=sum(one.all_sp for one in listed),
+        span_s=max(one.span_s for one in listed),
+        **sums,
+    )

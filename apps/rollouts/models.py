@@ -1,0 +1,280 @@
+"""Refined configurations, what each holds for whom, and how they get to the agents."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from apps.fleet.models import Cluster
+from apps.rollouts.choices import ConfigOrigin, ConfigState, MemberState, RolloutState
+from apps.telemetry.models import Agent, LiveQuery
+
+__all__ = [
+    "Learned",
+    "LearnedWatermarks",
+    "RefinedConfig",
+    "RefinedPart",
+    "Rollout",
+    "RolloutEvent",
+    "RolloutMember",
+    "RolloutPolicy",
+    "SchedulePart",
+]
+
+_SHARE = [MinValueValidator(0.0), MaxValueValidator(1.0)]
+_NOT_NEGATIVE = [MinValueValidator(0.0)]
+
+
+def _user() -> models.ForeignKey:
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+
+def default_waves() -> list[float]:
+    """Shares of all agents that have a configuration after each wave."""
+    return [0.3, 1.0]
+
+
+class RefinedConfig(models.Model):
+    """A numbered configuration of a cluster's agents, `c-118`. What has been given to an agent never changes."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="refined_configs")
+    number = models.PositiveIntegerField(help_text="Also the version that agents compare.")
+    parent = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+", help_text="What was current before."
+    )
+    origin = models.CharField(max_length=10, choices=ConfigOrigin.choices)
+    author = _user()
+    words = models.CharField(max_length=200, blank=True, help_text="What it changes.")
+    settings = models.JSONField(default=dict, blank=True, help_text="Of adapting, as given; the rest has its defaults.")
+    schedule = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Of scheduling, as given; null: it sets none, or not the same for all.",
+    )
+    scope = models.JSONField(default=dict, blank=True, help_text="Queries and agents by name; empty: all.")
+    state = models.CharField(max_length=12, choices=ConfigState.choices, default=ConfigState.DRAFT)
+    checked = models.JSONField(default=dict, blank=True, help_text="What is predicted on recorded epochs.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "number"], name="refined_config_number_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """`c-118`."""
+        return f"c-{self.number}"
+
+    @property
+    def all_parts(self) -> tuple[models.QuerySet, models.QuerySet]:
+        """What it holds: parts for queries, and for schedules."""
+        return self.parts.all(), self.schedule_parts.all()
+
+
+class RefinedPart(models.Model):
+    """What a configuration holds for a live query at an agent, or at every agent that has no part of its own."""
+
+    config = models.ForeignKey(RefinedConfig, on_delete=models.CASCADE, related_name="parts")
+    live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="refined_parts")
+    agent = models.ForeignKey(
+        Agent, null=True, blank=True, on_delete=models.CASCADE, related_name="refined_parts", help_text="Null: all."
+    )
+    plan = models.CharField(max_length=64, help_text="Digest of the pipeline it is for.")
+    document = models.JSONField(help_text="As agents get it (engine.jarvis.refined_config).")
+
+    class Meta:
+        ordering = ["live", "agent"]
+        constraints = [
+            models.UniqueConstraint(fields=["config", "live", "agent"], name="refined_part_once"),
+            models.UniqueConstraint(
+                fields=["config", "live"], condition=models.Q(agent=None), name="refined_part_for_all_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.config} for {self.live} at {self.agent or 'all'}"
+
+
+class SchedulePart(models.Model):
+    """How an agent is to share its core, by a configuration, or every agent that has no part of its own."""
+
+    config = models.ForeignKey(RefinedConfig, on_delete=models.CASCADE, related_name="schedule_parts")
+    agent = models.ForeignKey(
+        Agent, null=True, blank=True, on_delete=models.CASCADE, related_name="schedule_parts", help_text="Null: all."
+    )
+    document = models.JSONField(help_text="As agents get it (engine.klink.settings).")
+
+    class Meta:
+        ordering = ["agent"]
+        constraints = [
+            models.UniqueConstraint(fields=["config", "agent"], name="schedule_part_once"),
+            models.UniqueConstraint(
+                fields=["config"], condition=models.Q(agent=None), name="schedule_part_for_all_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.config} for {self.agent or 'all'}"
+
+
+class RolloutPolicy(models.Model):
+    """How carefully configurations get to a cluster's agents. Its row is the lock of everything that moves them."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="rollout_policy")
+    canary_count = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    canary_share = models.FloatField(default=0.1, validators=_SHARE, help_text="Of all agents, where that is more.")
+    canary_epochs = models.PositiveSmallIntegerField(
+        default=20, validators=[MinValueValidator(10), MaxValueValidator(600)], help_text="Least epochs judged."
+    )
+    waves = models.JSONField(default=default_waves, help_text="Share of all agents after each wave, ending with 1.")
+    wave_epochs = models.PositiveSmallIntegerField(
+        default=10, validators=[MinValueValidator(10), MaxValueValidator(600)]
+    )
+    silent_epochs = models.PositiveSmallIntegerField(
+        default=30, validators=[MinValueValidator(5), MaxValueValidator(3600)], help_text="Waited for an agent."
+    )
+    overflow_pp = models.FloatField(default=1.0, validators=_NOT_NEGATIVE, help_text="Percentage points of records.")
+    bytes_rel = models.FloatField(default=0.05, validators=_NOT_NEGATIVE, help_text="Bytes per record.")
+    latency_rel = models.FloatField(default=0.25, validators=_NOT_NEGATIVE, help_text="And more than latency_abs_s.")
+    latency_abs_s = models.FloatField(default=0.5, validators=_NOT_NEGATIVE)
+    cpu_rel = models.FloatField(default=0.10, validators=_NOT_NEGATIVE, help_text="CPU time that saves no bytes.")
+    automatic = models.BooleanField(default=True, help_text="What Spark proposes starts by itself.")
+    propose_every_s = models.FloatField(default=600.0, validators=[MinValueValidator(10), MaxValueValidator(604_800)])
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "rollout policies"
+
+    def __str__(self) -> str:
+        return f"rollouts of {self.cluster}"
+
+
+class Rollout(models.Model):
+    """A configuration on its way to the agents: first some canaries, then waves, as long as they do well."""
+
+    config = models.OneToOneField(RefinedConfig, on_delete=models.CASCADE, related_name="rollout")
+    back = models.OneToOneField(
+        RefinedConfig, null=True, blank=True, on_delete=models.SET_NULL, related_name="undoes", help_text="Undoes it."
+    )
+    state = models.CharField(max_length=12, choices=RolloutState.choices, default=RolloutState.WAITING)
+    stage = models.PositiveSmallIntegerField(default=0, help_text="0: canaries; 1, 2, …: waves.")
+    policy = models.JSONField(default=dict, help_text="As it was when the rollout began.")
+    verdict = models.JSONField(default=dict, blank=True, help_text="What the guard says of the present stage.")
+    reasons = models.JSONField(default=list, blank=True, help_text="Why it ended, or is taken back.")
+    by = _user()
+    created_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True, blank=True)
+    stage_at = models.DateTimeField(null=True, blank=True, help_text="When the present stage began.")
+    heard_at = models.DateTimeField(
+        null=True, blank=True, help_text="When no agent was heard of last: from then on silence counts."
+    )
+    ended_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["state"], name="rollout_by_state")]
+
+    def __str__(self) -> str:
+        return f"rollout of {self.config}"
+
+    @property
+    def given(self) -> RefinedConfig:
+        """What its members are given now."""
+        return self.back or self.config
+
+    @property
+    def last_stage(self) -> int:
+        """Number of the last wave; 0 where there are canaries alone."""
+        return int(self.policy.get("last_stage", 0))
+
+
+class RolloutMember(models.Model):
+    """An agent that a rollout is to reach, in its stage."""
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="members")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="rollout_parts")
+    stage = models.PositiveSmallIntegerField()
+    state = models.CharField(max_length=10, choices=MemberState.choices, default=MemberState.PENDING)
+    reasons = models.JSONField(default=list, blank=True, help_text="Why it refused.")
+    at = models.DateTimeField(default=timezone.now, help_text="When it came into its state.")
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="When it said that it has it.")
+
+    class Meta:
+        ordering = ["stage", "agent__name"]
+        constraints = [models.UniqueConstraint(fields=["rollout", "agent"], name="agent_once_per_rollout")]
+        indexes = [models.Index(fields=["agent", "state"], name="rollout_member_by_agent")]
+
+    def __str__(self) -> str:
+        return f"{self.agent} in {self.rollout}"
+
+
+class RolloutEvent(models.Model):
+    """A step of a rollout: when, by whom, and why."""
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField()
+    by = _user()
+    words = models.CharField(max_length=400)
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return self.words
+
+
+class Learned(models.Model):
+    """What Spark knows of a live query's operators at an agent, as it told last."""
+
+    live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="learned")
+    plan = models.CharField(max_length=64)
+    measured_us = models.BigIntegerField(help_text="Newest epoch behind it; what is older does not replace it.")
+    document = models.JSONField(help_text="record_bytes, operators, fitted and plan_prior of a refined document.")
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name_plural = "learned"
+        constraints = [models.UniqueConstraint(fields=["live", "agent"], name="learned_once")]
+
+    def __str__(self) -> str:
+        return f"{self.live} at {self.agent}"
+
+
+class LearnedWatermarks(models.Model):
+    """What Spark knows of the sweeping watermarks of a live query at an agent, or of all agents together (null)."""
+
+    live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned_watermarks")
+    agent = models.ForeignKey(
+        Agent,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="learned_watermarks",
+        help_text="Null: all.",
+    )
+    plan = models.CharField(max_length=64)
+    measured_us = models.BigIntegerField(help_text="Newest window behind it; what is older does not replace it.")
+    document = models.JSONField(help_text="watermarks and event_cost_s of a refined document, and figures beside them.")
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name_plural = "learned watermarks"
+        constraints = [
+            models.UniqueConstraint(fields=["live", "agent"], name="learned_watermarks_once"),
+            models.UniqueConstraint(
+                fields=["live"], condition=models.Q(agent=None), name="learned_watermarks_of_all_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"watermarks of {self.live} at {self.agent or 'all'}"

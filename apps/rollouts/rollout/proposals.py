@@ -1,0 +1,313 @@
+"""Proposals: learned figures of Spark become a configuration where they differ enough from what agents have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from django.db import transaction
+from django.db.models import OuterRef, Subquery
+from django.utils import timezone
+
+from agent.wire import REFINEMENTS, WATERMARKS, Frame, FrameKind, WireError, table_of
+from apps.core.errors import Malformed
+from apps.fleet.models import Cluster
+from apps.rollouts.choices import ConfigOrigin, ConfigState, RolloutState
+from apps.rollouts.configs.checks import WORSE, drafts_check
+from apps.rollouts.configs.parts import assignments_refined
+from apps.rollouts.configs.versions import PartDraft, config_store, policy_locked
+from apps.rollouts.documents import document_of_learned, figures_of, learned_in
+from apps.rollouts.learned.operators import learned_operators_store
+from apps.rollouts.learned.predictions import KnownOperators, known_operators
+from apps.rollouts.learned.watermarks import learned_watermarks_store, watermarks_for, watermarks_in
+from apps.rollouts.models import Learned, RefinedConfig, RefinedPart, Rollout
+from apps.rollouts.rollout.services import rollout_roll_back, rollout_start
+from apps.telemetry.configs import live_served
+from apps.telemetry.ingest.frames import receiver
+from apps.telemetry.models import Assignment, LiveQuery
+from apps.telemetry.selectors import assignments_adapting
+from engine.jarvis.settings import AdaptationSettings
+
+__all__ = [
+    "Difference",
+    "learned_receive",
+    "operators_difference",
+    "proposal_create",
+    "watermarks_difference",
+    "watermarks_receive",
+]
+
+
+MIN_GAIN = 0.05  # of the bytes of an epoch
+MIN_CHANGE = 0.20  # of a figure
+MIN_CPU = 0.01  # of the budget, that a cost has to move: what costs next to nothing differs from hour to hour
+MIN_RECORDS = 1000  # behind every figure
+MIN_DELAY_S = 0.01  # watermarks are seen once in a tenth of an epoch
+_Z = 1.645  # standard errors that chance may do
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is new, and how much of it: a share of the bytes, or the change of a figure."""
+
+    words: str
+    size: float
+
+
+def operators_difference(
+    known: KnownOperators, before: KnownOperators | None, *, running: Sequence[float], budget_s: float, n_records: float
+) -> Difference | None:
+    """What makes the figures of `known` worth telling, or None.
+
+    Parameters
+    ----------
+    before
+        What the agent, or an earlier proposal, holds; None where it holds none.
+    running
+        The load factors that it runs with; they stand for what it knows where `before` is None.
+    budget_s, n_records
+        CPU seconds and records of an epoch, of late.
+    """
+    if any(one.records < MIN_RECORDS for one in known.operators):
+        return None
+    gain = _gain(known, before, running, budget_s, n_records)
+    changed = _changed(known, before, budget_s, n_records)
+    if gain is not None and gain > MIN_GAIN:
+        return Difference(f"{100 * gain:.2g} % fewer bytes predicted", gain)
+    if changed is not None and changed.size > MIN_CHANGE:
+        return changed
+    return Difference("first figures of its operators", 0.0) if before is None else None
+
+
+def watermarks_difference(known: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None) -> Difference | None:
+    """What makes `watermarks` of a refined document worth telling, against those of the document `before`; or None.
+
+    A period that is another one, a mean that moved by more than a deviation, a variance twice or half of what it was,
+    or that they are known now where they were not.
+    """
+    had = {one["stream"]: one for one in (before or {}).get("watermarks") or ()}
+    found = (_delay_differs(one, had.get(one["stream"])) for one in known)
+    return next((one for one in found if one is not None), None)
+
+
+def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Difference | None:
+    if old is not None and not math.isclose(new["period_s"], old["period_s"], rel_tol=1e-6):
+        return Difference(f"period of {new['stream']} {old['period_s']:.4g} → {new['period_s']:.4g} s", 0.0)
+    if new["mean_s"] is None:
+        return None
+    deviation_s = math.sqrt(new["variance_s2"])
+    told = f"{new['mean_s']:.2g} ± {deviation_s:.2g} s"
+    if old is None or old.get("mean_s") is None:
+        return Difference(f"watermarks of {new['stream']} come after {told}", 0.0)
+    had_s = math.sqrt(old["variance_s2"])
+    moved = abs(new["mean_s"] - old["mean_s"]) > max(had_s, MIN_DELAY_S)
+    low, high = sorted((max(deviation_s, MIN_DELAY_S), max(had_s, MIN_DELAY_S)))
+    if moved or high**2 > 2 * low**2:
+        return Difference(f"watermarks of {new['stream']} {old['mean_s']:.2g} ± {had_s:.2g} → {told}", 0.0)
+    return None
+
+
+def _changed(
+    known: KnownOperators, before: KnownOperators | None, budget_s: float, n_records: float
+) -> Difference | None:
+    """The figure that changed most, for certain; costs that are felt in the budget."""
+    if before is None:
+        return None
+    found, records = [], n_records
+    for new, old in zip(known.operators, before.operators, strict=True):
+        for name, label, scale, unit in (("cost_s", "cost", 1e6, " µs"), ("relay", "relay ratio", 1, "")):
+            after, was = getattr(new, name), getattr(old, name)
+            chance = _Z * math.hypot(new.standard_error or 0.0, old.standard_error or 0.0) if name == "cost_s" else 0.0
+            felt = name != "cost_s" or abs(after - was) * records > MIN_CPU * budget_s
+            if max(after, was) > 0 and felt:
+                words = f"{label} of {new.id} {was * scale:.3g} → {after * scale:.3g}{unit}"
+                found.append(Difference(words, abs(after - was) / (was or after) - chance))
+        records *= new.relay
+    return max(found, key=lambda one: one.size, default=None)
+
+
+def _gain(
+    known: KnownOperators, before: KnownOperators | None, running: Sequence[float], budget_s: float, n_records: float
+) -> float | None:
+    """Share of the bytes of an epoch that a plan by the new figures saves against one by the old."""
+    operators = len(known.operators)
+    if n_records <= 0 or budget_s <= 0 or (before is None and len(running) != operators):
+        return None
+    settings, chain = AdaptationSettings(), known.at(n_records)
+    factors = before.at(n_records).settled(settings, budget_s, n_records) if before else running
+    now, best = (chain.epoch(p, budget_s, n_records) for p in (factors, chain.settled(settings, budget_s, n_records)))
+    return 1.0 - best.bytes_sent / now.bytes_sent if now.bytes_sent > 0 else None
+
+
+@transaction.atomic
+def proposal_create(*, cluster: Cluster, now: datetime | None = None) -> RefinedConfig | None:
+    """Propose what was learned where it differs enough, at most once in `propose_every_s`; None where nothing does.
+
+    Of a query that differs at one agent, all agents of which enough is known get their figures. A proposal replaces
+    one of Spark's that nobody has yet.
+    """
+    now = now or timezone.now()
+    policy = policy_locked(cluster)
+    made = RefinedConfig.objects.filter(cluster=cluster, origin=ConfigOrigin.SPARK).first()
+    if made is not None and now - made.created_at < timedelta(seconds=policy.propose_every_s):
+        return None
+    found = list(_differences(cluster))
+    queries = {one.assignment.live_id for one in found if one.told}
+    drafts = [one.draft() for one in found if one.assignment.live_id in queries]
+    if not drafts:
+        return None
+    words = _words([one.told for one in found if one.told], len({draft.agent.pk for draft in drafts if draft.agent}))
+    config = config_store(
+        cluster=cluster, origin=ConfigOrigin.SPARK, drafts=drafts, now=now, words=words,
+        checked=drafts_check(cluster, drafts, policy, now),
+    )  # fmt: skip
+    _replace_older(config, now)
+    if config.checked["health"] == WORSE:
+        config.state = ConfigState.REFUSED
+        config.save(update_fields=["state", "updated_at"])
+    elif policy.automatic:
+        rollout_start(config=config, now=now)
+    return config
+
+
+@dataclass(frozen=True)
+class _PartProposal:
+    """What is known of a part, and how it differs from what was last proposed."""
+
+    assignment: Assignment
+    had: RefinedPart | None  #: what the agent is to have now
+    figures: Mapping[str, Any]  #: all that it would be given
+    told: Difference | None
+
+    def draft(self) -> PartDraft:
+        """The figures, with the settings that are in force."""
+        one = self.assignment
+        return PartDraft(one.live, one.agent, self.had.document["settings"] if self.had else one.settings, self.figures)
+
+
+def _differences(cluster: Cluster) -> Iterable[_PartProposal]:
+    """Parts of which something is known."""
+    rows, watermarks = learned_in(cluster), watermarks_in(cluster)
+    assignments = assignments_adapting(cluster)
+    parts = _parts_of(assignments)
+    for one in assignments:
+        had, operators, sweeps = parts[one.pk]
+        learned = rows.get((one.live_id, one.agent_id))
+        known = known_operators(learned.document, one.live) if learned else None
+        expected = watermarks_for(watermarks, one.live, one.agent_id)
+        told = _operators_differ(one, learned, known, operators) if learned and known else None
+        told = told or watermarks_difference(expected.get("watermarks", ()), sweeps.document if sweeps else None)
+        if known is not None or told is not None:
+            kept = figures_of(had.document) if had else {}
+            yield _PartProposal(one, had, {**kept, **(document_of_learned(learned) if known else {}), **expected}, told)
+
+
+def _operators_differ(
+    one: Assignment, learned: Learned, known: KnownOperators, before: RefinedPart | None
+) -> Difference | None:
+    return operators_difference(
+        known,
+        known_operators(before.document, one.live) if before else None,
+        running=one.load_factors,
+        budget_s=learned.document.get("budget_s") or 0.0,
+        n_records=learned.document.get("input_records") or 0.0,
+    )
+
+
+def _parts_of(assignments: Iterable[Assignment]) -> dict[int, list[RefinedPart | None]]:
+    """By assignment's key the part that the agent is to have now, and those with the operators' figures and with the
+    watermarks that were proposed last."""
+    rows = assignments_refined(Assignment.objects.filter(pk__in=[one.pk for one in assignments]))
+    rows = rows.annotate(**{name: _proposed(name) for name in ("operators", "watermarks")})
+    found = {pk: ids for pk, *ids in rows.values_list("pk", "part_id", "operators", "watermarks")}
+    parts = RefinedPart.objects.in_bulk({pk for ids in found.values() for pk in ids if pk is not None})
+    return {pk: [parts.get(one) for one in ids] for pk, ids in found.items()}
+
+
+def _proposed(what: str) -> Subquery:
+    """Key of the newest part with such figures that was made, whatever became of it: what was rolled back is not tried
+    again."""
+    rows = RefinedPart.objects.filter(live=OuterRef("live"), agent=OuterRef("agent"), plan=OuterRef("live__plan"))
+    rows = rows.exclude(config__origin=ConfigOrigin.ROLLBACK).filter(document__has_key=what)
+    return Subquery(rows.exclude(**{f"document__{what}": []}).order_by("-config__number").values("pk")[:1])
+
+
+def _words(told: Sequence[Difference], agents: int) -> str:
+    largest = max(told, key=lambda one: one.size)
+    where = f"{agents} agent{'s' if agents != 1 else ''}"
+    return f"Figures learned at {where}: {largest.words}"[:200]
+
+
+def _replace_older(config: RefinedConfig, now: datetime) -> None:
+    older = RefinedConfig.objects.filter(
+        cluster=config.cluster, origin=ConfigOrigin.SPARK, number__lt=config.number,
+        state__in=(ConfigState.DRAFT, ConfigState.REFUSED),
+    )  # fmt: skip
+    for rollout in Rollout.objects.filter(config__in=older, state=RolloutState.WAITING).select_related("config"):
+        rollout_roll_back(rollout=rollout, reason=f"{config.name} replaces it", now=now)
+    older.update(state=ConfigState.STOPPED)
+
+
+Note = Callable[[LiveQuery, Sequence[Mapping[str, Any]], datetime], int]
+
+
+@receiver(FrameKind.REFINED)
+def _refined(frames: Sequence[Frame]) -> None:
+    learned_receive(frames)
+
+
+@receiver(FrameKind.WATERMARKS)
+def _watermarks(frames: Sequence[Frame]) -> None:
+    watermarks_receive(frames)
+
+
+def learned_receive(frames: Iterable[Frame], now: datetime | None = None) -> int:
+    """Note what frames say of operators of plans that run, and propose what is new; returns how many agents' figures
+    were newer.
+
+    Raises
+    ------
+    Malformed
+        A body that is no Arrow stream or has another schema.
+    """
+    return _receive(frames, REFINEMENTS, "refinements", learned_operators_store, now)
+
+
+def watermarks_receive(frames: Iterable[Frame], now: datetime | None = None) -> int:
+    """The same of what frames say of sweeping watermarks."""
+    return _receive(frames, WATERMARKS, "watermarks", learned_watermarks_store, now)
+
+
+@transaction.atomic
+def _receive(frames: Iterable[Frame], schema: pa.Schema, what: str, note: Note, now: datetime | None) -> int:
+    now = now or timezone.now()
+    lives = {live.key: live for live in live_served().select_related("query__cluster")}
+    newer = 0
+    clusters: dict[int, Cluster] = {}
+    for frame in frames:
+        rows = _rows(frame, schema, what)
+        live = lives.get(frame.query)
+        if live is None or live.plan != frame.plan:
+            continue
+        clusters[live.query.cluster_id] = live.query.cluster
+        newer += note(live, rows, now)
+    if newer:
+        for _, cluster in sorted(clusters.items()):  # in one order, since each is locked
+            proposal_create(cluster=cluster, now=now)
+    return newer
+
+
+def _rows(frame: Frame, schema: pa.Schema, what: str) -> list[dict[str, Any]]:
+    try:
+        table = table_of(frame.body)
+    except WireError as error:
+        raise Malformed(f"The {what} cannot be read: {error}.", [("body", str(error))]) from None
+    if not table.schema.equals(schema):
+        message = f"columns are {', '.join(table.column_names)[:300]}; allowed: {', '.join(schema.names)}"
+        raise Malformed(f"The {what} have another schema.", [("body", message)])
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows

@@ -1,0 +1,262 @@
+"""Reading rollouts: lists, the policy, and a rollout as the panel shows it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from apps.core.errors import Missing
+from apps.fleet.models import Cluster
+from apps.rollouts.choices import ENDED, GIVEN, UNDER_WAY, ConfigState, RolloutState
+from apps.rollouts.configs.checks import GOOD, WORSE
+from apps.rollouts.models import Rollout, RolloutPolicy
+from engine.rollouts.guard import GuardHealth
+from engine.rollouts.measures import IN_SECONDS
+
+__all__ = [
+    "RolloutAction",
+    "RolloutFigure",
+    "RolloutStep",
+    "RolloutView",
+    "StepState",
+    "rollout_now",
+    "rollout_numbered",
+    "rollout_policy",
+    "rollout_view",
+    "rollouts_listed",
+]
+
+
+class StepState(StrEnum):
+    """Whether a step of a rollout is over."""
+
+    DONE = "done"
+    NOW = "now"
+    NEXT = "next"
+
+
+class RolloutAction(StrEnum):
+    """What a person may do to a rollout now."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    ROLL_BACK = "roll-back"
+    STOP = "stop"  #: one that waits in line
+
+
+@dataclass(frozen=True)
+class RolloutStep:
+    """`Canary, 5 agents`: `25 of 40 epochs, no agent slower`."""
+
+    title: str
+    words: str
+    share: float  #: 0 to 1, how much of it is over
+    state: StepState
+
+
+@dataclass(frozen=True)
+class RolloutFigure:
+    """How a measure moved against what would have been without the configuration."""
+
+    key: str  #: cpu, bytes, overflow, latency; of scheduling window, window_p99, queue
+    label: str  #: `Agent CPU`
+    text: str  #: `+2.1 ± 0.8 %`: the change, and by how much it is not known
+    limit_text: str  #: `limit +5 %`
+    change: float | None  #: relative; of overflow in percentage points, of delays in seconds; None: not known yet
+    worse: bool  #: beyond its limit by more than that
+    unsure: bool  #: beyond its limit, perhaps by chance
+
+
+@dataclass(frozen=True)
+class RolloutView:
+    """A rollout as the panel of the page Sources shows it."""
+
+    rollout: Any  #: the row, with config, back and by
+    config: str  #: `c-118`
+    words: str
+    state: str
+    badge: str  #: `Canary healthy`
+    tone: str  #: ok, warning, danger, info, neutral
+    steps: tuple[RolloutStep, ...]
+    figures: tuple[RolloutFigure, ...]
+    compared: str  #: `Compared with 41 agents on c-117`
+    measured_at: datetime | None
+    reasons: tuple[str, ...]  #: of the verdict, or why it ended
+    notes: tuple[str, ...]  #: agents that are silent or refused, by name
+    buttons: frozenset[RolloutAction]
+    given: int  #: agents that have it, whom a roll back would reach
+    waiting: tuple[str, ...] = ()  #: configurations in line behind it
+
+
+def rollouts_listed(cluster: Cluster) -> QuerySet[Rollout]:
+    """Rollouts of a cluster, newest first, with their configurations."""
+    rows = Rollout.objects.filter(config__cluster=cluster)
+    return rows.select_related("config__cluster", "config__parent", "back", "by")
+
+
+def rollout_numbered(cluster: Cluster, number: int) -> Rollout:
+    """The rollout of a cluster's configuration, by the configuration's number."""
+    found = rollouts_listed(cluster).filter(config__number=number).first()
+    if found is None:
+        message = f"no rollout of c-{number}"
+        raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("number", message)])
+    return found
+
+
+def rollout_policy(cluster: Cluster) -> RolloutPolicy:
+    """How rollouts of a cluster go; the defaults, not stored, where nobody has set it."""
+    return RolloutPolicy.objects.filter(cluster=cluster).first() or RolloutPolicy(cluster=cluster)
+
+
+_SHOWN = dt.timedelta(hours=1)  # after it has ended
+_LABELS = {
+    "cpu": "Agent CPU",
+    "bytes": "Bytes sent",
+    "overflow": "Overflow",
+    "latency": "Delay",
+    "window": "Window latency",
+    "window_p99": "Window latency, p99",
+    "queue": "Waiting",
+}
+_BUTTONS = {
+    RolloutState.WAITING: {RolloutAction.STOP},
+    RolloutState.CANARY: {RolloutAction.PAUSE, RolloutAction.ROLL_BACK},
+    RolloutState.WAVE: {RolloutAction.PAUSE, RolloutAction.ROLL_BACK},
+    RolloutState.PAUSED: {RolloutAction.RESUME, RolloutAction.ROLL_BACK},
+    RolloutState.DONE: {RolloutAction.ROLL_BACK},
+}
+_TONES = {
+    RolloutState.WAITING: "neutral",
+    RolloutState.PAUSED: "warning",
+    RolloutState.ROLLING_BACK: "danger",
+    RolloutState.DONE: "ok",
+    RolloutState.ROLLED_BACK: "danger",
+    RolloutState.STOPPED: "neutral",
+}
+
+
+def rollout_now(cluster: Cluster, now: dt.datetime | None = None) -> RolloutView | None:
+    """The rollout that is under way, else one that waits, else the newest that ended within the hour."""
+    rows = rollouts_listed(cluster)
+    found = rows.filter(state__in=UNDER_WAY).first() or rows.filter(state=RolloutState.WAITING).last()
+    since = (now or timezone.now()) - _SHOWN
+    found = found or rows.filter(state__in=ENDED, ended_at__gte=since).order_by("-ended_at").first()
+    return rollout_view(found) if found else None
+
+
+def rollout_view(rollout: Rollout) -> RolloutView:
+    """Any rollout as the panel shows it."""
+    verdict: dict[str, Any] = rollout.verdict
+    counts = Counter(rollout.members.values_list("stage", flat=True))
+    given = rollout.members.filter(state__in=GIVEN).count()
+    measured = verdict.get("measured_us")
+    badge, tone = _badge(rollout)
+    waiting = rollouts_listed(rollout.config.cluster).filter(state=RolloutState.WAITING).exclude(pk=rollout.pk)
+    return RolloutView(
+        rollout=rollout,
+        config=rollout.config.name,
+        words=rollout.config.words,
+        state=rollout.state,
+        badge=badge,
+        tone=tone,
+        steps=tuple(_steps(rollout, counts)),
+        figures=tuple(_figure(key, row) for key, row in verdict.get("figures", {}).items()),
+        compared=_compared(rollout),
+        measured_at=dt.datetime.fromtimestamp(measured / 1e6, dt.UTC) if measured else None,
+        reasons=tuple(rollout.reasons or verdict.get("reasons", ())),
+        notes=tuple(verdict.get("notes", ())),
+        buttons=_buttons(rollout),
+        given=given,
+        waiting=tuple(row.config.name for row in waiting.order_by("created_at", "pk")),
+    )
+
+
+def _buttons(rollout: Rollout) -> frozenset[RolloutAction]:
+    if rollout.state == RolloutState.DONE and rollout.config.state != ConfigState.CURRENT:
+        return frozenset()  # newer ones took its place everywhere
+    return frozenset(_BUTTONS.get(RolloutState(rollout.state), set()))
+
+
+def _badge(rollout: Rollout) -> tuple[str, str]:
+    """`Canary healthy`, with its tone."""
+    if rollout.state not in (RolloutState.CANARY, RolloutState.WAVE):
+        return str(rollout.get_state_display()), _TONES[RolloutState(rollout.state)]
+    stage = f"Wave {rollout.stage}" if rollout.stage else "Canary"
+    verdict: dict[str, Any] = rollout.verdict
+    if verdict.get("health") == GuardHealth.WORSE:
+        return f"{stage} worse", "danger"
+    if not verdict.get("figures"):
+        return f"{stage}: no figures yet", "info"
+    if verdict.get("epochs", 0) < verdict.get("needed", 0):
+        return f"{stage}: watching", "info"
+    return (f"{stage} doubtful", "warning") if verdict.get("doubtful") else (f"{stage} healthy", "ok")
+
+
+def _steps(rollout: Rollout, counts: Counter[int]) -> list[RolloutStep]:
+    steps = [_checked(rollout)]
+    if rollout.state == RolloutState.WAITING:
+        return [*steps, RolloutStep("Waiting", "Another rollout is under way", 0.0, StepState.NOW)]
+    for stage in sorted(counts):
+        agents = f"{counts[stage]} agent{'s' if counts[stage] != 1 else ''}"
+        title = f"Wave {stage}, {agents}" if stage else f"Canary, {agents}"
+        steps.append(_stage(rollout, stage, title))
+    return steps
+
+
+def _checked(rollout: Rollout) -> RolloutStep:
+    checked = rollout.config.checked
+    at = dt.datetime.fromisoformat(checked["at"]) if checked.get("at") else None
+    words = {GOOD: "On recorded epochs", WORSE: "Started against its check"}.get(
+        checked.get("health", ""), "Nothing recorded to predict from"
+    )
+    clock = f", {timezone.localtime(at):%H:%M}" if at else ""
+    return RolloutStep("Checked", f"{words}{clock}", 1.0, StepState.DONE)
+
+
+def _stage(rollout: Rollout, stage: int, title: str) -> RolloutStep:
+    verdict, over = rollout.verdict, rollout.state == RolloutState.DONE or stage < rollout.stage
+    if over:
+        return RolloutStep(title, "Nothing worse, beyond chance", 1.0, StepState.DONE)
+    if stage > rollout.stage:
+        words = "Not reached" if rollout.state in ENDED or rollout.back_id else "Starts when the one before it holds"
+        return RolloutStep(title, words, 0.0, StepState.NEXT)
+    epochs, needed = verdict.get("epochs", 0), verdict.get("needed", 0)
+    share = min(1.0, epochs / needed) if needed else 0.0
+    if rollout.back_id or rollout.state in ENDED:
+        return RolloutStep(title, str(rollout.get_state_display()), share, StepState.NOW)
+    words = f"{min(epochs, needed)} of {needed} epochs" if needed else "; ".join(verdict.get("reasons", ())[:1])
+    return RolloutStep(title, words or "Sent", share, StepState.NOW)
+
+
+def _figure(key: str, row: dict[str, Any]) -> RolloutFigure:
+    change, limit = row["change"], row["limit"]
+    scale, unit = {"overflow": (1, " pp"), **dict.fromkeys(IN_SECONDS, (1, " s"))}.get(key, (100, " %"))
+    limit_text = f"limit {_signed(limit * scale)}{unit}" if limit is not None else "saves bytes"
+    chance = f"{row.get('uncertainty', 0.0) * scale:.2g}"
+    text = _signed(change * scale) + (f" ± {float(chance):g}" if float(chance) else "") + unit
+    return RolloutFigure(
+        key, _LABELS[key], text, limit_text, change, worse=row["worse"], unsure=row.get("unsure", False)
+    )
+
+
+def _signed(number: float) -> str:
+    """`+2.1`, `−18`, `0`."""
+    text = f"{number:+.2g}" if abs(number) < 10 else f"{number:+.0f}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
+
+
+def _compared(rollout: Rollout) -> str:
+    verdict = rollout.verdict
+    if not verdict.get("figures"):
+        return ""
+    parent = rollout.config.parent
+    on = f" on {parent.name}" if parent else " without it"
+    others = verdict.get("others", 0)
+    return f"Compared with {others} agent{'s' if others != 1 else ''}{on}" if others else "Compared with before"

@@ -1,0 +1,276 @@
+"""Changes to rollouts: start, advance, pause, resume, roll back. Every step is idempotent and under one lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import Conflict, Fault
+from apps.fleet.models import Cluster
+from apps.rollouts.choices import ENDED, UNDER_WAY, ConfigState, MemberState, RolloutState
+from apps.rollouts.configs.versions import configs_announce, configs_supersede, policy_locked
+from apps.rollouts.models import RefinedConfig, Rollout
+from apps.rollouts.rollout.guard import members_note, stage_judge
+from apps.rollouts.rollout.members import acknowledgements_note, canaries_replace, members_sync
+from apps.rollouts.rollout.transitions import (
+    agents_holding,
+    assignments_holding,
+    event_add,
+    rollback_create,
+    rollout_begin_next,
+    rollout_stop,
+    rollout_transition,
+    rollouts_under_way,
+    stage_send,
+)
+from apps.telemetry.configs import configs_renew
+from apps.telemetry.models import Agent
+from engine.rollouts.guard import GuardHealth
+
+__all__ = [
+    "canaries_add",
+    "rollout_advance",
+    "rollout_pause",
+    "rollout_resume",
+    "rollout_roll_back",
+    "rollout_start",
+    "rollouts_advance",
+]
+
+_JUDGED_STATES = (RolloutState.CANARY, RolloutState.WAVE)
+_log = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def rollout_start(
+    *,
+    config: RefinedConfig,
+    user: User | None = None,
+    force: bool = False,
+    canaries: Iterable[Agent] = (),
+    now: datetime | None = None,
+) -> Rollout:
+    """Send a configuration on its way: at once, or when what is before it has ended.
+
+    `force` starts one that its check refused; it gets no further than the canaries' guard lets it. `canaries` come
+    first.
+
+    Raises
+    ------
+    Conflict
+        It has been started before, or its check refused it and `force` is not set.
+    """
+    now = now or timezone.now()
+    policy = policy_locked(config.cluster)
+    config.refresh_from_db(fields=["state"])
+    if config.state == ConfigState.REFUSED and not force:
+        reasons = config.checked.get("reasons", [])
+        message = f"The check of {config.name} refused it: {'; '.join(reasons)}. It can be forced."
+        raise Conflict(message, [Fault("force", reason) for reason in reasons], code="check_refused")
+    if config.state not in (ConfigState.DRAFT, ConfigState.REFUSED) or Rollout.objects.filter(config=config).exists():
+        raise Conflict(f"{config.name} has been started already; a configuration goes out once.")
+    wanted = [str(agent.pk) for agent in canaries]
+    rollout = Rollout.objects.create(config=config, by=user, created_at=now, policy={"canaries": wanted})
+    event_add(rollout, now, "started by force" if force and config.state == ConfigState.REFUSED else "started", user)
+    rollout_begin_next(policy, now)
+    rollout.refresh_from_db()
+    return rollout
+
+
+@transaction.atomic
+def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
+    """Leave everything as it is until somebody goes on. Pausing twice changes nothing."""
+    row, now = _locked(rollout), now or timezone.now()
+    if row.state == RolloutState.PAUSED:
+        return row
+    _require_state(row, _JUDGED_STATES, "paused")
+    return rollout_transition(row, RolloutState.PAUSED, now, "paused", user)
+
+
+@transaction.atomic
+def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
+    """Go on where it was paused; what was found worse is taken back at once."""
+    row, now = _locked(rollout), now or timezone.now()
+    if row.state in _JUDGED_STATES:
+        return row
+    _require_state(row, (RolloutState.PAUSED,), "resumed")
+    rollout_transition(row, RolloutState.WAVE if row.stage else RolloutState.CANARY, now, "resumed", user)
+    if row.verdict.get("health") == GuardHealth.WORSE:
+        _apply_verdict(row, now)
+    return row
+
+
+@transaction.atomic
+def rollout_roll_back(
+    *, rollout: Rollout, user: User | None = None, reason: str = "", now: datetime | None = None
+) -> Rollout:
+    """Take a configuration back from every agent that was given it: they get what they had, under a higher number.
+
+    One that waits in line just stops. Taking back twice changes nothing.
+
+    Raises
+    ------
+    Conflict
+        Another rollout is under way: it would reach agents with a lower number than this one's return.
+    """
+    row, now = _locked(rollout), now or timezone.now()
+    if row.state in (RolloutState.ROLLING_BACK, RolloutState.ROLLED_BACK, RolloutState.STOPPED):
+        return row
+    reasons = [reason] if reason else []
+    if row.state == RolloutState.WAITING:
+        return rollout_stop(row, now, reasons, user)
+    other = rollouts_under_way(row.config.cluster).exclude(pk=row.pk).first()
+    if other is not None:
+        raise Conflict(f"{other.config.name} is on its way; wait for it, or roll it back first.", code="under_way")
+    return _begin_rollback(row, now, reasons, user)
+
+
+@transaction.atomic
+def canaries_add(
+    *, rollout: Rollout, agents: Sequence[Agent], user: User | None = None, now: datetime | None = None
+) -> Rollout:
+    """Make more agents canaries of a rollout that waits or is at its canaries.
+
+    Raises
+    ------
+    Conflict
+        It is past its canaries.
+    """
+    row, now = _locked(rollout), now or timezone.now()
+    ids = [str(agent.pk) for agent in agents]
+    _require_state(row, (RolloutState.WAITING, RolloutState.CANARY), "given more canaries")
+    if row.state == RolloutState.WAITING:
+        row.policy = {**row.policy, "canaries": sorted({*row.policy.get("canaries", ()), *ids})}
+        row.save(update_fields=["policy", "updated_at"])
+    else:
+        members_sync(row, now)
+        row.members.filter(agent__in=ids, state=MemberState.PENDING).update(stage=0)
+        stage_send(row, now)
+    event_add(row, now, f"made canaries by hand: {', '.join(agent.name for agent in agents)}", user)
+    configs_announce(row.config.cluster)
+    return row
+
+
+def rollouts_advance(now: datetime | None = None) -> int:
+    """Lead every cluster's rollouts on; returns how many have taken a step. One that fails holds up no other."""
+    steps = 0
+    for cluster in Cluster.objects.filter(refined_configs__rollout__in=_open_rollouts()).distinct():
+        try:
+            steps += rollout_advance(cluster=cluster, now=now)
+        except Exception:
+            _log.exception("rollouts of %s are not led on", cluster.slug)
+    return steps
+
+
+@transaction.atomic
+def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
+    """Lead a cluster's rollout on by what is known now; returns whether it has taken a step."""
+    now = now or timezone.now()
+    policy = policy_locked(cluster)
+    row = rollouts_under_way(cluster).first()
+    if row is None:
+        return rollout_begin_next(policy, now)
+    step = _step(row, now)
+    if row.state in ENDED:
+        configs_supersede(cluster)
+        rollout_begin_next(policy, now)
+    return step
+
+
+def _step(row: Rollout, now: datetime) -> bool:
+    present = members_sync(row, now) if row.state != RolloutState.ROLLING_BACK else None
+    if present is not None and not present:
+        return _end_without_members(row, now)
+    answered = acknowledgements_note(row, now)
+    if row.state == RolloutState.ROLLING_BACK:
+        return _finish_rollback(row, now) if answered else False
+    if row.state == RolloutState.CANARY and (names := canaries_replace(row, present or (), now)):
+        event_add(row, now, f"canaries instead of those that left or do not answer: {', '.join(names)}")
+    if row.state in _JUDGED_STATES:
+        stage_send(row, now)  # who came meanwhile
+    if row.state == RolloutState.PAUSED and row.verdict.get("health") == GuardHealth.WORSE:
+        return False  # that stands: what it was compared with is forgotten after some minutes
+    verdict = stage_judge(row, present or {}, now)
+    if verdict != row.verdict:
+        row.verdict = verdict
+        row.save(update_fields=["verdict", "updated_at"])
+        configs_announce(row.config.cluster)
+    if row.state == RolloutState.PAUSED:
+        return False
+    return _apply_verdict(row, now)
+
+
+def _end_without_members(row: Rollout, now: datetime) -> bool:
+    """Nobody is left to judge it by: agents that were given it, and may come back, are not to have it then."""
+    reasons = ["no agent that it is for takes part any more"]
+    if assignments_holding(row.config) or agents_holding(row.config):
+        _begin_rollback(row, now, reasons, None)
+    else:
+        rollout_stop(row, now, reasons, None)
+    return True
+
+
+def _apply_verdict(row: Rollout, now: datetime) -> bool:
+    """What the verdict leads to."""
+    health, reasons = row.verdict.get("health"), row.verdict.get("reasons", [])
+    if health == GuardHealth.WORSE:
+        _begin_rollback(row, now, reasons, None)
+        return True
+    if health != GuardHealth.HEALTHY:
+        return False
+    row.stage = _next_stage(row)
+    if row.stage > row.last_stage:
+        row.stage = row.last_stage
+        row.config.state = ConfigState.CURRENT
+        row.config.save(update_fields=["state", "updated_at"])
+        rollout_transition(row, RolloutState.DONE, now, "done")
+        return True
+    row.stage_at, row.verdict = now, {}
+    rollout_transition(row, RolloutState.WAVE, now, f"wave {row.stage} begins")
+    stage_send(row, now)
+    return True
+
+
+def _next_stage(row: Rollout) -> int:
+    """The next one in which there is an agent left."""
+    later = row.members.filter(state=MemberState.PENDING, stage__gt=row.stage).order_by("stage").first()
+    return later.stage if later else row.last_stage + 1
+
+
+def _begin_rollback(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
+    agents = rollback_create(row, now, reasons, user)
+    row.config.state, row.reasons = ConfigState.ROLLED_BACK, list(reasons)
+    row.config.save(update_fields=["state", "updated_at"])
+    words = f"taken back{' by its guard' if user is None else ''}: {'; '.join(reasons) or 'no reason given'}"
+    rollout_transition(row, RolloutState.ROLLING_BACK, now, words, user)
+    configs_renew(agents)
+    return row
+
+
+def _finish_rollback(row: Rollout, now: datetime) -> bool:
+    assert row.back is not None
+    row.back.state = ConfigState.CURRENT
+    row.back.save(update_fields=["state", "updated_at"])
+    row.verdict = {**row.verdict, "notes": members_note(row.members.select_related("agent"))}
+    rollout_transition(row, RolloutState.ROLLED_BACK, now, f"rolled back with {row.back.name}")
+    return True
+
+
+def _locked(rollout: Rollout) -> Rollout:
+    policy_locked(rollout.config.cluster)
+    return Rollout.objects.select_related("config__cluster", "back").get(pk=rollout.pk)
+
+
+def _require_state(row: Rollout, states: Collection[str], what: str) -> None:
+    if row.state not in states:
+        raise Conflict(f"The rollout of {row.config.name} is {row.get_state_display().lower()}: it cannot be {what}.")
+
+
+def _open_rollouts() -> Any:
+    return Rollout.objects.filter(state__in=(*UNDER_WAY, RolloutState.WAITING))

@@ -1,0 +1,109 @@
+"""REST: how agents share their cores between queries, and how that is changed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.core.errors import Missing
+from apps.core.rest.api import ApiMixin, job_response
+from apps.fleet.selectors import cluster_by_slug
+from apps.jobs.models import Job
+from apps.jobs.serializers import JobSerializer
+from apps.rollouts.schedule.replays import replay_of, replay_request
+from apps.rollouts.schedule.selectors import agent_facts, cluster_facts
+from apps.rollouts.schedule.serializers import (
+    AgentScheduleSerializer,
+    ClusterScheduleSerializer,
+    ReplayAskedSerializer,
+    ReplaySerializer,
+    SpanSerializer,
+    SwitchAskedSerializer,
+    SwitchedSerializer,
+)
+from apps.rollouts.selectors import schedules_of
+from apps.rollouts.services import schedule_preview, schedule_switch
+from apps.telemetry.models import Agent
+from apps.telemetry.selectors import agent_named
+
+__all__ = ["AgentScheduleView", "ReplayView", "ScheduleView"]
+
+
+def _span(request: Request) -> dict[str, Any]:
+    wanted = SpanSerializer(data=request.query_params.dict())
+    wanted.is_valid(raise_exception=True)
+    return dict(wanted.validated_data)
+
+
+class ScheduleView(ApiMixin, APIView):
+    """How the agents of a cluster share their cores."""
+
+    @extend_schema(parameters=[SpanSerializer], responses=ClusterScheduleSerializer)
+    def get(self, request: Request, slug: str) -> Response:
+        """Policy, mode and memory of each agent; of each query its slack, what is expected and how late windows are."""
+        cluster, span = cluster_by_slug(slug), _span(request)
+        if span["agent"]:
+            agent_named(cluster, span["agent"])
+        return Response(cluster_facts(cluster, timezone.now(), span["last_s"], span["agent"]))
+
+    @extend_schema(request=SwitchAskedSerializer, responses={200: SwitchedSerializer, 201: SwitchedSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Switch agents to another way of scheduling: previewed unless the mode is `apply`, then a configuration whose
+        rollout begins with canaries. Asked again for the same, the answer is 200 with what is on its way already."""
+        cluster = cluster_by_slug(slug)
+        wanted = SwitchAskedSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        values = dict(wanted.validated_data)
+        mode, words = values.pop("mode"), values.pop("words")
+        body = asdict(schedule_preview(cluster=cluster, **values))
+        if mode == "preview":
+            return Response(SwitchedSerializer(body).data)
+        done = schedule_switch(cluster=cluster, user=request.user, words=words, **values)
+        config, rollout = done.config, done.rollout
+        body |= {"made": done.made, "config": config and config.name, "rollout": rollout and rollout.state}
+        headers = {"Location": f"/api/v1/clusters/{slug}/rollouts/{config.number}"} if rollout else {}
+        return Response(SwitchedSerializer(body).data, status=201 if done.made else 200, headers=headers)
+
+
+class AgentScheduleView(ApiMixin, APIView):
+    """How one agent shares its core."""
+
+    @extend_schema(parameters=[SpanSerializer], responses=AgentScheduleSerializer)
+    def get(self, request: Request, pk: str) -> Response:
+        """Which of its queries ran when, slack, windows and memory, epoch by epoch."""
+        agent = get_object_or_404(Agent.objects.select_related("cluster"), pk=pk)
+        found = agent_facts(agent, timezone.now(), _span(request)["last_s"])
+        if found is None:
+            raise Missing(f"The agent {agent.name!r} runs no live query.", [("agent", "runs no live query")])
+        return Response(found)
+
+
+class ReplayView(ApiMixin, APIView):
+    """What another policy would change."""
+
+    @extend_schema(request=ReplayAskedSerializer, responses={200: ReplaySerializer, 202: JobSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Replay what an agent recorded under other policies: 202 with a job, or what came of it with `Prefer: wait=N`.
+
+        422 `too_little_recorded` says what is missing.
+        """
+        wanted = ReplayAskedSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        values = dict(wanted.validated_data)
+        cluster = cluster_by_slug(slug)
+        agent = agent_named(cluster, values.pop("agent"))
+        state = schedules_of(cluster).get(str(agent.pk))
+        values.setdefault("schedule", dict(state.settings.to_dict()) if state else {})
+        return job_response(request, replay_request(agent=agent, user=request.user, **values), _replayed)
+
+
+def _replayed(job: Job) -> Any:
+    found = replay_of(job)
+    return ReplaySerializer(asdict(found)).data if found else None

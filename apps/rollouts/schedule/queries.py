@@ -1,0 +1,172 @@
+"""Queries as their agent's scheduler sees them: epochs, swept windows, queued records, the next watermark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from apps.telemetry.configs import live_served
+from apps.telemetry.ingest.epochs import epochs_since
+from apps.telemetry.models import Agent, Assignment
+from engine.klink.settings import ScheduleSettings
+from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+
+__all__ = ["ScheduledQuery", "memory_of", "scheduled_queries", "tail_latency_s", "window_period_s"]
+
+
+_TAIL = 0.99
+
+
+@dataclass(frozen=True)
+class ScheduledQuery:
+    """A query at an agent; `rows` are its newest epochs, oldest first."""
+
+    name: str
+    period_s: float | None  #: from one window's end to the next; None where it has no windows
+    settings: ScheduleSettings
+    rows: Sequence[EpochRow] = field(default=())
+    said: Mapping[str, Any] = field(default_factory=dict)  #: of the query in the agent's last heartbeat
+
+    @cached_property
+    def sweeps(self) -> list[Sweep]:
+        """Oldest first; a window that is issued again is another sweep."""
+        return sorted((one for row in self.rows for one in row.sweeps), key=lambda one: one.emitted_us)
+
+    @property
+    def last(self) -> EpochRow | None:
+        return self.rows[-1] if self.rows else None
+
+    # -- now
+    @property
+    def queued(self) -> int | None:
+        return self.last.queued if self.last is not None else None
+
+    @property
+    def queued_bytes(self) -> int | None:
+        return self.last.queued_bytes if self.last is not None else None
+
+    @property
+    def slack_s(self) -> float | None:
+        """How much later it could run without its next window being late; negative: too late already."""
+        return self.last.slack_s if self.last is not None else None
+
+    @property
+    def expected(self) -> Forecast | None:
+        """The next sweeping watermark."""
+        return self.last.expected if self.last is not None else None
+
+    @property
+    def deadline_us(self) -> int | None:
+        """Of the earliest window that is not swept."""
+        if self.period_s is None or self.last is None:
+            return None
+        period_us = round(self.period_s * 1e6)
+        if self.sweeps:
+            return max(one.deadline_us for one in self.sweeps) + period_us
+        return math.ceil((self.last.epoch_us + 1) / period_us) * period_us
+
+    @property
+    def backlog_s(self) -> float:
+        """How long its records may wait before they are sent on unprocessed."""
+        return self.settings.backlog_s(self.period_s)
+
+    @property
+    def late(self) -> str:
+        """What keeps its windows from ending, as the agent says it."""
+        return str(self.said.get("late") or "")
+
+    # -- over the epochs that are kept
+    @property
+    def judged(self) -> list[Sweep]:
+        """Windows for whose watermark there was an interval."""
+        return [one for one in self.sweeps if one.is_hit is not None]
+
+    @property
+    def hit_rate(self) -> float | None:
+        judged = self.judged
+        return sum(bool(one.is_hit) for one in judged) / len(judged) if judged else None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether fewer hits than wanted are more than chance explains, at two standard errors."""
+        rate, count, wanted = self.hit_rate, len(self.judged), self.settings.confidence
+        return rate is not None and rate < wanted - 2 * math.sqrt(wanted * (1 - wanted) / count)
+
+    @property
+    def latency_mean_s(self) -> float | None:
+        return fmean(one.latency_s for one in self.sweeps) if self.sweeps else None
+
+    @property
+    def latency_p99_s(self) -> float | None:
+        """The latency that one window in a hundred exceeds; of fewer than a hundred the longest."""
+        return tail_latency_s([one.latency_s for one in self.sweeps])
+
+    def ran_s(self, since_us: float) -> float:
+        """How long it had the core in epochs that began since then."""
+        return sum(ms for row in self.rows if row.epoch_us >= since_us for _, ms in row.spans) / 1e3
+
+
+def tail_latency_s(latencies_s: Sequence[float]) -> float | None:
+    """The 99 % quantile; of fewer than a hundred the longest, None of none.
+
+    Examples
+    --------
+    >>> tail([0.5, 3.0, 1.0]), tail([])
+    (3.0, None)
+    """
+    ordered = sorted(latencies_s)
+    return ordered[math.ceil(_TAIL * len(ordered)) - 1] if ordered else None
+
+
+def window_period_s(pipeline: Mapping[str, Any]) -> float | None:
+    """Seconds from one window's end to the next of a pipeline's document; None without windows."""
+    kinds = [one["expression"] for one in pipeline["operators"]]
+    windows = [one.get("slide_s") or one.get("size_s") for one in kinds if one["op"] == "window"]
+    return float(windows[-1]) if windows else None
+
+
+_DEFAULT = ScheduleSettings()
+
+
+def scheduled_queries(
+    agents: Iterable[Agent], since_us: Mapping[str, int], settings: Mapping[str, ScheduleSettings] | None = None
+) -> dict[str, list[ScheduledQuery]]:
+    """By agent's id the queries that run there, by name, with their epochs since a moment by the agent's own clock.
+
+    Parameters
+    ----------
+    agents
+        Of one cluster or several.
+    since_us
+        Microseconds since 1970, by agent's id; of agents that are not named nothing is looked up.
+    settings
+        In force by agent's id; the defaults where an agent is not named.
+    """
+    chosen = {str(agent.pk): agent for agent in agents}
+    parts = Assignment.objects.filter(enabled=True, agent__in=list(chosen), live__in=live_served())
+    parts = parts.select_related("live__query__cluster").order_by("live__query__name")
+    found: dict[str, list[ScheduledQuery]] = {key: [] for key in chosen}
+    told = epochs_since({key: since for key, since in since_us.items() if key in chosen})
+    for part in parts:
+        key = str(part.agent_id)
+        part.agent = chosen[key]
+        rows = told.get(key, {}).get(part.live.key, [])
+        found[key].append(_scheduled_query(part, rows, (settings or {}).get(key, _DEFAULT)))
+    return found
+
+
+def _scheduled_query(part: Assignment, rows: list[EpochRow], settings: ScheduleSettings) -> ScheduledQuery:
+    return ScheduledQuery(part.live.query.name, window_period_s(part.live.pipeline), settings, rows, part.report)
+
+
+def memory_of(lines: Iterable[ScheduledQuery]) -> list[tuple[int, int]]:
+    """Bytes that waited at the end of each epoch, all queries together: (epoch, bytes), oldest first."""
+    sums: dict[int, int] = {}
+    for line in lines:
+        for row in line.rows:
+            sums[row.epoch_us] = sums.get(row.epoch_us, 0) + row.queued_bytes
+    return sorted(sums.items())

@@ -1,0 +1,183 @@
+"""How agents share their cores, as REST shows and takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.core.rest.api import StrictSerializer
+from apps.fleet.serializers import NumberField
+from engine.klink.settings import POLICIES
+
+__all__ = [
+    "AgentScheduleSerializer",
+    "ClusterScheduleSerializer",
+    "ReplayAskedSerializer",
+    "ReplaySerializer",
+    "SpanSerializer",
+    "SwitchAskedSerializer",
+    "SwitchedSerializer",
+]
+
+_MAX_NAMES = 10_000
+_SETTINGS = "Of scheduling; what is left out has its default."
+
+
+def _names(most: int = _MAX_NAMES, **options: Any) -> serializers.ListField:
+    return serializers.ListField(child=serializers.CharField(), max_length=most, required=False, **options)
+
+
+class SpanSerializer(StrictSerializer):
+    """Which seconds are shown, and of whom."""
+
+    last_s = NumberField(min_value=10, max_value=900, default=300.0, help_text="Of epochs; 10 to 900.")
+    agent = serializers.CharField(default="", allow_blank=True, help_text="Its name; all agents unless given.")
+
+
+class _SweptWindowsSerializer(serializers.Serializer):
+    windows = serializers.IntegerField(help_text="That were swept.")
+    latency_mean_s = serializers.FloatField(allow_null=True, help_text="From a window's end until it was out.")
+    latency_p99_s = serializers.FloatField(allow_null=True, help_text="Of fewer than a hundred windows the longest.")
+    expected_windows = serializers.IntegerField(help_text="Of these, those for whose watermark there was an interval.")
+    hit_rate = serializers.FloatField(allow_null=True, help_text="Share of these that came within it.")
+
+
+class _ForecastSerializer(serializers.Serializer):
+    mean_us = serializers.IntegerField()
+    least_us = serializers.IntegerField()
+    most_us = serializers.IntegerField()
+
+
+class _ScheduledQuerySerializer(_SweptWindowsSerializer):
+    query = serializers.CharField()
+    period_s = serializers.FloatField(allow_null=True, help_text="Of its windows; null where it has none.")
+    backlog_s = serializers.FloatField(help_text="How long its records may wait.")
+    queued = serializers.IntegerField(allow_null=True)
+    queued_bytes = serializers.IntegerField(allow_null=True)
+    slack_s = serializers.FloatField(allow_null=True, help_text="Until its next window would be late.")
+    deadline_us = serializers.IntegerField(allow_null=True, help_text="Of the next window.")
+    expected = _ForecastSerializer(allow_null=True, help_text="When its watermark is expected.")
+    overflow = serializers.IntegerField(help_text="Records that were sent on unprocessed.")
+    late = serializers.CharField(help_text="Why no watermark closes its windows.")
+
+
+class _ScheduledAgentSerializer(_SweptWindowsSerializer):
+    agent = serializers.CharField()
+    agent_id = serializers.CharField()
+    policy = serializers.CharField(allow_null=True, help_text="In force, as it said; null of older agents.")
+    mode = serializers.CharField(allow_null=True)
+    reason = serializers.CharField(allow_null=True)
+    memory_bytes = serializers.IntegerField(allow_null=True, help_text="Of waiting records.")
+    memory_bound = serializers.IntegerField(allow_null=True)
+    cycle_ms = serializers.FloatField(allow_null=True)
+    starved = serializers.IntegerField(allow_null=True)
+    config = serializers.CharField(allow_null=True, help_text="Whose schedule is in force.")
+    wanted = serializers.CharField(allow_null=True, help_text="Whose schedule it is to have.")
+    behind = serializers.BooleanField()
+    canary = serializers.BooleanField()
+    refused = serializers.ListField(child=serializers.CharField())
+    settings = serializers.DictField()
+    queries = _ScheduledQuerySerializer(many=True)
+
+
+class ClusterScheduleSerializer(serializers.Serializer):
+    """How the agents of a cluster share their cores between queries."""
+
+    cluster = serializers.CharField()
+    last_s = serializers.FloatField()
+    agents = _ScheduledAgentSerializer(many=True)
+    left_out = serializers.IntegerField(
+        help_text="Agents by name beyond the first hundred, or beyond those that 100,000 epochs are of: they are shown"
+        " where one `agent`, or fewer seconds, are asked for."
+    )
+
+
+class _ScheduleTrackSerializer(serializers.Serializer):
+    query = serializers.CharField()
+    epochs = serializers.ListField(
+        help_text="[begin (microseconds), [[start (ms since it began), ms], …] when it ran, slack in s, queued]."
+    )
+    sweeps = serializers.ListField(help_text="[deadline, least, most, arrived, swept, emitted], microseconds.")
+
+
+class AgentScheduleSerializer(_ScheduledAgentSerializer):
+    """How an agent shares its core, epoch by epoch. Times are by the agent's clock."""
+
+    last_s = serializers.FloatField()
+    memory = serializers.ListField(help_text="[epoch, bytes of waiting records].")
+    timeline = _ScheduleTrackSerializer(many=True)
+
+
+class SwitchAskedSerializer(StrictSerializer):
+    """Another way of scheduling, for some agents or all."""
+
+    mode = serializers.ChoiceField(["preview", "apply"], default="preview")
+    settings = serializers.JSONField(help_text=_SETTINGS)
+    agents = _names(help_text="Names of agents; all unless given.")
+    canaries = _names(help_text="Names of agents that come first.")
+    words = serializers.CharField(required=False, allow_blank=True, default="", help_text="What it changes.")
+
+
+class _SwitchAgentSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    policy_before = serializers.CharField()
+    policy_after = serializers.CharField()
+    is_canary = serializers.BooleanField()
+    changes = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
+
+
+class SwitchedSerializer(serializers.Serializer):
+    """What a switch would do, and with `apply` what was made of it."""
+
+    settings = serializers.DictField()
+    agents = _SwitchAgentSerializer(many=True)
+    judged = serializers.ListField(child=serializers.CharField(), help_text="What the guard looks at.")
+    stages = serializers.ListField(child=serializers.IntegerField(), help_text="Agents of each, canaries first.")
+    least_s = serializers.FloatField(help_text="Until all have it, at the least.")
+    waits_for = serializers.CharField(allow_blank=True, help_text="The configuration that is on its way before it.")
+    unchanged = serializers.BooleanField(help_text="Agents schedule so already, or are about to.")
+    made = serializers.BooleanField(default=False)
+    config = serializers.CharField(allow_null=True, default=None, help_text="Of the switch, or of what makes it idle.")
+    rollout = serializers.CharField(allow_null=True, default=None, help_text="State of its rollout.")
+
+
+class ReplayAskedSerializer(StrictSerializer):
+    """Which agent's recorded arrivals are to be replayed, and how."""
+
+    agent = serializers.CharField(help_text="Its name.")
+    policies = _names(most=len(POLICIES), help_text=f"Of {', '.join(POLICIES)}; all unless given.")
+    schedule = serializers.JSONField(
+        required=False, help_text="Settings beside the policy; those in force unless given."
+    )
+    last_s = NumberField(default=300.0, help_text="Of epochs; 30 to 900.")
+
+
+class _ReplayFiguresSerializer(serializers.Serializer):
+    windows = serializers.IntegerField()
+    mean_s = serializers.FloatField(allow_null=True)
+    p99_s = serializers.FloatField(allow_null=True)
+    most_s = serializers.FloatField(allow_null=True)
+    unswept = serializers.IntegerField(help_text="Windows that were not swept by the end.")
+    records = serializers.FloatField()
+    overflow = serializers.FloatField()
+    overflow_share = serializers.FloatField()
+    memory_peak_bytes = serializers.FloatField()
+    busy_share = serializers.FloatField(allow_null=True)
+
+
+class _ReplayedPolicySerializer(_ReplayFiguresSerializer):
+    queries = serializers.DictField(child=_ReplayFiguresSerializer())
+
+
+class ReplaySerializer(serializers.Serializer):
+    """The same arrivals under several policies."""
+
+    agent = serializers.CharField()
+    in_force = serializers.CharField(allow_blank=True)
+    since_us = serializers.IntegerField()
+    until_us = serializers.IntegerField()
+    epochs = serializers.IntegerField()
+    windows = serializers.IntegerField(help_text="That were recorded.")
+    policies = serializers.DictField(child=_ReplayedPolicySerializer())
+    notes = serializers.ListField(child=serializers.CharField())

@@ -1,0 +1,316 @@
+"""Heartbeats: the report of an agent every two seconds. Little of it is written to the database."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from agent.wire import broker
+from apps.core.errors import Missing
+from apps.core.events import announce
+from apps.telemetry.agents.directory import plans_of
+from apps.telemetry.configs import config_acknowledged
+from apps.telemetry.ingest.epochs import epochs_add
+from apps.telemetry.ingest.streams import stream_client
+from apps.telemetry.models import Agent
+from apps.telemetry.selectors import agent_state
+from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+
+__all__ = ["HEARTBEAT_S", "ChangesField", "EpochsField", "agent_heartbeat"]
+
+
+MAX_EPOCHS = 120
+MAX_CHANGES = 10
+MAX_FACTORS = 64
+MAX_SWEEPS = 20
+MAX_SPANS = 40
+_MAX_TEXT = 400
+_MAX_WHOLE = 2**53
+_MAX_NUMBER = 1e12
+
+
+class _InvalidReport(ValueError):
+    """What a value is and what was allowed."""
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_WHOLE:
+        raise _InvalidReport("a whole number, 0 or more")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= _MAX_NUMBER:
+        raise _InvalidReport("a number, 0 or more")
+    return float(value)
+
+
+def _signed(value: Any) -> float:
+    if type(value) not in (int, float) or not -_MAX_NUMBER <= value <= _MAX_NUMBER:
+        raise _InvalidReport("a number")
+    return float(value)
+
+
+def _moment(value: Any) -> int:
+    if type(value) is not int or not -_MAX_WHOLE <= value <= _MAX_WHOLE:
+        raise _InvalidReport("whole microseconds since 1970")
+    return value
+
+
+def _forecast(value: Any) -> Forecast:
+    if not isinstance(value, list) or len(value) != len(Forecast._fields):
+        raise _InvalidReport("a list of mean, least and most")
+    return Forecast(*map(_moment, value))
+
+
+def _sweeps(value: Any) -> tuple[Sweep, ...]:
+    return tuple(map(_sweep, _few(value, MAX_SWEEPS)))
+
+
+def _sweep(value: Any) -> Sweep:
+    if not isinstance(value, list) or len(value) != len(Sweep._fields):
+        raise _InvalidReport("lists of deadline, least, most, arrived, swept and emitted")
+    deadline, least, most, *later = value
+    return Sweep(_moment(deadline), _or_none(_moment)(least), _or_none(_moment)(most), *map(_moment, later))
+
+
+def _spans(value: Any) -> tuple[tuple[float, float], ...]:
+    spans = []
+    for one in _few(value, MAX_SPANS):
+        if not isinstance(one, list) or len(one) != 2:
+            raise _InvalidReport("lists of start and length")
+        spans.append((_number(one[0]), _number(one[1])))
+    return tuple(spans)
+
+
+def _few(value: Any, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise _InvalidReport(f"a list of at most {most}")
+    return value
+
+
+def _factors(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) > MAX_FACTORS:
+        raise _InvalidReport(f"a list of at most {MAX_FACTORS} numbers")
+    for one in value:
+        if type(one) not in (int, float) or not 0 <= one <= 1:
+            raise _InvalidReport("numbers from 0 to 1")
+    return tuple(map(float, value))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _InvalidReport("a text")
+    return value[:_MAX_TEXT]
+
+
+def _or_none(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else kind(value)
+
+
+def _or(default: Any, kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Of a field that older agents do not tell."""
+    return lambda value: default if value is None else kind(value)
+
+
+# fields of a row in the order of `EpochRow`
+_EPOCH: Mapping[str, Callable[[Any], Any]] = {
+    "e": _whole,
+    "p": _factors,
+    "n": _whole,
+    "bi": _whole,
+    "bs": _whole,
+    "o": _whole,
+    "u": _number,
+    "b": _number,
+    "i": _number,
+    "d": _or_none(_number),
+    "v": _or_none(_whole),
+    "q": _or(0, _whole),
+    "qb": _or(0, _whole),
+    "l": _or_none(_signed),
+    "x": _or_none(_forecast),
+    "w": _or((), _sweeps),
+    "t": _or((), _spans),
+    "s": _or_none(_whole),
+}
+_CHANGE: Mapping[str, Callable[[Any], Any]] = {
+    "epoch_us": _whole,
+    "why": _text,
+    "epochs": _or_none(_whole),
+    "from": _factors,
+    "to": _factors,
+    "bytes_before": _or_none(_number),
+    "bytes_after": _or_none(_number),
+}
+
+
+class _RowsField(serializers.Field):
+    """A list of objects, the newest last: the last `most` of them are read. What is not known of them is left out."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"default": list, **options})
+
+    def read(self, data: Any, kinds: Mapping[str, Callable[[Any], Any]], most: int) -> list[dict[str, Any]]:
+        if not isinstance(data, list):
+            raise serializers.ValidationError("allowed: a list")
+        return [_object(row, kinds, place) for place, row in enumerate(data[-most:])]
+
+
+@extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MAX_EPOCHS})
+class EpochsField(_RowsField):
+    """Rows of epochs: `e` when it began (microseconds), `p` load factors, `n` records in, `bi` bytes in, `bs` bytes
+    sent, `o` records overflowing, `u` CPU seconds used, `b` to be had and `i` idle, `d` delay in seconds or null, `v`
+    refined version or null. Of scheduling, each of which may be missing: `q` records waiting and `qb` their bytes, `l`
+    slack in seconds, `x` the next sweeping watermark as expected, `w` windows that were swept, `t` when it ran, `s`
+    version of the agent's refined schedule."""
+
+    def to_internal_value(self, data: Any) -> list[EpochRow]:
+        return [EpochRow(*row.values()) for row in self.read(data, _EPOCH, MAX_EPOCHS)]
+
+
+@extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MAX_CHANGES})
+class ChangesField(_RowsField):
+    """The last changes of load factors and how long each took to settle."""
+
+    def to_internal_value(self, data: Any) -> list[dict[str, Any]]:
+        return [
+            {**row, "from": list(row["from"]), "to": list(row["to"])} for row in self.read(data, _CHANGE, MAX_CHANGES)
+        ]
+
+
+def _object(row: Any, kinds: Mapping[str, Callable[[Any], Any]], place: int) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise serializers.ValidationError(f"row {place} is no object")
+    read = {}
+    for name, kind in kinds.items():
+        try:
+            read[name] = kind(row.get(name))
+        except _InvalidReport as wrong:
+            raise serializers.ValidationError(f"{name} of row {place}: allowed: {wrong}") from None
+    return read
+
+
+HEARTBEAT_S = 2.0
+WRITE_S = 5.0  # a row is written no more often, unless the agent's state has changed
+ANNOUNCE_S = 2.0
+_GENERATIONS = 4  # of one agent are remembered
+_SAMPLES = 8
+
+
+@dataclass
+class _AgentMemory:
+    """What this process remembers of an agent between two heartbeats."""
+
+    written: float = 0.0
+    state: str = ""
+    version: int = 0
+    refined: Mapping[str, tuple[Any, Any]] | None = None
+    offsets: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+
+_log = logging.getLogger(__name__)
+_heard: dict[str, _AgentMemory] = {}
+_announced: dict[str, float] = {}
+_lock = threading.Lock()
+
+
+def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]:
+    """Take a heartbeat; the answer says the time, which configuration is current, and how far its frames have come.
+
+    `accepted_seq` is null while Redis does not answer: nobody knows then. `committed_seq` is what the database knows to
+    be behind the stream processor's checkpoint, so that an agent drops nothing that a lost Redis would ask for again.
+    """
+    now = time.time()
+    rows = {row["query"]: row["epochs"] for row in says.get("queries", ()) if row.get("epochs")}
+    says = {**says, "queries": [_without_epochs(row) for row in says.get("queries", ())]}
+    agent = Agent.objects.select_related("cluster").filter(pk=agent_id).first()
+    if agent is None:
+        raise Missing("The agent was deleted. Enrol it again with a token.")
+    memory = _heard.setdefault(agent_id, _AgentMemory())
+    accepted, committed = _progress(agent, says)
+    if accepted is not None:  # else Redis is away
+        _store_epochs(agent_id, rows)
+    agent.heartbeat, agent.life, agent.last_seen = dict(says), says["life"], timezone.now()
+    agent.clock_offset_s = _offset(memory, says["time"] - now)
+    agent = says["version"]
+    lives = {**agent.committed, agent.life: committed}
+    state = agent_state(agent).state
+    known = _refined(says)
+    acknowledged = known != memory.refined
+    version = says.get("config_version", 0)
+    changed = acknowledged or (state, version) != (memory.state, memory.version)
+    if changed or time.monotonic() - memory.written >= WRITE_S:
+        memory.written = time.monotonic()
+        memory.state, memory.version, memory.refined = state, version, known
+        agent.committed = {life: lives[life] for life in list(lives)[-_GENERATIONS:]}
+        agent.save(update_fields=["heartbeat", "life", "last_seen", "clock_offset_s", "version", "committed"])
+        if acknowledged:
+            config_acknowledged.send_robust(Agent, agent=agent)
+        _announce(agent.cluster.slug, changed)
+    return {
+        "time": now,
+        "config_version": agent.config_version,
+        "accepted_seq": accepted,
+        "committed_seq": agent.committed.get(agent.life, 0),
+    }
+
+
+def _without_epochs(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "epochs"}
+
+
+def _store_epochs(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
+    """Rows of queries that the agent has, or had, a part in."""
+    if not rows:
+        return
+    mine = plans_of(agent)
+    try:
+        epochs_add(agent, {query: own for query, own in rows.items() if query in mine})
+    except redis.RedisError as error:
+        _log.warning("epochs of agent %s are not kept: %s", agent, error)
+
+
+def _refined(says: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """By query, and of the schedule under no name: the refined document in force, and that refused last and why."""
+    rows = {row["query"]: row for row in says["queries"]} | {"": says.get("schedule") or {}}
+    return {name: (row.get("refined"), row.get("refused")) for name, row in rows.items()}
+
+
+def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Accepted and committed. What the agent was told to be committed, it has dropped: it is taken at its word."""
+    floor = max(agent.committed.get(says["life"], 0), says.get("committed_seq", 0))
+    try:
+        found = broker.generation_progress(stream_client(), str(agent.pk), says["life"], floor)
+    except redis.RedisError:
+        return None, floor
+    return found.accepted_seq, found.committed_seq
+
+
+def _offset(memory: _AgentMemory, sample: float) -> float:
+    """The agent's clock minus ours. Every sample is too low by the time its request took, so the highest is nearest.
+
+    A clock set forward shows at once, one set back when the samples before it are forgotten.
+    """
+    memory.offsets.append(sample)
+    return max(memory.offsets)
+
+
+def _announce(cluster: str, changed: bool) -> None:
+    """Pages hear at once of a changed state, and else every few seconds of new numbers."""
+    with _lock:
+        now = time.monotonic()
+        if not changed and now - _announced.get(cluster, 0.0) < ANNOUNCE_S:
+            return
+        _announced[cluster] = now
+    announce(f"telemetry:{cluster}")

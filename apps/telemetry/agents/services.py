@@ -1,0 +1,272 @@
+"""Changes to agents: enrolment by tokens, secrets (only hashes are stored), settings, deletion."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.accounts.services import token_digest
+from apps.core.errors import Conflict, Fault, Forbidden, NotAuthenticated
+from apps.core.events import announce
+from apps.fleet.models import Cluster, Node
+from apps.fleet.validation import check_free, check_row
+from apps.telemetry.agents.directory import SECRET_PREFIX, forget_facts_on_commit
+from apps.telemetry.choices import AgentKind
+from apps.telemetry.configs import configs_renew
+from apps.telemetry.live.sources import options_faults
+from apps.telemetry.models import Agent, EnrolmentToken, TelemetrySource
+from apps.telemetry.push import push
+
+__all__ = [
+    "MAX_USES",
+    "TOKEN_PREFIX",
+    "Enrolled",
+    "agent_delete",
+    "agent_enrol",
+    "agent_update",
+    "enrolment_create",
+    "enrolment_revoke",
+]
+
+
+@transaction.atomic
+def agent_update(*, agent: Agent, **fields: Any) -> Agent:
+    """Change an agent: name, `budget_cores`, `enabled`, `node`, `kind`, `parent`, `listen`, `source_options`.
+
+    Raises
+    ------
+    Malformed
+        A node or parent of another cluster, a parent that is no relay, options that its sources do not have, a budget
+        of more cores than its host has.
+    Conflict
+        The name is taken.
+    """
+    above, had_cores = agent.parent_id, agent.budget_cores
+    for name, value in fields.items():
+        setattr(agent, name, value)
+    faults = [*_place_faults(agent), *_option_faults(agent)]
+    check_row(agent, [*faults, *(_budget_faults(agent, had_cores) if "budget_cores" in fields else [])])
+    check_free(Agent.objects.filter(cluster=agent.cluster_id), agent, name=agent.name)
+    agent.save(update_fields=[*fields, "updated_at"])
+    configs_renew([agent.pk, *([above] if above else []), *agent.children.values_list("pk", flat=True)])
+    push([agent.pk])
+    agent.refresh_from_db(fields=["config_version", "config_digest"])
+    forget_facts_on_commit()
+    announce(f"telemetry:{agent.cluster.slug}")
+    return agent
+
+
+@transaction.atomic
+def agent_delete(*, agent: Agent) -> None:
+    """Forget an agent: its secret is worth nothing from now on, and no query waits for it."""
+    touched = [*agent.children.values_list("pk", flat=True), *([agent.parent_id] if agent.parent_id else [])]
+    announce(f"telemetry:{agent.cluster.slug}")
+    agent.delete()
+    configs_renew(touched)
+    forget_facts_on_commit()
+
+
+def _place_faults(agent: Agent) -> list[Fault]:
+    faults = []
+    if agent.node is not None and agent.node.cluster_id != agent.cluster_id:
+        faults.append(Fault("node", f"node is {agent.node.name!r}, which is of another cluster"))
+    parent = agent.parent
+    if parent is not None and (parent.cluster_id != agent.cluster_id or parent.kind != AgentKind.RELAY):
+        faults.append(Fault("parent", f"parent is {parent.name!r}; allowed: a relay of the same cluster"))
+    if parent is not None and agent.kind == AgentKind.RELAY:
+        faults.append(Fault("parent", "a relay sends to the console; allowed: no parent"))
+    if agent.kind != AgentKind.RELAY and agent.pk and agent.children.exists():
+        faults.append(Fault("kind", f"kind is {agent.kind!r}; allowed: relay, for agents send to it"))
+    return faults
+
+
+def _budget_faults(agent: Agent, had_cores: float) -> list[Fault]:
+    """Of an agent that told of its host; what it was allowed before, it may keep."""
+    wanted, most = agent.budget_cores, max(float(agent.cores), had_cores)
+    if not agent.host or not isinstance(wanted, (int, float)) or not most < wanted < math.inf:
+        return []
+    return [Fault("budget_cores", f"budget_cores is {wanted:g}; allowed: 0.01 to {most:g} cores")]
+
+
+def _option_faults(agent: Agent) -> list[Fault]:
+    """Options of a source as this agent would have them are judged as a whole."""
+    given = agent.source_options
+    if not isinstance(given, dict) or not all(isinstance(options, dict) for options in given.values()):
+        return [Fault("source_options", 'allowed: options by source, such as {"probes": {"listen": "10.0.0.1:9101"}}')]
+    sources = TelemetrySource.objects.filter(cluster=agent.cluster_id, source_id__in=given)
+    by_name = {source.source_id: source for source in sources}
+    faults = [
+        Fault(f"source_options.{name}", f"the cluster has no source {name!r}") for name in given if name not in by_name
+    ]
+    for name, source in by_name.items():
+        merged = {**source.options, **given[name]}
+        faults += options_faults(source, merged, f"source_options.{name}")
+    return faults
+
+
+TOKEN_PREFIX = "sle_"
+MAX_USES = 10_000
+MAX_LIFETIME = timedelta(days=366)
+_ALIVE_WITHIN = timedelta(seconds=30)  # an agent heard of within that is alive on its host
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """A new member and its secret, which is told this once."""
+
+    agent: Agent
+    secret: str
+
+
+@transaction.atomic
+def enrolment_create(
+    *,
+    cluster: Cluster,
+    user: User | None,
+    uses: int = 1,
+    expires_at: datetime | None = None,
+    note: str = "",
+    networks: Sequence[str] = (),
+) -> tuple[EnrolmentToken, str]:
+    """Let agents join a cluster; returns the token and its secret (`sle_…`), which is shown once and stored nowhere.
+
+    Parameters
+    ----------
+    uses : int
+        How many agents may join with it.
+    expires_at : datetime, optional
+        In 24 hours unless given.
+    """
+    now = timezone.now()
+    expires_at = expires_at or now + timedelta(hours=24)
+    faults = []
+    if not 1 <= uses <= MAX_USES:
+        faults.append(Fault("uses", f"uses is {uses}; allowed: 1 to {MAX_USES}"))
+    if not now < expires_at <= now + MAX_LIFETIME:
+        faults.append(
+            Fault(
+                "expires_at",
+                f"expires_at is {expires_at.isoformat()}; allowed: in the future, within {MAX_LIFETIME.days} days",
+            )
+        )
+    known = []
+    for index, network in enumerate(networks):
+        try:
+            known.append(str(ipaddress.ip_network(network, strict=False)))
+        except ValueError:
+            faults.append(Fault(f"networks[{index}]", f"{network!r} is not a network such as 10.0.0.0/8 or fd00::/8"))
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    token = EnrolmentToken(
+        cluster=cluster,
+        note=note.strip(),
+        prefix=secret[:10],
+        digest=token_digest(secret),
+        networks=known,
+        uses_left=max(0, uses),
+        created_by=user,
+        expires_at=expires_at,
+    )
+    check_row(token, faults)
+    token.save()
+    announce(f"telemetry:{cluster.slug}")
+    return token, secret
+
+
+@transaction.atomic
+def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
+    """Nobody joins with it from now on; who has joined stays. Revoking twice changes nothing."""
+    if token.revoked_at is None:
+        token.revoked_at = timezone.now()
+        token.save(update_fields=["revoked_at"])
+        announce(f"telemetry:{token.cluster.slug}")
+    return token
+
+
+@transaction.atomic
+def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> Enrolled:
+    """An agent joins the token's cluster. One of a known name is the same agent, with a new secret.
+
+    Parameters
+    ----------
+    address : str
+        Where it asks from, for tokens that are bound to networks.
+    facts
+        `host`, `version`, `cores`, `capacity_cps`, `kind`, as it says.
+
+    Raises
+    ------
+    NotAuthenticated
+        The token is unknown, used up, expired or revoked.
+    Forbidden
+        It may not be used from this address.
+    Conflict
+        An agent of this name is alive on another host.
+    """
+    used = _use(token, address)
+    agent = Agent.objects.select_for_update(of=("self",)).filter(cluster=used.cluster, name=name).first()
+    if agent is not None and _alive_elsewhere(agent, facts.get("host", "")):
+        raise Conflict(
+            f"The agent {name!r} reports from the host {agent.host!r}. Give this one another name.",
+            [("name", f"{name!r} is in use on {agent.host!r}")],
+        )
+    agent = agent or Agent(cluster=used.cluster, name=name, node=_node_named(used.cluster, name))
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+    agent.secret_hash, agent.enrolled_at = token_digest(secret), timezone.now()
+    for field, value in facts.items():
+        setattr(agent, field, value)
+    check_row(agent)
+    agent.save()
+    configs_renew([agent.pk])
+    push([agent.pk])  # who is connected with the secret before is sent away
+    forget_facts_on_commit()
+    announce(f"telemetry:{used.cluster.slug}")
+    return Enrolled(agent, secret)
+
+
+def _use(secret: str, address: str) -> EnrolmentToken:
+    """Count one use down; of several at once only as many succeed as there are uses left."""
+    token = EnrolmentToken.objects.select_related("cluster").filter(digest=token_digest(secret.strip())).first()
+    if token is None:
+        raise NotAuthenticated("The enrolment token is not known.")
+    now = timezone.now()
+    if token.revoked_at is not None:
+        raise NotAuthenticated(f"The enrolment token {token} was revoked.", code="token_revoked")
+    if token.expires_at <= now:
+        message = f"The enrolment token {token} expired at {token.expires_at:%Y-%m-%d %H:%M} UTC."
+        raise NotAuthenticated(message, code="token_expired")
+    if token.networks and not _within(address, token.networks):
+        message = f"The enrolment token {token} cannot be used from {address or 'an unknown address'}."
+        raise Forbidden(message, code="token_network")
+    left = EnrolmentToken.objects.filter(pk=token.pk, uses_left__gt=0, revoked_at=None)
+    if not left.update(uses_left=F("uses_left") - 1, used=F("used") + 1, last_used_at=now):
+        raise NotAuthenticated(f"The enrolment token {token} is used up.", code="token_used_up")
+    return token
+
+
+def _within(address: str, networks: Sequence[str]) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
+
+
+def _alive_elsewhere(agent: Agent, host: str) -> bool:
+    heard = agent.last_seen is not None and timezone.now() - agent.last_seen < _ALIVE_WITHIN
+    return heard and agent.enabled and agent.host != host
+
+
+def _node_named(cluster: Cluster, name: str) -> Node | None:
+    """The node of the same name, where there is one: most run one agent on each."""
+    return cluster.nodes.filter(name=name).first()

@@ -1,0 +1,172 @@
+"""REST for machines: frames of agents, records of producers, the plan and the frames of the stream processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from agent.wire import MAX_POST_BYTES
+from apps.accounts.choices import Scope
+from apps.core.errors import Fault, Malformed, TooLarge
+from apps.core.rest.api import ApiMixin, etag_of
+from apps.telemetry import services
+from apps.telemetry.agents.directory import AgentAuthentication, AgentPermission
+from apps.telemetry.configs import stream_plan
+from apps.telemetry.ingest.frames import frames_read, frames_receive
+from apps.telemetry.ingest.producers import ProducerPost
+from apps.telemetry.live.pipelines import pipeline_by_digest
+from apps.telemetry.live.serializers import AcceptedSerializer, BatchAcceptedSerializer, StreamPlanSerializer
+from apps.telemetry.selectors import live_by_key, stream_state
+
+__all__ = [
+    "ArrowParser",
+    "BatchesView",
+    "FramesParser",
+    "FramesView",
+    "PipelineView",
+    "PlanView",
+    "ProducerView",
+    "StreamStateView",
+]
+
+
+class FramesParser(BaseParser):
+    """`application/vnd.sluice.frames`: frames one after the other."""
+
+    media_type = "application/vnd.sluice.frames"
+
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> bytes:
+        data = stream.read(MAX_POST_BYTES + 1)
+        if len(data) > MAX_POST_BYTES:
+            raise TooLarge(f"The body is larger than {MAX_POST_BYTES / 2**20:g} MiB.")
+        return data
+
+
+class ArrowParser(FramesParser):
+    """`application/vnd.apache.arrow.stream`: an Arrow IPC stream."""
+
+    media_type = "application/vnd.apache.arrow.stream"
+
+
+_BYTES = {"application/vnd.sluice.frames": OpenApiTypes.BINARY}
+_ARROW = {"application/vnd.apache.arrow.stream": OpenApiTypes.BINARY}
+_MAX_NUMBER = 2**52
+
+
+def _header(name: str, text: str, *, required: bool = True) -> OpenApiParameter:
+    return OpenApiParameter(name, str, OpenApiParameter.HEADER, required=required, description=text)
+
+
+class BatchesView(ApiMixin, APIView):
+    """Frames of agents."""
+
+    authentication_classes = [AgentAuthentication]
+    permission_classes = [AgentPermission]
+    parser_classes = [FramesParser]
+
+    @extend_schema(request=_BYTES, responses=AcceptedSerializer)
+    def post(self, request: Request) -> Response:
+        """Take in numbered frames of an agent, each once. 409 `gap` says which is expected; 429 `full` to wait."""
+        return Response(services.frames_ingest(sender=request.auth, data=request.data))
+
+
+class ProducerView(ApiMixin, APIView):
+    """Records of programs that are no agents."""
+
+    parser_classes = [ArrowParser]
+    scopes = {"POST": Scope.INGEST}
+
+    @extend_schema(
+        parameters=[
+            _header("X-Sluice-Producer", "Name of the producer."),
+            _header("X-Sluice-Sequence", "1, 2, 3 …: the number of this batch."),
+            _header("X-Sluice-Watermark", "Microseconds since 1970: no later record is older."),
+            _header("X-Sluice-Life", "Another text begins another numbering.", required=False),
+        ],
+        request=_ARROW,
+        responses=BatchAcceptedSerializer,
+    )
+    def post(self, request: Request, cluster: str, query: str, operator: str) -> Response:
+        """Take in one batch of records, an Arrow IPC stream, that enters a live query at an operator."""
+        post = _post_of(request)
+        live = live_by_key(cluster, query)
+        return Response(services.batch_take(live=live, operator=operator, post=post, body=request.data or b""))
+
+
+def _post_of(request: Request) -> ProducerPost:
+    faults: list[Fault] = []
+    numbers = {}
+    for name, least in (("X-Sluice-Sequence", 1), ("X-Sluice-Watermark", 0)):
+        text = request.headers.get(name, "")
+        good = text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) < _MAX_NUMBER
+        numbers[name] = int(text) if good else 0
+        if not good:
+            faults.append(Fault(name, f"{name} is {text[:40]!r}; allowed: a whole number from {least}"))
+    producer, life = request.headers.get("X-Sluice-Producer", ""), request.headers.get("X-Sluice-Life", "0")
+    if not producer:
+        faults.append(Fault("X-Sluice-Producer", "X-Sluice-Producer is missing; allowed: a name"))
+    if not (life.isascii() and life.isalnum() and len(life) <= 32):
+        faults.append(Fault("X-Sluice-Life", f"X-Sluice-Life is {life[:40]!r}; allowed: 1 to 32 letters and digits"))
+    if faults:
+        raise Malformed(f"{faults[0].message}.", faults)
+    return ProducerPost(producer, numbers["X-Sluice-Sequence"], numbers["X-Sluice-Watermark"], life)
+
+
+class PlanView(ApiMixin, APIView):
+    """What the stream processor is to do."""
+
+    scopes = {"GET": Scope.INGEST}
+
+    @extend_schema(responses=StreamPlanSerializer)
+    def get(self, request: Request) -> Response:
+        """Live queries with their pipelines and agents. `If-None-Match` saves the read."""
+        return _conditional(request, stream_plan())
+
+
+class PipelineView(ApiMixin, APIView):
+    """Pipelines by digest."""
+
+    scopes = {"GET": Scope.INGEST}
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, digest: str) -> Response:
+        """A pipeline that runs, or once ran: what was computed with it may still be on its way."""
+        return Response(pipeline_by_digest(digest).document)
+
+
+class FramesView(ApiMixin, APIView):
+    """Results and statistics."""
+
+    parser_classes = [FramesParser]
+    scopes = {"POST": Scope.INGEST}
+
+    @extend_schema(request=_BYTES, responses=OpenApiTypes.OBJECT)
+    def post(self, request: Request) -> Response:
+        """Take in result and statistics frames of the stream processor; what comes again changes nothing."""
+        frames = [frame for frame, _ in frames_read(request.data)]
+        return Response({"received": frames_receive(frames)})
+
+
+class StreamStateView(ApiMixin, APIView):
+    """The stream processor as it describes itself."""
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        """State, lag and watermarks; `away` when it has said nothing for a while."""
+        return Response(stream_state())
+
+
+def _conditional(request: Request, body: Any) -> Response:
+    etag = etag_of(body)
+    if request.headers.get("If-None-Match") == etag:
+        return Response(None, status=304, headers={"ETag": etag})
+    return Response(body, headers={"ETag": etag})

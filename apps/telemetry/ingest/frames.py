@@ -1,0 +1,303 @@
+"""Frames: of agents authorised, checked and handed to Redis; of the stream processor given to their receivers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from agent.wire import (
+    COUNTERS,
+    OLDER_COUNTERS,
+    SWEEPS,
+    Frame,
+    FrameKind,
+    WireError,
+    broker,
+    decode_frames,
+    mark_fault,
+    table_of,
+)
+from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
+from apps.telemetry.agents.directory import AgentFacts, cluster_of, plans_of
+from apps.telemetry.choices import AgentKind, LiveState
+from apps.telemetry.ingest.streams import limits, redis_or_unavailable
+from apps.telemetry.live.pipelines import partials_schema, pipeline_by_digest, records_schema
+from apps.telemetry.models import LiveQuery
+
+__all__ = [
+    "Receiver",
+    "counted_query_fault",
+    "frames_ingest",
+    "frames_read",
+    "frames_receive",
+    "frames_store",
+    "origin_fault",
+    "plan_fault",
+    "receiver",
+    "schema_differs",
+]
+
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+def plan_fault(agent: str, query: str, plan: str, path: str) -> Fault | None:
+    """Whether the agent has, or had, a part in the query with this plan. What is new is looked up at once."""
+    for again in (False, True):
+        if plan in plans_of(agent, again=again).get(query, ()):
+            return None
+    known = sorted(plans_of(agent))
+    if query not in known:
+        message = f"query is {query[:140]!r}; allowed: {', '.join(known) or 'none is assigned to this agent'}"
+        return Fault(f"{path}.query", message)
+    return Fault(f"{path}.plan", f"plan is {plan[:64]!r}, which {query!r} never had")
+
+
+def counted_query_fault(frame: Frame, path: str) -> Fault | None:
+    """Whether each row of counters or sweeps is of a query that the agent may speak for. The columns are compared."""
+    try:
+        named = table_of(frame.body).select(["query", "plan"])
+        named.validate(full=True)
+    except (WireError, pa.ArrowException) as error:
+        return Fault(f"{path}.body", f"the body cannot be read: {str(error)[:200]}")
+    for query, plan in dict.fromkeys(zip(*(column.to_pylist() for column in named.columns), strict=True)):
+        if fault := plan_fault(frame.agent, query or "", plan or "", f"{path}.body"):
+            return fault
+    return None
+
+
+def origin_fault(sender: AgentFacts, frame: Frame, path: str) -> Fault | None:
+    """Whether the frame is of whom it says it is: only relays pass on what others counted.
+
+    A relay may name any agent of its cluster, and one that is no more: what it holds of an agent that went elsewhere
+    or was deleted is still to come, and refused, everything behind it would never come.
+    """
+    if "origin" not in frame.extra:
+        return None
+    origin = frame.extra["origin"]
+    said = f"origin is {str(origin)[:64]!r}"
+    if sender.kind != AgentKind.RELAY:
+        return Fault(f"{path}.extra.origin", f"{said}; allowed: none, for {sender.name!r} is no relay")
+    if not isinstance(origin, str) or not _ID.match(origin) or cluster_of(origin) not in (0, sender.cluster_id):
+        return Fault(f"{path}.extra.origin", f"{said}; allowed: the id of an agent of the cluster {sender.cluster}")
+    return None
+
+
+CheckedFrames = Sequence[tuple[Frame, memoryview]]
+_GENERATION = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_COUNTED = {FrameKind.COUNTERS: COUNTERS, FrameKind.SWEEPS: SWEEPS}  # of all queries at once: their rows name them
+_KINDS = (FrameKind.RECORDS, FrameKind.PARTIALS, FrameKind.CHECKPOINT, FrameKind.MARK, *_COUNTED)
+_PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
+_MAX_FAULTS = 20  # faults of one post
+_MAX_SCHEMAS = 4096
+_LEAD_BYTES = 8  # of an Arrow IPC message: a continuation mark and the length of its metadata
+_known: set[tuple[str, str, int, bytes]] = set()  # plan, kind, entry and the schema's digest that were compared once
+
+
+def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
+    """Take in a post of an agent: all of its frames are right, or none is taken.
+
+    Raises
+    ------
+    Malformed
+        Bytes that are no frames, or none at all; the message counts them from 1.
+    Forbidden
+        The agent is disabled.
+    Impossible
+        Frames of or for another agent, of queries it has no part in, with other columns than the entry takes: each
+        named.
+    Conflict
+        Frames are missing before these: `expected_seq` says from which on to send.
+    TooMany
+        No room at present for more of this agent; what fitted was taken.
+    Unavailable
+        Redis does not take anything.
+    """
+    if not sender.enabled:
+        raise Forbidden(f"The agent {sender.name!r} is disabled.", code="agent_disabled")
+    given = frames_read(data)
+    faults = _faults(sender, [frame for frame, _ in given])
+    if faults:
+        raise Impossible(f"{faults[0].path}: {faults[0].message}.", faults, code="wrong_frames")
+    first = given[0][0]
+    return frames_store(given, sender.committed.get(first.life, 0))
+
+
+def frames_read(data: bytes) -> list[tuple[Frame, memoryview]]:
+    """All frames of a body."""
+    if not data:
+        raise Malformed("The body holds no frame.")
+    try:
+        return list(decode_frames(data))
+    except WireError as error:
+        raise Malformed(f"The frames cannot be read: {error}.", [("", str(error))], code="corrupt") from None
+
+
+def frames_store(given: CheckedFrames, floor: int) -> dict[str, int]:
+    """Hand frames of one agent and life to Redis; says how far they have come."""
+    with redis_or_unavailable() as client:
+        result = broker.accept_frames(client, given, limits(), floor)
+    if result.refused == "gap":
+        raise Conflict(
+            f"Frames are missing: the next one of this life is {result.expected}.",
+            code="gap",
+            data={"expected_seq": result.expected, "accepted_seq": result.accepted_seq, "committed_seq": floor},
+        )
+    if result.refused == "full":
+        raise TooMany(
+            "There is no room for more telemetry of this agent until the stream processor has caught up.",
+            code="full",
+            retry_after_s=result.retry_after_s,
+            data={"accepted_seq": result.accepted_seq, "committed_seq": floor},
+        )
+    return {"accepted_seq": result.accepted_seq, "committed_seq": floor, "duplicates": result.duplicates}
+
+
+def _faults(sender: AgentFacts, frames: Sequence[Frame]) -> list[Fault]:
+    faults: list[Fault] = []
+    for index, frame in enumerate(frames):
+        path, before = f"frames[{index}]", frames[index - 1] if index else None
+        if frame.agent != sender.id:
+            message = f"agent is {frame.agent[:64]!r}; allowed: {sender.id!r}, whose secret this is"
+            faults.append(Fault(f"{path}.agent", message))
+        elif not _GENERATION.match(frame.life) or (before and frame.life != before.life):
+            message = f"life is {frame.life[:70]!r}; allowed: 1 to 64 letters, digits, - and _, one life in a post"
+            faults.append(Fault(f"{path}.life", message))
+        elif before and frame.seq != before.seq + 1:
+            faults.append(Fault(f"{path}.seq", f"seq is {frame.seq} after {before.seq}; allowed: no gaps in a post"))
+        else:
+            faults += _frame_faults(sender, frame, path)
+        if len(faults) >= _MAX_FAULTS:
+            break
+    return faults
+
+
+def _frame_faults(sender: AgentFacts, frame: Frame, path: str) -> list[Fault]:
+    if frame.kind not in _KINDS:
+        allowed = ", ".join(kind.value for kind in _KINDS)
+        return [Fault(f"{path}.kind", f"kind is {frame.kind.value!r}; allowed: {allowed}")]
+    if fault := origin_fault(sender, frame, path):
+        return [fault]
+    if frame.kind in _COUNTED:
+        fault = _body_fault(frame, path) or counted_query_fault(frame, path)
+        return [fault] if fault else []
+    if fault := plan_fault(frame.agent, frame.query, frame.plan, path):
+        return [fault]
+    if frame.kind is FrameKind.MARK:
+        return _mark_faults(frame, path)
+    fault = _body_fault(frame, path)
+    return [fault] if fault else []
+
+
+def _mark_faults(frame: Frame, path: str) -> list[Fault]:
+    fault = mark_fault(frame.extra)
+    return [Fault(f"{path}.extra.{fault.partition(' ')[0]}", fault)] if fault else []
+
+
+def _body_fault(frame: Frame, path: str) -> Fault | None:
+    """Whether the body has the columns its entry takes. Bytes of a schema that was compared once are not read again."""
+    key = (frame.plan, frame.kind.value, frame.entry, _schema_digest(frame.body))
+    if key in _known:
+        return None
+    wanted = _COUNTED.get(frame.kind) or _entry_schema(frame)
+    if wanted is None:
+        return Fault(
+            f"{path}.entry", f"entry is {frame.entry}, where no {frame.kind.value} of {frame.query!r} may enter"
+        )
+    try:
+        found = pa.ipc.open_stream(pa.py_buffer(frame.body)).schema
+    except (pa.ArrowException, OSError) as error:
+        return Fault(f"{path}.body", f"the body is no Arrow IPC stream: {str(error)[:200]}")
+    if (told := schema_differs(found, wanted)) and not (wanted is COUNTERS and found.equals(OLDER_COUNTERS)):
+        return Fault(f"{path}.body", told)
+    if len(_known) >= _MAX_SCHEMAS:
+        _known.clear()
+    _known.add(key)
+    return None
+
+
+def _schema_digest(body: bytes) -> bytes:
+    """Of the first message of an Arrow IPC stream, which is its schema and as long as its sender likes."""
+    schema = body[: _LEAD_BYTES + int.from_bytes(body[4:_LEAD_BYTES], "little")]
+    return hashlib.blake2b(schema, digest_size=16).digest()
+
+
+def _entry_schema(frame: Frame) -> pa.Schema | None:
+    try:
+        pipeline = pipeline_by_digest(frame.plan)
+    except Missing:
+        return None
+    schema_of = partials_schema if frame.kind in _PARTIAL else records_schema
+    return schema_of(pipeline, frame.entry)
+
+
+def schema_differs(found: pa.Schema, wanted: pa.Schema) -> str:
+    """In which column two schemas differ, in words; empty where the same columns stand, in whatever order."""
+    given = {field.name: field.type for field in found}
+    if len(found) == len(wanted) and given == {field.name: field.type for field in wanted}:
+        return ""
+    for field in wanted:
+        if field.name not in given:
+            return f"the column {field.name!r} is missing; allowed: {', '.join(wanted.names)}"
+        if given[field.name] != field.type:
+            return f"the column {field.name!r} is {given[field.name]}; allowed: {field.type}"
+    return f"the columns are {', '.join(found.names)[:500]}; allowed: {', '.join(wanted.names)}, each once"
+
+
+Receiver = Callable[[Sequence[Frame]], None]
+_receivers: dict[FrameKind, Receiver] = {}
+_RECEIVED_KINDS = (FrameKind.RESULT, FrameKind.STATISTICS, FrameKind.REFINED, FrameKind.WATERMARKS)
+
+
+def receiver(kind: FrameKind) -> Callable[[Receiver], Receiver]:
+    """Register a function for frames of a kind: `@receiver(FrameKind.RESULT)`.
+
+    It is given all frames of that kind of one post, in order. It is idempotent: what was stored before an answer got
+    lost comes again.
+    """
+
+    def register(function: Receiver) -> Receiver:
+        _receivers[kind] = function
+        return function
+
+    return register
+
+
+def frames_receive(frames: Sequence[Frame]) -> dict[str, int]:
+    """Hand frames to whoever takes them; returns how many of each kind.
+
+    Raises
+    ------
+    Malformed
+        A kind that the stream processor does not send.
+    Impossible
+        A kind that nobody takes.
+    """
+    by_kind: dict[FrameKind, list[Frame]] = defaultdict(list)
+    for number, frame in enumerate(frames):
+        if frame.kind not in _RECEIVED_KINDS:
+            message = f"kind is {frame.kind.value!r}; allowed: {', '.join(_RECEIVED_KINDS)}"
+            raise Malformed(f"frames[{number}]: {message}.", [(f"frames[{number}].kind", message)])
+        by_kind[frame.kind].append(frame)
+    missing = sorted(kind.value for kind in by_kind if kind not in _receivers)
+    if missing:
+        raise Impossible(f"Nobody takes frames of the kind {', '.join(missing)} here.")
+    _note_running({frame.query for frame in by_kind[FrameKind.RESULT]})
+    for kind, given in by_kind.items():
+        if given:
+            _receivers[kind](given)
+    return {kind.value: len(given) for kind, given in by_kind.items() if given}
+
+
+def _note_running(keys: set[str]) -> None:
+    """A query that has a result runs."""
+    if not keys:
+        return
+    starting = LiveQuery.objects.filter(state=LiveState.STARTING).select_related("query__cluster")
+    for live in starting:
+        if live.key in keys:
+            LiveQuery.objects.filter(pk=live.pk, state=LiveState.STARTING).update(state=LiveState.RUNNING)

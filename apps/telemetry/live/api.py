@@ -1,0 +1,123 @@
+"""REST: queries on live telemetry, what agents and producers send, and what the stream processor asks and tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.core.rest.api import ApiMixin
+from apps.core.rest.lists import parse_whole_number
+from apps.fleet.selectors import cluster_by_slug
+from apps.queries.models import QueryVersion
+from apps.queries.selectors import query_by_name, version_current, version_numbered
+from apps.telemetry import services
+from apps.telemetry.filters import LiveFilter
+from apps.telemetry.live.pipelines import executable_of
+from apps.telemetry.live.serializers import (
+    LiveSerializer,
+    LiveStartSerializer,
+    LiveUpdateSerializer,
+    PipelineCheckSerializer,
+)
+from apps.telemetry.models import LiveQuery
+from apps.telemetry.selectors import agent_named, lives_listed
+
+__all__ = ["LiveViewSet"]
+
+_MAX_VERSIONS = 10**9 - 1
+_CHECK = [
+    OpenApiParameter("cluster", str, required=True, description="Slug of the cluster."),
+    OpenApiParameter("query", str, required=True, description="Name of the query."),
+    OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest."),
+]
+
+
+class LiveViewSet(
+    ApiMixin,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    mixins.DestroyModelMixin,
+    viewsets.GenericViewSet,
+):
+    """Queries that run on live telemetry."""
+
+    queryset = LiveQuery.objects.none()
+    serializer_class = LiveSerializer
+    filterset_class = LiveFilter
+    ordering = "pk"
+
+    def get_queryset(self) -> Any:
+        return lives_listed()
+
+    @extend_schema(request=LiveStartSerializer, responses={201: LiveSerializer})
+    def create(self, request: Request) -> Response:
+        """Run an admitted query on what some agents collect. 422 names the operators that cannot be executed."""
+        wanted = LiveStartSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        live = services.live_start(**wanted.validated_data)
+        return Response(self._shown(live), status=201, headers={"Location": f"{request.path}/{live.pk}"})
+
+    @extend_schema(request=LiveUpdateSerializer, responses=LiveSerializer)
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Change how load factors are found, weights, who takes part, or how long late records and agents count."""
+        live = self.get_object()
+        wanted = LiveUpdateSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        values = dict(wanted.validated_data)
+        with transaction.atomic():
+            for part in values.pop("assignments", ()):
+                agent = agent_named(live.query.cluster, part.pop("agent"))
+                services.assignment_set(live=live, agent=agent, **part)
+            if values:
+                services.live_update(live=live, **values)
+        return Response(self._shown(live))
+
+    def perform_destroy(self, instance: LiveQuery) -> None:
+        services.live_delete(live=instance)
+
+    @extend_schema(request=None, responses=LiveSerializer)
+    @action(detail=True, methods=["post"])
+    def stop(self, request: Request, pk: str | None = None) -> Response:
+        """End the live run. The query stays admitted; what agents still hold of the run is taken in."""
+        return Response(self._shown(services.live_stop(live=self.get_object())))
+
+    @extend_schema(parameters=_CHECK, responses=PipelineCheckSerializer, filters=False)
+    @action(detail=False, methods=["get"], pagination_class=None, filterset_class=None)
+    def check(self, request: Request) -> Response:
+        """Whether a query could run on live telemetry, and which of its operators may run at a source, or why not."""
+        given = request.query_params
+        query = query_by_name(cluster_by_slug(given.get("cluster", "")), given.get("query", ""))
+        number = given.get("version")
+        version = (
+            version_current(query)
+            if number is None
+            else version_numbered(query, parse_whole_number(number, "version", 1, _MAX_VERSIONS))
+        )
+        return Response(_checked(version))
+
+    def _shown(self, live: LiveQuery) -> Any:
+        return LiveSerializer(self.get_queryset().get(pk=live.pk)).data
+
+
+def _checked(version: QueryVersion) -> dict[str, Any]:
+    found = executable_of(version)
+    pipeline = found.pipeline
+    operators = []
+    if pipeline is not None:
+        for operator, rule in zip(pipeline.operators, pipeline.rules, strict=True):
+            says = {"id": operator.id, "kind": operator.kind, "allowed": rule.allowed}
+            operators.append({**says, "rule": rule.number, "reason": rule.reason})
+    return {
+        "executable": not found.faults,
+        "faults": [{"path": fault.path, "message": fault.message} for fault in found.faults],
+        "source": found.source.source_id if found.source else None,
+        "joined": found.joined.source_id if found.joined else None,
+        "source_operators": pipeline.source_operators if pipeline else None,
+        "operators": operators,
+    }

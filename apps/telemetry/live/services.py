@@ -1,0 +1,277 @@
+"""Changes to live queries: start, stop, load factors, and following the query and its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.signals import post_delete, post_save
+from django.utils import timezone
+
+from apps.core.errors import Conflict, Fault, Impossible, fault_count
+from apps.core.events import announce
+from apps.fleet.models import Cluster
+from apps.fleet.validation import check_row
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.telemetry.agents.directory import forget_facts_on_commit
+from apps.telemetry.choices import AgentKind, LiveState
+from apps.telemetry.configs import configs_renew, fixed_settings, settings_read
+from apps.telemetry.live.pipelines import Executable, executable_of
+from apps.telemetry.models import Agent, Assignment, KnownPlan, LiveQuery
+from apps.telemetry.push import push
+
+__all__ = [
+    "assignment_set",
+    "connect",
+    "live_announce",
+    "live_delete",
+    "live_refresh",
+    "live_start",
+    "live_stop",
+    "live_update",
+]
+
+
+FACTOR = 1.0  # of an operator that is new where load factors are set by hand: near the data, as far as the budget goes
+
+
+def live_announce(live: LiveQuery) -> None:
+    """Tell open pages that something of a live query changed."""
+    announce(f"telemetry:{live.query.cluster.slug}")
+    announce(f"query:{live.key}")
+
+
+@transaction.atomic
+def live_start(
+    *,
+    query: Query,
+    agents: Sequence[Agent],
+    settings: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> LiveQuery:
+    """Run an admitted query on what these agents collect. One that ran before goes on under its name.
+
+    Parameters
+    ----------
+    settings : mapping, optional
+        How each of these agents finds its load factors (`engine.jarvis.settings`); by itself unless given.
+    fields
+        `retain_s`, `idle_after_s`.
+
+    Raises
+    ------
+    Conflict
+        The query does not run, or is live already.
+    Impossible
+        Its version cannot be executed; each fault names the operator.
+    Malformed
+        Agents of other clusters, settings out of their safe range.
+    """
+    query = Query.objects.select_for_update(of=("self",)).select_related("cluster", "running_version").get(pk=query.pk)
+    if query.state != QueryState.RUNNING or query.running_version is None:
+        raise Conflict(f"Query {query.name!r} is {query.get_state_display().lower()}; only a running one can be live.")
+    live = LiveQuery.objects.filter(query=query).first() or LiveQuery(query=query)
+    if live.pk and live.state != LiveState.STOPPED:
+        raise Conflict(f"Query {query.name!r} is live already. Stop it first, or change its assignments.")
+    found = executable_of(query.running_version)
+    if found.faults:
+        raise _not_executable(query, found)
+    _assume(live, found)
+    for name, value in fields.items():
+        setattr(live, name, value)
+    faults = _agent_faults(query, agents)
+    taken = settings_read(settings or {}, live.source_operators, faults)
+    check_row(live, faults)
+    live.started_at, live.stopped_at = timezone.now(), None
+    _store(live)
+    live.assignments.exclude(agent__kind=AgentKind.PRODUCER).update(enabled=False)  # producers come by themselves
+    for agent in agents:
+        Assignment.objects.update_or_create(live=live, agent=agent, defaults={"settings": taken, "enabled": True})
+    _renew(live)
+    return live
+
+
+@transaction.atomic
+def live_stop(*, live: LiveQuery, fault: str = "") -> LiveQuery:
+    """End a live run; what agents still hold of it is taken in. Stopping twice changes nothing.
+
+    `fault` is why, where nobody asked for it.
+    """
+    if live.state == LiveState.STOPPED:
+        return live
+    live.state, live.fault, live.stopped_at = LiveState.STOPPED, fault[:400], timezone.now()
+    live.save(update_fields=["state", "fault", "stopped_at", "updated_at"])
+    _renew(live)
+    return live
+
+
+@transaction.atomic
+def live_delete(*, live: LiveQuery) -> None:
+    """Forget a live run that has been stopped, with its results."""
+    if live.state != LiveState.STOPPED:
+        raise Conflict(f"Query {live.query.name!r} is live. Stop it first.")
+    live_announce(live)
+    forget_facts_on_commit()
+    live.delete()
+
+
+@transaction.atomic
+def live_update(*, live: LiveQuery, **fields: Any) -> LiveQuery:
+    """Change how long windows take late records (`retain_s`) and agents are waited for (`idle_after_s`)."""
+    for name, value in fields.items():
+        setattr(live, name, value)
+    check_row(live)
+    live.save(update_fields=[*fields, "updated_at"])
+    live_announce(live)
+    return live
+
+
+@transaction.atomic
+def assignment_set(
+    *,
+    live: LiveQuery,
+    agent: Agent,
+    settings: Mapping[str, Any] | None = None,
+    weight: float | None = None,
+    enabled: bool | None = None,
+) -> Assignment:
+    """Give an agent a part in a live query, or change it: what is not given stays as it is.
+
+    `settings` say how it finds its load factors: `{}` leaves them to the agent, `adapting.fixed` sets them by hand.
+
+    Raises
+    ------
+    Malformed
+        An agent of another cluster; settings out of their safe range; by hand, not one load factor, 0 to 1, for each
+        operator that may run at a source.
+    """
+    part = Assignment.objects.select_for_update(of=("self",)).filter(live=live, agent=agent).first()
+    part = part or Assignment(live=live, agent=agent)
+    faults = _agent_faults(live.query, [agent])
+    if settings is not None:
+        part.settings = settings_read(settings, live.source_operators, faults)
+    part.weight = part.weight if weight is None else weight
+    part.enabled = part.enabled if enabled is None else enabled
+    check_row(part, faults)
+    part.save()
+    _renew(live)
+    return part
+
+
+@transaction.atomic
+def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
+    """Execute what the query's running version, its source and its tables say now; returns what prevents it.
+
+    An operator that stays keeps its load factor where that was set by hand.
+    """
+    version = live.query.running_version
+    if version is None:
+        return (Fault("", f"query {live.query.name!r} does not run"),)
+    found = executable_of(version)
+    if found.faults:
+        return found.faults
+    before = [row["id"] for row in live.pipeline["operators"]]
+    _assume(live, found)
+    _store(live)
+    after = [row["id"] for row in live.pipeline["operators"]][: live.source_operators]
+    for part in live.assignments.all():
+        if part.by_hand:
+            known = dict(zip(before, part.load_factors, strict=False))
+            part.settings |= fixed_settings([known.get(name, FACTOR) for name in after])
+            part.save(update_fields=["settings", "updated_at"])
+    _renew(live)
+    return ()
+
+
+def _assume(live: LiveQuery, found: Executable) -> None:
+    """Take over what can be executed. A pipeline of other bytes is another plan."""
+    assert found.pipeline is not None  # where there are no faults
+    live.version, live.source, live.joined = live.query.running_version, found.source, found.joined
+    live.plan, live.pipeline = found.pipeline.digest, found.pipeline.document
+    live.source_operators = found.pipeline.source_operators
+    live.state, live.fault = LiveState.STARTING, ""
+
+
+def _store(live: LiveQuery) -> None:
+    live.save()
+    KnownPlan.objects.update_or_create(
+        query=live.key, digest=live.plan, defaults={"live": live, "pipeline": live.pipeline, "used_at": timezone.now()}
+    )
+
+
+def _renew(live: LiveQuery) -> None:
+    """After a change of parts: who may send is noted, configurations get new numbers, pages hear of it."""
+    taking_part = live.assignments.filter(enabled=True).values_list("agent", flat=True)
+    KnownPlan.objects.get(query=live.key, digest=live.plan).agents.add(*taking_part)
+    configs_renew(live.assignments.values_list("agent", flat=True))
+    forget_facts_on_commit()
+    live_announce(live)
+
+
+def _not_executable(query: Query, found: Executable) -> Impossible:
+    told = fault_count(found.faults)
+    first = found.faults[0]
+    return Impossible(
+        f"Query {query.name!r} cannot be executed, {told}; first: {first.message}.", found.faults, code="not_executable"
+    )
+
+
+def _agent_faults(query: Query, agents: Sequence[Agent]) -> list[Fault]:
+    faults = [Fault("agents", "name at least one agent")] if not agents else []
+    for index, agent in enumerate(agents):
+        if agent.cluster_id != query.cluster_id:
+            message = f"agent {agent.name!r} belongs to another cluster than query {query.name!r}"
+            faults.append(Fault(f"agents[{index}]", message))
+        elif agent.kind == AgentKind.RELAY and agent.listen:
+            message = f"agent {agent.name!r} is a relay, which has no part of its own; allowed: agents below it"
+            faults.append(Fault(f"agents[{index}]", message))
+    return faults
+
+
+def connect() -> None:
+    """Watch queries: one that stops ends its live run, one whose version or cluster's name changes goes on with it.
+
+    An agent that is deleted, by itself or with its cluster, is sent away.
+    """
+    post_delete.connect(_agent_deleted, sender=Agent, dispatch_uid="telemetry.agent")
+    post_save.connect(_query_saved, sender=Query, dispatch_uid="telemetry.query")
+    post_save.connect(_cluster_saved, sender=Cluster, dispatch_uid="telemetry.cluster")
+
+
+def _query_saved(sender: type[Query], instance: Query, raw: bool = False, **_: Any) -> None:
+    if raw:
+        return
+    for live in _running_lives().filter(query=instance.pk):
+        if instance.state != QueryState.RUNNING:
+            live_stop(live=live, fault="The query was stopped.")
+        else:
+            _keep_up(live)
+
+
+def _cluster_saved(sender: type[Cluster], instance: Cluster, created: bool, raw: bool = False, **_: Any) -> None:
+    if not raw and not created:
+        for live in _running_lives().filter(query__cluster=instance.pk):
+            _keep_up(live)
+
+
+def _agent_deleted(sender: type[Agent], instance: Agent, **_: Any) -> None:
+    push([instance.pk])
+
+
+def _running_lives() -> QuerySet[LiveQuery]:
+    rows = LiveQuery.objects.exclude(state=LiveState.STOPPED)
+    return rows.select_related("query__cluster", "query__running_version")
+
+
+def _keep_up(live: LiveQuery) -> None:
+    """Another version is another pipeline, and frames name a query by its own name and its cluster's."""
+    named = KnownPlan.objects.filter(query=live.key, digest=live.plan, live=live).exists()
+    if named and live.version_id == live.query.running_version_id:
+        return
+    faults = live_refresh(live=live)
+    if faults:
+        number = live.query.running_version.number
+        live_stop(live=live, fault=f"Version {number} cannot be executed: {faults[0].message}.")

@@ -1,0 +1,236 @@
+"""Alternatives with which a candidate would pass, each searched for, then estimated in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.admission.changes import Change, join_changes
+from engine.admission.evaluation import Evaluation, list_effects
+from engine.admission.moves import find_move, find_moves, find_new_placement
+from engine.admission.reasons import (
+    Reason,
+    count_words,
+    estimate_words,
+    list_words,
+    load_words,
+    outcome_words,
+    percent_words,
+    reasons_of,
+    seconds_words,
+    statistic_words,
+)
+from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, node_capacity_cps, scenario_of
+from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
+from engine.document.deployment import Deployment, Replica
+
+__all__ = ["Alternative", "find_alternatives", "next_objective", "verdict_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """Changes with which the candidate would pass, and what follows from them."""
+
+    id: str
+    kind: str
+    title: str
+    detail: str
+    changes: tuple[Change, ...]
+    verdict: str
+    estimate_s: float
+    effects: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**self.__dict__, "changes": [dict(change) for change in self.changes]}
+
+
+def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
+    """admit, admit_with_changes, review or reject; to queue is the searcher's to say."""
+    if any(reason.severity == "bad" for reason in reasons):
+        return "reject"
+    if any(reason.review for reason in reasons):
+        return "review"
+    return "admit_with_changes" if scenario.changes or scenario.altered else "admit"
+
+
+def find_alternatives(
+    search: AdmissionSearch, start: Settled | None, progress: Callable[[float, str], None]
+) -> Iterator[Alternative]:
+    """Every kind of choice that passes, in a fixed order. `start` is the later start that was found already."""
+    kinds: tuple[tuple[str, Callable[[AdmissionSearch], Settled | None]], ...] = (
+        ("move", lambda s: find_move(s, neighbours=False)),
+        ("move", _with_neighbours),
+        ("place_again", find_new_placement),
+        ("scale_rate", find_rate_share),
+        ("start_at", lambda s: start),
+        ("add_node", find_node_capacity),
+        ("objective", next_objective),
+    )
+    seen: dict[str, int] = {}
+    for number, (kind, find) in enumerate(kinds):
+        share = 0.4 + 0.6 * number / len(kinds)
+        telling = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
+        settled = find(telling)
+        if settled:
+            seen[kind] = seen.get(kind, 0) + 1
+            yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled)
+
+
+def _with_neighbours(search: AdmissionSearch) -> Settled | None:
+    """A move of a running query's operator, or a few together."""
+    if not search.question.policy.may_move_neighbours:
+        return None
+    return find_move(search, neighbours=True) or find_moves(search)
+
+
+def next_objective(search: AdmissionSearch) -> Settled | None:
+    """The bound that the candidate would hold, where only its own is in the way."""
+    if search.base is None or search.after is None:
+        return None
+    search.tell("Finding the objective that would hold")
+    own = search.after.outcomes[search.question.candidate.query]
+    if own.bound_s is None or own.state == "holds":
+        return None
+    bound_s = _rounded_up(own.upper_s)
+    change = {"kind": "objective", "query": own.query, "statistic": own.statistic, "bound_s": bound_s}
+    scenario = scenario_of(search.question, join_changes(search.changes, [change]))
+    # The bound decides nothing about what runs: the estimate is the one there is.
+    outcomes = {**search.after.outcomes, own.query: replace(own, bound_s=bound_s)}
+    evaluation = replace(search.after, outcomes=outcomes)
+    reasons = reasons_of(search.question, scenario, search.evaluator.before, evaluation)
+    return Settled(scenario, evaluation, reasons) if passes(reasons) else None
+
+
+def _rounded_up(value: float, digits: int = 2) -> float:
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{math.ceil(value / unit * (1.0 - 1e-12)) * unit:.12g}")
+
+
+def _alternative(search: AdmissionSearch, kind: str, name: str, settled: Settled) -> Alternative:
+    question, before = search.question, search.evaluator.before
+    title, detail = _words(search, kind, settled, before)
+    own = settled.evaluation.outcomes[question.candidate.query]
+    return Alternative(
+        id=name,
+        kind=kind,
+        title=title,
+        detail=detail,
+        changes=settled.scenario.changes,
+        verdict=verdict_of(settled.reasons, settled.scenario),
+        estimate_s=own.estimate_s,
+        effects=list_effects(question, settled.scenario, before, settled.evaluation),
+    )
+
+
+def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluation) -> tuple[str, str]:
+    """What to do, and what follows."""
+    new = [change for change in settled.scenario.changes if change not in search.changes]
+    writers: dict[str, Callable[..., tuple[str, str]]] = {
+        "move": _move_words,
+        "place_again": _place_words,
+        "scale_rate": _rate_words,
+        "start_at": _start_words,
+        "add_node": _node_words,
+        "objective": _objective_words,
+    }
+    return writers[kind](search.question, settled, new, before)
+
+
+def _own(question: AdmissionQuestion, settled: Settled) -> str:
+    """Where the candidate ends up."""
+    own = settled.evaluation.outcomes[question.candidate.query]
+    return f"{question.candidate.query} would have a {statistic_words(own.statistic)} of {estimate_words(own)}."
+
+
+def _move_words(
+    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    if len(new) > 1:
+        return _moves_words(question, settled, new)
+    move = new[0]
+    running = question.running
+    name, deployment = move["operator"], settled.scenario.deployment
+    core = _core(deployment, Replica(move["node"], move["core"]))
+    title, state = f"Place {name} on {core}", None
+    if name in running.operator_index:
+        operator = running.operators[running.operator_index[name]]
+        title, state = f"Move {name} from {_core(deployment, operator.replicas[0])} to {core}", operator.state_bytes
+    peak = settled.evaluation.peaks[core]
+    moving = f" It moves {state / 1e6:.3g}\u00a0MB of state." if state else ""
+    return title, f"{core} goes to {load_words(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
+
+
+def _moves_words(question: AdmissionQuestion, settled: Settled, new: list[Change]) -> tuple[str, str]:
+    """Several moves at once."""
+    deployment = settled.scenario.deployment
+    where = [f"{move['operator']} to {_core(deployment, Replica(move['node'], move['core']))}" for move in new]
+    state = sum(
+        question.running.operators[question.running.operator_index[move["operator"]]].state_bytes or 0.0
+        for move in new
+        if move["operator"] in question.running.operator_index
+    )
+    moving = f" They move {state / 1e6:.3g}\u00a0MB of state." if state else ""
+    return f"Move {list_words(where)}", f"{_own(question, settled)}{moving}"
+
+
+def _core(deployment: Deployment, place: Replica) -> str:
+    """The name of the server that a replica is on."""
+    node = deployment.node_index[place.node]
+    return next(s.name for s in deployment.servers if s.node == node and s.core == place.core)
+
+
+def _place_words(
+    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    title = f"Place {count_words(len(new), 'operator')} elsewhere than asked for"
+    return title, _own(question, settled)
+
+
+def _rate_words(
+    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    share = new[0]["share"]
+    title = f"Admit it with {percent_words(share)} of its rate"
+    held_back = f"Its sources must hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
+    return title, f"{held_back} {_own(question, settled)}"
+
+
+def _start_words(
+    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    return f"Start it {duration(new[0]['seconds'])} later", _own(question, settled)
+
+
+def duration(value_s: float) -> str:
+    """Seconds, minutes or hours, as one would say it."""
+    if value_s < 120.0:
+        return seconds_words(value_s)[0]
+    if value_s < 7200.0:
+        return f"{value_s / 60.0:.3g}\u00a0min"
+    return f"{value_s / 3600.0:.3g}\u00a0h"
+
+
+def _node_words(
+    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    added = [change for change in new if change["kind"] == "add_node"]
+    like = question.running.nodes[question.running.node_index[added[0]["like"]]]
+    share = added[0]["capacity_cps"] * added[0]["cores"] / node_capacity_cps(like)
+    size = f"with {percent_words(share)} of the capacity of {like.id}" if share < 0.995 else f"like {like.id}"
+    title = f"Add {'a node' if len(added) == 1 else count_words(len(added), 'node')} {size}"
+    price = like.price_per_hour
+    cost = f" A node like {like.id} costs {price:.2f} per hour." if price else ""
+    return title, f"{_own(question, settled)}{cost}"
+
+
+def _objective_words(
+    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    own = settled.evaluation.outcomes[question.candidate.query]
+    title = f"Ask for {seconds_words(new[0]['bound_s'])[0]} instead"
+    upper = f" and may be up to {seconds_words(own.upper_s)[0]}" if own.high_s is not None else ""
+    found = f"Its {statistic_words(own.statistic)} is estimated at {outcome_words(own)}{upper}."
+    return title, f"{found} Nothing else changes."

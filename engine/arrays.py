@@ -1,0 +1,72 @@
+"""Arrays of floats and whole numbers: read-only copies, and means and quantiles across subintervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "LEVELS",
+    "FloatArray",
+    "IntArray",
+    "event_mean",
+    "event_quantile",
+    "frozen_array",
+    "nearest_rank",
+    "statistic_of",
+]
+
+
+FloatArray = npt.NDArray[np.float64]
+
+IntArray = npt.NDArray[np.int64]
+
+
+def frozen_array(values: npt.ArrayLike) -> FloatArray:
+    """A read-only, contiguous float64 copy of `values` (an array that already is one is shared)."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and not values.flags.writeable:
+        return np.ascontiguousarray(values)
+    array = np.array(values, dtype=np.float64, order="C")
+    array.flags.writeable = False
+    return array
+
+
+LEVELS = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
+_ROUNDING = 1e-12  # 0.95 * 20 must not become rank 20 because of its last bit
+
+
+def nearest_rank(values: FloatArray, level: float) -> float:
+    """The ceil(level * d)-th smallest of d values."""
+    rank = max(1, math.ceil(level * len(values) * (1.0 - _ROUNDING)))
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def event_mean(values: FloatArray, weights: FloatArray) -> float | None:
+    """Mean of `values`, each weighted by its events; None without events."""
+    total = float(weights.sum())
+    return float((values * weights).sum() / total) if total > 0.0 else None
+
+
+def event_quantile(values: FloatArray, weights: FloatArray, level: float) -> float | None:
+    """Smallest value whose cumulated events reach `level` of all; None without events."""
+    total = float(weights.sum())
+    if total <= 0.0:
+        return None
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    at = int(np.searchsorted(reached, level * total * (1.0 - _ROUNDING)))
+    return float(values[order[min(at, len(values) - 1)]])
+
+
+def statistic_of(values: FloatArray, weights: FloatArray, statistic: str) -> float:
+    """``worst``, ``mean`` or ``q0.99`` and the like of a query's latencies, weighted by its sink events.
+
+    A query that emits nothing has latency 0.
+    """
+    if statistic == "worst":
+        return float(values.max(initial=0.0))
+    if statistic == "mean":
+        return event_mean(values, weights) or 0.0
+    return event_quantile(values, weights, float(statistic[1:])) or 0.0

@@ -1,0 +1,120 @@
+"""Answers of a policy to recorded requests, by the same engine as live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.admission.candidate import read_candidate
+from engine.admission.decision import decide
+from engine.admission.policy import AdmissionPolicy
+from engine.admission.scenario import AdmissionQuestion, scenario_of
+from engine.backtest.period import RecordedPeriod, RecordedRequest
+from engine.backtest.policy import ReplayPolicy
+from engine.document.candidate import Candidate
+from engine.document.deployment import Deployment, Replica
+from engine.errors import EngineError, InfeasibleError
+
+__all__ = ["PolicyAnswer", "answer_request", "join_request"]
+
+_KEPT = ("scale_rate", "objective", "move")  # what of a request's changes outlasts the moment it was asked in
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAnswer:
+    """What a policy says of a request: admitted, rejected, queued or review, and why.
+
+    `placement` is where its operators go, `wait_s` how long a queued one waits.
+    """
+
+    outcome: str
+    reason: str
+    verdict: str = ""
+    placement: Mapping[str, tuple[Replica, ...]] | None = None
+    wait_s: float = 0.0
+
+
+def answer_request(
+    story: RecordedPeriod, rules: ReplayPolicy, request: RecordedRequest, scaled: Deployment
+) -> PolicyAnswer:
+    """Ask whether a request may run beside `scaled`: what runs in the replay, at the load of that moment."""
+    running = _without(scaled, request.query)
+    try:
+        if rules.admission == "everything":
+            return _everything(story, request, running)
+        return _by_mace(story, rules, request, running)
+    except EngineError as error:
+        return PolicyAnswer("rejected", error.faults[0].message if error.faults else error.message)
+
+
+def _everything(story: RecordedPeriod, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
+    candidate = read_candidate(request.candidate, running)
+    policy = AdmissionPolicy(closed_nodes=story.closed_nodes)
+    try:
+        scenario = scenario_of(AdmissionQuestion(running, candidate, policy, story.mace_every), _kept(request))
+    except InfeasibleError as error:
+        return PolicyAnswer("rejected", f"{request.query} fits no node: {error.message}")
+    return PolicyAnswer("admitted", "Everything is admitted", "admit", scenario.replicas_of(request.query))
+
+
+def _by_mace(story: RecordedPeriod, rules: ReplayPolicy, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
+    document = dict(request.candidate)
+    if rules.headroom and document.get("objective"):
+        bound_s = document["objective"]["bound_s"] * (1.0 - rules.headroom)
+        document["objective"] = {**document["objective"], "bound_s": bound_s}
+    found = decide(
+        rules.tightened(running),
+        document,
+        policy=rules.admission_policy(story.closed_nodes),
+        changes=_kept(request),
+        mace_every=story.mace_every,
+    )
+    placement = {
+        name: tuple(Replica(part["node"], part["core"], part["fraction"]) for part in parts)
+        for name, parts in found.placement.items()
+    }
+    outcome = {"admit": "admitted", "admit_with_changes": "admitted", "queue": "queued", "review": "review"}
+    return PolicyAnswer(
+        outcome.get(found.verdict, "rejected"), found.headline, found.verdict, placement, found.start_s or 0.0
+    )
+
+
+def join_request(
+    story: RecordedPeriod, request: RecordedRequest, base: Deployment, placement: Mapping[str, tuple[Replica, ...]]
+) -> Deployment:
+    """`base` (at its own load) with a request's query on the given places; what has none is placed beside the rest.
+
+    Raises
+    ------
+    DocumentError, InfeasibleError
+        If it cannot be read against what runs, or an operator fits no node.
+    """
+    running = _without(base, request.query)
+    candidate = read_candidate(request.candidate, running)
+    placed = _placed(candidate, placement, running)
+    policy = AdmissionPolicy(closed_nodes=story.closed_nodes)
+    return scenario_of(AdmissionQuestion(running, placed, policy, story.mace_every), _kept(request)).deployment
+
+
+def _placed(candidate: Candidate, placement: Mapping[str, tuple[Replica, ...]], running: Deployment) -> Candidate:
+    """The candidate where it was put; a node that is no longer there leaves its operator open."""
+    operators = []
+    for operator in candidate.operators:
+        parts = placement.get(operator.id, operator.replicas)
+        known = all(_fits(part, running) for part in parts)
+        operators.append(replace(operator, replicas=parts if known else ()))
+    return replace(candidate, operators=tuple(operators))
+
+
+def _fits(part: Replica, running: Deployment) -> bool:
+    index = running.node_index.get(part.node)
+    return index is not None and part.core < running.nodes[index].cores
+
+
+def _without(deployment: Deployment, query: str) -> Deployment:
+    return deployment.without_query(query) if query in deployment.queries else deployment
+
+
+def _kept(request: RecordedRequest) -> list[dict[str, Any]]:
+    return [dict(change) for change in request.changes if change["kind"] in _KEPT]

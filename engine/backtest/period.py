@@ -1,0 +1,190 @@
+"""A recorded period: what ran at its beginning, how much arrived when, and who asked for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment, Replica
+from engine.errors import Fault, InfeasibleError
+
+__all__ = [
+    "MAX_SEGMENTS",
+    "RecordedDecision",
+    "RecordedPeriod",
+    "RecordedRequest",
+    "RecordedStop",
+    "SourceRecord",
+    "check_period",
+    "duration_words",
+    "period_factors",
+]
+
+
+def duration_words(seconds: float) -> str:
+    """``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
+
+    Examples
+    --------
+    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 45.0, 1320.0, 12000.0, 187200.0)]
+    ['0 s', '45 s', '22 min', '3 h 20 min', '2 days 4 h']
+    """
+    if seconds < 60.0:
+        return f"{seconds:.0f}\u00a0s"
+    minutes = round(seconds / 60.0)
+    if minutes < 60:
+        return f"{minutes}\u00a0min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60}\u00a0h" + (f" {minutes % 60}\u00a0min" if minutes % 60 else "")
+    hours = round(minutes / 60)
+    return f"{hours // 24}\u00a0days" + (f" {hours % 24}\u00a0h" if hours % 24 else "")
+
+
+MAX_SEGMENTS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRecord:
+    """Arrivals of one source as recorded.
+
+    Attributes
+    ----------
+    rates_eps : array, shape (n,)
+        Events per second in every segment; NaN where nothing was recorded.
+    measured : int
+        Segments known from telemetry; the other known ones are from the load history.
+    stretch_eps : float
+        Mean rate of the source's stretch of arrivals, which every segment scales.
+    """
+
+    rates_eps: FloatArray
+    measured: int
+    stretch_eps: float
+
+    @property
+    def known(self) -> int:
+        """Segments of which something was recorded."""
+        return int(np.isfinite(self.rates_eps).sum())
+
+    def filled(self) -> FloatArray:
+        """Rates without gaps: as in the last known segment before, or the first known one."""
+        known = np.flatnonzero(np.isfinite(self.rates_eps))
+        before = np.searchsorted(known, np.arange(len(self.rates_eps)), side="right") - 1
+        return np.asarray(self.rates_eps[known[np.maximum(before, 0)]])
+
+
+@dataclass(frozen=True)
+class RecordedDecision:
+    """What really became of a request: admitted, rejected, queued, review, or not applied.
+
+    `at_s` is when it began to run; `placement` where, by operator.
+    """
+
+    outcome: str
+    reason: str
+    at_s: float | None = None
+    placement: Mapping[str, tuple[Replica, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRequest:
+    """A query that asked to be admitted at `at_s` (unix seconds); a running one of its name is replaced."""
+
+    at_s: float
+    candidate: Mapping[str, Any]
+    decided: RecordedDecision
+    changes: tuple[Mapping[str, Any], ...] = ()
+    id: str = ""
+
+    @property
+    def query(self) -> str:
+        """Its name."""
+        return str(self.candidate["query"])
+
+
+@dataclass(frozen=True)
+class RecordedStop:
+    """A query that was stopped at `at_s`."""
+
+    at_s: float
+    query: str
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPeriod:
+    """A recorded period of `segments` times `width_s` from `since_s` (unix seconds) on.
+
+    Attributes
+    ----------
+    deployment : Deployment
+        What ran at the beginning, with every source that anything in the story reads, at the width Flow runs on.
+    mace_every : int
+        Subintervals of `deployment` that make one of Mace's.
+    added_s : mapping
+        By query, what live queries wait beside Flow's latency (epoch, trigger, batch).
+    measured_s : mapping
+        By query, the largest measured latency of every segment, NaN where none was.
+    recorded_moves : int
+        Operators that were really moved in the period.
+    notes : tuple of str
+        What the records cannot say, in words.
+    """
+
+    deployment: Deployment
+    since_s: float
+    width_s: float
+    segments: int
+    sources: Mapping[str, SourceRecord]
+    requests: Sequence[RecordedRequest] = ()
+    stops: Sequence[RecordedStop] = ()
+    mace_every: int = 1
+    closed_nodes: tuple[str, ...] = ()
+    added_s: Mapping[str, float] = field(default_factory=dict)
+    measured_s: Mapping[str, FloatArray] = field(default_factory=dict)
+    recorded_moves: int = 0
+    notes: tuple[str, ...] = ()
+
+    def segment_of(self, at_s: float) -> int:
+        """The segment in which a moment lies; what came before the period counts at its beginning."""
+        return max(0, min(self.segments, int((at_s - self.since_s) // self.width_s)))
+
+    def starts_s(self, segment: int) -> float:
+        """When a segment begins."""
+        return self.since_s + segment * self.width_s
+
+
+def check_period(story: RecordedPeriod) -> None:
+    """Refuse a period of which nothing was recorded, and one of too many segments.
+
+    Raises
+    ------
+    InfeasibleError
+    """
+    faults = []
+    if not 1 <= story.segments <= MAX_SEGMENTS:
+        message = f"the period has {story.segments} segments; allowed: 1 to {MAX_SEGMENTS}"
+        faults.append(Fault("segments", message))
+    elif not any(record.known for record in story.sources.values()):
+        message = "nothing was recorded in this period: neither telemetry nor a load history of any source reaches it"
+        faults.append(Fault("since", message))
+    if faults:
+        raise InfeasibleError(f"No backtest: {faults[0].message}", faults)
+
+
+def period_factors(story: RecordedPeriod, deployment: Deployment) -> FloatArray:
+    """Recorded rate over the rate of the stretch, shape (segments, sources of `deployment`).
+
+    A source named ``s@q`` is a private copy of ``s`` and follows its record. One without a record stays as it is.
+    """
+    rows = []
+    for source in deployment.sources:
+        record = story.sources.get(source.id.partition("@")[0])
+        if record is None or not record.known or record.stretch_eps <= 0.0:
+            rows.append(np.ones(story.segments))
+        else:
+            rows.append(record.filled() / record.stretch_eps)
+    return np.stack(rows, axis=1) if rows else np.zeros((story.segments, 0))

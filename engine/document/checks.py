@@ -1,0 +1,238 @@
+"""Rules that reach across the parts of a deployment: names, references, lengths, cycles, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.document.elements import Constraints, Input, Link, Node, Objective, Operator, Source
+from engine.document.topology import cycles_of, order_of
+from engine.errors import Fault, suggestion
+
+__all__ = ["DeploymentParts", "UnreadReference", "check_parts", "check_replicas", "is_mergeable"]
+
+_SHARE_TOLERANCE = 1e-9
+_SUGGESTIONS = 50  # the search for near names is slow; nobody reads that many
+_NAMED = 8  # names listed as allowed
+
+
+@dataclass(frozen=True)
+class UnreadReference:
+    """A name that an element with faults of its own refers to, so that it is checked with all the rest."""
+
+    path: str
+    name: str
+    what: str  # "node", "source or operator"; "query": the one it belongs to
+    owner: str | None = None  # id of the operator that reads `name`
+
+
+@dataclass
+class DeploymentParts:
+    """What is being put together. An element that could not be read is None; its id, if known, is in `broken`."""
+
+    subintervals: int | None
+    sources: Sequence[Source | None] = ()
+    nodes: Sequence[Node | None] = ()
+    operators: Sequence[Operator | None] = ()
+    links: Sequence[Link | None] = ()
+    objectives: Sequence[Objective | None] = ()
+    priorities: Iterable[str] = ()
+    constraints: Constraints | None = None
+    plans: Iterable[str] = ()
+    broken: set[str] = field(default_factory=set)
+    references: Sequence[UnreadReference] = ()
+    queries_legible: bool = False  # whether every faulty operator says of which query it is
+    faults: list[Fault] = field(default_factory=list)
+
+    def unknown(self, path: str, name: str, what: str, known: Iterable[str]) -> None:
+        """Note that `name` is no `what`, unless it belongs to an element that is faulty itself."""
+        if name not in self.broken:
+            names = list(known)
+            near = suggestion(name, names) if len(self.faults) < _SUGGESTIONS else ""
+            listed = f"; allowed: {', '.join(sorted(names)[:_NAMED])}{' …' if len(names) > _NAMED else ''}"
+            allowed = near or (listed if names else "")
+            self.faults.append(Fault(path, f"{path.rsplit('.', 1)[-1]} names {name!r}, which is no {what}{allowed}"))
+
+
+def check_parts(parts: DeploymentParts) -> None:
+    """Add every fault of `parts` to its list."""
+    _unique_names(parts)
+    _lengths(parts)
+    nodes = {node.id: node for node in parts.nodes if node}
+    names = {element.id for element in (*parts.sources, *parts.operators) if element}
+    for i, operator in enumerate(parts.operators):
+        if operator:
+            _operator(parts, f"operators[{i}]", operator, nodes, names)
+    for found in parts.references:
+        known = {"node": nodes, "source or operator": names}.get(found.what)
+        if known is not None and found.name not in known:
+            parts.unknown(found.path, found.name, found.what, known)
+    _links(parts, nodes)
+    _cycles(parts)
+    _queries(parts)
+    _constraints(parts, nodes)
+
+
+def _unique_names(parts: DeploymentParts) -> None:
+    names: dict[str, str] = {}
+    for section, elements in (("sources", parts.sources), ("operators", parts.operators)):
+        _unique(parts, section, elements, names)
+    _unique(parts, "nodes", parts.nodes, {})
+
+
+def _unique(
+    parts: DeploymentParts, section: str, elements: Sequence[Source | Operator | Node | None], names: dict[str, str]
+) -> None:
+    for i, element in enumerate(elements):
+        if element is None:
+            continue
+        path = f"{section}[{i}].id"
+        if element.id in names:
+            parts.faults.append(Fault(path, f"id {element.id!r} is taken by {names[element.id]}; ids must differ"))
+        else:
+            names[element.id] = path
+
+
+def _lengths(parts: DeploymentParts) -> None:
+    given = parts.subintervals
+    for i, source in enumerate(parts.sources):
+        if source is None:
+            continue
+        if given is None:
+            given = len(source.arrivals)
+        _length(parts, f"sources[{i}].arrivals", len(source.arrivals), given)
+    if given is None and not any(source is None for source in parts.sources):
+        parts.faults.append(Fault("subintervals", "subintervals is missing; it is needed where there is no source"))
+    for i, node in enumerate(parts.nodes):
+        if node is not None and node.capacity_series_cps is not None and given is not None:
+            _length(parts, f"nodes[{i}].capacity_series_cps", len(node.capacity_series_cps), given)
+
+
+def _length(parts: DeploymentParts, path: str, length: int, given: int) -> None:
+    if length != given:
+        name = path.rsplit(".", 1)[-1]
+        parts.faults.append(
+            Fault(path, f"{name} has {length} numbers; allowed: {given}, the number of subintervals of the deployment")
+        )
+
+
+def _operator(parts: DeploymentParts, path: str, operator: Operator, nodes: dict[str, Node], names: set[str]) -> None:
+    for k, entry in enumerate(operator.inputs):
+        if entry.source not in names:
+            parts.unknown(f"{path}.inputs[{k}].from", entry.source, "source or operator", names)
+    check_replicas(parts, path, operator, nodes)
+
+
+def check_replicas(parts: DeploymentParts, path: str, operator: Operator, nodes: dict[str, Node]) -> None:
+    """Nodes and cores exist, shares add up to 1, and an operator with state that does not merge is in one piece."""
+    split = len(operator.replicas) > 1 or (operator.replicas and operator.replicas[0].fraction != 1.0)
+    for k, replica in enumerate(operator.replicas):
+        place = f"{path}.split[{k}]" if split else path
+        node = nodes.get(replica.node)
+        if node is None:
+            parts.unknown(f"{place}.node", replica.node, "node", nodes)
+        elif not 0 <= replica.core < node.cores:
+            allowed = f"a number from 0 to {node.cores - 1} on node {node.id!r}"
+            parts.faults.append(Fault(f"{place}.core", f"core is {replica.core}; allowed: {allowed}"))
+    total = sum(replica.fraction for replica in operator.replicas)
+    if split and abs(total - 1.0) > _SHARE_TOLERANCE:
+        parts.faults.append(Fault(f"{path}.split", f"the fractions of split add up to {total:.12g}; allowed: 1"))
+    if split and operator.stateless is False and not is_mergeable(operator.expression):
+        parts.faults.append(
+            Fault(f"{path}.split", "split is given for an operator with state; allowed: with stateless true")
+        )
+
+
+def is_mergeable(expression: Any) -> bool:
+    """Whether an executable operator keeps state whose parts merge: partial aggregates of the same groups."""
+    return isinstance(expression, Mapping) and expression.get("op") == "aggregate"
+
+
+def _links(parts: DeploymentParts, nodes: dict[str, Node]) -> None:
+    seen: dict[tuple[str, str], int] = {}
+    for i, link in enumerate(parts.links):
+        if link is None:
+            continue
+        for end, name in (("from", link.source), ("to", link.target)):
+            if name not in nodes:
+                parts.unknown(f"links[{i}].{end}", name, "node", nodes)
+        pair = (link.source, link.target)
+        if link.source == link.target:
+            message = f"to is {link.target!r}, where the link starts; allowed: another node"
+            parts.faults.append(Fault(f"links[{i}].to", message))
+        if pair in seen:
+            parts.faults.append(
+                Fault(f"links[{i}]", f"the link {pair[0]}->{pair[1]} is given twice; links[{seen[pair]}] has it")
+            )
+        seen.setdefault(pair, i)
+
+
+def _sketched(parts: DeploymentParts, index: dict[str, int]) -> list[Operator]:
+    """Faulty operators by what they read; `index` is told where they stand."""
+    reads: dict[str, list[Input]] = {}
+    for found in parts.references:
+        if found.owner is not None and found.owner not in index:
+            reads.setdefault(found.owner, []).append(Input(found.name))
+    for name in reads:
+        path = next(found.path for found in parts.references if found.owner == name)
+        index[name] = int(path.partition("[")[2].partition("]")[0])
+    return [Operator(name, (), tuple(inputs)) for name, inputs in reads.items()]
+
+
+def _cycles(parts: DeploymentParts) -> None:
+    operators = [operator for operator in parts.operators if operator]
+    index = {operator.id: i for i, operator in enumerate(parts.operators) if operator}
+    operators += _sketched(parts, index)
+    left = order_of(operators)[1]
+    for names in cycles_of([operators[i] for i in left]):
+        where = f"operators[{index[names[0]]}].inputs"
+        ring = " -> ".join((*names, names[0]))
+        parts.faults.append(Fault(where, f"the operators {ring} form a cycle; allowed: none"))
+
+
+def _queries(parts: DeploymentParts) -> None:
+    known = {operator.query for operator in parts.operators if operator and operator.query} | set(parts.plans)
+    known |= {found.name for found in parts.references if found.what == "query"}
+    seen: dict[str, int] = {}
+    complete = all(parts.operators) or parts.queries_legible
+    for i, objective in enumerate(parts.objectives):
+        if objective is None:
+            continue
+        if complete and objective.query not in known:
+            parts.unknown(f"objectives[{i}].query", objective.query, "query of an operator", known)
+        if objective.query in seen:
+            message = f"query {objective.query!r} has an objective already; allowed: one for each query"
+            parts.faults.append(Fault(f"objectives[{i}].query", message))
+        seen.setdefault(objective.query, i)
+    for query in parts.priorities:
+        if complete and query not in known:
+            parts.unknown(f"priorities.{query}", query, "query of an operator", known)
+
+
+def _constraints(parts: DeploymentParts, nodes: dict[str, Node]) -> None:
+    limits = parts.constraints
+    if limits is None:
+        return
+    operators = {operator.id for operator in parts.operators if operator}
+
+    def known(path: str, name: str, what: str) -> None:
+        table: Iterable[str] = nodes if what == "node" else operators
+        if name not in table:
+            parts.unknown(path, name, what, table)
+
+    for name, node in limits.pin.items():
+        known(f"constraints.pin.{name}", name, "operator")
+        known(f"constraints.pin.{name}", node, "node")
+    for name, forbidden in limits.forbid.items():
+        known(f"constraints.forbid.{name}", name, "operator")
+        for k, node in enumerate(forbidden):
+            known(f"constraints.forbid.{name}[{k}]", node, "node")
+        if limits.pin.get(name) in forbidden:
+            message = f"operator {name!r} is pinned to {limits.pin[name]!r}, which is forbidden to it"
+            parts.faults.append(Fault(f"constraints.forbid.{name}", message))
+    for i, group in enumerate(limits.apart):
+        for k, name in enumerate(group):
+            known(f"constraints.apart[{i}][{k}]", name, "operator")
+    for k, name in enumerate(limits.may_split or ()):
+        known(f"constraints.may_split[{k}]", name, "operator")

@@ -1,0 +1,346 @@
+"""Deployment: a frozen, validated, array-backed picture of nodes, links, sources, operators and placement.
+
+Every model of the engine takes it. Database snapshots and JSON documents turn into it at the edge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, frozen_array
+from engine.document.checks import DeploymentParts, check_parts, check_replicas
+from engine.document.elements import (
+    STIMULUS_TIME,
+    Batch,
+    Combine,
+    Constraints,
+    Evidence,
+    Input,
+    InputModel,
+    Link,
+    Node,
+    Objective,
+    Operator,
+    Replica,
+    Server,
+    Source,
+    Window,
+    coarsen_node,
+    coarsen_operator,
+    sum_groups,
+)
+from engine.document.export import canonical, to_document
+from engine.document.reader import read_deployment
+from engine.document.tables import json_schema
+from engine.document.topology import (
+    DataflowGraph,
+    PlacementLayout,
+    capacities_of,
+    graph_of,
+    layout_of,
+    order_of,
+    servers_of,
+)
+from engine.errors import DocumentError, Fault
+from engine.fields import NumberSeries
+
+__all__ = [
+    "Batch",
+    "Combine",
+    "Constraints",
+    "Deployment",
+    "Evidence",
+    "Input",
+    "InputModel",
+    "Link",
+    "Node",
+    "Objective",
+    "Operator",
+    "Replica",
+    "Server",
+    "Source",
+    "Window",
+    "json_schema",
+    "private_name",
+    "rename_inputs",
+    "with_node_like",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """What runs where, and what arrives.
+
+    `subinterval_s` is w, `subintervals` is d. Build one with `Deployment.parse`, or derive it from another with the
+    ``with_`` methods, which check what they change; the constructor itself checks nothing.
+
+    Examples
+    --------
+    >>> small = Deployment.parse({
+    ...     "subinterval_s": 1.0,
+    ...     "sources": [{"id": "s", "arrivals": [10, 30]}],
+    ...     "nodes": [{"id": "n", "capacity_cps": 100.0}],
+    ...     "operators": [{"id": "f", "node": "n",
+    ...                    "inputs": [{"from": "s", "selectivity": 1, "cycles_per_event": 5}]}]})
+    >>> small.subintervals, [server.name for server in small.servers]
+    (2, ['n'])
+    """
+
+    subinterval_s: float
+    subintervals: int
+    sources: tuple[Source, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    links: tuple[Link, ...] = ()
+    combine: Combine = field(default_factory=Combine)
+    objectives: tuple[Objective, ...] = ()
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    constraints: Constraints = field(default_factory=Constraints)
+    plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
+    scheduling: str | None = None
+
+    @classmethod
+    def parse(cls, document: Any, *, placed: bool = True) -> Deployment:
+        """Read a deployment document; numpy arrays may stand where lists of numbers belong.
+
+        Without `placed`, operators may lack a node (a placement is still to be found).
+
+        Raises
+        ------
+        DocumentError
+            With every fault of the document, each with its path.
+        """
+        return cls(**read_deployment(document, placed=placed))
+
+    def to_document(self) -> dict[str, Any]:
+        """The document that parses back to this deployment; series become lists of floats."""
+        return to_document(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical content."""
+        text = json.dumps(canonical(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Topological order of the operators as indices; the listing order breaks ties."""
+        return tuple(order_of(self.operators)[0])
+
+    @cached_property
+    def servers(self) -> tuple[Server, ...]:
+        """Cores of the nodes in listing order, then the links that have a bandwidth."""
+        return servers_of(self.nodes, self.links)
+
+    @cached_property
+    def queries(self) -> tuple[str, ...]:
+        """The queries of the operators, in the order in which they appear."""
+        return tuple(dict.fromkeys(operator.query for operator in self.operators if operator.query))
+
+    def operators_of(self, query: str) -> tuple[int, ...]:
+        """Indices of the operators of `query`."""
+        return tuple(i for i, operator in enumerate(self.operators) if operator.query == query)
+
+    @cached_property
+    def operator_index(self) -> dict[str, int]:
+        """Position of every operator by its id."""
+        return {operator.id: i for i, operator in enumerate(self.operators)}
+
+    @cached_property
+    def node_index(self) -> dict[str, int]:
+        """Position of every node by its id."""
+        return {node.id: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def other_policies(self) -> dict[str, str]:
+        """Policy of each node that operators are on and that is not scheduled by stimulus time, in listing order."""
+        used = {replica.node for operator in self.operators for replica in operator.replicas}
+        named = {node.id: node.scheduling or self.scheduling or STIMULUS_TIME for node in self.nodes if node.id in used}
+        return {node: policy for node, policy in named.items() if policy != STIMULUS_TIME}
+
+    def objective_of(self, query: str) -> Objective | None:
+        """The latency objective of `query`, if it has one."""
+        return next((objective for objective in self.objectives if objective.query == query), None)
+
+    @cached_property
+    def arrivals(self) -> FloatArray:
+        """Arrivals of all sources, shape (sources, d), events per subinterval."""
+        rows = [source.arrivals for source in self.sources]
+        return frozen_array(np.vstack(rows) if rows else np.zeros((0, self.subintervals)))
+
+    @cached_property
+    def capacities(self) -> FloatArray:
+        """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
+        return capacities_of(self)
+
+    @cached_property
+    def graph(self) -> DataflowGraph:
+        """The dataflow as flat arrays; independent of the placement."""
+        return graph_of(self)
+
+    @cached_property
+    def layout(self) -> PlacementLayout:
+        """The placement as flat arrays.
+
+        Raises
+        ------
+        UnplacedError
+            If an operator has no node.
+        """
+        return layout_of(self)
+
+    def coarsened(self, factor: int) -> Deployment:
+        """The same deployment with `factor` subintervals summed into one (an incomplete last one is filled with zeros).
+
+        Capacity series are averaged. A polynomial model is restated for the longer subinterval as if its events were
+        spread evenly: k c0 + c1 x + c2 x^2 / k.
+        """
+        if factor < 1:
+            raise ValueError(f"factor is {factor}; allowed: a whole number of at least 1")
+        if factor == 1:
+            return self
+        derived = replace(
+            self,
+            subinterval_s=self.subinterval_s * factor,
+            subintervals=-(-self.subintervals // factor),
+            sources=tuple(replace(s, arrivals=sum_groups(s.arrivals, factor)) for s in self.sources),
+            nodes=tuple(coarsen_node(node, factor) for node in self.nodes),
+            operators=tuple(coarsen_operator(operator, factor) for operator in self.operators),
+        )
+        return self._inherit(derived, "layout", *([] if self.graph.models else ["graph"]))
+
+    def with_placement(self, placement: Mapping[str, Sequence[Replica]]) -> Deployment:
+        """The same deployment with the named operators on other nodes."""
+        parts = DeploymentParts(self.subintervals)
+        nodes = {node.id: node for node in self.nodes}
+        operators = list(self.operators)
+        for name, replicas in placement.items():
+            i = self.operator_index.get(name)
+            if i is None:
+                parts.unknown(f"placement.{name}", name, "operator", self.operator_index)
+                continue
+            operators[i] = replace(operators[i], replicas=tuple(replicas))
+            check_replicas(parts, f"operators[{i}]", operators[i], nodes)
+        _refuse(parts.faults)
+        return self._inherit(
+            replace(self, operators=tuple(operators)), "graph", "arrivals", "order", "servers", "capacities"
+        )
+
+    def with_arrivals(self, arrivals: Mapping[str, Any]) -> Deployment:
+        """The same deployment with other arrivals at the named sources, each of shape (d,)."""
+        parts = DeploymentParts(self.subintervals, self.sources)
+        known = {source.id: i for i, source in enumerate(self.sources)}
+        sources = list(self.sources)
+        for name, values in arrivals.items():
+            read = NumberSeries().read(values, "arrivals", name, parts.faults)
+            if name not in known:
+                parts.unknown(f"arrivals.{name}", name, "source", known)
+            elif isinstance(read, np.ndarray):
+                sources[known[name]] = Source(name, read)
+                if len(read) != self.subintervals:
+                    message = f"{name} has {len(read)} numbers; allowed: {self.subintervals}"
+                    parts.faults.append(Fault(f"arrivals.{name}", message))
+        _refuse(parts.faults)
+        derived = replace(self, sources=tuple(sources))
+        return self._inherit(derived, "graph", "layout", "order", "servers", "capacities")
+
+    def with_nodes(self, extra: Iterable[Node] = (), replaced: Mapping[str, Node] | None = None) -> Deployment:
+        """The same deployment with more nodes, or with others under the same id."""
+        changed = replaced or {}
+        nodes = tuple(changed.get(node.id, node) for node in self.nodes) + tuple(extra)
+        return replace(self, nodes=nodes)._checked()
+
+    def extended(
+        self,
+        operators: Iterable[Operator] = (),
+        sources: Iterable[Source] = (),
+        objectives: Iterable[Objective] = (),
+    ) -> Deployment:
+        """The same deployment with more operators, sources and objectives."""
+        return replace(
+            self,
+            operators=self.operators + tuple(operators),
+            sources=self.sources + tuple(sources),
+            objectives=self.objectives + tuple(objectives),
+        )._checked()
+
+    def without_query(self, query: str) -> Deployment:
+        """The same deployment without the operators, objective and priority of `query`."""
+        gone = {operator.id for operator in self.operators if operator.query == query}
+        limits = self.constraints
+        constraints = replace(
+            limits,
+            pin={name: node for name, node in limits.pin.items() if name not in gone},
+            forbid={name: nodes for name, nodes in limits.forbid.items() if name not in gone},
+            apart=tuple(group for group in limits.apart if not gone & set(group)),
+            may_split=None if limits.may_split is None else tuple(n for n in limits.may_split if n not in gone),
+        )
+        return replace(
+            self,
+            operators=tuple(operator for operator in self.operators if operator.query != query),
+            objectives=tuple(objective for objective in self.objectives if objective.query != query),
+            priorities={name: value for name, value in self.priorities.items() if name != query},
+            plans={name: value for name, value in self.plans.items() if name != query},
+            constraints=constraints,
+        )._checked()
+
+    def _checked(self) -> Deployment:
+        parts = DeploymentParts(
+            self.subintervals,
+            self.sources,
+            self.nodes,
+            self.operators,
+            self.links,
+            self.objectives,
+            self.priorities,
+            self.constraints,
+            self.plans,
+        )
+        check_parts(parts)
+        _refuse(parts.faults)
+        return self
+
+    def _inherit(self, derived: Deployment, *names: str) -> Deployment:
+        """Hand over derived arrays that the change leaves as they are, where they have been made already."""
+        for name in names:
+            if name in self.__dict__:
+                derived.__dict__[name] = self.__dict__[name]
+        return derived
+
+
+def _refuse(faults: list[Fault]) -> None:
+    if faults:
+        raise DocumentError(faults)
+
+
+def with_node_like(deployment: Deployment, node: Node, like: str) -> Deployment:
+    """One more node, connected as the node it is modelled on is; to that one by the worst of its links."""
+    links = [replace(link, source=node.id) for link in deployment.links if link.source == like]
+    links += [replace(link, target=node.id) for link in deployment.links if link.target == like]
+    if links:
+        limits = [link.bandwidth_bytes_s for link in links if link.bandwidth_bytes_s is not None]
+        bandwidth, delay_s = min(limits, default=None), max(link.delay_s for link in links)
+        links += [Link(a, b, bandwidth, delay_s) for a, b in ((like, node.id), (node.id, like))]
+    return replace(deployment, nodes=(*deployment.nodes, node), links=(*deployment.links, *links))
+
+
+def private_name(name: str, query: str, brought: Collection[str], taken: Collection[str]) -> str:
+    """``source@query``, which a source that the query brings (one of `brought`) may be called already."""
+    suffix = f"@{query}"
+    private = name if name.endswith(suffix) and name in brought else name + suffix
+    while private in taken:
+        private += suffix
+    return private
+
+
+def rename_inputs(operator: Operator, name_of: Callable[[str], str | None]) -> Operator:
+    """The operator with its inputs under other names, where `name_of` has one."""
+    inputs = tuple(replace(entry, source=name_of(entry.source) or entry.source) for entry in operator.inputs)
+    return replace(operator, inputs=inputs)

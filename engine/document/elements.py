@@ -1,0 +1,268 @@
+"""What a deployment is made of: frozen values, tuples and read-only arrays.
+
+Symbols of the paper stand beside the plain names: selectivity (sigma), cycles per event (omega), capacity (C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, frozen_array
+
+__all__ = [
+    "STIMULUS_TIME",
+    "Batch",
+    "Combine",
+    "Constraints",
+    "Evidence",
+    "Input",
+    "InputModel",
+    "Link",
+    "Node",
+    "Objective",
+    "Operator",
+    "Replica",
+    "Server",
+    "Source",
+    "Window",
+    "coarsen_node",
+    "coarsen_operator",
+    "objective_state",
+    "policy_words",
+    "scheduling_document",
+    "scheduling_words",
+    "sum_groups",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A source and its arrivals: events in every subinterval, shape (d,)."""
+
+    id: str
+    arrivals: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A machine. Capacities are cycles/s of ONE core; exactly one of the two forms is set."""
+
+    id: str
+    capacity_cps: float | None = None
+    capacity_series_cps: FloatArray | None = None
+    cores: int = 1
+    pool: str | None = None
+    price_per_hour: float | None = None
+    memory_bytes: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    scheduling: str | None = None  #: which of its operators' events go first; None: the deployment's
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of the sample behind an input: events seen, events put out, cycles spent."""
+
+    events: float
+    outputs: float
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class InputModel:
+    """Non-linear operator (paper, section VI-C): polynomials c0 + c1 x + c2 x^2 in the events x of a subinterval."""
+
+    output: tuple[float, float, float]
+    cycles: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input queue of an operator: selectivity (sigma) and cycles per event (omega), or a model in their place."""
+
+    source: str
+    selectivity: float = 0.0
+    cycles_per_event: float = 0.0
+    model: InputModel | None = None
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where an operator's statistics come from."""
+
+    kind: str
+    events: float = 0.0
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window: by time (seconds) or by count (events), tumbling or sliding."""
+
+    policy: str
+    type: str
+    size: float
+    slide: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A share of an operator on one core of a node (named by its id)."""
+
+    node: str
+    core: int = 0
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of the dataflow. Without replicas it is not placed yet.
+
+    `reads` and `writes` are names of fields of an event; None: not stated.
+    """
+
+    id: str
+    replicas: tuple[Replica, ...]
+    inputs: tuple[Input, ...]
+    bytes_per_event: float = 0.0
+    stateless: bool | None = None
+    query: str | None = None
+    kind: str | None = None
+    window: Window | None = None
+    state_bytes: float | None = None
+    tuple_values_in: float | None = None
+    tuple_values_out: float | None = None
+    evidence: Evidence | None = None
+    reads: tuple[str, ...] | None = None
+    writes: tuple[str, ...] | None = None
+    expression: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed link between two nodes. Without a bandwidth it has no limit and is no server."""
+
+    source: str
+    target: str
+    bandwidth_bytes_s: float | None = None
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """How the loads of operators on one server add up: ``sum``, ``max`` or ``interference``."""
+
+    kind: str = "sum"
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A query's latency objective: statistic ``worst``, ``mean`` or ``q0.99`` and the like, at most `bound_s`."""
+
+    query: str
+    statistic: str
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Limits on a placement search."""
+
+    pin: Mapping[str, str] = field(default_factory=dict)
+    forbid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    apart: tuple[tuple[str, ...], ...] = ()
+    max_moves: int | None = None
+    may_split: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What queues can form at: one core of a node, or a link with a bandwidth. Indices into nodes and links."""
+
+    name: str
+    kind: str
+    node: int | None = None
+    core: int = 0
+    link: int | None = None
+
+
+def sum_groups(values: FloatArray, factor: int) -> FloatArray:
+    padded = np.concatenate([values, np.zeros(-len(values) % factor)])
+    return frozen_array(padded.reshape(-1, factor).sum(axis=1))
+
+
+def coarsen_node(node: Node, factor: int) -> Node:
+    series = node.capacity_series_cps
+    if series is None:
+        return node
+    # The last capacity holds for ever, so it also fills an incomplete last subinterval.
+    padded = np.concatenate([series, np.full(-len(series) % factor, series[-1])])
+    return replace(node, capacity_series_cps=frozen_array(padded.reshape(-1, factor).mean(axis=1)))
+
+
+def coarsen_operator(operator: Operator, factor: int) -> Operator:
+    if all(entry.model is None for entry in operator.inputs):
+        return operator
+    return replace(operator, inputs=tuple(_coarsen_input(entry, factor) for entry in operator.inputs))
+
+
+def _coarsen_input(entry: Input, factor: int) -> Input:
+    if entry.model is None:
+        return entry
+    output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
+    return replace(entry, model=InputModel(output, cycles))
+
+
+#: The policy that the bounds of theorems 2 and 3 are proven for; every node's unless it says otherwise.
+STIMULUS_TIME = "stimulus-time"
+
+_NAMED = 3  # nodes that a sentence names
+
+
+def scheduling_words(policies: Mapping[str, str]) -> str:
+    """Which nodes run what; of many nodes the first two are named.
+
+    Examples
+    --------
+    >>> run_words({"n1": "klink", "n2": "klink", "n3": "fcfs"})
+    'n1 and n2 run klink, n3 runs fcfs'
+    """
+    by_policy: dict[str, list[str]] = {}
+    for node, policy in policies.items():
+        by_policy.setdefault(policy, []).append(node)
+    told = ((_listed(nodes), "runs" if len(nodes) == 1 else "run", policy) for policy, nodes in by_policy.items())
+    return ", ".join(" ".join(words) for words in told)
+
+
+def policy_words(policies: Mapping[str, str]) -> str:
+    """What to know of an upper bound where these nodes run other policies, as one sentence."""
+    bound = "the upper bound is the looser one, for any order within a subinterval"
+    return f"{scheduling_words(policies)}, not stimulus time: {bound}."
+
+
+def scheduling_document(policies: Mapping[str, str]) -> dict[str, Any]:
+    """As an estimate's result has it under `scheduling`."""
+    return {"nodes": dict(policies), "words": policy_words(policies)}
+
+
+def _listed(names: list[str]) -> str:
+    shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def objective_state(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:
+    """How an estimate stands against its objective: breached, at risk (only the upper end is over) or holding."""
+    if objective is None:
+        return {"state": "none", "headroom_s": None, "headroom_share": None}
+    bound = objective.bound_s
+    state = "holds"
+    if estimate_s > bound:
+        state = "breached"
+    elif high_s is not None and high_s > bound:
+        state = "at_risk"
+    return {"state": state, "headroom_s": bound - estimate_s, "headroom_share": (bound - estimate_s) / bound}

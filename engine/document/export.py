@@ -1,0 +1,131 @@
+"""From a deployment back to its document, and to the canonical form its digest is made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.arrays import FloatArray
+from engine.document.elements import Constraints, Input, Link, Node, Operator
+from engine.document.tables import FORMAT, VERSION
+
+if TYPE_CHECKING:
+    from engine.document.deployment import Deployment
+
+__all__ = ["canonical", "operator_document", "to_document"]
+
+SeriesWriter = Callable[[FloatArray], Any]
+
+
+def to_document(deployment: Deployment) -> dict[str, Any]:
+    """The document that parses back to `deployment`."""
+    return _document(deployment, lambda series: series.tolist())
+
+
+def canonical(deployment: Deployment) -> dict[str, Any]:
+    """The document with every series replaced by the SHA-256 of its little-endian float64 bytes."""
+    return _document(deployment, lambda series: hashlib.sha256(series.astype("<f8").tobytes()).hexdigest())
+
+
+def _document(deployment: Deployment, series: SeriesWriter) -> dict[str, Any]:
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "subinterval_s": deployment.subinterval_s,
+        "subintervals": deployment.subintervals,
+        "sources": [{"id": source.id, "arrivals": series(source.arrivals)} for source in deployment.sources],
+        "nodes": [_node(node, series) for node in deployment.nodes],
+        "operators": [operator_document(operator) for operator in deployment.operators],
+        "links": [_link(link) for link in deployment.links],
+        "combine": _combine(deployment),
+    }
+    optional = {
+        "scheduling": deployment.scheduling,
+        "objectives": [_fields(objective, ("query", "statistic", "bound_s")) for objective in deployment.objectives],
+        "priorities": dict(deployment.priorities),
+        "constraints": _constraints(deployment.constraints),
+        "plans": {
+            query: [[operator_document(operator) for operator in plan] for plan in plans]
+            for query, plans in deployment.plans.items()
+        },
+    }
+    return document | {name: value for name, value in optional.items() if value}
+
+
+def _fields(element: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """The named attributes that are set."""
+    values = {name: getattr(element, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _combine(deployment: Deployment) -> dict[str, Any]:
+    combine = deployment.combine
+    return {"kind": combine.kind} | ({"alpha": combine.alpha} if combine.kind == "interference" else {})
+
+
+def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
+    document = _fields(node, ("id", "capacity_cps", "cores", "pool", "price_per_hour", "memory_bytes", "scheduling"))
+    if node.capacity_series_cps is not None:
+        document["capacity_series_cps"] = series(node.capacity_series_cps)
+    return document | ({"labels": dict(node.labels)} if node.labels else {})
+
+
+def _link(link: Link) -> dict[str, Any]:
+    ends = {"from": link.source, "to": link.target}
+    return ends | {"bandwidth_bytes_s": link.bandwidth_bytes_s, "delay_s": link.delay_s}
+
+
+def operator_document(operator: Operator) -> dict[str, Any]:
+    """An operator as it stands in a document."""
+    plain = (
+        "id",
+        "bytes_per_event",
+        "stateless",
+        "query",
+        "kind",
+        "state_bytes",
+        "tuple_values_in",
+        "tuple_values_out",
+    )
+    document = _fields(operator, (*plain, "expression"))
+    document["inputs"] = [_input(entry) for entry in operator.inputs]
+    document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes")).items()}
+    if operator.window:
+        document["window"] = _fields(operator.window, ("policy", "type", "size", "slide"))
+    if operator.evidence:
+        document["evidence"] = _fields(operator.evidence, ("kind", "events", "age_s"))
+    return document | _placement(operator)
+
+
+def _placement(operator: Operator) -> dict[str, Any]:
+    replicas = operator.replicas
+    if not replicas:
+        return {}
+    if len(replicas) == 1 and replicas[0].fraction == 1.0:
+        return {"node": replicas[0].node, "core": replicas[0].core}
+    return {"split": [_fields(replica, ("node", "core", "fraction")) for replica in replicas]}
+
+
+def _input(entry: Input) -> dict[str, Any]:
+    document: dict[str, Any] = {"from": entry.source}
+    document |= {"selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
+    if entry.model:
+        document["model"] = {"output": list(entry.model.output), "cycles": list(entry.model.cycles)}
+    if entry.batches:
+        document["batches"] = [_fields(batch, ("events", "outputs", "cycles")) for batch in entry.batches]
+    return document
+
+
+def _constraints(limits: Constraints) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "pin": dict(limits.pin),
+        "forbid": {name: list(nodes) for name, nodes in limits.forbid.items()},
+        "apart": [list(group) for group in limits.apart],
+    }
+    document = {name: value for name, value in given.items() if value}
+    if limits.max_moves is not None:
+        document["max_moves"] = limits.max_moves
+    if limits.may_split is not None:
+        document["may_split"] = list(limits.may_split)
+    return document

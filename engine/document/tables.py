@@ -1,0 +1,181 @@
+"""The field tables of the deployment document: the only place that says which fields exist and what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, NumberSeries, String
+from engine.klink.settings import POLICIES
+
+__all__ = ["CANDIDATE", "DEPLOYMENT", "FORMAT", "OPERATOR", "SOURCE", "VERSION", "json_schema"]
+
+FORMAT = "sluice/deployment"
+VERSION = 1
+
+ID = String()
+NOT_NEGATIVE = Number(least=0)
+POSITIVE = Number(above=0)
+# Beyond these, sums overflow: a latency without end would be computed without end.
+CAPACITY = Number(least=1e-6, most=1e18)
+PRICE = Number(least=0, most=1e12)
+INDEX = Number(least=0, whole=True)
+# A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
+CORES = Number(least=1, most=1024, whole=True)
+SUBINTERVALS = Number(least=1, most=10_000_000, whole=True)
+STATISTIC = String(
+    r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
+)
+SCHEDULING = Enumeration(POLICIES)
+KINDS = ("source", "filter", "map", "join", "aggregate", "window", "sink", "other")
+
+SOURCE = FieldTable(
+    "a source",
+    Field("id", ID, required=True),
+    Field("arrivals", NumberSeries(), required=True, help="events in every subinterval"),
+)
+NODE = FieldTable(
+    "a node",
+    Field("id", ID, required=True),
+    Field("capacity_cps", CAPACITY, help="cycles/s of one core"),
+    Field(
+        "capacity_series_cps",
+        NumberSeries(),
+        help="cycles/s of one core, per subinterval; the last also holds afterwards",
+    ),
+    Field("cores", CORES),
+    Field("pool", ID, nullable=True),
+    Field("price_per_hour", PRICE, nullable=True),
+    Field("memory_bytes", NOT_NEGATIVE, nullable=True),
+    Field("labels", MapOf(String())),
+    Field("scheduling", SCHEDULING, nullable=True, help="its policy; the deployment's unless given"),
+)
+MODEL = FieldTable(
+    "a model",
+    Field("output", ListOf(Number(), least=3, most=3), required=True, help="c0, c1, c2: events put out"),
+    Field("cycles", ListOf(Number(), least=3, most=3), required=True, help="c0, c1, c2: cycles"),
+)
+BATCH = FieldTable(
+    "a batch",
+    Field("events", NOT_NEGATIVE, required=True),
+    Field("outputs", NOT_NEGATIVE, required=True),
+    Field("cycles", NOT_NEGATIVE, required=True),
+)
+INPUT = FieldTable(
+    "an input",
+    Field("from", ID, required=True, help="a source or another operator"),
+    Field("selectivity", NOT_NEGATIVE, help="events put out per event read; needed without a model"),
+    Field("cycles_per_event", NOT_NEGATIVE, help="needed without a model"),
+    Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
+    Field("batches", ListOf(BATCH), help="the sample behind the statistics, batch by batch"),
+)
+PART = FieldTable(
+    "a part of a split",
+    Field("node", ID, required=True),
+    Field("core", INDEX),
+    Field("fraction", POSITIVE, required=True),
+)
+WINDOW = FieldTable(
+    "a window",
+    Field("policy", Enumeration(("time", "count")), required=True),
+    Field("type", Enumeration(("tumbling", "sliding")), required=True),
+    Field("size", POSITIVE, required=True, help="seconds or events"),
+    Field("slide", POSITIVE, nullable=True, help="needed for a sliding window"),
+)
+EVIDENCE = FieldTable(
+    "evidence",
+    Field("kind", Enumeration(("assumed", "predicted", "measured")), required=True),
+    Field("events", NOT_NEGATIVE),
+    Field("age_s", NOT_NEGATIVE, nullable=True),
+)
+OPERATOR = FieldTable(
+    "an operator",
+    Field("id", ID, required=True),
+    Field("node", ID),
+    Field("core", INDEX),
+    Field("split", ListOf(PART, least=1), help="instead of node: shares that add up to 1"),
+    Field("inputs", ListOf(INPUT), required=True),
+    Field("bytes_per_event", NOT_NEGATIVE),
+    Field("stateless", Flag(), nullable=True),
+    Field("query", ID, nullable=True),
+    Field("kind", Enumeration(KINDS), nullable=True),
+    Field("window", WINDOW, nullable=True),
+    Field("state_bytes", NOT_NEGATIVE, nullable=True),
+    Field("tuple_values_in", NOT_NEGATIVE, nullable=True),
+    Field("tuple_values_out", NOT_NEGATIVE, nullable=True),
+    Field("evidence", EVIDENCE, nullable=True),
+    Field("reads", ListOf(ID), nullable=True, help="fields of an event that it looks at; for a join, its keys"),
+    Field("writes", ListOf(ID), nullable=True, help="fields that it adds or changes; all others pass unchanged"),
+    Field("expression", Anything(), nullable=True),
+)
+LINK = FieldTable(
+    "a link",
+    Field("from", ID, required=True),
+    Field("to", ID, required=True),
+    Field("bandwidth_bytes_s", POSITIVE, nullable=True, help="null: no limit"),
+    Field("delay_s", NOT_NEGATIVE),
+)
+COMBINE = FieldTable(
+    "combine",
+    Field("kind", Enumeration(("sum", "max", "interference")), required=True),
+    Field("alpha", NOT_NEGATIVE, help="for interference only"),
+)
+OBJECTIVE = FieldTable(
+    "an objective",
+    Field("query", ID, required=True),
+    Field("statistic", STATISTIC, required=True),
+    Field("bound_s", POSITIVE, required=True),
+)
+CONSTRAINTS = FieldTable(
+    "constraints",
+    Field("pin", MapOf(ID), help="operator: the node it must stay on"),
+    Field("forbid", MapOf(ListOf(ID)), help="operator: nodes it must not be on"),
+    Field("apart", ListOf(ListOf(ID, least=2)), help="operators that must not share a node"),
+    Field("max_moves", INDEX, nullable=True),
+    Field("may_split", ListOf(ID), nullable=True),
+)
+PRIORITY = Number(whole=True)
+
+DEPLOYMENT = FieldTable(
+    "a deployment",
+    Field("format", Enumeration((FORMAT,))),
+    Field("version", Enumeration((VERSION,))),
+    Field("subinterval_s", POSITIVE, required=True),
+    Field("subintervals", SUBINTERVALS, help="needed only without sources"),
+    Field("sources", ListOf(SOURCE)),
+    Field("nodes", ListOf(NODE)),
+    Field("operators", ListOf(OPERATOR)),
+    Field("links", ListOf(LINK)),
+    Field("combine", COMBINE),
+    Field("scheduling", SCHEDULING, nullable=True, help="policy of the nodes that name none; stimulus-time"),
+    Field("objectives", ListOf(OBJECTIVE)),
+    Field("priorities", MapOf(PRIORITY)),
+    Field("constraints", CONSTRAINTS),
+    Field("plans", MapOf(ListOf(ListOf(OPERATOR)))),
+)
+CANDIDATE = FieldTable(
+    "a candidate",
+    Field("query", ID, required=True),
+    Field("operators", ListOf(OPERATOR, least=1), required=True),
+    Field("sources", ListOf(SOURCE)),
+    Field(
+        "objective",
+        FieldTable(
+            "an objective", Field("statistic", STATISTIC, required=True), Field("bound_s", POSITIVE, required=True)
+        ),
+        nullable=True,
+    ),
+    Field("priority", PRIORITY),
+    Field("may_wait_s", NOT_NEGATIVE),
+)
+
+
+def json_schema() -> dict[str, Any]:
+    """The deployment document as JSON Schema (draft 2020-12), made from the field tables.
+
+    Rules that reach across fields (unknown nodes, cycles, lengths) are beyond a schema; `Deployment.parse` has them.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Sluice deployment",
+        "description": f"Format {FORMAT}, version {VERSION}",
+    } | DEPLOYMENT.schema()

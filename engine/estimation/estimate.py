@@ -1,0 +1,241 @@
+"""Estimate of a deployment: the paper's Mace with its bounds, Flow, and a report for every query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, nearest_rank
+from engine.document.deployment import Deployment
+from engine.document.elements import scheduling_document
+from engine.estimation.flow import Flow, flow
+from engine.estimation.intervals import Jackknife, covered_inputs, jackknife
+from engine.estimation.mace import Mace, mace
+from engine.estimation.reports import QueryEstimate, QueryReporter
+
+__all__ = ["Alarm", "Estimate", "command", "estimate", "is_large"]
+
+_LARGE = 4_000_000  # operators times subintervals from which on errors are those at Mace's width
+_TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Whether the bounds of theorems 2 and 3 are not to be trusted for this deployment."""
+
+    untrusted: bool
+    flow_over_mace: float | None
+    message: str
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What is expected of a deployment.
+
+    `deployment` is at the resolution Flow ran on; `mace` and everything reported per subinterval is on `coarse`. `flow`
+    is Flow by input, from which every query's numbers come.
+    """
+
+    deployment: Deployment
+    coarse: Deployment
+    mace: Mace
+    flow: Flow
+    resolution_s: float
+    alarm: Alarm
+    queries: dict[str, QueryEstimate]
+
+    @cached_property
+    def plain_flow(self) -> Flow:
+        """Flow by its plain definition, which starts all work of an operator with the first of its inputs."""
+        return flow(self.deployment, slices=self.flow.slices)
+
+    def _reported(self, latency_s: FloatArray) -> FloatArray:
+        """Largest of the slices of every reported subinterval."""
+        factor = round(self.coarse.subinterval_s / self.deployment.subinterval_s)
+        padded = np.concatenate([latency_s, np.zeros(-len(latency_s) % factor)])
+        return np.asarray(padded.reshape(-1, factor).max(axis=1))
+
+    def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
+        """As JSON. Without `detail` the series of operators, servers and queries are left out."""
+        document = (
+            self._totals()
+            | self._scheduling()
+            | {
+                "resolution_s": self.resolution_s,
+                "alarm": {
+                    "untrusted": self.alarm.untrusted,
+                    "flow_over_mace": self.alarm.flow_over_mace,
+                    "message": self.alarm.message,
+                },
+                "servers": self._servers(detail),
+                "queries": {query: report.to_dict(detail=detail) for query, report in self.queries.items()},
+            }
+        )
+        if detail:
+            document["operators"] = self._operators()
+        return document
+
+    def _totals(self) -> dict[str, Any]:
+        m = self.mace
+        found = m.bottleneck
+        low, high = m.delayed_s
+        series = {
+            "mace": m.total_s,
+            "lower": m.total_s,
+            "upper": m.upper_s,
+            "loose_upper": m.loose_upper_s,
+            "pd_lower": low,
+            "pd_upper": high,
+            "flow": self._reported(self.plain_flow.latency_s),
+            "flow_by_input": self._reported(self.flow.latency_s),
+        }
+        return {
+            "subintervals": self.coarse.subintervals,
+            "subinterval_s": self.coarse.subinterval_s,
+            **{name: values.tolist() for name, values in series.items()},
+            **{f"{name}_wc": float(values.max()) for name, values in series.items()},
+            "epsilon": m.epsilon_s,
+            "loose_epsilon": m.loose_epsilon_s.tolist(),
+            "bottleneck": None if found is None else self.coarse.servers[found[0]].name,
+            "bottleneck_p": None if found is None else found[1] + 1,
+            "mean": float(m.total_s.mean()),
+            "quantiles": {str(level): nearest_rank(m.total_s, level) for level in LEVELS},
+            **self._by_events(),
+        }
+
+    def _scheduling(self) -> dict[str, Any]:
+        """Nodes whose policy asks for the looser upper bound, in words too; empty where there is none."""
+        others = self.coarse.other_policies
+        return {"scheduling": scheduling_document(others)} if others else {}
+
+    def _by_events(self) -> dict[str, Any]:
+        total = self.mace.total_s
+        events = self.mace.loads.outputs(self.coarse.graph.sink.astype(np.float64)[None, :])[0]
+        weighted = {str(level): event_quantile(total, events, level) for level in LEVELS}
+        mean = event_mean(total, events)
+        return {
+            "sink_events": events.tolist(),
+            "event_mean": mean,
+            "event_quantiles": None if mean is None else weighted,
+        }
+
+    def _servers(self, detail: bool) -> dict[str, Any]:
+        m = self.mace
+        least, most = m.delays_s
+        shares = m.load_share
+        servers = {}
+        for i, server in enumerate(self.coarse.servers):
+            servers[server.name] = {
+                "kind": server.kind,
+                "node": None if server.node is None else self.coarse.nodes[server.node].id,
+                "load_mean": float(shares[i].mean()),
+                "load_peak": float(shares[i].max()),
+                "mace_wc": float(m.worst_s[i]),
+                "lambda": float(m.lambda_s[i]),
+                "p_min": float(least[i]),
+                "p_max": float(most[i]),
+            }
+            if detail:
+                series = {"load": m.load[i], "ce": m.ce[i], "mace": m.mace_s[i]}
+                servers[server.name] |= {name: values.tolist() for name, values in series.items()}
+        return servers
+
+    def _operators(self) -> dict[str, Any]:
+        series = self.mace.series or self.mace.loads.operators()
+        return {
+            operator.id: {"load": series.load[j].tolist(), "output": series.output[j].tolist()}
+            for j, operator in enumerate(self.coarse.operators)
+        }
+
+
+def is_large(deployment: Deployment) -> bool:
+    """Whether standard errors are taken from slices as wide as Mace's subintervals, at a fraction of the cost."""
+    return len(deployment.operators) * deployment.subintervals > _LARGE
+
+
+def estimate(
+    deployment: Deployment,
+    *,
+    flow_slices: int = 1,
+    mace_every: int = 1,
+    intervals: bool = True,
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate the latencies of a deployment.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        At w, or at w / `mace_every` when arrivals are known that finely (4 is the recommended choice).
+    flow_slices : int
+        Slices per subinterval of `deployment` for Flow.
+    mace_every : int
+        Subintervals of `deployment` that make one of Mace's.
+    intervals : bool
+        Whether to run the jackknife; of large deployments on Mace's subintervals.
+    progress : callable, optional
+        Told the share done (0 to 1) and the step in words; an exception it raises ends the estimate.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    UnplacedError
+        If an operator has no node.
+
+    Notes
+    -----
+    The queries, their intervals and the alarm are those of Flow by input; the keys `flow` and `flow_wc` of the document
+    are Flow's plain definition. A query's mean and quantiles are weighted by the events at its sinks. Where an estimate
+    is below `resolution_s` it should be shown as "under" that, not as a number.
+    """
+    tell = progress or (lambda share, step: None)
+    tell(0.0, "Mace")
+    _ = deployment.layout  # made once here; the coarser deployment inherits it
+    coarse = deployment.coarsened(mace_every)
+    found = mace(coarse)
+    tell(0.1, "Flow")
+    flowed = flow(deployment, slices=flow_slices, trace=True, by_input=True)
+    runs = Jackknife((), covered_inputs(deployment))
+    if intervals:
+        merged = mace_every if is_large(deployment) else 1
+        runs = jackknife(
+            deployment if merged == 1 else coarse,
+            slices=flow_slices,
+            step=lambda done, of: tell(0.2 + 0.7 * done / of, f"Interval, run {done} of {of}"),
+        )
+        runs = replace(runs, merged=merged)
+    tell(0.9, "Reports")
+    slice_s = deployment.subinterval_s / flow_slices
+    resolution_s = slice_s if mace_every > 1 else deployment.subinterval_s / 4
+    alarm = _alarm(deployment, found, flowed)
+    queries = QueryReporter(deployment, coarse, found, flowed, runs, resolution_s).reports()
+    tell(1.0, "Done")
+    return Estimate(deployment, coarse, found, flowed, resolution_s, alarm, queries)
+
+
+def _alarm(deployment: Deployment, found: Mace, flowed: Flow) -> Alarm:
+    """Compare Flow with Mace on the same subintervals: a finer grid alone raises Flow over a coarser Mace."""
+    same = found if found.deployment is deployment else mace(deployment)
+    over = flowed.wc / same.worst - 1.0 if same.worst > 0.0 else None
+    busy = int(deployment.arrivals.any(axis=1).sum())
+    nodes = {replica.node for operator in deployment.operators for replica in operator.replicas}
+    beyond = over > _TRUSTED if over is not None else flowed.wc > deployment.subinterval_s
+    untrusted = busy > 1 and len(nodes) > 1 and beyond
+    if not untrusted:
+        return Alarm(False, over, "")
+    size = "while Mace is 0" if over is None else f"{100 * over:.0f} % over Mace"
+    message = f"Flow is {size} with {busy} sources on {len(nodes)} nodes: the paper's bounds do not hold here"
+    return Alarm(True, over, message)
+
+
+def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``estimate`` of the command line: a deployment document, options `flow_slices`, `mace_every`, `intervals`."""
+    return estimate(Deployment.parse(document), **options).to_dict()

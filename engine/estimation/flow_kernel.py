@@ -1,0 +1,240 @@
+"""The compiled pass of Mace-Flow over slices and operators; docs/models/mace.md has the rules it follows.
+
+The work of a replica comes in pieces, each with a part of the hops into it. By the plain definition there is one piece
+with all of them; input by input every hop is a piece of its own. The pass itself knows no other difference.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
+from engine.compiler import compiled
+from engine.estimation.free_capacity import CapacityRates, FreeCapacity, ensure_room, new_capacity, take_capacity
+
+__all__ = ["FlowMemory", "FlowPlan", "run_flow"]
+
+
+class FlowPlan(NamedTuple):
+    """Graph and layout as the compiled loop takes them. A portion is what a piece has a share of: see `in_portion`."""
+
+    order: IntArray
+    in_start: IntArray
+    in_stream: IntArray
+    output: FloatArray
+    cycles: FloatArray
+    in_portion: IntArray  # (e,) where an input's events and cycles are added up: with its operator's, or on their own
+    portions: int
+    sink: IntArray
+    query: IntArray  # (m,) query whose sink the operator is, -1 for none
+    rep_start: IntArray
+    rep_server: IntArray
+    piece_start: IntArray  # (r + 1,) pieces of replica r
+    piece_portion: IntArray
+    piece_share: FloatArray  # part of the portion's cycles
+    hop_start: IntArray  # (pieces + 1,) hops of a piece
+    hop_input: IntArray
+    hop_origin: IntArray
+    hop_server: IntArray
+    hop_delay: FloatArray
+    hop_bytes: FloatArray
+
+
+class FlowMemory(NamedTuple):
+    """The worst slice of every query: its sink, and finish, last arrival and last hop of the replicas above it."""
+
+    worst: FloatArray  # (queries,)
+    sink: IntArray  # (queries,)
+    finish: FloatArray
+    last: FloatArray
+    hop: IntArray
+
+
+class FlowSlice(NamedTuple):
+    """Events and cycles of one slice."""
+
+    events: FloatArray  # of every stream
+    made: FloatArray  # events put out, by portion
+    work: FloatArray  # cycles, by portion
+
+
+class FlowProgress(NamedTuple):
+    """Where replicas, pieces and hops stand after the slices so far; times in seconds from the beginning.
+
+    A replica's output of a slice begins with its first piece that puts out events and is complete with its last.
+    """
+
+    start: FloatArray  # (r,)
+    finish: FloatArray  # (r,)
+    last: FloatArray  # (r,) last arrival of the piece that finished last
+    last_hop: IntArray  # (r,) the hop it came by
+    done: FloatArray  # (pieces,) finish
+    finger: IntArray  # (pieces,) where in the free list
+    passed: FloatArray  # (h,) end of the transfer
+    hop_finger: IntArray  # (h,)
+    worst_replica: IntArray  # (queries,) the sink that was last in this slice
+
+
+@compiled
+def _progress(replicas: int, pieces: int, hops: int, queries: int) -> FlowProgress:
+    return FlowProgress(
+        np.zeros(replicas),
+        np.zeros(replicas),
+        np.zeros(replicas),
+        np.zeros(replicas, dtype=np.int64),
+        np.zeros(pieces),
+        np.zeros(pieces, dtype=np.int64),
+        np.zeros(hops),
+        np.zeros(hops, dtype=np.int64),
+        np.zeros(queries, dtype=np.int64),
+    )
+
+
+@compiled
+def run_flow(
+    plan: FlowPlan,
+    rates: CapacityRates,
+    arrivals: FloatArray,
+    factors: FloatArray,
+    slices: int,
+    queries: int,
+    keep_start: IntArray,
+    keep: IntArray,
+) -> tuple[FloatArray, FloatArray, FlowMemory]:
+    """Latency of every subinterval, of every slice at each query's sinks, and what is kept of the worst slices."""
+    d, sources, m = arrivals.shape[1], arrivals.shape[0], len(plan.order)
+    pieces, hops, width = len(plan.piece_portion), len(plan.hop_server), rates.width_s / slices
+    latency, by_query, worst = np.zeros(d), np.zeros((queries, d * slices)), np.zeros(queries)
+    memory = FlowMemory(
+        np.full(queries, -1.0),
+        np.full(queries, -1),
+        np.zeros(len(keep)),
+        np.zeros(len(keep)),
+        np.zeros(len(keep), dtype=np.int64),
+    )
+    amounts = FlowSlice(np.zeros(sources + m), np.zeros(plan.portions), np.zeros(plan.portions))
+    state = _progress(len(plan.rep_server), pieces, hops, queries)
+    pool = new_capacity(len(rates.constant))
+    for p in range(d):
+        _fill(plan, arrivals, p, slices, amounts)
+        for part in range(slices):
+            pool = ensure_room(pool, pieces + hops)
+            t0 = p * rates.width_s + part * width
+            worst[:] = 0.0
+            factor = factors[p if factors.shape[0] > 1 else 0]
+            slowest = _slice(plan, rates, pool, state, amounts, factor, t0, t0 + width, worst)
+            latency[p] = max(latency[p], slowest)
+            by_query[:, p * slices + part] = worst
+            if len(keep):
+                _remember(memory, worst, state, keep_start, keep)
+    return latency, by_query, memory
+
+
+@compiled
+def _fill(plan: FlowPlan, arrivals: FloatArray, p: int, slices: int, amounts: FlowSlice) -> None:
+    """Events of every stream, events and cycles of every portion in one slice of subinterval p."""
+    events, made, work = amounts
+    sources = arrivals.shape[0]
+    for s in range(sources):
+        events[s] = arrivals[s, p]
+    made[:] = 0.0
+    work[:] = 0.0
+    for j in plan.order:
+        total = 0.0
+        for k in range(plan.in_start[j], plan.in_start[j + 1]):
+            x = events[plan.in_stream[k]]
+            if x > 0.0:
+                out = max(0.0, plan.output[k, 0] + x * (plan.output[k, 1] + x * plan.output[k, 2]))
+                total += out
+                made[plan.in_portion[k]] += out
+                work[plan.in_portion[k]] += max(
+                    0.0, plan.cycles[k, 0] + x * (plan.cycles[k, 1] + x * plan.cycles[k, 2])
+                )
+        events[sources + j] = total
+    if slices > 1:
+        events /= slices
+        work /= slices
+
+
+@compiled
+def _slice(
+    plan: FlowPlan,
+    rates: CapacityRates,
+    pool: FreeCapacity,
+    state: FlowProgress,
+    amounts: FlowSlice,
+    factor: FloatArray,
+    t0: float,
+    t1: float,
+    worst: FloatArray,
+) -> float:
+    """Send one slice through all operators; returns its latency and fills that of every query."""
+    slowest = 0.0
+    for j in plan.order:
+        for r in range(plan.rep_start[j], plan.rep_start[j + 1]):
+            i = plan.rep_server[r]
+            begin, finish = np.inf, -np.inf
+            for c in range(plan.piece_start[r], plan.piece_start[r + 1]):
+                first, latest, by = np.inf, -np.inf, -1
+                for h in range(plan.hop_start[c], plan.hop_start[c + 1]):
+                    x = amounts.events[plan.in_stream[plan.hop_input[h]]]
+                    if x <= 0.0:
+                        continue
+                    came, end = t0, t1
+                    a = plan.hop_origin[h]
+                    if a >= 0:
+                        came, end = state.start[a], state.finish[a]
+                        link = plan.hop_server[h]
+                        if link >= 0:
+                            size = plan.hop_bytes[h] * x
+                            came, through, state.hop_finger[h] = take_capacity(
+                                pool, rates, link, t0, came, size, state.hop_finger[h]
+                            )
+                            end = max(through, end, state.passed[h])
+                            state.passed[h] = end
+                        came += plan.hop_delay[h]
+                        end += plan.hop_delay[h]
+                    first = min(first, came)
+                    if end > latest:
+                        latest, by = end, h
+                if by < 0:
+                    continue
+                portion = plan.piece_portion[c]
+                cycles = plan.piece_share[c] * amounts.work[portion] * factor[i]
+                start, end, state.finger[c] = take_capacity(pool, rates, i, t0, first, cycles, state.finger[c])
+                end = max(end, latest, state.done[c])
+                state.done[c] = end
+                if amounts.made[portion] > 0.0:
+                    begin = min(begin, start)
+                    if end > finish:
+                        finish = end
+                        state.last[r] = latest
+                        state.last_hop[r] = by
+            if finish < 0.0:
+                continue
+            state.start[r] = begin
+            state.finish[r] = finish
+            if plan.sink[j]:
+                slowest = max(slowest, finish - t1)
+            query = plan.query[j]
+            if query >= 0 and finish - t1 >= worst[query]:
+                worst[query] = finish - t1
+                state.worst_replica[query] = r
+    return slowest
+
+
+@compiled
+def _remember(
+    memory: FlowMemory, latency: FloatArray, state: FlowProgress, keep_start: IntArray, keep: IntArray
+) -> None:
+    """Keep the state of the replicas above each query whose latency is the largest so far."""
+    for q in range(len(latency)):
+        if latency[q] > memory.worst[q] and latency[q] > 0.0:
+            memory.worst[q] = latency[q]
+            memory.sink[q] = state.worst_replica[q]
+            for at in range(keep_start[q], keep_start[q + 1]):
+                memory.finish[at] = state.finish[keep[at]]
+                memory.last[at] = state.last[keep[at]]
+                memory.hop[at] = state.last_hop[keep[at]]

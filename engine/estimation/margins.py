@@ -1,0 +1,107 @@
+"""Half widths of intervals by a cheap jackknife that follows only the busy stretches."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import FloatArray, statistic_of
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import Estimate, is_large
+from engine.estimation.intervals import Z, jackknife, standard_error
+from engine.estimation.loads import loads_of
+from engine.estimation.reports import QueryEstimate
+
+__all__ = ["BoolArray", "Margins", "busy_stretches", "only_in", "sink_events"]
+
+BoolArray = npt.NDArray[np.bool_]
+
+# How near a stretch must come to the statistic: below that, a left-out batch does not make it decide. The first is
+# taken that leaves few stretches, or the last.
+_NEAR = (0.6, 0.75, 0.85)
+_FEW = 0.25
+_LEAD = 2  # subintervals before a stretch, in case a left-out batch lengthens it
+_OF_MEAN = 0.99  # share of all lateness that the stretches of a mean must hold
+
+
+class Margins:
+    """Three standard errors of each query's estimate, in seconds."""
+
+    def __init__(self, estimated: Estimate) -> None:
+        deployment = estimated.deployment
+        weights = sink_events(deployment)
+        decisive = _few_stretches(estimated, weights)
+        if is_large(deployment):  # as for its estimates, errors are those at Mace's width
+            deployment = estimated.coarse
+            weights = sink_events(deployment)
+        factor = round(estimated.coarse.subinterval_s / deployment.subinterval_s)
+        kept = np.repeat(decisive, factor)[: deployment.subintervals]
+        runs = jackknife(only_in(deployment, kept), slices=1).flows
+        sampled = {op.id for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)}
+        self._margins = {
+            name: Z
+            * float(standard_error([statistic_of(run.by_query[name], weights[name], report.statistic) for run in runs]))
+            for name, report in estimated.queries.items()
+            # Without a jackknife every input above the query's sinks is listed as left out of its interval.
+            if any(item["operator"] in sampled for item in report.uncovered)
+        }
+
+    def of(self, query: str) -> float | None:
+        """The margin; None where no input of the query has batches."""
+        return self._margins.get(query)
+
+
+def _few_stretches(estimated: Estimate, weights: dict[str, FloatArray]) -> BoolArray:
+    for near in _NEAR:
+        kept = busy_stretches(estimated, weights, near)
+        if kept.mean() <= _FEW:
+            break
+    return kept
+
+
+def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: float) -> BoolArray:
+    """Subintervals (at Mace's width) that decide the estimate of some query, each stretch from where all was idle."""
+    coarse, d = estimated.coarse, estimated.coarse.subintervals
+    hot, late = np.zeros(d, dtype=bool), np.zeros(d)
+    for query, latency in estimated.flow.by_query.items():
+        least = _least_that_counts(estimated.queries[query], latency, weights[query], near)
+        grouped = _grouped(latency, d)
+        hot |= (grouped >= least) & (grouped > 0.0)
+        late = np.maximum(late, grouped)
+    idle = (estimated.mace.ce.max(axis=0, initial=0.0) <= 0.0) & (late <= coarse.subinterval_s)
+    begins = np.maximum.accumulate(np.where(idle, np.arange(d), 0))
+    kept = np.zeros(d, dtype=bool)
+    for p in np.flatnonzero(hot):
+        kept[max(0, begins[p] - _LEAD) : p + 1] = True
+    return kept
+
+
+def _least_that_counts(report: QueryEstimate, latency: FloatArray, weights: FloatArray, near: float) -> float:
+    """The latency from which on a slice takes part in deciding a query's statistic."""
+    if report.statistic != "mean":
+        return near * report.estimate_s
+    order = np.argsort(-latency, kind="stable")
+    held = np.cumsum((latency * weights)[order])
+    if held[-1] <= 0.0:
+        return 0.0
+    return float(latency[order[int(np.searchsorted(held, _OF_MEAN * held[-1]))]])
+
+
+def _grouped(values: FloatArray, d: int) -> FloatArray:
+    factor = -(-len(values) // d)
+    padded = np.concatenate([values, np.zeros(d * factor - len(values))])
+    return np.asarray(padded.reshape(d, factor).max(axis=1))
+
+
+def only_in(deployment: Deployment, kept: BoolArray) -> Deployment:
+    """The same deployment without the arrivals of other subintervals."""
+    return deployment.with_arrivals({source.id: source.arrivals * kept for source in deployment.sources})
+
+
+def sink_events(deployment: Deployment) -> dict[str, FloatArray]:
+    """Events at each query's sinks, per subinterval."""
+    graph = deployment.graph
+    sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
+    chosen = np.flatnonzero(graph.query_sink)
+    sinks[graph.query[chosen], chosen] = 1.0
+    return dict(zip(deployment.queries, loads_of(deployment).outputs(sinks), strict=True))

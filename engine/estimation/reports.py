@@ -1,0 +1,248 @@
+"""What an estimate says about one query: numbers, interval, state, bottleneck, path of the worst slice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, statistic_of
+from engine.document.deployment import Deployment
+from engine.document.elements import objective_state, scheduling_document
+from engine.document.topology import closures_of, servers_above
+from engine.estimation.flow import Flow, Hop
+from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
+from engine.estimation.loads import loads_of
+from engine.estimation.mace import Mace
+
+__all__ = ["Bottleneck", "QueryEstimate", "QueryReporter"]
+
+_QUANTILES = (0.5, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The server that holds a query up, and the subintervals (counted from 1) in which its excess builds up."""
+
+    server: str
+    node: str | None
+    load_peak: float
+    load_mean: float
+    excess_s: float
+    from_p: int
+    to_p: int
+    at_p: int
+    operators: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryEstimate:
+    """Latency of one query; `estimate_s` is the objective's statistic of Flow by input. Times in seconds."""
+
+    statistic: str
+    bound_s: float | None
+    estimate_s: float
+    worst_s: float
+    mean_s: float
+    quantiles: dict[str, float]
+    low_s: float | None
+    high_s: float | None
+    level: float
+    under_resolution: bool
+    resolution_s: float
+    mace_s: float
+    state: str
+    headroom_s: float | None
+    headroom_share: float | None
+    worst_p: int
+    bottleneck: Bottleneck | None
+    hops: tuple[Hop, ...]
+    uncovered: tuple[dict[str, Any], ...]
+    scheduling: dict[str, Any] | None
+    series: dict[str, FloatArray | None]
+
+    def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
+        """As JSON; without `detail` the series are left out."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.bottleneck:
+            plain["bottleneck"] = asdict(self.bottleneck) | {"operators": list(self.bottleneck.operators)}
+        plain["hops"] = [asdict(hop) for hop in self.hops]
+        plain["uncovered"] = list(self.uncovered)
+        if self.scheduling is None:
+            del plain["scheduling"]
+        series = plain.pop("series")
+        if detail:
+            plain["series"] = {name: None if s is None else s.tolist() for name, s in series.items()}
+        return plain
+
+
+class QueryReporter:
+    """Makes the report of every query of one estimate."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        coarse: Deployment,
+        mace: Mace,
+        flow: Flow,
+        jackknife: Jackknife,
+        resolution_s: float,
+    ) -> None:
+        self._deployment = deployment
+        self._mace = mace
+        self._flow = flow
+        self._jackknife = jackknife
+        self._resolution_s = resolution_s
+        self._group = flow.slices * round(coarse.subinterval_s / deployment.subinterval_s)
+        self._closures = closures_of(deployment)
+        self._weights = self._sink_events()
+        self._shares = mace.load_share
+
+    def reports(self) -> dict[str, QueryEstimate]:
+        """The report of every query."""
+        return {query: self.report(query) for query in self._deployment.queries}
+
+    def _sink_events(self) -> FloatArray:
+        """Events at each query's sinks, slice by slice, (queries, d * K)."""
+        deployment, graph = self._deployment, self._deployment.graph
+        sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
+        chosen = np.flatnonzero(graph.query_sink)
+        sinks[graph.query[chosen], chosen] = 1.0
+        loads = self._mace.loads if self._mace.deployment is deployment else loads_of(deployment)
+        return np.repeat(loads.outputs(sinks), self._flow.slices, axis=1) / self._flow.slices
+
+    def report(self, query: str) -> QueryEstimate:
+        """The report of one query."""
+        i = self._deployment.queries.index(query)
+        latency, weights = self._flow.by_query[query], self._weights[i]
+        objective = self._deployment.objective_of(query)
+        statistic = objective.statistic if objective else "worst"
+        estimate = statistic_of(latency, weights, statistic)
+        replicas = self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
+        uncovered, covered = self._uncovered(replicas)
+        margin = self._margin(query, weights, statistic) if covered else None
+        high = None if margin is None else estimate + margin
+        worst_p = int(latency.argmax()) // self._group
+        servers = servers_above(self._deployment.layout, replicas)
+        return QueryEstimate(
+            statistic=statistic,
+            bound_s=objective.bound_s if objective else None,
+            estimate_s=estimate,
+            worst_s=float(latency.max()),
+            mean_s=event_mean(latency, weights) or 0.0,
+            quantiles={f"{level:g}": event_quantile(latency, weights, level) or 0.0 for level in _QUANTILES},
+            low_s=None if margin is None else max(0.0, estimate - margin),
+            high_s=high,
+            level=LEVEL,
+            under_resolution=estimate < self._resolution_s,
+            resolution_s=self._resolution_s,
+            mace_s=float(self._mace.worst_s[servers].max(initial=0.0)),
+            **objective_state(objective, estimate, high),
+            worst_p=worst_p + 1,
+            bottleneck=self._bottleneck(servers, worst_p),
+            hops=self._flow.hops.get(query, ()),
+            uncovered=uncovered,
+            scheduling=self._scheduling(servers),
+            series=self._series(query, covered),
+        )
+
+    def _scheduling(self, servers: IntArray) -> dict[str, Any] | None:
+        """Where a node of the query runs another policy than stimulus time: the upper bound by the servers it uses."""
+        mace, others = self._mace, self._deployment.other_policies
+        names = [
+            self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
+        ]
+        own = {name: others[name] for name in names if name in others}
+        if not own:
+            return None
+        epsilon_s = (mace.load[servers] / mace.least_capacity[servers, None]).sum(axis=0)
+        upper_s = mace.mace_s[servers].max(axis=0) + mace.deployment.subinterval_s + epsilon_s
+        return {**scheduling_document(own), "upper_s": float(upper_s.max())}
+
+    def _uncovered(self, replicas: IntArray) -> tuple[tuple[dict[str, Any], ...], bool]:
+        """Inputs that the interval leaves out for lack of batches, and whether any input is covered."""
+        missing = []
+        any_covered = False
+        for j in dict.fromkeys(self._deployment.layout.rep_operator[replicas].tolist()):
+            operator = self._deployment.operators[j]
+            evidence = operator.evidence.kind if operator.evidence else None
+            for k, entry in enumerate(operator.inputs, int(self._deployment.graph.in_start[j])):
+                if self._jackknife.flows and self._jackknife.covered[k]:
+                    any_covered = True
+                else:
+                    missing.append({"operator": operator.id, "input": entry.source, "evidence": evidence})
+        return tuple(missing), any_covered
+
+    def _margin(self, query: str, weights: FloatArray, statistic: str) -> float:
+        merged = self._jackknife.merged
+        weights = np.pad(weights, (0, -len(weights) % merged)).reshape(-1, merged).sum(axis=1)
+        replicates = [statistic_of(flow.by_query[query], weights, statistic) for flow in self._jackknife.flows]
+        return Z * float(standard_error(replicates)) + self._deployment.subinterval_s
+
+    def _series(self, query: str, covered: bool) -> dict[str, FloatArray | None]:
+        """Largest latency of each reported subinterval, with its interval."""
+        estimate = _grouped(self._flow.by_query[query], self._group)
+        if not covered:
+            return {"estimate": estimate, "low": None, "high": None}
+        group = self._group // self._jackknife.merged
+        replicates = np.array([_grouped(flow.by_query[query], group) for flow in self._jackknife.flows])
+        margin = Z * standard_error(replicates) + self._deployment.subinterval_s
+        return {"estimate": estimate, "low": np.maximum(0.0, estimate - margin), "high": estimate + margin}
+
+    def _bottleneck(self, servers: IntArray, worst_p: int) -> Bottleneck | None:
+        """The query's server with the largest Mace at its worst subinterval; failing that, ever; then the busiest."""
+        if not len(servers):
+            return None
+        mace = self._mace
+        now, ever = mace.mace_s[servers, worst_p], mace.worst_s[servers]
+        means = self._shares[servers].mean(axis=1)
+        chosen = int(servers[(now if now.any() else ever if ever.any() else means).argmax()])
+        first, peak = self._build_up(chosen, worst_p)
+        node = self._deployment.servers[chosen].node
+        return Bottleneck(
+            server=self._deployment.servers[chosen].name,
+            node=None if node is None else self._deployment.nodes[node].id,
+            load_peak=float(self._shares[chosen].max()),
+            load_mean=float(self._shares[chosen].mean()),
+            excess_s=float(mace.mace_s[chosen, peak]),
+            from_p=first + 1,
+            to_p=peak + 1,
+            at_p=peak + 1,
+            operators=tuple(self._contributors(chosen, first, peak)),
+        )
+
+    def _build_up(self, server: int, worst_p: int) -> tuple[int, int]:
+        """First subinterval with excess and the one with the most, of the busy period around `worst_p`."""
+        ce = self._mace.ce[server]
+        if not ce.any():
+            busiest = int(self._shares[server].argmax())
+            return busiest, busiest
+        at = worst_p if ce[worst_p] > 0.0 else int(ce.argmax())
+        idle = np.flatnonzero(ce <= 0.0)
+        first = int(idle[idle < at].max(initial=-1)) + 1
+        end = int(idle[idle > at].min(initial=len(ce)))
+        return first, first + int(ce[first:end].argmax())
+
+    def _contributors(self, server: int, first: int, last: int) -> Iterator[dict[str, Any]]:
+        """Operators by their share of what reached `server` in the subintervals from `first` to `last`."""
+        layout = self._deployment.layout
+        replicas = np.flatnonzero(layout.rep_server == server)
+        hops = np.flatnonzero(layout.hop_server == server)
+        operators = layout.rep_operator[np.concatenate([replicas, layout.hop_origin[hops]])]
+        series = self._mace.loads.operator(operators)
+        kind = series.load[: len(replicas)], series.output[len(replicas) :]
+        amounts = np.concatenate([part[:, first : last + 1].sum(axis=1) for part in kind])
+        amounts *= np.concatenate([layout.rep_fraction[replicas], layout.hop_bytes[hops]])
+        shares = np.bincount(operators, amounts, 0) if len(operators) else np.zeros(0)
+        total = shares.sum()
+        for j in np.argsort(-shares, kind="stable"):
+            if shares[j] > 0.0:
+                yield {"operator": self._deployment.operators[j].id, "share": float(shares[j] / total)}
+
+
+def _grouped(latency: FloatArray, group: int) -> FloatArray:
+    """Largest of every `group` slices."""
+    padded = np.concatenate([latency, np.zeros(-len(latency) % group)])
+    return np.asarray(padded.reshape(-1, group).max(axis=1))

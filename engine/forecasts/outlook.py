@@ -1,0 +1,264 @@
+"""The whole question for a cluster: load of every source, dates of violations, probabilities, pool sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.errors import EngineError
+from engine.estimation.estimate import estimate
+from engine.forecasts.forecast import LEVEL, Factors, LoadForecast, SourceHistory, forecast
+from engine.forecasts.history import DAY_S, wall_clock
+from engine.forecasts.probability import OutlookProbability, PoolOutcome, max_paths, pool_outcomes, probability
+from engine.forecasts.violations import Violations, scaled_deployment, violations
+
+__all__ = ["Outlook", "outlook"]
+
+PATHS = 100
+_LATE_S = 14 * DAY_S  # a history that ends so much before the newest says nothing of the future
+_MOST = 4032  # buckets a model is fitted to: 24 weeks of hours
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """Answers of a forecast. Buckets begin at `starts_s` and last `bucket_s`; rates are in events/s."""
+
+    starts_s: float
+    bucket_s: float
+    horizon: int
+    nodes: int
+    sources: dict[str, LoadForecast]
+    offsets: dict[str, int]
+    refused: dict[str, str]
+    violations: Violations | None
+    bottlenecks: dict[str, dict[str, Any]]
+    probability: OutlookProbability | None
+    pools: tuple[PoolOutcome, ...]
+    assumptions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the curves, as JSON."""
+        return {
+            "starts_s": self.starts_s,
+            "bucket_s": self.bucket_s,
+            "horizon": self.horizon,
+            "nodes": self.nodes,
+            "level": LEVEL,
+            "sources": {name: one.facts for name, one in self.sources.items()},
+            "refused": self.refused,
+            "queries": [
+                one.to_dict() | {"bottleneck": self.bottlenecks.get(one.query)}
+                for one in (self.violations.outlooks if self.violations else ())
+            ],
+            "flow_runs": self.violations.flow_runs if self.violations else 0,
+            "probability": self.probability.to_dict() if self.probability else None,
+            "pools": [pool.to_dict() for pool in self.pools],
+            "assumptions": list(self.assumptions),
+        }
+
+    def series(self) -> dict[str, Any]:
+        """The curves: per source and in total (events/s), per query (s and probability), per pool and future (days)."""
+        sources = {name: self._rates(name) for name in self.sources}
+        found: dict[str, Any] = {"sources": {n: _lists(curves) for n, (curves, _) in sources.items()}}
+        if sources:
+            total = np.sum([paths for _, paths in sources.values()], axis=0)
+            low, high = np.quantile(total, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+            mean = np.sum([curves["mean"] for curves, _ in sources.values()], axis=0)
+            found["total"] = _lists({"mean": mean, "low": low, "high": high})
+        found["queries"] = {}
+        for q, one in enumerate(self.violations.outlooks if self.violations else ()):
+            curves = {"mean": one.mean_s, "high": one.high_s}
+            if self.probability:
+                curves["violated"] = self.probability.per_bucket[:, q]
+            found["queries"][one.query] = _lists(curves)
+        per_day = max(1, round(DAY_S / self.bucket_s))
+        hours = self.bucket_s / 3600.0
+        found["pools"] = {
+            str(pool.size): np.round(pool.violated_buckets(per_day) * hours, 3).tolist()
+            for pool in self.pools
+            if pool.probability
+        }
+        return found
+
+    def _rates(self, name: str) -> tuple[dict[str, FloatArray], FloatArray]:
+        one, late = self.sources[name], self.offsets[name]
+        curves = {key: getattr(one, key)[late:] / self.bucket_s for key in ("mean", "low", "high")}
+        return curves, one.paths[:, late:] / self.bucket_s
+
+
+def outlook(
+    deployment: Deployment | None,
+    histories: Mapping[str, SourceHistory],
+    *,
+    bucket_s: float,
+    horizon: int,
+    mace_every: int = 1,
+    extra_nodes: Sequence[int] = (),
+    closed: Sequence[str] = (),
+    paths: int = PATHS,
+    seed: int = 0,
+    zone: tzinfo | None = None,
+    progress: Progress | None = None,
+) -> Outlook:
+    """Forecast a cluster.
+
+    Parameters
+    ----------
+    deployment : Deployment, optional
+        What runs, at the width that Flow runs on. Without one only loads are forecast. A source named ``s@q`` is a
+        private copy of ``s`` and follows its forecast.
+    histories : mapping
+        By source. Those that end more than 14 days before the newest are left out.
+    bucket_s, horizon : float, int
+        Length and number of future buckets; they follow the newest history's end.
+    extra_nodes : sequence of int
+        Pool sizes to judge, as differences to the present one.
+    paths : int
+        Futures by which probabilities are judged; fewer where the deployment is large.
+    zone : tzinfo, optional
+        Days and weeks follow its wall clock, through changes of the clock too.
+    """
+    tell = progress or (lambda share, step: None)
+    starts_s = max((h.starts_s + len(h.counts) * bucket_s for h in histories.values()), default=0.0)
+    found, offsets, refused = _forecasts(histories, starts_s, bucket_s, horizon, paths, seed, tell, zone)
+    empty: tuple[Any, ...] = (None, {}, None, (), ())
+    answers = empty
+    if deployment is not None and found and deployment.objectives:
+        try:
+            answers = _judged(
+                deployment, histories, found, offsets, horizon, mace_every, extra_nodes, closed, seed, tell
+            )
+        except EngineError as error:
+            answers = (*empty[:-1], (f"Latencies are not forecast: {error.message}.",))
+    late = tuple(f"Source {name}: {why}" for name, why in refused.items())
+    tell(1.0, "Done")
+    seen, bottlenecks, chance, pools, notes = answers
+    whole = (*notes, *late)
+    nodes = len(deployment.nodes) if deployment else 0
+    return Outlook(starts_s, bucket_s, horizon, nodes, found, offsets, refused, seen, bottlenecks, chance, pools, whole)
+
+
+def _forecasts(
+    histories: Mapping[str, SourceHistory],
+    starts_s: float,
+    bucket_s: float,
+    horizon: int,
+    paths: int,
+    seed: int,
+    tell: Progress,
+    zone: tzinfo | None,
+) -> tuple[dict[str, LoadForecast], dict[str, int], dict[str, str]]:
+    found: dict[str, LoadForecast] = {}
+    offsets: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    for i, (name, history) in enumerate(histories.items()):
+        tell(0.5 * i / len(histories), f"Forecasting {name}")
+        behind_s = starts_s - (history.starts_s + len(history.counts) * bucket_s)
+        late = round(behind_s / bucket_s)
+        if behind_s > _LATE_S:
+            refused[name] = f"its history ends {behind_s / DAY_S:.0f} days before the newest; it stays at its stretch"
+            continue
+        try:
+            found[name] = _on_the_clock(history, bucket_s, horizon + late, zone, paths, seed)
+            offsets[name] = late
+        except EngineError as error:
+            refused[name] = error.message
+    return found, offsets, refused
+
+
+def _on_the_clock(
+    history: SourceHistory, bucket_s: float, ahead: int, zone: tzinfo | None, paths: int, seed: int
+) -> LoadForecast:
+    """Forecast by the wall clock of `zone`, told for the buckets as they will pass."""
+    counts = history.counts[-_MOST:]
+    start_s = history.starts_s + (len(history.counts) - len(counts)) * bucket_s
+    local, places = wall_clock(counts, start_s, bucket_s, ahead, zone)
+    found = forecast(local, bucket_s=bucket_s, horizon=int(places.max()) + 1, paths=paths, seed=seed)
+    curves = {name: getattr(found, name)[places] for name in ("mean", "low", "high")}
+    return replace(found, **curves, paths=found.paths[:, places])
+
+
+def _judged(
+    deployment: Deployment,
+    histories: Mapping[str, SourceHistory],
+    found: Mapping[str, LoadForecast],
+    offsets: Mapping[str, int],
+    horizon: int,
+    mace_every: int,
+    extra_nodes: Sequence[int],
+    closed: Sequence[str],
+    seed: int,
+    tell: Progress,
+) -> tuple[Any, ...]:
+    factors = Factors(deployment, histories, found, offsets, horizon)
+    mean, high = factors.of("mean"), factors.of("high")
+    seen = violations(
+        deployment,
+        mean,
+        high,
+        mace_every=mace_every,
+        progress=lambda share, step: tell(0.5 + 0.2 * share, step),
+    )
+    tell(0.7, "Bottlenecks")
+    bottlenecks = _bottlenecks(deployment, seen, mean, high, mace_every)
+    count = max_paths(deployment, horizon, mace_every=mace_every, wanted=len(next(iter(found.values())).paths))
+    futures = factors.futures(count)
+    tell(0.75, "Probabilities")
+    chance = probability(deployment, futures, calibration=seen.calibration, mace_every=mace_every, seed=seed)
+    size = len(deployment.nodes)
+    pools = pool_outcomes(
+        deployment,
+        [size + extra for extra in extra_nodes if size + extra > 0],
+        busiest=high[int(high.sum(axis=1).argmax())],
+        factors=futures,
+        calibration=seen.calibration,
+        mace_every=mace_every,
+        closed=closed,
+        seed=seed,
+        step=lambda share, step: tell(0.8 + 0.2 * share, step),
+    )
+    notes = [*seen.assumptions, f"Probabilities from {count} futures."]
+    if factors.fixed:
+        notes.append(f"Without a forecast and kept at their stretch: {', '.join(factors.fixed)}.")
+    return seen, bottlenecks, chance, tuple(pools), tuple(notes)
+
+
+def _bottlenecks(
+    deployment: Deployment, seen: Violations, mean: FloatArray, high: FloatArray, mace_every: int
+) -> dict[str, dict[str, Any]]:
+    """Where the work waits at each query's first violation (at the upper end, else at the expected load)."""
+    found: dict[str, dict[str, Any]] = {}
+    answers: dict[tuple[str, int], Any] = {}
+    for one in seen.outlooks:
+        first, rows, band = (one.first_high, high, "high") if one.first_high else (one.first_mean, mean, "mean")
+        if first is None:
+            continue
+        key = (band, first.index)
+        if key not in answers:
+            scaled = scaled_deployment(deployment, rows[first.index])
+            answers[key] = estimate(scaled, mace_every=mace_every, intervals=False).queries
+        bottleneck = answers[key][one.query].bottleneck
+        if bottleneck is not None:
+            top = bottleneck.operators[0] if bottleneck.operators else None
+            found[one.query] = {
+                "server": bottleneck.server,
+                "node": bottleneck.node,
+                "load_peak": bottleneck.load_peak,
+                "load_mean": bottleneck.load_mean,
+                "operator": top["operator"] if top else None,
+                "share": top["share"] if top else None,
+            }
+    return found
+
+
+def _lists(curves: Mapping[str, FloatArray]) -> dict[str, list[float]]:
+    """Six digits are more than a forecast knows and half the bytes."""
+    return {name: [float(f"{value:.6g}") for value in values.tolist()] for name, values in curves.items()}

@@ -1,0 +1,268 @@
+"""Probability that objectives hold, with today's pool and with more or fewer nodes, over the same possible futures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.document.elements import Batch, Replica
+from engine.document.topology import DataflowGraph
+from engine.errors import EngineError
+from engine.forecasts.scaled import ScaledMace
+from engine.forecasts.violations import FlowCalibration, scaled_deployment
+from engine.provisioning.nodes import lose, pool_of
+from engine.provisioning.scenario import placed
+
+__all__ = [
+    "OutlookProbability",
+    "PoolOutcome",
+    "max_paths",
+    "pool_outcomes",
+    "probability",
+    "resample_statistics",
+    "resize_pool",
+]
+
+
+RESAMPLES = 16
+_Z = 1.645  # two-sided 90 %
+_CELLS = 2e10
+
+
+@dataclass(frozen=True, eq=False)
+class OutlookProbability:
+    """What k futures say of q queries over h buckets.
+
+    Attributes
+    ----------
+    queries : tuple of str
+    violated : array of bool, shape (k, h, q)
+        Whether the objective is violated.
+    """
+
+    queries: tuple[str, ...]
+    violated: npt.NDArray[np.bool_]
+
+    @property
+    def per_bucket(self) -> FloatArray:
+        """Probability that each objective is violated in each bucket, (h, q)."""
+        return np.asarray(self.violated.mean(axis=0))
+
+    @property
+    def holds(self) -> FloatArray:
+        """Probability that each objective holds over the whole period, (q,)."""
+        return np.asarray(1.0 - self.violated.any(axis=1).mean(axis=0))
+
+    @property
+    def all_hold(self) -> float:
+        """Probability that all of them hold over the whole period."""
+        return float(1.0 - self.violated.any(axis=(1, 2)).mean()) if self.violated.size else 1.0
+
+    def error(self, share: float) -> float:
+        """Half width of the 90 % interval (Wilson's) that k draws leave around a probability."""
+        k = len(self.violated)
+        return float(_Z * np.sqrt(share * (1.0 - share) / k + _Z**2 / (4.0 * k * k)) / (1.0 + _Z**2 / k))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the buckets."""
+        holds = self.holds
+        return {
+            "paths": len(self.violated),
+            "all_hold": self.all_hold,
+            "all_hold_error": self.error(self.all_hold),
+            "queries": {
+                query: {"holds": float(holds[q]), "error": self.error(float(holds[q]))}
+                for q, query in enumerate(self.queries)
+            },
+        }
+
+
+def probability(
+    deployment: Deployment,
+    factors: FloatArray,
+    *,
+    calibration: FlowCalibration | None = None,
+    mace_every: int = 1,
+    seed: int = 0,
+    step: Callable[[float], None] | None = None,
+) -> OutlookProbability:
+    """Judge a deployment by futures of its sources.
+
+    Parameters
+    ----------
+    factors : array, shape (k, h, sources)
+        Factors as in `engine.forecasts.violations`, for k futures.
+    calibration : Calibration, optional
+        Reads Mace as Flow; of the same queries.
+    seed : int
+        Of the resampled statistics.
+
+    Raises
+    ------
+    InfeasibleError
+        Loads that are not linear in the sources, or capacities that change.
+    """
+    coarse = deployment.coarsened(mace_every)
+    models = [ScaledMace(coarse, graph=graph) for graph in resample_statistics(coarse, RESAMPLES, seed)]
+    k, h = factors.shape[:2]
+    violated = np.zeros((k, h, len(models[0].queries)), dtype=bool)
+    for path in range(k):
+        model = models[path % len(models)]
+        latency = model.latencies(factors[path])
+        latency = calibration(latency) if calibration else latency
+        violated[path] = latency > model.bounds_s[None, :]
+        if step:
+            step((path + 1) / k)
+    return OutlookProbability(models[0].queries, violated)
+
+
+def max_paths(deployment: Deployment, horizon: int, *, mace_every: int = 1, wanted: int = 100) -> int:
+    """How many futures a deployment of this size can be judged by in seconds, at least 20."""
+    cells = ScaledMace(deployment.coarsened(mace_every)).cells * max(1, horizon)
+    return int(np.clip(_CELLS / cells, 20, wanted))
+
+
+def resample_statistics(deployment: Deployment, count: int, seed: int) -> list[DataflowGraph]:
+    """The dataflow with statistics from batches drawn with replacement; one as it is where no input has two batches."""
+    entries = [entry for operator in deployment.operators for entry in operator.inputs]
+    if not any(len(entry.batches) >= 2 for entry in entries):
+        return [deployment.graph]
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        scale = np.array([_ratios(entry.batches, rng) for entry in entries])
+        graph = deployment.graph
+        found.append(replace(graph, output=graph.output * scale[:, :1], cycles=graph.cycles * scale[:, 1:]))
+    return found
+
+
+def _ratios(batches: tuple[Batch, ...], rng: np.random.Generator) -> tuple[float, float]:
+    """Selectivity and cost of a redrawn sample over those of the sample; 1 where it says nothing."""
+    if len(batches) < 2:
+        return 1.0, 1.0
+    table = np.array([(batch.events, batch.outputs, batch.cycles) for batch in batches])
+    whole, drawn = table.sum(axis=0), table[rng.integers(len(batches), size=len(batches))].sum(axis=0)
+    share = drawn[0] / whole[0] if whole[0] > 0.0 else 0.0
+    if share <= 0.0:
+        return 1.0, 1.0
+    return tuple(float(d / w / share) if w > 0.0 else 1.0 for d, w in zip(drawn[1:], whole[1:], strict=True))  # type: ignore[return-value]
+
+
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class PoolOutcome:
+    """One size: its price, and what the futures do to it; `refused` says why it cannot be had."""
+
+    size: int
+    price_per_hour: float | None
+    probability: OutlookProbability | None
+    refused: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        found = self.probability.to_dict() if self.probability else None
+        return {
+            "size": self.size,
+            "price_per_hour": self.price_per_hour,
+            "refused": self.refused,
+            "probability": found,
+        }
+
+    def violated_buckets(self, per_day: int) -> FloatArray:
+        """Buckets with a violated objective, summed over the queries, per future and day: (k, days)."""
+        if self.probability is None:
+            return np.zeros((0, 0))
+        counts = self.probability.violated.sum(axis=2).astype(np.float64)
+        starts = np.arange(0, counts.shape[1], per_day)
+        return np.asarray(np.add.reduceat(counts, starts, axis=1))
+
+
+def resize_pool(deployment: Deployment, size: int) -> Deployment:
+    """The deployment on `size` nodes; operators of nodes that are gone have no place."""
+    ordered = pool_of(deployment, size).deployment
+    gone = {node.id for node in ordered.nodes[size:]}
+    return lose(ordered, gone) if gone else ordered
+
+
+def pool_outcomes(
+    deployment: Deployment,
+    sizes: Sequence[int],
+    *,
+    busiest: FloatArray,
+    factors: FloatArray,
+    calibration: FlowCalibration | None = None,
+    mace_every: int = 1,
+    closed: Sequence[str] = (),
+    seed: int = 0,
+    step: Callable[[float, str], None] | None = None,
+) -> list[PoolOutcome]:
+    """Judge pool sizes.
+
+    Parameters
+    ----------
+    busiest : array, shape (sources,)
+        Factors of the bucket that operators are placed for.
+    factors : array, shape (k, h, sources)
+        The futures, the same for every size.
+    """
+    found: list[PoolOutcome] = []
+    places = _Places(deployment, busiest, mace_every, tuple(closed), seed)
+    order = sorted(set(sizes))
+    for i, size in enumerate(order):
+        if step:
+            step(i / len(order), f"Pool of {size} nodes")
+        try:
+            other = places.at(size)
+            judged = probability(other, factors, calibration=calibration, mace_every=mace_every, seed=seed)
+        except EngineError as error:
+            found.append(PoolOutcome(size, None, None, error.message))
+        else:
+            found.append(PoolOutcome(size, _price(other), judged))
+    return found
+
+
+class _Places:
+    """Placements of growing pools. A search may end worse with more nodes: then the smaller pool's placement stands."""
+
+    def __init__(
+        self, deployment: Deployment, busiest: FloatArray, mace_every: int, closed: tuple[str, ...], seed: int
+    ) -> None:
+        self._deployment, self._busiest = deployment, busiest
+        self._options = {"mace_every": mace_every, "seed": seed, "rounds": _ROUNDS, "closed": closed}
+        self._every = mace_every
+        self._smaller: dict[str, tuple[Replica, ...]] = {}
+
+    def at(self, size: int) -> Deployment:
+        """The deployment on `size` nodes, sizes ascending."""
+        own = resize_pool(self._deployment, size)
+        starts = [own, *([own.with_placement(self._smaller)] if self._smaller else [])]
+        ready = [self._searched(start) for start in starts]
+        # A placement that stands needs no search to be compared.
+        ready += [start for start in starts if all(operator.replicas for operator in start.operators)]
+        best = min(ready, key=self._score)
+        self._smaller = {operator.id: operator.replicas for operator in best.operators}
+        return best
+
+    def _searched(self, start: Deployment) -> Deployment:
+        found = placed(scaled_deployment(start, self._busiest), "search", **self._options)  # type: ignore[arg-type]
+        return start.with_placement({operator.id: operator.replicas for operator in found.operators})
+
+    def _score(self, deployment: Deployment) -> tuple[float, float]:
+        """How far the objectives are exhausted in the busiest bucket: the worst of them, then all."""
+        model = ScaledMace(deployment.coarsened(self._every))
+        shares = model.latencies(self._busiest[None, :])[0] / model.bounds_s
+        return float(shares.max(initial=0.0)), float(shares.sum())
+
+
+def _price(deployment: Deployment) -> float | None:
+    prices = [node.price_per_hour for node in deployment.nodes]
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None

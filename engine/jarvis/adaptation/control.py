@@ -1,0 +1,237 @@
+"""Control of load factors: epochs as observed, phases (Jarvis, section IV-C), decisions, changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from engine.jarvis.refined_config import RefinedAdaptation
+from engine.jarvis.settings import AdaptationSettings
+
+__all__ = [
+    "DETECT_EPOCHS",
+    "AdaptationDecision",
+    "ChangeHistory",
+    "Controller",
+    "EpochObservation",
+    "EpochState",
+    "OperatorEpoch",
+    "Phase",
+    "RuntimeMachine",
+    "SourceOperator",
+    "epoch_state",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOperator:
+    """An operator that may run at the source, as far as adapting needs to know it."""
+
+    id: str
+    kind: str  #: as in the pipeline document, such as filter or aggregate
+    stateful: bool = False
+    window_s: float | None = None  #: of a windowed aggregate: its partial rows leave once in so long
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEpoch:
+    """Counts of one operator behind its control proxy.
+
+    Records may wait for the next epoch. Those by which the queue has grown are excess as those that were given up are:
+    so ``overflow = max(records_in - processed - drained, 0)``, though what waits is not lost to the source. A record
+    that waits and is given up in a later epoch counts once, in the one that it came in.
+    """
+
+    load_factor: float
+    records_in: int
+    processed: int
+    drained: int  #: as planned by the load factor
+    overflow: int  #: let in and not processed in this epoch, beyond what it worked off of earlier ones
+    records_out: int  #: of a windowed aggregate only in epochs that closed a window
+    groups: int  #: distinct groups of the epoch; 0 where the operator has none
+    bytes_in: int
+    bytes_out: int
+    bytes_drained: int  #: of planned drain and of what was given up
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpochObservation:
+    """One query in one epoch, after it has ended."""
+
+    epoch_us: int  #: beginning of the epoch, microseconds since 1970
+    epoch_s: float
+    operators: tuple[OperatorEpoch, ...]  #: M of them, in the order of the chain
+    budget_s: float  #: CPU seconds that this query's operators could have had
+    used_s: float  #: CPU seconds that they took
+
+    @property
+    def n_records(self) -> int:
+        """Records that came to the first proxy."""
+        return self.operators[0].records_in if self.operators else 0
+
+    @property
+    def overflow(self) -> int:
+        """Records that were let in and not processed, over all operators; those that wait included."""
+        return sum(one.overflow for one in self.operators)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that left the source: drained, overflowing and put out by the last operator."""
+        if not self.operators:
+            return 0
+        return sum(one.bytes_drained for one in self.operators) + self.operators[-1].bytes_out
+
+    @property
+    def idle_s(self) -> float:
+        """Of the CPU time that it could have had, what it had no use for."""
+        return max(self.budget_s - self.used_s, 0.0)
+
+
+class Phase(StrEnum):
+    """Where the runtime of a query stands (Jarvis, section IV-C)."""
+
+    STARTUP = "startup"
+    PROBE = "probe"
+    PROFILE = "profile"
+    ADAPT = "adapt"
+
+
+class EpochState(StrEnum):
+    """What the last epoch was (Jarvis, section IV-C; only overflow counts as congestion)."""
+
+    CONGESTED = "congested"
+    IDLE = "idle"
+    STABLE = "stable"
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptationDecision:
+    """What the next epoch runs with, and why."""
+
+    load_factors: tuple[float, ...]  #: M of them
+    phase: Phase
+    state: EpochState
+    reason: str  #: in plain words, with figures
+    moved: bool  #: load factors differ from those of the epoch before
+
+
+class Controller(Protocol):
+    """Decides the load factors of one query at one source. Never raises on odd observations."""
+
+    @property
+    def load_factors(self) -> tuple[float, ...]:
+        """For the next epoch."""
+
+    def decide(self, observation: EpochObservation) -> AdaptationDecision:
+        """An epoch has ended: what the next one runs with."""
+
+    def adopt(self, settings: AdaptationSettings, prior: RefinedAdaptation | None) -> None:
+        """Between two epochs: go on with these settings and, where there is one, this prior; what is known stays.
+
+        How long a prior holds is kept by who hands it over.
+        """
+
+    def report(self) -> dict[str, Any]:
+        """For the heartbeat: phase, state, z (effective budget over budget, None where the method has none), reason,
+        stable_epochs, moves, and `changes`, the last ten: {"epoch_us", "why", "epochs" until stable or None while it
+        is not, "from", "to": load factors, "bytes_before", "bytes_after": sent per record or None}."""
+
+
+DETECT_EPOCHS = 3  # unstable ones in a row, before the paper's runtime profiles: fewer may be scheduling noise
+
+
+def epoch_state(observation: EpochObservation, settings: AdaptationSettings) -> EpochState:
+    """Congested where some operator left more than DrainedThres of its records unprocessed, though they were let in.
+
+    Notes
+    -----
+    Unlike in the paper, what a proxy drained as planned is no congestion, or every load factor below 1 would be one;
+    and a query that runs everything here is never idle, as there is nothing that it could do more.
+    """
+    operators = observation.operators
+    if any(one.overflow > settings.drained_thres * one.records_in for one in operators):
+        return EpochState.CONGESTED
+    everything = all(one.load_factor >= 1.0 for one in operators)
+    if observation.idle_s > settings.idle_thres * observation.budget_s and not everything and observation.n_records:
+        return EpochState.IDLE
+    return EpochState.STABLE
+
+
+class RuntimeMachine:
+    """The phases of a runtime that profiles: what one epoch was decides what the next one is."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.STARTUP
+        self._unstable = 0
+
+    def after(self, state: EpochState) -> Phase:
+        """An epoch has ended in this state; returns the phase of the next."""
+        if self.phase is Phase.PROFILE:
+            self.phase = Phase.ADAPT
+        elif self.phase is Phase.STARTUP or (self.phase is Phase.ADAPT and state is EpochState.STABLE):
+            self.phase, self._unstable = Phase.PROBE, 0
+        elif self.phase is Phase.PROBE:
+            self._unstable = 0 if state is EpochState.STABLE else self._unstable + 1
+            if self._unstable >= DETECT_EPOCHS:
+                self.phase, self._unstable = Phase.PROFILE, 0
+        return self.phase
+
+    def give_up(self) -> None:
+        """Adapting has come to no stable plan: back to watching."""
+        self.phase, self._unstable = Phase.PROBE, 0
+
+
+_KEPT = 10
+_SETTLED = 2  # stable epochs in a row, after which a change is over
+
+
+class ChangeHistory:
+    """For the heartbeat."""
+
+    def __init__(self) -> None:
+        self.moves = self.stable_epochs = 0
+        self.changes: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self._open: dict[str, Any] | None = None
+        self._epochs = 0
+        self._sent: float | None = None
+
+    def add(
+        self,
+        observation: EpochObservation,
+        state: EpochState,
+        why: str,
+        old: tuple[float, ...],
+        new: tuple[float, ...],
+        sent: float,
+    ) -> None:
+        """An epoch of load factors `old` ended in this state, the next runs with `new`; `sent` is bytes a record."""
+        stable = state is EpochState.STABLE
+        self.stable_epochs = self.stable_epochs + 1 if stable else 0
+        self.moves += old != new
+        if self._open is None and not stable and old != new:
+            self._begin(observation, why, old)
+        elif self._open is not None:
+            self._epochs += 1
+        if self._open is not None:
+            self._open["to"] = list(new)
+            if self.stable_epochs >= _SETTLED:
+                self._open.update(epochs=self._epochs - _SETTLED, bytes_after=sent)
+                self._open = None
+        if stable:
+            self._sent = sent
+
+    def _begin(self, observation: EpochObservation, why: str, old: tuple[float, ...]) -> None:
+        self._epochs = 1
+        self._open = {
+            "epoch_us": observation.epoch_us,
+            "why": why,
+            "epochs": None,
+            "from": list(old),
+            "to": list(old),
+            "bytes_before": self._sent,
+            "bytes_after": None,
+        }
+        self.changes.append(self._open)

@@ -1,0 +1,160 @@
+"""StepWise-Adapt as published: a linear program first, then one load factor after the other by binary search.
+
+Kept to compare with. What is added is an end: the published search need not settle, as a step may jump the tolerance.
+
+References
+----------
+Jarvis, sections IV-C and VI-D; corrections in docs/models/adaptation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, log2
+
+from engine.jarvis.adaptation.control import EpochState, Phase, RuntimeMachine
+from engine.jarvis.adaptation.method import EndedEpoch, MethodStep, moves_in_words, stay, use_in_words
+from engine.jarvis.adaptation.operator_models import MIN_RECORDS
+from engine.jarvis.partition import Frontier
+
+__all__ = ["StepWiseMethod"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 8, 256  # epochs without adapting, after it came to nothing
+_SEARCHES = 3  # of each operator, in one go
+
+
+class _StepSearch:
+    """Binary search for the most of one load factor that does not congest; in levels."""
+
+    def __init__(self, k: int, low: int, high: int) -> None:
+        self.k, self.low, self.high = k, low, high
+
+    @property
+    def middle(self) -> int:
+        return (self.low + self.high + 1) // 2
+
+    @property
+    def over(self) -> bool:
+        return self.low >= self.high
+
+    def learn(self, state: EpochState) -> None:
+        if state is EpochState.CONGESTED:
+            self.high = max(self.middle - 1, self.low)
+        else:
+            self.low = self.middle
+
+
+class StepWiseMethod:
+    """The methods ``stepwise-lp``, ``stepwise`` (starts from all 0) and ``lp`` (does not fine-tune)."""
+
+    z: float | None = None
+
+    def __init__(self, *, program: bool, tune: bool) -> None:
+        self._program, self._tune = program, tune
+        self._machine = RuntimeMachine()
+        self._relay: list[float] = []
+        self._search: _StepSearch | None = None
+        self._done: set[int] = set()
+        self._seen: list[tuple[bool, float, tuple[float, ...]]] = []  # congested, bytes a record, load factors
+        self._pause, self._paused_until, self._moves = _FIRST_PAUSE, 0, 0
+
+    def step(self, epoch: EndedEpoch) -> MethodStep:
+        """As the machine says: watch, profile, plan, tune."""
+        if not epoch.observation.n_records:
+            return stay(epoch, EpochState.STABLE, "no records came")
+        if epoch.number < self._paused_until:
+            left = self._paused_until - epoch.number
+            return stay(
+                epoch, epoch.state, f"adapting did not settle, the best plan seen is held for {left} epochs yet"
+            )
+        before = self._machine.phase
+        phase = self._machine.after(epoch.state)
+        if before is Phase.ADAPT and phase is Phase.PROBE:
+            self._pause = _FIRST_PAUSE
+        if before is Phase.PROFILE:
+            return self._plan(epoch)
+        if phase is Phase.PROFILE:
+            ones = (1.0,) * len(epoch.load_factors)
+            words = f"{use_in_words(epoch.observation)}; an epoch of all operators, to see what they cost"
+            return MethodStep(ones, phase, epoch.state, words)
+        if phase is Phase.ADAPT:
+            return self._fine_tune(epoch)
+        return stay(epoch, epoch.state)
+
+    def _plan(self, epoch: EndedEpoch) -> MethodStep:
+        """After the profiling epoch, whose plain ratios are taken for what operators always cost."""
+        relay, cost, sizes = _profiled(epoch)
+        self._relay, self._search, self._done, self._seen, self._moves = relay, None, set(), [], 0
+        factors: tuple[float, ...] = (0.0,) * len(relay)
+        words = "starts from nothing"
+        if self._program:
+            counted = sizes if epoch.settings.objective == "bytes" else None
+            budget_s = epoch.settings.margin * epoch.observation.budget_s
+            plan = Frontier.of(relay, cost, counted).at(budget_s, float(epoch.observation.n_records))
+            factors, words = _stepped(plan.load_factors, epoch.settings.levels), "planned by the linear program"
+        return MethodStep(factors, Phase.ADAPT, epoch.state, f"profiled; {words}")
+
+    def _fine_tune(self, epoch: EndedEpoch) -> MethodStep:
+        congested = epoch.state is EpochState.CONGESTED
+        self._seen.append((congested, epoch.model.sent_per_record(epoch.observation), epoch.load_factors))
+        most = _SEARCHES * len(epoch.load_factors) * ceil(log2(epoch.settings.levels))
+        if not self._tune or self._moves >= most:
+            return self._give_up(epoch)
+        search = self._search
+        if search is not None:
+            search.learn(epoch.state)
+            if search.over:
+                self._done.add(search.k)
+                self._search = None
+                level = search.low
+                if level != self._level(epoch, search.k):
+                    return self._set(epoch, search.k, level)
+        if self._search is None:
+            self._search = self._next(epoch, congested=congested)
+        if self._search is None:
+            return self._give_up(epoch)
+        return self._set(epoch, self._search.k, self._search.middle)
+
+    def _next(self, epoch: EndedEpoch, *, congested: bool) -> _StepSearch | None:
+        """Of the least relay ratio and not all in where there is CPU time; of the greatest and not out where not."""
+        levels, factors = epoch.settings.levels, epoch.load_factors
+        order = sorted(range(len(factors)), key=lambda k: self._relay[k], reverse=congested)
+        for k in order:
+            level = self._level(epoch, k)
+            if k not in self._done and (level > 0 if congested else level < levels):
+                return _StepSearch(k, 0, level - 1) if congested else _StepSearch(k, level, levels)
+        return None
+
+    def _level(self, epoch: EndedEpoch, k: int) -> int:
+        return round(epoch.load_factors[k] * epoch.settings.levels)
+
+    def _set(self, epoch: EndedEpoch, k: int, level: int) -> MethodStep:
+        old = epoch.load_factors
+        new = (*old[:k], level / epoch.settings.levels, *old[k + 1 :])
+        self._moves += 1
+        names = [one.operator.id for one in epoch.model.operators]
+        words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, old, new)}"
+        return MethodStep(new, Phase.ADAPT, epoch.state, words)
+
+    def _give_up(self, epoch: EndedEpoch) -> MethodStep:
+        """Hold the best plan seen, longer each time."""
+        self._machine.give_up()
+        best = min(self._seen)[2]
+        self._paused_until = epoch.number + self._pause
+        words = f"not stable after {self._moves} moves, the best plan seen is held for {self._pause} epochs"
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return MethodStep(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {words}")
+
+
+def _profiled(epoch: EndedEpoch) -> tuple[list[float], list[float], list[float]]:
+    """Relay, cost and sizes as the profiling epoch showed them; of an operator it did not reach, as known before."""
+    relay, cost, sizes = epoch.model.inputs(epoch.observation.n_records)
+    for k, (one, model) in enumerate(zip(epoch.observation.operators, epoch.model.operators, strict=True)):
+        if one.processed >= MIN_RECORDS:
+            relay[k] = model.rows(one.processed, epoch.model.epoch_s) / one.processed
+            cost[k] = one.cpu_s / one.processed
+    return relay, cost, sizes
+
+
+def _stepped(factors: Sequence[float], levels: int) -> tuple[float, ...]:
+    return tuple(int(p * levels + 1e-9) / levels for p in factors)

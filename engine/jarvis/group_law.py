@@ -1,0 +1,103 @@
+"""Law of groups: n records of K equally likely keys make g = K (1 - exp(-n / K)) groups."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["GroupLaw", "distinct", "keys"]
+
+_JUMP = 1.25  # of groups, against what was thought
+_COMPARABLE = 0.1  # of the evidence that there is, for an epoch that may contradict all of it
+_FORGETTING = 0.7
+_FEW = 5.0  # collisions, below which an epoch waits for others
+_STEPS = 30
+
+
+def distinct(records: float, groups: float) -> float:
+    """Expected groups among `records`, where there are `groups` keys (K).
+
+    Examples
+    --------
+    >>> round(distinct(1000, 500))
+    432
+    """
+    if records <= 0 or groups <= 0:
+        return 0.0
+    return -groups * math.expm1(-records / groups) if groups < math.inf else records
+
+
+def keys(records: float, groups: float) -> float:
+    """K of so many groups among so many records; infinite where every record is its own group.
+
+    Notes
+    -----
+    With x = n / K it is the positive root of x g / n = 1 - exp(-x). The difference is convex in x and positive at
+    n / g, so Newton's steps come down to the root from there.
+
+    Examples
+    --------
+    >>> round(keys(1000, distinct(1000, 500)))
+    500
+    """
+    if records <= 0 or groups <= 0:
+        return 0.0
+    share = groups / records
+    if share >= 1:
+        return math.inf
+    x = 1 / share
+    for _ in range(_STEPS):
+        rest = math.exp(-x)
+        step = (x * share - 1 + rest) / (share - rest)
+        x -= step
+        if step <= 1e-9 * x:
+            break
+    return records / x if x > 0 else math.inf
+
+
+class GroupLaw:
+    """K learned from epochs; one with few collisions, which hardly says anything of K, hardly counts."""
+
+    def __init__(self) -> None:
+        self.groups: float | None = None
+        self._evidence = 0.0
+        self._squares = self._few = 0.0  # records^2 and collisions of epochs with few
+
+    def seed(self, groups: float) -> None:
+        """What others learned, until there is something to learn from."""
+        if not self._evidence:
+            self.groups = groups
+
+    def observe(self, records: float, groups: float) -> None:
+        """An epoch, or a window, of so many records made so many groups."""
+        if records < 1 or groups <= 0:
+            return
+        collisions = max(records - groups, 0.0)
+        if collisions < _FEW and not self._pool(records, collisions):
+            return
+        if collisions < _FEW:
+            collisions = max(self._few, 0.5)
+            seen = self._squares / (2 * collisions)
+            self._squares = self._few = 0.0
+        else:
+            seen = keys(records, groups)
+        known, self._evidence = self._evidence, _FORGETTING * self._evidence + collisions
+        if self.groups is None or known <= 0 or self._contradicts(records, groups, collisions, known):
+            self.groups, self._evidence = seen, collisions
+        else:
+            self.groups *= (seen / self.groups) ** (collisions / self._evidence)
+
+    def _pool(self, records: float, collisions: float) -> bool:
+        """Epochs with few collisions together: n^2 / 2K is what to expect. Are they enough to learn from?"""
+        self._squares += records * records
+        self._few += collisions
+        thought = self._squares / (2 * self.groups) if self.groups else math.inf
+        return self._few >= _FEW or thought >= 2 * _FEW
+
+    def distinct(self, records: float) -> float:
+        """Groups among so many records; every record is one while nothing is known."""
+        return records if self.groups is None else distinct(records, self.groups)
+
+    def _contradicts(self, records: float, groups: float, collisions: float, known: float) -> bool:
+        thought = self.distinct(records)
+        telling = max(collisions, records - thought)
+        return telling >= _COMPARABLE * known and not 1 / _JUMP < groups / thought < _JUMP

@@ -1,0 +1,225 @@
+"""Sweeping watermarks of a stream: its last epochs' delays, and when the next one is expected."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, fsum, isfinite, sqrt
+from statistics import NormalDist
+
+__all__ = [
+    "MEAN_VARIANCE",
+    "MIN_EPOCHS",
+    "SweepForecast",
+    "SweepHistory",
+    "SweepPrior",
+    "deviations",
+    "empirical_interval",
+    "moments",
+    "normal_forecast",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepForecast:
+    """When the next sweeping watermark of one stream is expected; milliseconds of any one clock."""
+
+    mean_ms: float
+    deviation_ms: float  #: 0 while only the period is known
+    least_ms: float  #: of the interval that holds it with the wanted confidence
+    most_ms: float
+    epochs: int  #: windows behind it
+
+
+#: Below it only the period of the windows is used.
+MIN_EPOCHS = 3
+
+#: The variance that the paper prints as equation 6, which is that of the mean of the history.
+MEAN_VARIANCE = "eq6"
+
+
+def moments(mu: Sequence[float], chi: Sequence[float], mode: str = "predictive") -> tuple[float, float]:
+    """Mean (ms) and variance (ms2) of the next delay, of epochs with mean delays `mu` and mean squares `chi`.
+
+    `mode` "predictive" is the variance of one delay, mean(chi) - mean(mu)^2, summed up as that within epochs and that
+    between them, so that nothing cancels; "eq6" is the paper's equation 6, the variance of the mean of the history.
+
+    References
+    ----------
+    Klink, section 3.1, equations 3-6.
+    """
+    count = len(mu)
+    mean = fsum(mu) / count
+    within = fsum(square - value * value for value, square in zip(mu, chi, strict=True)) / count
+    if mode == MEAN_VARIANCE:
+        return mean, max(0.0, within / count)
+    between = fsum((value - mean) ** 2 for value in mu) / count
+    return mean, max(0.0, within + between)
+
+
+def deviations(confidence: float) -> float:
+    """Standard deviations on either side of the mean, between which a normal value lies with this confidence.
+
+    Examples
+    --------
+    >>> round(deviations(0.95), 6)
+    1.959964
+    """
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def normal_forecast(
+    deadline_ms: float, mean_ms: float, variance_ms2: float, epochs: int, confidence: float
+) -> SweepForecast:
+    """The watermark of a deadline, which comes after a delay of this mean and variance: w = g + period + delay."""
+    expected_ms, deviation_ms = deadline_ms + mean_ms, sqrt(variance_ms2)
+    half_ms = deviations(confidence) * deviation_ms
+    return SweepForecast(expected_ms, deviation_ms, expected_ms - half_ms, expected_ms + half_ms, epochs)
+
+
+def empirical_interval(delays: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Least and most delay that hold the next one with this confidence, whatever its distribution is.
+
+    `delays` are in ascending order. The next of n + 1 delays like each other lies between the first and the k-th of
+    the n that are known with a probability of (k - 1) / (n + 1). None where n is too small for the confidence.
+
+    Examples
+    --------
+    >>> empirical_interval([float(delay) for delay in range(39)], 0.95)
+    (0.0, 38.0)
+    >>> empirical_interval([1.0, 2.0], 0.95) is None
+    True
+    """
+    count = len(delays)
+    rank = ceil(confidence * (count + 1) - 1e-9) + 1
+    return (delays[0], delays[rank - 1]) if 1 < rank <= count else None
+
+
+_PRIOR_EPOCHS = 30  # what was learned elsewhere counts as this many, less those of the stream's own
+_ROUNDING = 1e-6  # relative: a mean square below the square of its mean by no more than this is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPrior:
+    """Delays as others have seen them: moments of `epochs`, and quantiles where they are known (ascending)."""
+
+    mean_ms: float
+    variance_ms2: float
+    epochs: int
+    levels: tuple[float, ...] = ()
+    values_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    mean_ms: float
+    square_ms2: float
+    alone: bool  # one delay, not the mean of several
+
+
+class SweepHistory:
+    """The last `length` epochs of a stream (h): mean delay and mean squared delay of each.
+
+    Sums are made anew from what is kept, once for each epoch: a delay of hours that has left the history leaves
+    nothing of it in the next variance.
+    """
+
+    def __init__(self, length: int, prior: SweepPrior | None = None) -> None:
+        self.clamped = self.refused = 0  #: delays below 0 (skewed clocks), and what is no delay at all
+        self.last_deadline_ms = float("-inf")
+        self._epochs: deque[_Epoch] = deque(maxlen=max(1, length))
+        self._prior = prior
+        self._known: tuple[float, float, int, list[float]] | None = None
+
+    def __len__(self) -> int:
+        """Epochs of its own."""
+        return len(self._epochs)
+
+    def add(self, deadline_ms: float, mean_ms: float, square_ms2: float | None = None) -> bool:
+        """An epoch's watermark has come: its deadline, mean delay and mean squared delay; False where it is not kept.
+
+        One delay needs no square. Deadlines that are not after the last one are left out (a watermark that went
+        back), delays below 0 are 0; neither numbers that are not finite nor a mean square below the squared mean are
+        taken.
+        """
+        square = mean_ms * mean_ms if square_ms2 is None else square_ms2
+        if not (isfinite(deadline_ms) and isfinite(mean_ms) and isfinite(square)):
+            self.refused += 1
+            return False
+        if deadline_ms <= self.last_deadline_ms:
+            return False
+        self.clamped += mean_ms < 0
+        if mean_ms < 0:
+            mean_ms, square = 0.0, 0.0
+        least = mean_ms * mean_ms
+        if square < least * (1 - _ROUNDING):
+            self.refused += 1
+            return False
+        self.last_deadline_ms = deadline_ms
+        self._epochs.append(_Epoch(mean_ms, max(square, least), square_ms2 is None))
+        self._known = None
+        return True
+
+    def adopt(self, length: int, prior: SweepPrior | None) -> None:
+        """Go on with another length and another prior; of its own epochs the last `length` are kept."""
+        self._epochs, self._prior, self._known = deque(self._epochs, maxlen=max(1, length)), prior, None
+
+    @property
+    def sums(self) -> tuple[float, float, float]:
+        """S1, S2, S3: sums of the means (ms), of their squares and of the mean squares (ms2)."""
+        means = [epoch.mean_ms for epoch in self._epochs]
+        return fsum(means), fsum(mean * mean for mean in means), fsum(epoch.square_ms2 for epoch in self._epochs)
+
+    def forecast(self, deadline_ms: float, confidence: float) -> SweepForecast:
+        """When the watermark that sweeps the window of this deadline is expected.
+
+        With fewer than three epochs, of others too: at the deadline itself. The interval is that of the delays
+        themselves where there are enough for this confidence, of a prior's quantiles, or of the normal form.
+        """
+        if self._known is None:
+            self._known = self._summed()
+        mean_ms, variance_ms2, epochs, delays = self._known
+        if epochs < MIN_EPOCHS:
+            return SweepForecast(deadline_ms, 0.0, deadline_ms, deadline_ms, epochs)
+        normal = normal_forecast(deadline_ms, mean_ms, variance_ms2, epochs, confidence)
+        interval = empirical_interval(delays, confidence)
+        if interval is None and self._prior is not None and self._borrowed():
+            interval = _prior_interval(self._prior, confidence)
+        if interval is None:
+            return normal
+        least_ms, most_ms = interval
+        return SweepForecast(normal.mean_ms, normal.deviation_ms, deadline_ms + least_ms, deadline_ms + most_ms, epochs)
+
+    def _summed(self) -> tuple[float, float, int, list[float]]:
+        """Mean, variance and number of epochs, those of the prior included; the delays of its own in order."""
+        epochs, prior = self._epochs, self._prior
+        mu, chi = [epoch.mean_ms for epoch in epochs], [epoch.square_ms2 for epoch in epochs]
+        borrowed = self._borrowed()
+        if prior is not None and borrowed:
+            mu += [prior.mean_ms] * borrowed
+            chi += [prior.mean_ms**2 + prior.variance_ms2] * borrowed
+        if not mu:
+            return 0.0, 0.0, 0, []
+        alone = all(epoch.alone for epoch in epochs)
+        delays = sorted(epoch.mean_ms for epoch in epochs) if alone else []
+        return *moments(mu, chi), len(mu), delays
+
+    def _borrowed(self) -> int:
+        """Epochs of the prior that count: fewer with each of its own."""
+        prior = self._prior
+        return 0 if prior is None else max(0, min(prior.epochs, _PRIOR_EPOCHS) - len(self._epochs))
+
+
+def _prior_interval(prior: SweepPrior, confidence: float) -> tuple[float, float] | None:
+    """From the least known quantile to that of the confidence; None where none is known that high."""
+    if not prior.levels or prior.levels[-1] < confidence:
+        return None
+    above = bisect_left(prior.levels, confidence)
+    if above == 0 or prior.levels[above] == confidence:
+        return prior.values_ms[0], prior.values_ms[above]
+    low, high = prior.levels[above - 1], prior.levels[above]
+    share = (confidence - low) / (high - low)
+    lower, upper = prior.values_ms[above - 1], prior.values_ms[above]
+    return prior.values_ms[0], lower + share * (upper - lower)

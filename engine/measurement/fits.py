@@ -1,0 +1,181 @@
+"""What summed epochs say of a chain's operators at one source, and the plan that follows from it.
+
+Epochs are summed by how many records the operator worked on, in levels of half an octave: what an epoch costs and how
+many groups it has depend on that, and on nothing else that a load factor does. So epochs of different load factors are
+told apart where they differ, and add up where they do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.jarvis.group_law import distinct, keys
+from engine.jarvis.partition import Frontier, Partition
+from engine.measurement.sums import GROUP_OVER_RECORD, GroupCost, OperatorSums, fit_group_cost
+
+__all__ = ["EpochSums", "LoadLevel", "OperatorFit", "WindowSums", "fit_operator", "group_keys", "plan_partition"]
+
+MIN_COLLISIONS = 30.0  # records that met a group which was there already, before K is told
+_CLOSE = 1.0001  # ends of a bracket of K
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLevel:
+    """Epochs that worked on about as many records each."""
+
+    epochs: float
+    records: float
+    groups: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSums:
+    """Whole windows of an aggregate: epochs from behind one closing to the next, and what came out."""
+
+    closings: float
+    epochs: float
+    records: float
+    outputs: float
+    bytes_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSums:
+    """Epochs of one operator that worked on at least 30 records.
+
+    `windows` is of an aggregate over windows, whose output comes in bursts; None for other operators.
+    """
+
+    sums: OperatorSums
+    levels: tuple[LoadLevel, ...] = ()
+    is_windowed: bool = False
+    windows: WindowSums | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFit:
+    """What is known of an operator; None is what cannot be told."""
+
+    cost_s: float  #: per record (a)
+    group_cost_s: float | None  #: per group (b)
+    standard_error: float | None  #: of cost_s, relative
+    groups: float | None  #: that there are (K)
+    relay: float | None  #: records out per record worked on, at the volumes seen
+    bytes_out: float | None  #: of a record that comes out
+    per_record: float  #: groups per record at the volumes seen
+    windows: WindowSums | None
+
+    def cost_at(self, records: float) -> float:
+        """CPU seconds per record where an epoch has so many; where groups could not be told apart, a usual part of them
+        is the groups'.
+        """
+        groups = distinct(records, self.groups) / records if self.groups and records > 0 else self.per_record
+        if self.group_cost_s is not None:
+            return self.cost_s + self.group_cost_s * groups
+        return self.cost_s * (1.0 + GROUP_OVER_RECORD * groups) / (1.0 + GROUP_OVER_RECORD * self.per_record)
+
+    def relay_at(self, records: float) -> float:
+        """Records out per record where an epoch has so many; groups of a window are fewer, the more records it has."""
+        assert self.relay is not None
+        seen = self.windows
+        if seen is None or not seen.records or not seen.outputs or records <= 0:
+            return self.relay
+        in_window = seen.records / seen.closings
+        there = keys(in_window, seen.outputs / seen.closings)
+        wanted = in_window * records / (seen.records / seen.epochs)
+        return min(distinct(wanted, there) / wanted, 1.0) if there < math.inf else self.relay
+
+
+def fit_operator(one: EpochSums) -> OperatorFit | None:
+    """What the sums of an operator say; None with fewer than three epochs."""
+    cost = fit_group_cost(one.sums)
+    if cost is None:
+        return None
+    over = one.windows if one.is_windowed else one.sums
+    put_in, out, bytes_out = _flow(over)
+    return OperatorFit(
+        cost_s=cost.per_record_s,
+        group_cost_s=cost.per_group_s,
+        standard_error=_relative_error(one.sums, cost),
+        groups=group_keys(one.levels),
+        relay=out / put_in if put_in > 0.0 else None,
+        bytes_out=bytes_out / out if out > 0.0 else 0.0 if put_in > 0.0 else None,
+        per_record=one.sums.groups / one.sums.events if one.sums.events else 0.0,
+        windows=one.windows,
+    )
+
+
+def _flow(over: WindowSums | OperatorSums | None) -> tuple[float, float, float]:
+    """Records in and out and bytes out."""
+    if over is None:
+        return 0.0, 0.0, 0.0
+    return (over.records if isinstance(over, WindowSums) else over.events), over.outputs, over.bytes_out
+
+
+def group_keys(levels: Sequence[LoadLevel]) -> float | None:
+    """K of the group law, such that the epochs of all levels together have the groups that were seen.
+
+    None while too few records met a group that was there already; the law is then as good as g = n.
+
+    Examples
+    --------
+    >>> round(group_keys([Level(10, 10 * n, 10 * distinct(n, 500)) for n in (50, 400, 3000)]))
+    500
+    """
+    known = [one for one in levels if one.epochs > 0.0 and one.records > 0.0]
+    records, groups = (math.fsum(getattr(one, name) for one in known) for name in ("records", "groups"))
+    if groups <= 0.0 or records - groups < MIN_COLLISIONS:
+        return None
+    low, high = groups / math.fsum(one.epochs for one in known), records
+    while _expected(known, high) < groups:
+        high *= 4.0
+    while high > low * _CLOSE:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _expected(known, middle) < groups else (low, middle)
+    return high
+
+
+def _expected(levels: Sequence[LoadLevel], there: float) -> float:
+    return math.fsum(one.epochs * distinct(one.records / one.epochs, there) for one in levels)
+
+
+def _relative_error(sums: OperatorSums, cost: GroupCost) -> float | None:
+    """Standard error of the cost per record, as a share of it: what the normal equations leave unexplained."""
+    b = cost.per_group_s
+    degrees = sums.cost_count - (1 if b is None else 2)
+    if degrees <= 0.0 or cost.per_record_s <= 0.0:
+        return None
+    rest = sums.cost_sum2 - cost.per_record_s * sums.wnt - (b or 0.0) * sums.wgt
+    spread = 1.0 / sums.wn2 if b is None else sums.wg2 / (sums.wn2 * sums.wg2 - sums.wng**2)
+    return math.sqrt(max(rest, 0.0) / degrees * spread) / cost.per_record_s
+
+
+def plan_partition(
+    fits: Sequence[OperatorFit | None], *, bytes_in: float, input_records: float, budget_s: float
+) -> Partition | None:
+    """The plan that sends the fewest bytes: every operator's cost and relay as they would be with all of the input.
+
+    Parameters
+    ----------
+    bytes_in
+        Of a record before the first operator.
+    input_records, budget_s
+        Of an epoch.
+
+    Returns
+    -------
+    Partition or None
+        None where some operator is not known, or nothing came.
+    """
+    known = [one for one in fits if one is not None and one.relay is not None and one.bytes_out is not None]
+    if len(known) < len(fits) or not known or input_records <= 0.0:
+        return None
+    relay, cost, records = [], [], input_records
+    for one in known:
+        relay.append(one.relay_at(records))
+        cost.append(one.cost_at(records))
+        records *= relay[-1]
+    sizes = [bytes_in, *(one.bytes_out or 0.0 for one in known)]
+    return Frontier.of(relay, cost, sizes).at(float(max(budget_s, 0.0)), float(input_records))

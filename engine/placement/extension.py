@@ -1,0 +1,305 @@
+"""Extension of a running placement: places for new operators, the same answer for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
+from engine.compiler import compiled
+from engine.document.deployment import Deployment, Replica
+from engine.errors import InfeasibleError
+from engine.placement.greedy import GreedyPlacement, Placement, greedy
+from engine.placement.local_search.search import search
+from engine.placement.network import climb, pairs_of, room_of, starts_of
+from engine.placement.network_kernels import NetworkArrays, NetworkState, put, valued, worst_of
+from engine.placement.problem import BoolArray, PlacementProblem
+
+__all__ = ["extend_placement"]
+
+_MIN_GAIN = 1e-6  # share of the goal; for less the greedy placement stands
+_STEPS = 100  # of a climb
+_POINTS = 600  # of the series that the search of the cores is given; the climb has them all
+
+
+def extend_placement(
+    deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1, rounds: int = 4, seed: int = 0
+) -> Placement:
+    """Find a place for every operator that has none.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        Some operators have no replicas. Its constraints ``pin``, ``forbid`` and ``apart`` are respected.
+    closed : collection of str
+        Nodes that take nothing new (draining).
+    coarse : int
+        Subintervals summed into one for the load series.
+    rounds, seed : int
+        Of the search; time plays no part, so the same input gives the same answer.
+
+    Returns
+    -------
+    dict
+        Replicas (one each) by operator id, only for operators that had none.
+
+    Raises
+    ------
+    InfeasibleError
+        If constraints leave an operator without a node.
+    """
+    found = greedy(deployment, closed=closed, coarse=coarse)
+    if found is None:
+        return {}
+    table = _Table(deployment, found)
+    first = table.greedy_cores
+    value = table.value(first)
+    best, least = first, value * (1.0 - _MIN_GAIN)
+    if value > 0.0 and (bound := table.bound()) < least:
+        climbed = table.climbed(first)
+        starts = [climbed] if table.value(climbed) <= bound * (1.0 + _MIN_GAIN) else table.searched(rounds, seed)
+        for cores in (climbed, *(table.climbed(start) for start in starts if start is not climbed)):
+            if table.is_good(cores) and (reached := table.value(cores)) < least:
+                best, least = cores, reached
+    if best is first:
+        return found.placement
+    return {name: (table.core(int(core)),) for name, core in zip(found.placement_names, best, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Joining operators, and as immovable items without load those they are connected with."""
+
+    deployment: Deployment
+    found: GreedyPlacement
+
+    @cached_property
+    def cores(self) -> list[Replica]:
+        """Cores in the order of the servers."""
+        nodes = self.deployment.nodes
+        return [Replica(nodes[s.node].id, s.core) for s in self.deployment.servers if s.node is not None]
+
+    @cached_property
+    def index(self) -> dict[tuple[str, int], int]:
+        """Position of every core."""
+        return {(core.node, core.core): i for i, core in enumerate(self.cores)}
+
+    def core(self, i: int) -> Replica:
+        """A core as the place of a whole operator."""
+        return self.cores[i]
+
+    @cached_property
+    def greedy_cores(self) -> IntArray:
+        """Where greedy puts the joining operators."""
+        places = [self.found.placement[name][0] for name in self.found.placement_names]
+        return np.array([self.index[part.node, part.core] for part in places], dtype=np.int64)
+
+    @cached_property
+    def _anchors(self) -> list[tuple[int, Replica]]:
+        """Replicas of placed operators that belong to a joining query, or that a joining operator reads from."""
+        operators, index = self.deployment.operators, self.deployment.operator_index
+        queries = {operators[i].query for i in self.found.missing} - {None}
+        read = {index[e.source] for i in self.found.missing for e in operators[i].inputs if e.source in index}
+        kept = [j for j, op in enumerate(operators) if op.replicas and (j in read or op.query in queries)]
+        return [(j, part) for j in kept for part in operators[j].replicas]
+
+    @cached_property
+    def net(self) -> NetworkArrays:
+        """Joining operators first, then the anchors."""
+        deployment, board = self.deployment, self.found.board
+        members = [*self.found.missing, *(j for j, _ in self._anchors)]
+        shares = [1.0] * len(self.found.missing) + [part.fraction for _, part in self._anchors]
+        d = board.load.shape[1]
+        still = np.zeros((len(self._anchors), d))
+        edges = self._edges(members, shares)
+        count, servers = len(members), len(deployment.servers)
+        into = np.array([edge[1] for edge in edges], dtype=np.int64)
+        out = np.array([edge[0] for edge in edges], dtype=np.int64)
+        apart_start, apart = pairs_of(self._apart, count)
+        weight, party = self._weights(members)
+        link, delay_s = board.link_table()
+        return NetworkArrays(
+            load=np.ascontiguousarray(np.vstack([board.load[self.found.missing], still])),
+            output=board.output,
+            budget=board.budget,
+            width_s=board.width_s,
+            core_node=self._core_node,
+            allowed=np.vstack([self._allowed, np.zeros((len(self._anchors), len(self.cores)), dtype=bool)]),
+            order=self._order(members),
+            edge_from=out,
+            edge_to=into,
+            edge_row=np.array([members[a] for a in out], dtype=np.int64),
+            edge_bytes=np.array([edge[2] for edge in edges], dtype=np.float64),
+            in_start=starts_of(np.bincount(into, minlength=count)),
+            out_start=starts_of(np.bincount(out, minlength=count)),
+            out_edge=np.argsort(out, kind="stable"),
+            link=link,
+            delay_s=delay_s,
+            party=party,
+            weight=weight,
+            base_weight=self._base_weight(servers),
+            apart_start=apart_start,
+            apart=apart,
+            start=np.full(count, -1),
+            max_moves=-1,
+        )
+
+    @cached_property
+    def _core_node(self) -> IntArray:
+        return np.array([s.node for s in self.deployment.servers if s.node is not None], dtype=np.int64)
+
+    @cached_property
+    def _allowed(self) -> BoolArray:
+        allowed = np.zeros((len(self.found.missing), len(self.cores)), dtype=bool)
+        for row, i in enumerate(self.found.missing):
+            names = set(self.found.open_nodes[i])
+            allowed[row] = [core.node in names for core in self.cores]
+        return allowed
+
+    @cached_property
+    def _apart(self) -> list[tuple[int, ...]]:
+        """Groups of joining operators that must not share a node."""
+        row = {self.deployment.operators[i].id: k for k, i in enumerate(self.found.missing)}
+        groups = (tuple(row[name] for name in group if name in row) for group in self.deployment.constraints.apart)
+        return [group for group in groups if len(group) > 1]
+
+    def _edges(self, members: list[int], shares: list[float]) -> list[tuple[int, int, float]]:
+        """(from, to, bytes per event) among the items; edges in the order of their readers."""
+        operators = self.deployment.operators
+        rows: dict[str, list[int]] = {}
+        for item, j in enumerate(members):
+            rows.setdefault(operators[j].id, []).append(item)
+        return [
+            (a, item, operators[members[a]].bytes_per_event * shares[a] * shares[item])
+            for item, j in enumerate(members)
+            for entry in operators[j].inputs
+            for a in rows.get(entry.source, ())
+        ]
+
+    def _order(self, members: list[int]) -> IntArray:
+        rank = {j: k for k, j in enumerate(self.deployment.order)}
+        return np.array(sorted(range(len(members)), key=lambda item: rank[members[item]]), dtype=np.int64)
+
+    def _weights(self, members: list[int]) -> tuple[FloatArray, IntArray]:
+        """Weight of every party, and the party of every item: queries that join, and all others with weight 0.
+
+        Who joins weighs as much as the tightest that runs, whatever its own bound: another bound can be offered to it
+        without another placement.
+        """
+        operators, joins = self.deployment.operators, {self.deployment.operators[i].query for i in self.found.missing}
+        parties = {query: k for k, query in enumerate(dict.fromkeys(operators[i].query for i in self.found.missing))}
+        bounds = [objective.bound_s for objective in self.deployment.objectives if objective.query not in parties]
+        weight = np.full(len(parties) + 1, 1.0 / min(bounds, default=1.0))
+        weight[-1] = 0.0
+        party = [parties[operators[j].query] if operators[j].query in joins else len(parties) for j in members]
+        return weight, np.array(party, dtype=np.int64)
+
+    def _tightness(self, query: str | None) -> float:
+        """1 over the bound of a query, 0 without one."""
+        objective = self.deployment.objective_of(query) if query else None
+        return 1.0 / objective.bound_s if objective else 0.0
+
+    def _base_weight(self, servers: int) -> FloatArray:
+        weight = np.zeros(servers)
+        tightness = {query: self._tightness(query) for query in self.deployment.queries}
+        for operator in self.deployment.operators:
+            for part in operator.replicas:
+                core = self.index[part.node, part.core]
+                weight[core] = max(weight[core], tightness.get(operator.query or "", 0.0))
+        return weight
+
+    def _state(self, cores: IntArray) -> NetworkState:
+        """The board with the joining operators on `cores`; loads start from those of the greedy placement."""
+        net, anchors = self.net, [self.index[part.node, part.core] for _, part in self._anchors]
+        load = self.found.board.server_load.copy()
+        worst = np.array([worst_of(load[s], net.budget[s], net.width_s) for s in range(len(load))])
+        at = np.concatenate([self.greedy_cores, np.array(anchors, dtype=np.int64)]).astype(np.int64)
+        state = NetworkState(at, load, worst, np.zeros(len(at)), np.zeros(len(net.weight)))
+        for item in np.flatnonzero(cores != self.greedy_cores):
+            put(net, state, int(item), int(cores[item]), *self._room)
+        return state
+
+    @cached_property
+    def _room(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        return room_of(self.net)
+
+    @cached_property
+    def _base(self) -> FloatArray:
+        """Load of the cores without those who join, (cores, d)."""
+        base = self.found.board.server_load[: len(self.cores)].copy()
+        np.subtract.at(base, self.greedy_cores, self.found.board.load[self.found.missing])
+        return np.maximum(base, 0.0)
+
+    def bound(self) -> float:
+        """What no placement can beat: the operator that alone costs most on its best core."""
+        net, count = self.net, len(self.found.missing)
+        weight = net.weight[net.party[:count]]
+        return float(
+            _alone(net.load[:count], self._base, net.budget, self._allowed, weight, net.base_weight, net.width_s)
+        )
+
+    def value(self, cores: IntArray) -> float:
+        """The goal with the joining operators on `cores`."""
+        return float(valued(self.net, self._state(cores))[0])
+
+    def climbed(self, cores: IntArray) -> IntArray:
+        """Moves and exchanges from `cores` until none helps."""
+        return climb(self.net, self._state(cores), _STEPS)[: len(cores)]
+
+    def is_good(self, cores: IntArray) -> bool:
+        """Whether everything is where it may be, and apart."""
+        nodes = self._core_node[cores]
+        allowed = self._allowed[np.arange(len(cores)), cores].all()
+        return bool(allowed) and all(len({int(nodes[i]) for i in group}) == len(group) for group in self._apart)
+
+    def searched(self, rounds: int, seed: int) -> list[IntArray]:
+        """What the search of the cores finds; links and the objectives of those who run there are left out."""
+        board, count = self.found.board, len(self.cores)
+        step = -(-board.load.shape[1] // _POINTS)
+        own, base = (_summed(series, step) for series in (board.load[self.found.missing], self._base))
+        budget = board.budget[:count]
+        problem = PlacementProblem(
+            load=own,
+            budget=_summed(budget, step) if budget.shape[1] > 1 else budget * step,
+            core_node=self._core_node,
+            allowed=self._allowed,
+            apart=tuple(self._apart),
+            weight=np.ones(len(own)),
+            base=base,
+            width_s=board.width_s * step,
+        )
+        try:
+            return [search(problem, seed=seed, rounds=rounds, finalists=1).assignment]
+        except InfeasibleError:
+            return []
+
+
+def _summed(series: FloatArray, step: int) -> FloatArray:
+    """So many subintervals in one; those after the end are like the last."""
+    padded = np.pad(series, ((0, 0), (0, -series.shape[1] % step)), mode="edge")
+    return np.ascontiguousarray(padded.reshape(len(series), -1, step).sum(axis=2))
+
+
+@compiled
+def _alone(
+    load: FloatArray,
+    base: FloatArray,
+    budget: FloatArray,
+    allowed: BoolArray,
+    weight: FloatArray,
+    base_weight: FloatArray,
+    width_s: float,
+) -> float:
+    """Largest, over the items, of the least cost of a core with that item alone on it."""
+    largest = 0.0
+    for i in range(len(load)):
+        best = np.inf
+        for c in range(len(base)):
+            if allowed[i, c]:
+                cost = max(weight[i], base_weight[c]) * worst_of(base[c] + load[i], budget[c], width_s)
+                best = min(best, cost)
+        largest = max(largest, best)
+    return largest

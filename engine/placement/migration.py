@@ -1,0 +1,383 @@
+"""Migration from one placement to another: moves in order, their durations, and the latency of a pause."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, frozen_array
+from engine.document.deployment import Constraints, Deployment, Input, Node, Operator, Replica
+from engine.estimation.flow import flow
+from engine.estimation.loads import loads_of
+from engine.placement.comparison import standing
+from engine.placement.goal import Goal
+from engine.placement.items import Placement
+from engine.placement.network_kernels import worst_of
+
+__all__ = [
+    "DEFAULT_BANDWIDTH_BYTES_S",
+    "MigrationPauses",
+    "MigrationStep",
+    "changes_of",
+    "duration_s",
+    "move_rows",
+    "ordered",
+]
+
+
+# Where no link says more: a gigabit per second.
+DEFAULT_BANDWIDTH_BYTES_S = 1.25e8
+_LOOKED_AT = 64  # moves that are compared for each step
+
+Replicas = tuple[Replica, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MigrationStep:
+    """One move: an operator from its old replicas to its new ones.
+
+    `mace_s` is the largest Mace of a core once it is made; the rest says what it does to the core it relieves or
+    loads most.
+    """
+
+    operator: Operator
+    old: Replicas
+    new: Replicas
+    mace_s: float
+    why: str
+
+    @property
+    def kind(self) -> str:
+        """place, split, merge or move."""
+        if not self.old:
+            return "place"
+        if len(self.new) > len(self.old):
+            return "split"
+        return "merge" if len(self.new) < len(self.old) else "move"
+
+
+def changes_of(deployment: Deployment, placement: Placement) -> dict[str, tuple[Replicas, Replicas]]:
+    """Operators whose replicas differ, with the old and the new ones."""
+    found = {}
+    for operator in deployment.operators:
+        new = placement.get(operator.id, operator.replicas)
+        if _shares(operator.replicas) != _shares(new):
+            found[operator.id] = (operator.replicas, new)
+    return found
+
+
+def _shares(replicas: Replicas) -> dict[tuple[str, int], float]:
+    shares: dict[tuple[str, int], float] = {}
+    for part in replicas:
+        shares[part.node, part.core] = round(shares.get((part.node, part.core), 0.0) + part.fraction, 12)
+    return shares
+
+
+def duration_s(deployment: Deployment, step: MigrationStep) -> float:
+    """Seconds that the state travels: its bytes over the slowest link between an old and a new node, and its delay.
+
+    Without a link, or a link without a limit, `DEFAULT_BANDWIDTH_BYTES_S` counts. Another core of the same node, an
+    operator without state and one that is new need no time.
+    """
+    state_bytes = step.operator.state_bytes or 0.0
+    if not step.old or state_bytes <= 0.0:
+        return 0.0
+    links = {(link.source, link.target): link for link in deployment.links}
+    old = {part.node for part in step.old}
+    longest = 0.0
+    for part in step.new:
+        if part.node in old:
+            continue
+        for node in old:
+            link = links.get((node, part.node))
+            bandwidth = (link.bandwidth_bytes_s if link else None) or DEFAULT_BANDWIDTH_BYTES_S
+            longest = max(longest, state_bytes * part.fraction / bandwidth + (link.delay_s if link else 0.0))
+    return longest
+
+
+class _Cores:
+    """Loads of the cores while moves are made one after the other; links are left out."""
+
+    def __init__(self, coarse: Deployment, goal: Goal) -> None:
+        self.deployment, self.goal = coarse, goal
+        servers = [server for server in coarse.servers if server.node is not None]
+        self.names = [server.name for server in servers]
+        self.index = {(coarse.nodes[s.node or 0].id, s.core): i for i, s in enumerate(servers)}
+        stand_in = (Replica(coarse.nodes[0].id),)
+        filled = coarse.with_placement({op.id: stand_in for op in coarse.operators if not op.replicas})
+        self.series = loads_of(filled).operators().load
+        self.budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)[: len(servers)]
+        self.width_s = coarse.subinterval_s
+        self.load = np.zeros((len(servers), coarse.subintervals))
+        self.homes = {operator.id: operator.replicas for operator in coarse.operators}
+        for operator in coarse.operators:
+            for core, share in self.delta(operator.id, (), operator.replicas).items():
+                self.load[core] += share * self.row(operator.id)
+        self.worst_s = np.array([self._worst(self.load[i], i) for i in range(len(servers))])
+        self.apart: dict[str, set[str]] = {}
+        for group in coarse.constraints.apart:
+            for name in group:
+                self.apart.setdefault(name, set()).update(set(group) - {name})
+
+    def _worst(self, load: FloatArray, core: int) -> float:
+        return float(worst_of(np.maximum(load, 0.0), self.budget[core], self.width_s))
+
+    def row(self, name: str) -> FloatArray:
+        """Load of an operator as a whole."""
+        return np.asarray(self.series[self.deployment.operator_index[name]])
+
+    def delta(self, name: str, old: Replicas, new: Replicas) -> dict[int, float]:
+        """Share of the operator that each core gets (or loses)."""
+        shares: dict[int, float] = {}
+        for parts, sign in ((old, -1.0), (new, 1.0)):
+            for part in parts:
+                core = self.index[part.node, part.core]
+                shares[core] = shares.get(core, 0.0) + sign * part.fraction
+        return {core: share for core, share in shares.items() if share}
+
+    def after(self, name: str, old: Replicas, new: Replicas) -> tuple[int, float, float]:
+        """How bad it would be: conflicts of operators apart, the largest Mace, and the sum of squares."""
+        row, worst = self.row(name), self.worst_s.copy()
+        for core, share in self.delta(name, old, new).items():
+            worst[core] = self._worst(self.load[core] + share * row, core)
+        nodes = {part.node for part in new}
+        conflicts = sum(
+            bool(nodes & {part.node for part in self.homes.get(other, ())}) for other in self.apart.get(name, ())
+        )
+        return conflicts, float(worst.max(initial=0.0)), float((worst**2).sum())
+
+    def apply(self, name: str, old: Replicas, new: Replicas) -> None:
+        row = self.row(name)
+        for core, share in self.delta(name, old, new).items():
+            self.load[core] += share * row
+            self.worst_s[core] = self._worst(self.load[core], core)
+        self.homes[name] = new
+
+
+def ordered(coarse: Deployment, goal: Goal, changes: dict[str, tuple[Replicas, Replicas]]) -> list[MigrationStep]:
+    """Steps in an order in which no intermediate placement is worse than it need be.
+
+    Each step is the one after which the largest Mace of a core is least (then the sum of squares), of those off the
+    core that is worst at that moment and some others. One that would put operators on a node that must stay apart
+    waits for the one that is in its way; where they are in each other's way, there is no other order.
+    """
+    cores = _Cores(coarse, goal)
+    left = dict(changes)
+    steps = []
+    while left:
+        name = min(_next(cores, left), key=lambda name: cores.after(name, *left[name]))
+        old, new = left.pop(name)
+        before = cores.worst_s.copy()
+        why = _why(cores, name, old, new)
+        cores.apply(name, old, new)
+        operator = coarse.operators[coarse.operator_index[name]]
+        tail = _effect(cores, before, name, old, new)
+        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), f"{why}{tail}"))
+    return steps
+
+
+def _next(cores: _Cores, left: dict[str, tuple[Replicas, Replicas]]) -> list[str]:
+    """Moves to compare: those that relieve the worst core, then as they are listed."""
+    if len(left) <= _LOOKED_AT:
+        return list(left)
+    worst = int(cores.worst_s.argmax())
+    relieving = [name for name, (old, _) in left.items() if any(cores.index[p.node, p.core] == worst for p in old)]
+    return list(dict.fromkeys([*relieving[:_LOOKED_AT], *list(left)[:_LOOKED_AT]]))[:_LOOKED_AT]
+
+
+def _why(cores: _Cores, name: str, old: Replicas, new: Replicas) -> str:
+    """What it takes from the core it relieves most; empty for an operator that had no place."""
+    gone = {core: -share for core, share in cores.delta(name, old, new).items() if share < 0.0}
+    row = cores.row(name)
+    shares = {
+        core: share * float(row.sum()) / float(cores.load[core].sum())
+        for core, share in gone.items()
+        if cores.load[core].sum() > 0.0
+    }
+    if not shares:
+        return ""
+    core = max(shares, key=lambda c: (cores.worst_s[c], shares[c]))
+    return f"takes {shares[core]:.2f} of {cores.names[core]}'s load away"
+
+
+def _effect(cores: _Cores, before: FloatArray, name: str, old: Replicas, new: Replicas) -> str:
+    """What that does to the Mace of the core relieved most, and to the load of the core joined."""
+    delta = cores.delta(name, old, new)
+    words = []
+    gone = [core for core, share in delta.items() if share < 0.0]
+    if gone:
+        core = max(gone, key=lambda c: before[c] - cores.worst_s[c])
+        if before[core] - cores.worst_s[core] > 1e-6:
+            words.append(f", whose longest delay falls from {before[core]:.3g} s to {cores.worst_s[core]:.3g} s")
+    joined = [core for core, share in delta.items() if share > 0.0]
+    if joined:
+        peaks = {core: float((cores.load[core] / cores.budget[core].mean()).max()) for core in joined}
+        core = max(joined, key=lambda c: peaks[c])
+        lead = "; " if old else ""
+        words.append(f"{lead}{cores.names[core]} goes to {peaks[core]:.2f} of its capacity at peak")
+    return "".join(words)
+
+
+def move_rows(
+    deployment: Deployment,
+    steps: list[MigrationStep],
+    bump: Callable[[int, MigrationStep, float], tuple[float | None, str | None]],
+) -> list[dict[str, Any]]:
+    """The steps as JSON, with durations and latency bumps."""
+    rows = []
+    for n, step in enumerate(steps, 1):
+        lasts_s = duration_s(deployment, step)
+        bump_s, query = bump(n, step, lasts_s)
+        rows.append(
+            {
+                "n": n,
+                "operator": step.operator.id,
+                "query": step.operator.query,
+                "from": [_place(part) for part in step.old],
+                "to": [_place(part) for part in step.new],
+                "kind": step.kind,
+                "state_bytes": step.operator.state_bytes,
+                "duration_s": lasts_s,
+                "bump_s": bump_s,
+                "bump_query": query,
+                "mace_s": step.mace_s,
+                "why": step.why,
+            }
+        )
+    return rows
+
+
+def _place(part: Replica) -> dict[str, Any]:
+    return {"node": part.node, "core": part.core, "fraction": part.fraction}
+
+
+_LEAD = 128  # slices before the pause
+_TAIL = 384  # slices after it
+_MAX_OPERATORS = 600  # that Flow follows for one bump
+_MAX_RUNS = 40  # moves whose bump is found by Flow; beyond, the pause alone is told
+_GATE = "\0gate"
+
+
+@dataclass(eq=False)
+class MigrationPauses:
+    """Bumps of moves made one after the other, starting from `deployment` as it is."""
+
+    deployment: Deployment
+    runs: int = 0
+
+    def __call__(self, n: int, step: MigrationStep, lasts_s: float) -> tuple[float, str | None]:
+        """Extra latency in seconds of the `n`-th move, and the query it hits most."""
+        self.deployment = self.deployment.with_placement({step.operator.id: step.new})
+        if lasts_s <= 0.0:
+            return 0.0, None
+        near = self._near(step)
+        if near is None or self.runs >= _MAX_RUNS:
+            return lasts_s, step.operator.query
+        self.runs += 1
+        return _pause_latency(near, step.operator.id, lasts_s)
+
+    def _near(self, step: MigrationStep) -> Deployment | None:
+        """Queries on the cores the operator comes to, and what they read; None if those are too many."""
+        whole = standing(self.deployment)
+        if step.operator.id not in whole.operator_index:
+            return None
+        cores = {(part.node, part.core) for part in step.new}
+        kept = {op.id for op in whole.operators if any((part.node, part.core) in cores for part in op.replicas)} | {
+            step.operator.id
+        }
+        queries = {op.query for op in whole.operators if op.id in kept and op.query}
+        kept |= {op.id for op in whole.operators if op.query in queries}
+        todo = list(kept)
+        while todo:
+            for entry in whole.operators[whole.operator_index[todo.pop()]].inputs:
+                if entry.source in whole.operator_index and entry.source not in kept:
+                    kept.add(entry.source)
+                    todo.append(entry.source)
+        if len(kept) > _MAX_OPERATORS:
+            return None
+        return replace(
+            whole,
+            operators=tuple(op for op in whole.operators if op.id in kept),
+            objectives=(),
+            priorities={},
+            constraints=Constraints(),
+            plans={},
+        )
+
+
+def _pause_latency(near: Deployment, name: str, lasts_s: float) -> tuple[float, str | None]:
+    """Between the pauses of whole slices next to `lasts_s` in proportion."""
+    slices = lasts_s / near.subinterval_s
+    below, above = math.floor(slices), math.ceil(slices)
+    begins, window = _window(near, name, above)
+    base = _gated(window, name, begins, 0)
+    high = _extra(base, _gated(window, name, begins, above))
+    if below == above:
+        return high
+    low = _extra(base, _gated(window, name, begins, below)) if below else (0.0, None)
+    return low[0] + (high[0] - low[0]) * (slices - below), high[1]
+
+
+def _extra(base: dict[str, FloatArray], paused: dict[str, FloatArray]) -> tuple[float, str | None]:
+    extra = {query: float((paused[query] - base[query]).max(initial=0.0)) for query in base}
+    worst = max(extra, key=lambda query: extra[query], default=None)
+    return (0.0, None) if worst is None or extra[worst] <= 0.0 else (extra[worst], worst)
+
+
+def _window(near: Deployment, name: str, pause: int) -> tuple[int, Deployment]:
+    """Slices around the time at which most work arrives for the operator during a pause, and where it begins there."""
+    work = loads_of(near).operator(np.array([near.operator_index[name]])).load[0]
+    running = np.concatenate([[0.0], np.cumsum(work)])
+    length = min(pause, len(work))
+    begins = int((running[length:] - running[:-length]).argmax())
+    first, last = max(0, begins - _LEAD), begins + pause + _TAIL
+
+    def cut(series: FloatArray, fill: float) -> FloatArray:
+        part = series[first:last]
+        return frozen_array(np.concatenate([part, np.full(last - first - len(part), fill)]))
+
+    return begins - first, replace(
+        near,
+        subintervals=last - first,
+        sources=tuple(replace(source, arrivals=cut(source.arrivals, 0.0)) for source in near.sources),
+        nodes=tuple(
+            node
+            if node.capacity_series_cps is None
+            else replace(node, capacity_series_cps=cut(node.capacity_series_cps, float(node.capacity_series_cps[-1])))
+            for node in near.nodes
+        ),
+    )
+
+
+def _gated(window: Deployment, name: str, begins: int, pause: int) -> dict[str, FloatArray]:
+    """Latency of every query with a gate before the operator that is shut for `pause` slices."""
+    operator = window.operators[window.operator_index[name]]
+    open_cps = np.full(window.subintervals, 1e30)
+    open_cps[begins : begins + pause] = 0.0
+    gate = Node(_GATE, capacity_series_cps=frozen_array(open_cps))
+    size = {op.id: op.bytes_per_event for op in window.operators}
+    gates = tuple(
+        Operator(
+            f"{_GATE}{k}",
+            (Replica(_GATE),),
+            (Input(entry.source, 1.0, 1.0),),
+            bytes_per_event=size.get(entry.source, 0.0),
+            query=operator.query,
+        )
+        for k, entry in enumerate(operator.inputs)
+    )
+    inputs = tuple(replace(entry, source=gates[k].id) for k, entry in enumerate(operator.inputs))
+    # Before the gate there is the way into the operator's node: the same links, to the gate.
+    into = operator.replicas[0].node
+    links = tuple(replace(link, target=_GATE) for link in window.links if link.target == into)
+    gated = replace(
+        window,
+        nodes=(*window.nodes, gate),
+        links=(*window.links, *links),
+        operators=(*(replace(op, inputs=inputs) if op.id == name else op for op in window.operators), *gates),
+    )
+    return flow(gated, by_input=True).by_query

@@ -1,0 +1,264 @@
+"""Lower bounds that prove a pool too small, and operators that must be split to keep objectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.document.deployment import Deployment
+from engine.estimation.mace import drain_times
+from engine.placement.problem import excess_of
+from engine.placement.splits import MAX_PARTS
+from engine.provisioning.pool.judge import Judge
+from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
+
+__all__ = [
+    "FusedBound",
+    "LateOperator",
+    "Refutation",
+    "alone_s",
+    "fused_s",
+    "late_alone",
+    "of_operator",
+    "parts_needed",
+    "refuted",
+    "remaining",
+    "remaining_of",
+    "split_board",
+    "splits_of",
+    "splits_said",
+]
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """Why no placement on a pool keeps every objective.
+
+    `least_s` is infinite where nothing can run at all. `parts` are those the operator was
+    cut into already, `whole` is why it is not cut (any further).
+    """
+
+    kind: str  # "fused" or "largest operator"
+    query: str
+    bound_s: float
+    least_s: float
+    operator: str | None = None
+    lose: int = 0
+    parts: int = 1
+    whole: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "kind": self.kind,
+            "query": self.query,
+            "operator": self.operator,
+            "bound_s": self.bound_s,
+            "least_s": self.least_s if math.isfinite(self.least_s) else None,
+            "parts": self.parts,
+            "whole": self.whole,
+            "message": self.message,
+        }
+
+    @property
+    def message(self) -> str:
+        if not math.isfinite(self.least_s):
+            if self.operator is not None:
+                return f"operator {self.operator} of query {self.query} fits no node: no number of such nodes helps"
+            return f"{'with its largest node lost ' if self.lose else ''}there is no core to run on"
+        if self.operator is not None:
+            cut = f", in {self.parts} equal parts, each" if self.parts > 1 else ""
+            why = f"; {self.whole}" if self.whole else ""
+            return (
+                f"operator {self.operator}{cut} alone on the best core it may have takes query {self.query} to "
+                f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps{why}"
+            )
+        lost = " with its largest node lost" if self.lose else ""
+        return (
+            f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool{lost}, takes "
+            f"{self.least_s:.3g} s: some query among {self.query} is late wherever the operators are"
+        )
+
+
+@dataclass(frozen=True)
+class LateOperator:
+    """An item that by itself takes a query over its bound on the best core it may have."""
+
+    item: int
+    query: int
+    least_s: float
+    over: float
+
+
+def fused_s(load: FloatArray, budget: FloatArray, width_s: float) -> float:
+    """Largest Mace of a load (d,) on one server with the budgets of all cores, (cores, d) or (cores, 1), together."""
+    if not len(budget):
+        return np.inf if load.any() else 0.0
+    together = budget.sum(axis=0, keepdims=True)
+    excess = excess_of(np.ascontiguousarray(load[None, :]), together)
+    seconds = drain_times(np.ascontiguousarray(excess.T), np.ascontiguousarray(together.T) / width_s, width_s)
+    return float(np.where(excess.T > 0.0, seconds, 0.0).max(initial=0.0))
+
+
+def refuted(board: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
+    """A proof that the first `nodes` nodes cannot keep every objective with any `lose` of them lost, if there is one.
+
+    Parameters
+    ----------
+    lose : int
+        0 or 1. The largest node is taken away for the fused bound.
+    """
+    cores = board.cores_of(nodes)
+    late = late_alone(board, judge, cores)
+    if late:
+        return of_operator(board, judge, late[0])
+    return FusedBound(board, judge).refute(remaining(board, cores, lose), lose)
+
+
+def remaining(board: PoolProblem, cores: int, lose: int) -> FloatArray:
+    """Budgets of the first cores, without those of the largest node if one is to be lost."""
+    return remaining_of(board.budget[:cores], board.node[:cores], lose)
+
+
+def remaining_of(budget: FloatArray, node: IntArray, lose: int) -> FloatArray:
+    """Budgets of cores on some nodes, without those of the largest node if one is to be lost."""
+    if lose and len(budget):
+        size = np.bincount(node, budget.mean(axis=1))
+        return budget[node != int(size.argmax())]
+    return budget
+
+
+def of_operator(board: PoolProblem, judge: Judge, late: LateOperator) -> Refutation:
+    """The proof that one item is."""
+    operator = board.deployment.operators[board.operator[late.item]]
+    parts = int((board.operator == board.operator[late.item]).sum())
+    bound_s = float(judge.bounds[late.query])
+    whole = board.whole(operator)
+    name = judge.queries[late.query]
+    return Refutation("largest operator", name, bound_s, late.least_s, operator.id, 0, parts, whole)
+
+
+def late_alone(board: PoolProblem, judge: Judge, cores: int) -> list[LateOperator]:
+    """Items that no placement on the first `cores` cores can keep in time, the worst of all first."""
+    found = []
+    best_s = alone_s(board, cores)
+    for i, query in enumerate(judge.queries):
+        limit = float(judge.bounds[i])
+        late = np.flatnonzero(judge.members[i] & (best_s > limit))
+        for item in late[np.argsort(-best_s[late], kind="stable")]:
+            least_s = float(best_s[item])
+            if judge.statistics[i] != "worst" and np.isfinite(least_s):
+                least_s = statistic_of(_series(board, int(item), cores), judge.weights[query], judge.statistics[i])
+            if least_s > limit:
+                found.append(LateOperator(int(item), i, least_s, least_s / limit))
+    return sorted(found, key=lambda late: -late.over)
+
+
+def _series(board: PoolProblem, item: int, cores: int) -> FloatArray:
+    """Mace over time of an item alone on the fastest core it may have (by mean capacity), shape (d,)."""
+    open_ = np.flatnonzero(board.allowed[item, :cores])
+    best = int(open_[board.budget[open_].mean(axis=1).argmax()])
+    w = board.deployment.subinterval_s
+    excess = excess_of(board.load[[item]], board.budget[[best]])
+    series = drain_times(np.ascontiguousarray(excess.T), np.ascontiguousarray(board.budget[[best]].T) / w, w)[:, 0]
+    return np.asarray(np.where(excess[0] > 0.0, series, 0.0))
+
+
+def alone_s(board: PoolProblem, cores: int, scale: FloatArray | None = None) -> FloatArray:
+    """Least Mace of every item alone on a core it may have, (items,); infinite where it may have none.
+
+    With `scale` (items,) of each item only that share of its load; items with a share of 0 are passed over.
+    """
+    budgets, kind = np.unique(board.budget[:cores], axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
+    share = np.ones(len(board.load)) if scale is None else scale
+    found = np.full(len(board.load), np.inf)
+    for k in range(len(budgets)):
+        open_ = board.allowed[:, :cores][:, kind == k].any(axis=1)
+        for item in np.flatnonzero(open_ & (share > 0.0)):
+            if found[item] > 0.0:
+                alone = fused_s(board.load[item] * share[item], budgets[[k]], board.deployment.subinterval_s)
+                found[item] = min(found[item], alone)
+    return found
+
+
+class FusedBound:
+    """Queries with bounds up to b, together on all cores: their largest Mace is at least that of the fused server."""
+
+    def __init__(self, board: PoolProblem, judge: Judge) -> None:
+        self._judge, self._width_s = judge, board.deployment.subinterval_s
+        worst = [i for i, name in enumerate(judge.statistics) if name == "worst" and np.isfinite(judge.bounds[i])]
+        worst.sort(key=lambda i: float(judge.bounds[i]))
+        self.bounds = sorted({float(judge.bounds[i]) for i in worst})
+        self._queries = worst
+        self._loads: list[FloatArray] = []
+        load, seen = np.zeros(board.load.shape[1]), np.zeros(len(board.load), dtype=bool)
+        for bound in self.bounds:
+            chosen = [i for i in worst if judge.bounds[i] == bound]
+            new = judge.members[chosen].any(axis=0) & ~seen
+            load, seen = load + board.load[new].sum(axis=0), seen | new
+            self._loads.append(load)
+
+    def refute(self, budget: FloatArray, lose: int) -> Refutation | None:
+        """A proof against cores with these budgets, (cores, d) or (cores, 1); `lose` are those already taken away."""
+        together = budget.sum(axis=0, keepdims=True) if len(budget) else budget
+        for bound, load in zip(self.bounds, self._loads, strict=True):
+            least_s = fused_s(load, together, self._width_s)
+            if least_s > bound:
+                names = [self._judge.queries[i] for i in self._queries if self._judge.bounds[i] <= bound]
+                said = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+                return Refutation("fused", said, bound, least_s, None, lose)
+        return None
+
+
+_ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
+
+
+def parts_needed(board: PoolProblem, judge: Judge, cores: int) -> dict[str, int]:
+    """Parts for the operators that alone break an objective on the first cores: the fewest that leave room, or 8."""
+    operators = board.deployment.operators
+    limits: dict[int, float] = {}
+    for late in late_alone(board, judge, cores):
+        if not board.whole(operators[board.operator[late.item]]):
+            bound_s = float(judge.bounds[late.query])
+            limits[late.item] = min(limits.get(late.item, np.inf), bound_s)
+    found: dict[str, int] = {}
+    for item, bound_s in limits.items():
+        name = operators[board.operator[item]].id
+        found[name] = max(found.get(name, 1), _parts(board, cores, item, _ROOM * bound_s))
+    return found
+
+
+def _parts(board: PoolProblem, cores: int, item: int, limit_s: float) -> int:
+    for parts in range(2, MAX_PARTS):
+        scale = np.zeros(len(board.load))
+        scale[item] = 1.0 / parts
+        if alone_s(board, cores, scale)[item] <= limit_s:
+            return parts
+    return MAX_PARTS
+
+
+def split_board(board: PoolProblem, weights: Any, closed: Any, cores: int) -> tuple[PoolProblem, dict[str, int]]:
+    """The board with what alone breaks an objective on its first cores cut into parts, and those parts."""
+    board = replace(board, split=True)
+    parts = parts_needed(board, Judge(board), cores)
+    return (replace(pool_problem(board.deployment, weights, closed, parts), split=True) if parts else board), parts
+
+
+def splits_of(deployment: Deployment, placement: Placement) -> dict[str, int]:
+    """Operators that a placement has in more parts than they are in now, and how many."""
+    now = {operator.id: max(1, len(operator.replicas)) for operator in deployment.operators}
+    return {name: len(held) for name, held in placement.items() if len(held) > now[name]}
+
+
+def splits_said(splits: Mapping[str, int]) -> str:
+    """In words, as the beginning of a sentence; empty without splits."""
+    if not splits:
+        return ""
+    words = [f"{name} in {parts} parts" for name, parts in list(splits.items())[:5]]
+    more = f" and {len(splits) - 5} more operators" if len(splits) > 5 else ""
+    return f"Split: {', '.join(words)}{more}."

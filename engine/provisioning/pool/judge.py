@@ -1,0 +1,160 @@
+"""What the queries wait for by Mace once every item has a place, against their objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.document.deployment import Deployment
+from engine.estimation.mace import drain_times
+from engine.placement.problem import BoolArray, excess_of
+from engine.provisioning.pool.kernels import loads_on_cores, peaks
+from engine.provisioning.pool.problem import PoolProblem
+
+__all__ = ["Judge", "operator_weights", "queries_above"]
+
+
+def queries_above(deployment: Deployment) -> BoolArray:
+    """Which operators a query's latency can depend on, shape (queries, operators): its own and all they read."""
+    graph, base = deployment.graph, len(deployment.sources)
+    member = np.zeros((len(deployment.queries), len(deployment.operators)), dtype=bool)
+    own = np.flatnonzero(graph.query >= 0)
+    member[graph.query[own], own] = True
+    for j in graph.order[::-1]:
+        above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - base
+        above = above[above >= 0]
+        member[:, above] |= member[:, [j]]
+    return member
+
+
+def operator_weights(deployment: Deployment, stand_in: Mapping[str, float] | None = None) -> FloatArray:
+    """What a second at an operator counts: the tightest bound over that of its query, shape (operators,).
+
+    An operator that several queries depend on has the largest; one without an objective counts as the loosest of all,
+    or as one with the bound that `stand_in` has for its query.
+    """
+    bounds = {objective.query: objective.bound_s for objective in deployment.objectives}
+    ones = np.ones(len(deployment.operators))
+    if not bounds:
+        return ones
+    tightest, loosest = min(bounds.values()), max(bounds.values())
+    weights = ones * (tightest / loosest)
+    for query, member in zip(deployment.queries, queries_above(deployment), strict=True):
+        share = tightest / bounds.get(query, max(loosest, (stand_in or {}).get(query, 0.0)))
+        weights[member] = np.maximum(weights[member], share)
+    return weights
+
+
+class Judge:
+    """Mace of cores, links and queries for placements on one board."""
+
+    def __init__(self, board: PoolProblem) -> None:
+        self.board = board
+        deployment = board.deployment
+        self.queries = deployment.queries
+        self.members = queries_above(deployment)[:, board.operator]
+        counts = self.members.sum(axis=1)
+        self._filled = counts > 0
+        self._member_items = np.nonzero(self.members)[1]
+        self._member_start = np.concatenate([[0], np.cumsum(counts[self._filled])[:-1]]).astype(np.int64)
+        self.bounds = np.full(len(self.queries), np.inf)
+        self.statistics = ["worst"] * len(self.queries)
+        for i, query in enumerate(self.queries):
+            objective = deployment.objective_of(query)
+            if objective is not None:
+                self.bounds[i], self.statistics[i] = objective.bound_s, objective.statistic
+        self._edges()
+
+    @cached_property
+    def weights(self) -> dict[str, FloatArray]:
+        """Events at the sinks of each query, per subinterval."""
+        graph, output = self.board.deployment.graph, self.board.output
+        return {
+            query: np.asarray(output[graph.query_sink & (graph.query == i)].sum(axis=0))
+            for i, query in enumerate(self.queries)
+        }
+
+    def _edges(self) -> None:
+        """Pairs of items that exchange events, and the links with a bandwidth."""
+        deployment, board = self.board.deployment, self.board
+        index, nodes = deployment.operator_index, deployment.node_index
+        parts: dict[int, list[int]] = {}
+        for i, j in enumerate(board.operator.tolist()):
+            parts.setdefault(j, []).append(i)
+        limited = [link for link in deployment.links if link.bandwidth_bytes_s is not None]
+        pairs = [
+            (a, b)
+            for j, operator in enumerate(deployment.operators if limited else ())
+            for entry in operator.inputs
+            if entry.source in index and deployment.operators[index[entry.source]].bytes_per_event > 0.0
+            for a in parts[index[entry.source]]
+            for b in parts[j]
+        ]
+        self.edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        size = np.array([operator.bytes_per_event for operator in deployment.operators])
+        above = board.operator[self.edges[:, 0]]
+        self.edge_bytes = size[above] * board.fraction[self.edges[:, 0]] * board.fraction[self.edges[:, 1]]
+        self.link = np.full((len(nodes), len(nodes)), -1, dtype=np.int64)
+        for k, link in enumerate(limited):
+            self.link[nodes[link.source], nodes[link.target]] = k
+        self.bandwidth = np.array([link.bandwidth_bytes_s or np.inf for link in limited])
+
+    def core_s(self, assignment: IntArray, cores: int) -> FloatArray:
+        """Largest Mace of every core, seconds."""
+        total = loads_on_cores(self.board.load, assignment, cores)
+        if self.board.budget.shape[1] == 1:
+            return np.asarray(peaks(total, self.board.budget[:cores], self.board.seconds[:cores]))
+        return np.asarray(self.core_series(assignment, cores).max(axis=1, initial=0.0))
+
+    def core_series(self, assignment: IntArray, cores: int) -> FloatArray:
+        """Mace of every core over time, shape (cores, d)."""
+        total = loads_on_cores(self.board.load, assignment, cores)
+        excess = excess_of(total, self.board.budget[:cores])
+        w = self.board.deployment.subinterval_s
+        rates = np.ascontiguousarray(self.board.budget[:cores].T) / w
+        seconds = drain_times(np.ascontiguousarray(excess.T), rates, w)
+        return np.asarray(np.where(excess > 0.0, seconds.T, 0.0))
+
+    def edge_s(self, assignment: IntArray) -> FloatArray:
+        """Largest Mace of the link that each pair of items uses, seconds; 0 where it uses none."""
+        if not len(self.edges):
+            return np.zeros(0)
+        ends = self.board.node[assignment[self.edges]]
+        used = self.link[ends[:, 0], ends[:, 1]]
+        found = np.zeros(len(used))
+        w = self.board.deployment.subinterval_s
+        for k in np.unique(used[used >= 0]):
+            mine = used == k
+            above = self.board.operator[self.edges[mine, 0]]
+            total = self.edge_bytes[mine] @ self.board.output[above]
+            budget = np.array([[self.bandwidth[k] * w]])
+            found[mine] = peaks(total[None, :], budget, 1.0 / np.array([self.bandwidth[k]]))[0]
+        return found
+
+    def worst_by_query(self, assignment: IntArray, core_s: FloatArray, edge_s: FloatArray) -> FloatArray:
+        """Largest Mace among the servers of each query, shape (queries,)."""
+        item_s = core_s[assignment]
+        if len(edge_s):
+            item_s = item_s.copy()
+            np.maximum.at(item_s, self.edges[:, 1], edge_s)
+        found = np.zeros(len(self.queries))
+        if len(self._member_items):
+            found[self._filled] = np.maximum.reduceat(item_s[self._member_items], self._member_start)
+        return found
+
+    def by_query(self, assignment: IntArray, worst_s: FloatArray, cores: int) -> FloatArray:
+        """The statistic of each query's objective, shape (queries,): exact for cores, and no less than that for links.
+
+        The worst case stands in where it is no later than the bound already: no statistic exceeds it.
+        """
+        found = worst_s.copy()
+        open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and worst_s[i] > self.bounds[i]]
+        if open_ and not len(self.edges):
+            series = self.core_series(assignment, cores)
+            for i in open_:
+                mine = series[np.unique(assignment[self.members[i]])].max(axis=0, initial=0.0)
+                found[i] = statistic_of(mine, self.weights[self.queries[i]], self.statistics[i])
+        return found

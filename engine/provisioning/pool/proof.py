@@ -1,0 +1,302 @@
+"""Proof of one pool for all objectives: placed and judged by Mace, confirmed by Flow, refuted by lower bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from engine.document.deployment import Deployment
+from engine.errors import DocumentError, Fault
+from engine.estimation.estimate import Progress
+from engine.provisioning.clock import ProgressClock
+from engine.provisioning.confirmation import ObjectiveMiss, flow_miss, on_nodes
+from engine.provisioning.pool.bounds import (
+    FusedBound,
+    Refutation,
+    alone_s,
+    late_alone,
+    of_operator,
+    parts_needed,
+    remaining,
+)
+from engine.provisioning.pool.judge import Judge, operator_weights
+from engine.provisioning.pool.large import is_large, solver_for
+from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
+from engine.provisioning.pool.solver import PoolSize, Solver
+
+__all__ = ["Proof", "Prover", "need_objectives"]
+
+_MARGIN, _STRICTEST, _ROOM = 0.7, 0.02, 1.1  # of a tightened bound
+_ON_A_PATH = 0.4  # of its bound a query of a large deployment may wait for one server, to begin with
+_FEW_LOSSES = 3  # of a large pool that Flow looks at
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """Why a smaller or cheaper pool is not the answer.
+
+    `refutation` proves it for every placement (by Mace); without one, the best placement found misses an objective.
+    """
+
+    nodes: int
+    cost_per_hour: float | None
+    refutation: Refutation | None
+    miss: ObjectiveMiss | None
+    stuck: str | None = None
+    pool: dict[str, int] | None = None
+
+    @property
+    def message(self) -> str:
+        if self.refutation is not None:
+            return self.refutation.message
+        if self.stuck is not None:
+            return f"operator {self.stuck} fits no node"
+        found = self.miss.message if self.miss else "it breaks an objective by Mace"
+        return f"no placement was found that keeps every objective; in the best one {found}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "pool": self.pool,
+            "cost_per_hour": self.cost_per_hour,
+            "proven": self.refutation is not None,
+            "refutation": None if self.refutation is None else self.refutation.to_dict(),
+            "counterexample": None if self.miss is None else self.miss.to_dict(),
+            "stuck": self.stuck,
+            "message": self.message,
+        }
+
+
+def need_objectives(deployment: Deployment) -> None:
+    """Raises `DocumentError` if there is no objective that a pool could keep."""
+    if not deployment.objectives:
+        message = "there is no objective; give at least one query a statistic and a bound"
+        raise DocumentError([Fault("objectives", message)], "question")
+
+
+class Prover:
+    """Tries pools made of the nodes of one deployment at full resolution, which has more of them than needed.
+
+    Parameters
+    ----------
+    split : bool
+        Whether to cut stateless operators that alone break an objective on the best core.
+    leave_out : bool
+        Whether to go on without the objectives that no number of nodes keeps; they are in `beyond`, with the reason.
+    kinds : sequence of sequences of int, optional
+        Sets of nodes for each of which operators are cut far enough; all nodes together unless given.
+    enough : bool
+        Whether placements on a large board need be no better than to keep every objective.
+    """
+
+    def __init__(
+        self,
+        fine: Deployment,
+        *,
+        mace_every: int,
+        lose: int,
+        rounds: int,
+        seed: int,
+        closed: Sequence[str] = (),
+        progress: Progress | None = None,
+        clock: ProgressClock | None = None,
+        split: bool = False,
+        leave_out: bool = False,
+        kinds: Sequence[Sequence[int]] | None = None,
+        enough: bool = True,
+    ) -> None:
+        if lose not in (0, 1):
+            raise DocumentError([Fault("lose", f"lose is {lose}; allowed: 0 or 1")], "question")
+        self.fine, self.mace_every, self.lose, self.rounds, self.seed = fine, mace_every, lose, rounds, seed
+        self.clock, self._enough = clock or ProgressClock(progress), enough
+        self._strict: dict[str, float] = {}
+        self.coarse = fine.coarsened(mace_every)
+        self.beyond: tuple[Refutation, ...] = ()
+        self.board = self._board(closed, split, kinds)
+        if leave_out:
+            self._leave_out(closed)
+        self.is_large = is_large(self.board)
+        self.solver = self.solver_of(self.board)
+        self.flows = [0]
+        self.losses_by_flow = 0
+        self._judge, self._weight = self.solver.judge, self.board.weight
+        self._fused = FusedBound(self.board, self._judge)
+        if self.is_large and self._enough:
+            # Packed up to their bounds, nearly all queries are late by Flow: waits of several servers add up.
+            self.tighten(dict.fromkeys(self._alone_share, _MARGIN / _ON_A_PATH))
+
+    def _board(self, closed: Sequence[str], split: bool, kinds: Sequence[Sequence[int]] | None) -> PoolProblem:
+        board = replace(pool_problem(self.coarse, operator_weights(self.coarse), closed), split=split)
+        if not split:
+            return board
+        parts: dict[str, int] = {}
+        for nodes in kinds or [range(len(self.coarse.nodes))]:
+            part = board.subset(nodes) if kinds else board
+            for name, count in parts_needed(part, Judge(part), len(part.budget)).items():
+                parts[name] = max(count, parts.get(name, 1))
+        if not parts:
+            return board
+        return replace(pool_problem(self.coarse, operator_weights(self.coarse), closed, parts), split=True)
+
+    def _leave_out(self, closed: Sequence[str]) -> None:
+        """Take away the objectives that an operator alone breaks on the best core there is."""
+        board, judge = self.board, Judge(self.board)
+        found: dict[str, Refutation] = {}
+        for late in late_alone(board, judge, len(board.budget)):
+            if np.isfinite(late.least_s):
+                proof = of_operator(board, judge, late)
+                found.setdefault(proof.query, proof)
+        if not found or len(found) == len(self.fine.objectives):
+            return
+        self.beyond = tuple(found.values())
+        self.fine, self.coarse = (_without(deployment, found) for deployment in (self.fine, self.coarse))
+        # Twice what is least possible, so that the search does not wait for what cannot be.
+        stand_in = {query: 2.0 * proof.least_s for query, proof in found.items()}
+        weight = operator_weights(self.coarse, stand_in)[board.operator]
+        self.board = replace(board, deployment=_without(board.deployment, found), weight=weight)
+
+    def tell(self, share: float | None, step: str) -> None:
+        """Report progress, which never goes back; whoever listens may raise to end the search."""
+        self.clock.tell(share, step)
+
+    def during(self, step: str, work: Callable[[], Found]) -> Found:
+        """Do `work`; on a large board with signs of life every second."""
+        if self.is_large:
+            return self.clock.during(step, work)
+        self.clock.tell(None, step)
+        return work()
+
+    def solver_of(self, board: PoolProblem) -> Solver:
+        judge = Judge(board)
+        judge.bounds = judge.bounds * [self._strict.get(query, 1.0) for query in judge.queries]
+        return solver_for(
+            board,
+            judge=judge,
+            lose_one=bool(self.lose),
+            rounds=self.rounds,
+            seed=self.seed,
+            clock=self.clock,
+            enough=self._enough,
+        )
+
+    @cached_property
+    def _alone_share(self) -> dict[str, float]:
+        """What the operators of each query take of its bound alone, with a little room: no bound can be tighter."""
+        judge, alone = self._judge, alone_s(self.board, len(self.board.budget))
+        worst = np.where(judge.members, np.where(np.isfinite(alone), alone, 0.0), 0.0).max(axis=1, initial=0.0)
+        return dict(zip(judge.queries, map(float, _ROOM * worst / judge.bounds), strict=True))
+
+    def tighten(self, over: Mapping[str, float]) -> None:
+        """Place with tighter bounds for the queries that Flow finds so many times over theirs: waits add up on a path.
+
+        Proofs by bounds stay those of the objectives as they are.
+        """
+        for query, times in over.items():
+            least = max(_STRICTEST, self._alone_share.get(query, 0.0))
+            self._strict[query] = min(1.0, max(least, self._strict.get(query, 1.0) * _MARGIN / times))
+        self._weigh()
+
+    def relax(self) -> bool:
+        """Go back to the bounds of the objectives as they are; False if they were never left."""
+        tightened = bool(self._strict)
+        self._strict = {}
+        self._weigh()
+        return tightened
+
+    def _weigh(self) -> None:
+        """Weights of the items and a solver for the bounds as they are now."""
+        judge = Judge(self.board)
+        strict = judge.bounds * [self._strict.get(query, 1.0) for query in judge.queries]
+        tightest = float(strict.min())
+        heaviest = np.where(judge.members, (tightest / strict)[:, None], 0.0).max(axis=0, initial=0.0)
+        before = self._weight * (tightest / float(self._judge.bounds.min()))
+        self.board = replace(self.board, weight=np.maximum(heaviest, before))
+        self.solver = self.solver_of(self.board)
+
+    def keeps(self, entry: PoolSize) -> bool:
+        """Whether every objective is kept by Mace."""
+        lost_kept = entry.lost is None or entry.lost.over_bound <= 1.0
+        return entry.stuck is None and entry.over_bound <= 1.0 and lost_kept
+
+    def refutation(self, nodes: int) -> Refutation | None:
+        """A proof against the first `nodes` nodes."""
+        cores = self.board.cores_of(nodes)
+        late = late_alone(self.board, self._judge, cores)
+        if late:
+            return of_operator(self.board, self._judge, late[0])
+        return self._fused.refute(remaining(self.board, cores, self.lose), self.lose)
+
+    @property
+    def confirmation(self) -> str:
+        """How Flow confirms: at which width, and which losses."""
+        width_s = self.board.deployment.subinterval_s if self.is_large else self.fine.subinterval_s
+        said = f"Flow in steps of {width_s:g} s"
+        if not self.lose:
+            return said
+        if not self.is_large:
+            return f"{said}, with every node lost in turn"
+        return f"{said}, with the {_FEW_LOSSES} worst losses by Mace; all losses by Mace"
+
+    def confirm(self, entry: PoolSize, solver: Solver | None = None) -> ObjectiveMiss | None:
+        """What Flow finds wrong with a placement, with all nodes and with nodes lost; None if nothing.
+
+        Of a large deployment Flow runs at Mace's width, and for the losses that are worst by Mace alone.
+        """
+        solver = solver or self.solver
+        board = solver.board
+        names = [node.id for node in board.deployment.nodes[: entry.nodes]]
+        placement = board.placement(entry.assignment)
+        miss = self._flow(f"Confirming {len(names)} nodes by Flow", placement, names)
+        if miss is not None or not self.lose:
+            return miss
+        return self._confirm_losses(solver, entry, names)
+
+    def _flow(self, step: str, placement: Placement, names: list[str], lost: str | None = None) -> ObjectiveMiss | None:
+        deployment, every = (self.coarse, 1) if self.is_large else (self.fine, self.mace_every)
+
+        def work() -> ObjectiveMiss | None:
+            left = on_nodes(deployment, placement, names, lost)
+            return flow_miss(left, mace_every=every, lost=lost, runs=self.flows)
+
+        return self.during(step, work)
+
+    def _confirm_losses(self, solver: Solver, entry: PoolSize, names: list[str]) -> ObjectiveMiss | None:
+        """Lose every node that holds something, or the few of a large pool that are worst by Mace; worst first."""
+        board, judge = solver.board, solver.judge
+        used = np.unique(board.node[entry.assignment])
+        places, after_s, stuck = self.during(
+            "Losing every node", lambda: solver.losses(entry.nodes, entry.assignment, used)
+        )
+        core_s = judge.core_s(entry.assignment, board.cores_of(entry.nodes))
+        own = np.array([core_s[board.node[: len(core_s)] == k].max(initial=0.0) for k in used])
+        values = np.array(
+            [
+                (judge.worst_by_query(place, after, judge.edge_s(place)) / judge.bounds).max(initial=0.0)
+                for place, after, k in zip(places, after_s, stuck, strict=True)
+                if k < 0
+            ]
+        )
+        order = np.lexsort((-own[stuck < 0], -values))
+        ranked = np.flatnonzero(stuck < 0)[order]
+        chosen = ranked[:_FEW_LOSSES] if self.is_large else ranked
+        for done, k in enumerate(chosen):
+            lost = names[used[k]]
+            step = f"Confirming the loss of {lost} by Flow, {done + 1} of {len(chosen)}"
+            miss = self._flow(step, board.placement(places[k]), names, lost)
+            if miss is not None:
+                return miss
+        return None
+
+    def proof(self, entry: PoolSize, miss: ObjectiveMiss | None) -> Proof:
+        """The case against a pool whose best placement `entry` misses an objective."""
+        return Proof(entry.nodes, entry.cost_per_hour, self.refutation(entry.nodes), miss, entry.stuck)
+
+
+def _without(deployment: Deployment, queries: Collection[str]) -> Deployment:
+    """The deployment without the objectives of some queries, which keep running."""
+    return replace(deployment, objectives=tuple(one for one in deployment.objectives if one.query not in queries))

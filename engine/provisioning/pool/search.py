@@ -1,0 +1,273 @@
+"""Search of a pool of one node type: the smallest that keeps every objective, and why not one less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engine.document.deployment import Node
+from engine.provisioning.confirmation import ObjectiveMiss
+from engine.provisioning.nodes import NodePool
+from engine.provisioning.pool.bounds import Refutation, splits_of, splits_said
+from engine.provisioning.pool.problem import Placement
+from engine.provisioning.pool.proof import Proof, Prover
+from engine.provisioning.pool.solver import PoolSize
+
+__all__ = ["PoolAnswer", "smallest_of"]
+
+_SAME_SIZE = 2  # placements of a size that Flow may refuse before a larger one is looked at
+
+
+@dataclass(frozen=True, eq=False)
+class PoolAnswer:
+    """How many nodes it takes.
+
+    Attributes
+    ----------
+    nodes, added : int or None
+        Of the whole pool, and on top of those present; None if no pool up to `most` was found.
+    confirmed : bool
+        Whether Flow agrees; False where the steps allowed for that were used up.
+    proof : Proof or None
+        Why one node less is too few, or why no number of nodes is enough. None where the pool cannot be smaller.
+    miss : Miss or None
+        Where not confirmed, what Flow still finds wrong.
+    sizes : tuple of PoolSize
+        Every size that was placed on the way.
+    least : int
+        No pool with fewer nodes can keep the objectives (by Mace): a lower bound refutes it.
+    splits : mapping
+        Operators that the placement has in more parts than they are in now, and in how many.
+    beyond : tuple of Refutation
+        Objectives left out because no number of nodes keeps them, and why; the answer is about the others.
+    complete : bool
+        False if the time was over before the search had ended: fewer than `nodes` may do.
+    confirmation : str
+        How Flow looked at it.
+    """
+
+    nodes: int | None
+    present: int
+    model: Node
+    most: int
+    confirmed: bool
+    best: PoolSize | None
+    placement: Placement
+    proof: Proof | None
+    miss: ObjectiveMiss | None
+    sizes: tuple[PoolSize, ...]
+    flows: int
+    least: int = 0
+    splits: dict[str, int] = field(default_factory=dict)
+    beyond: tuple[Refutation, ...] = ()
+    complete: bool = True
+    confirmation: str = ""
+
+    @property
+    def added(self) -> int | None:
+        return None if self.nodes is None else self.nodes - self.present
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "present": self.present,
+            "added": self.added,
+            "type": {
+                "like": self.model.id or None,
+                "capacity_cps": self.model.capacity_cps,
+                "cores": self.model.cores,
+                "price_per_hour": self.model.price_per_hour,
+            },
+            "most": self.most,
+            "confirmed": self.confirmed,
+            "cost_per_hour": None if self.best is None else self.best.cost_per_hour,
+            "best": None if self.best is None else self.best.to_dict(),
+            "placement": {
+                name: [{"node": r.node, "core": r.core, "fraction": r.fraction} for r in replicas]
+                for name, replicas in self.placement.items()
+            },
+            "proof": None if self.proof is None else self.proof.to_dict(),
+            "miss": None if self.miss is None else self.miss.to_dict(),
+            "sizes": [entry.to_dict() for entry in self.sizes],
+            "flows": self.flows,
+            "least": self.least,
+            "splits": self.splits,
+            "beyond": [refutation.to_dict() for refutation in self.beyond],
+            "complete": self.complete,
+            "confirmation": self.confirmation,
+            "message": self.message,
+        }
+
+    @property
+    def message(self) -> str:
+        every = "every objective" if not self.beyond else "the other objectives"
+        if self.nodes is None:
+            late = "" if self.complete else " in the time there was"
+            bound = f", and none of fewer than {self.least} can" if self.least > max(self.present, 1) else ""
+            why = f": {self.proof.message}" if self.proof else ""
+            said = f"no pool of up to {self.most} nodes was found{late} that keeps {every}{bound}{why}"
+            return self._beyond_said + said
+        count = "1 node keeps" if self.nodes == 1 else f"{self.nodes} nodes keep"
+        late = f": {self.miss.message}" if self.miss else ""
+        sure = f", confirmed by {self.confirmation}" if self.confirmed else f" by Mace; Flow does not confirm it{late}"
+        less = f" With one less, {self.proof.message}." if self.proof else ""
+        bounded = not self._is_proven and self.least > max(self.present, 1)
+        bound = f" At least {self.least} are needed by bound." if bounded else ""
+        time = "" if self.complete else " The time was over before smaller pools had all been tried."
+        split = splits_said(self.splits)
+        return f"{self._beyond_said}{count} {every}{sure}.{' ' if split else ''}{split}{less}{bound}{time}"
+
+    @property
+    def _is_proven(self) -> bool:
+        return self.proof is None or self.proof.refutation is not None
+
+    @property
+    def _beyond_said(self) -> str:
+        if not self.beyond:
+            return ""
+        count = len(self.beyond)
+        what = "1 objective is" if count == 1 else f"{count} objectives are"
+        without = "it" if count == 1 else "them"
+        return f"{what} kept by no number of such nodes (first: {self.beyond[0].message}). Without {without}: "
+
+
+def smallest_of(pool: NodePool, most: int, prover: Prover, confirm: int) -> PoolAnswer:
+    """The smallest pool among those of up to `most` nodes; Flow may move the answer by `confirm` sizes."""
+    search = _PoolSearch(prover, max(pool.present, 1), max(most, pool.present))
+    best, miss, confirmed, proof = search.answer(confirm)
+    placement = {} if best is None else prover.board.placement(best.assignment)
+    return PoolAnswer(
+        nodes=None if best is None else best.nodes,
+        present=pool.present,
+        model=pool.model,
+        most=search.most,
+        confirmed=confirmed,
+        best=best,
+        placement=placement,
+        proof=proof,
+        miss=miss,
+        sizes=tuple(search.sizes[n] for n in sorted(search.sizes)),
+        flows=prover.flows[0],
+        least=search.low,
+        splits=splits_of(prover.fine, placement),
+        beyond=prover.beyond,
+        complete=search.complete,
+        confirmation=prover.confirmation,
+    )
+
+
+class _PoolSearch:
+    """Bisection over the sizes from `least` to `most`."""
+
+    def __init__(self, prover: Prover, least: int, most: int) -> None:
+        self.prover, self.least, self.most = prover, least, most
+        self.sizes: dict[int, PoolSize] = {}
+        self.misses: dict[int, ObjectiveMiss | None] = {}
+        self.low = least
+        self.complete = True
+
+    def at(self, nodes: int) -> PoolSize:
+        """The best placement on a size; it is no worse than those of the smaller sizes tried before."""
+        if nodes not in self.sizes:
+            self.prover.tell(0.1 + 0.5 * len(self.sizes) / 12, f"Placing on {nodes} nodes")
+            smaller = [n for n in self.sizes if n < nodes]
+            larger = [self.sizes[n] for n in sorted(self.sizes) if n > nodes][:1]
+            carried = self.sizes[max(smaller)] if smaller else None
+            self.sizes[nodes] = self.prover.during(
+                f"Placing on {nodes} nodes", lambda: self.prover.solver.solve_jointly(nodes, carried, larger)
+            )
+        return self.sizes[nodes]
+
+    def miss(self, nodes: int) -> ObjectiveMiss | None:
+        """What Flow finds wrong with a size."""
+        if nodes not in self.misses:
+            self.misses[nodes] = self.prover.confirm(self.at(nodes))
+        return self.misses[nodes]
+
+    def answer(self, confirm: int) -> tuple[PoolSize | None, ObjectiveMiss | None, bool, Proof | None]:
+        """The smallest size found, what Flow still finds wrong with it, whether it is confirmed, and the proof."""
+        never = self.prover.refutation(self.most)
+        if never is not None:
+            self.low = self.most + 1 if never.operator is None else self.least
+            return None, None, False, Proof(self.most, None, never, None)
+        nodes = self._by_mace()
+        if nodes is None and self.prover.relax():
+            self.sizes, self.misses = {}, {}
+            nodes = self._by_mace()
+        if nodes is None:
+            entry = self.at(self.most)
+            return None, None, False, self._against(entry)
+        steps = 0
+        self.prover.tell(0.7, f"Confirming {nodes} nodes")
+        found = self.miss(nodes)
+        while found is not None and steps < confirm:
+            steps += 1
+            more = self._tightened(min(self.most, nodes + (steps > _SAME_SIZE)), found)
+            if more is None:
+                break
+            nodes, found = more, self.miss(more)
+        while found is None and steps < confirm and nodes > self.least and self._may_do(nodes - 1):
+            nodes, steps = nodes - 1, steps + 1
+        return self.at(nodes), found, found is None, self._below(nodes)
+
+    def _by_mace(self) -> int | None:
+        """Gallop up from the least size that is not proven too small, then bisect; None if the time is over before."""
+        self.low = low = self._first(self.least, self.most, lambda n: self.prover.refutation(n) is None)
+        step, high = 1, low
+        while not self.prover.keeps(self.at(high)):
+            if high == self.most:
+                return None
+            if self._is_over():
+                return self.most if self.prover.keeps(self.at(self.most)) else None
+            low, high, step = high + 1, min(self.most, high + step), step * (4 if self.prover.is_large else 2)
+        return self._first(low, high, lambda n: self.prover.keeps(self.at(n)), self._is_over)
+
+    def _is_over(self) -> bool:
+        self.complete = self.complete and not self.prover.clock.is_over
+        return not self.complete
+
+    @staticmethod
+    def _first(low: int, high: int, good: Callable[[int], bool], over: Callable[[], bool] = lambda: False) -> int:
+        """The first number in ``low..high`` that is good; `high` is. Where time is over, the best known."""
+        while low < high and not over():
+            middle = (low + high) // 2
+            if good(middle):
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+    def _tightened(self, nodes: int, miss: ObjectiveMiss) -> int | None:
+        """The smallest size from `nodes` on that leaves what Flow found late more room; None if there is none."""
+        if not miss.over or self.prover.clock.is_over:
+            return min(nodes + 1, self.most) if nodes < self.most else None
+        self.prover.tighten(miss.over)
+        self.sizes = {n: entry for n, entry in self.sizes.items() if n < nodes}
+        self.misses = {n: known for n, known in self.misses.items() if n < nodes}
+        step, low, high = 1, nodes, nodes
+        while not self.prover.keeps(self.at(high)):
+            if high == self.most or self._is_over():
+                return None
+            low, high, step = high + 1, min(self.most, high + step), step * (4 if self.prover.is_large else 2)
+        return self._first(low, high, lambda n: self.prover.keeps(self.at(n)), self._is_over)
+
+    def _may_do(self, nodes: int) -> bool:
+        """Whether Flow keeps every objective where Mace does not quite."""
+        entry = self.at(nodes)
+        if entry.stuck is not None or self.prover.refutation(nodes) is not None:
+            return False
+        if entry.lost is not None and entry.lost.stuck is not None:
+            return False
+        return self.miss(nodes) is None
+
+    def _below(self, nodes: int) -> Proof | None:
+        """The case against one node less; None where there can be no less, or no time is left to look at it."""
+        if nodes <= self.least or (self._is_over() and nodes - 1 not in self.sizes):
+            return None
+        return self._against(self.at(nodes - 1))
+
+    def _against(self, entry: PoolSize) -> Proof:
+        stuck = entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
+        miss = None if stuck else self.miss(entry.nodes)
+        return replace(self.prover.proof(entry, miss), stuck=stuck)

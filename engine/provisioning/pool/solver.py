@@ -1,0 +1,318 @@
+"""Pools of one load: the best placement found for each size, and what the loss of any one node would do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
+from engine.errors import InfeasibleError
+from engine.placement.local_search.climb import KICKS, advance, keep
+from engine.placement.local_search.search import search
+from engine.placement.local_search.start import best_of, fixed_of, state_of
+from engine.provisioning.nodes import cost_per_hour
+from engine.provisioning.pool.judge import Judge
+from engine.provisioning.pool.kernels import loads_on_cores, lose_each
+from engine.provisioning.pool.problem import PoolProblem
+
+__all__ = ["NodeLoss", "PoolSize", "Solver", "losses"]
+
+_WORK = 2**40  # steps of a scan a walk may take: it ends by its rounds
+
+
+@dataclass(frozen=True, eq=False)
+class NodeLoss:
+    """The worst of losing any one node, everything else staying where it is.
+
+    Attributes
+    ----------
+    worst_s, over_bound : float
+        As in `PoolSize`; infinite where something then fits nowhere (`stuck`: the node and the operator).
+    all_up_s : float
+        Mace_WC of the same placement with all nodes. It is that of the pool unless another placement, such as one with
+        a spare node, survives a loss better.
+    node : str or None
+        The node whose loss is worst.
+    late : tuple of str
+        Queries over their bound after some loss.
+    assignment : array or None
+        That placement, where it is known to be another one.
+    """
+
+    worst_s: float
+    over_bound: float
+    all_up_s: float
+    node: str | None
+    late: tuple[str, ...]
+    stuck: tuple[str, str] | None = None
+    assignment: IntArray | None = None
+
+    @property
+    def figures(self) -> tuple[float, float]:
+        return self.over_bound, self.worst_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "worst_s": _number(self.worst_s),
+            "over_bound": _number(self.over_bound),
+            "all_up_s": _number(self.all_up_s),
+            "node": self.node,
+            "late": list(self.late),
+            "stuck": None if self.stuck is None else {"node": self.stuck[0], "operator": self.stuck[1]},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSize:
+    """A pool of one size with the best placement found for it.
+
+    Attributes
+    ----------
+    worst_s : float
+        Mace_WC; infinite if the operators cannot be placed.
+    over_bound : float
+        Largest latency over its bound, 0 without objectives.
+    queries : mapping
+        Seconds by query: the statistic of its objective, or the worst case.
+    late : tuple of str
+        Queries over their bound.
+    lost : Lost or None
+        None where it was not asked for.
+    stuck : str or None
+        An operator that fits no node.
+    as_placed : PoolSize or None
+        For the number of nodes there is now: the same figures with every operator where it is.
+    splits : mapping
+        Operators that may be in several parts, and in how many at most.
+    """
+
+    nodes: int
+    cost_per_hour: float | None
+    worst_s: float
+    over_bound: float
+    queries: dict[str, float]
+    late: tuple[str, ...]
+    lost: NodeLoss | None
+    stuck: str | None
+    assignment: IntArray
+    as_placed: PoolSize | None = None
+    splits: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "cost_per_hour": self.cost_per_hour,
+            "worst_s": _number(self.worst_s),
+            "over_bound": _number(self.over_bound),
+            "queries": {query: _number(value) for query, value in self.queries.items()},
+            "late": list(self.late),
+            "lost": None if self.lost is None else self.lost.to_dict(),
+            "stuck": self.stuck,
+            "splits": self.splits,
+            "as_placed": None
+            if self.as_placed is None
+            else {
+                "worst_s": _number(self.as_placed.worst_s),
+                "over_bound": _number(self.as_placed.over_bound),
+                "queries": {query: _number(value) for query, value in self.as_placed.queries.items()},
+                "late": list(self.as_placed.late),
+            },
+        }
+
+    @property
+    def figures(self) -> tuple[float, float]:
+        """What a larger pool must not be worse in, the first first."""
+        return self.over_bound, self.worst_s
+
+    @property
+    def joint(self) -> tuple[float, float]:
+        """The same, with the worst loss of this placement counted in."""
+        lost = self.lost or NodeLoss(0.0, 0.0, 0.0, None, ())
+        return max(self.over_bound, lost.over_bound), max(self.worst_s, lost.worst_s)
+
+
+class Solver:
+    """Placements on pools of one load. `rounds` are those of the placement search beyond a quick placement."""
+
+    def __init__(
+        self, board: PoolProblem, *, lose_one: bool, rounds: int = 0, seed: int = 0, judge: Judge | None = None
+    ) -> None:
+        self.board, self.lose_one, self.rounds, self.seed = board, lose_one, rounds, seed
+        self.judge = judge or Judge(board)
+
+    def solve(
+        self,
+        size: int,
+        smaller: PoolSize | None = None,
+        known: Sequence[IntArray] = (),
+        others: Sequence[IntArray] = (),
+    ) -> PoolSize:
+        """The best placement found for all nodes up, and the best loss of one, which may be of another placement.
+
+        Neither is worse than on the smaller pool: its placements are possible here too.
+        """
+        tried = self._tried(size, smaller, known) + [self._judged(size, start) for start in others]
+        best = self._with_losses(min(tried, key=lambda entry: entry.figures))
+        if best.lost is None or smaller is None or smaller.lost is None:
+            return best
+        options = [best.lost, smaller.lost]
+        if smaller.figures < best.lost.figures:
+            # The smaller pool's best placement with the further node as a spare.
+            spared = self._with_losses(self._judged(size, smaller.assignment)).lost
+            options += [spared] if spared else []
+        return replace(best, lost=min(options, key=lambda lost: lost.figures))
+
+    def as_placed(self, size: int) -> PoolSize | None:
+        """The pool as it is placed now; None where something has no place on it."""
+        start = self.board.start
+        if (start < 0).any() or (start >= self.board.cores_of(size)).any():
+            return None
+        return self._judged(size, start)
+
+    def solve_jointly(self, size: int, smaller: PoolSize | None = None, near: Sequence[PoolSize] = ()) -> PoolSize:
+        """The one placement that is best with all nodes up and with any one lost; `near` are pools of other sizes."""
+        tried = self._tried(size, smaller, ())
+        if self.lose_one and size > 1:
+            tried.append(self._with_spare(size))
+        return min(map(self._with_losses, tried), key=lambda entry: entry.joint)
+
+    def _with_spare(self, size: int) -> PoolSize:
+        """The best placement that leaves the largest node empty, so that it can take in whatever is lost."""
+        board = self.board
+        cores = board.cores_of(size)
+        capacity = np.bincount(board.node[:cores], board.budget[:cores].mean(axis=1))
+        spare = len(capacity) - 1 - int(capacity[::-1].argmax())
+        others = Solver(
+            replace(board, allowed=board.allowed & (board.node != spare)),
+            lose_one=False,
+            rounds=self.rounds,
+            seed=self.seed,
+            judge=self.judge,
+        )
+        best = min(others._tried(size, None, ()), key=lambda entry: entry.figures)
+        return self._judged(size, best.assignment)
+
+    def _tried(self, size: int, smaller: PoolSize | None, known: Sequence[IntArray]) -> list[PoolSize]:
+        """What a smaller pool had, what is remembered, what runs, a fresh placement, and the best of these improved."""
+        starts = [*known] or [np.full(len(self.board.start), -1)]
+        starts.append(self.board.start)
+        if smaller is not None and smaller.stuck is None:
+            starts.insert(0, smaller.assignment)
+        tried = [self._judged(size, start) for start in starts]
+        best = min(tried, key=lambda entry: entry.figures)
+        if best.stuck is not None or (self.rounds and best.worst_s > 0.0):
+            tried += self._searched(size, best)
+        return tried
+
+    def _searched(self, size: int, best: PoolSize) -> list[PoolSize]:
+        """What the placement search makes of the best so far; it may fit what one item after the other does not."""
+        if best.stuck is None:
+            return [self._judged(size, self._climbed(size, best.assignment))]
+        try:
+            found = search(self.board.problem(size), rounds=max(1, self.rounds), seed=self.seed, finalists=1)
+        except InfeasibleError:
+            return []
+        return [self._judged(size, found.assignment)]
+
+    def _climbed(self, size: int, start: IntArray) -> IntArray:
+        """The walk of the search from a placement: `search` itself would first look for a start and a bound."""
+        problem = self.board.problem(size)
+        fixed = fixed_of(problem)
+        state = state_of(problem, fixed, start)
+        best = best_of(state, self.seed, 1, climbing=True)
+        keep(fixed, state, best)
+        advance(fixed, state, best, KICKS, self.rounds, 0.0, _WORK)
+        return np.array(best.core)
+
+    def _judged(self, size: int, start: IntArray) -> PoolSize:
+        board, judge = self.board, self.judge
+        cores = board.cores_of(size)
+        assignment, stuck = board.filled(size, start)
+        cost = cost_per_hour(board.deployment.nodes[:size])
+        if stuck >= 0:
+            name = board.deployment.operators[board.operator[stuck]].id
+            return PoolSize(size, cost, np.inf, np.inf, {}, (), None, name, assignment)
+        core_s = judge.core_s(assignment, cores)
+        edge_s = judge.edge_s(assignment)
+        worst = judge.worst_by_query(assignment, core_s, edge_s)
+        values = judge.by_query(assignment, worst, cores)
+        worst_s = max(float(core_s.max(initial=0.0)), float(edge_s.max(initial=0.0)))
+        over = float((values / judge.bounds).max(initial=0.0))
+        late = tuple(
+            query for query, value, bound in zip(judge.queries, values, judge.bounds, strict=True) if value > bound
+        )
+        queries = dict(zip(judge.queries, map(float, values), strict=True))
+        return PoolSize(size, cost, worst_s, over, queries, late, None, None, assignment)
+
+    def _with_losses(self, entry: PoolSize) -> PoolSize:
+        if not self.lose_one or entry.stuck is not None or entry.lost is not None:
+            return entry
+        return replace(entry, lost=self._lost(entry))
+
+    def _lost(self, entry: PoolSize) -> NodeLoss:
+        board, judge, size, assignment = self.board, self.judge, entry.nodes, entry.assignment
+        nodes = np.unique(board.node[assignment])
+        if not len(nodes):
+            return NodeLoss(0.0, 0.0, 0.0, None, ())
+        places, after_s, stuck = self.losses(size, assignment, nodes)
+        names = board.deployment.nodes
+        if (stuck >= 0).any():
+            k = int(np.flatnonzero(stuck >= 0)[0])
+            operator = board.deployment.operators[board.operator[stuck[k]]].id
+            lost = names[nodes[k]].id
+            return NodeLoss(np.inf, np.inf, entry.worst_s, lost, (), (lost, operator))
+        edges = [judge.edge_s(place) for place in places]
+        worst = np.array(
+            [max(float(s.max(initial=0.0)), float(e.max(initial=0.0))) for s, e in zip(after_s, edges, strict=True)]
+        )
+        values = np.array([judge.worst_by_query(p, s, e) for p, s, e in zip(places, after_s, edges, strict=True)])
+        values = self._exact(places, values, board.cores_of(size))
+        over = (values / judge.bounds).max(axis=1, initial=0.0)
+        at = int(np.lexsort((-worst, -over))[0])
+        late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
+        return NodeLoss(float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late)
+
+    def losses(self, size: int, assignment: IntArray, nodes: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
+        """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
+        return losses(self.board, self.judge, size, assignment, nodes)
+
+    def _exact(self, places: IntArray, values: FloatArray, cores: int) -> FloatArray:
+        """Statistics other than the worst case, worked out where the worst case is over the bound."""
+        if all(name == "worst" for name in self.judge.statistics):
+            return values
+        return np.array([self.judge.by_query(p, v, cores) for p, v in zip(places, values, strict=True)])
+
+
+def losses(
+    board: PoolProblem, judge: Judge, size: int, assignment: IntArray, nodes: IntArray
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
+    cores = board.cores_of(size)
+    total = loads_on_cores(board.load, assignment, cores)
+    core_s = judge.core_s(assignment, cores)
+    places, after_s, stuck = lose_each(
+        nodes,
+        board.order,
+        board.load,
+        board.weight,
+        total,
+        board.budget[:cores],
+        board.seconds[:cores],
+        board.node[:cores],
+        board.allowed[:, :cores],
+        board.apart,
+        assignment,
+        core_s,
+    )
+    if board.budget.shape[1] > 1:
+        for k in np.flatnonzero(stuck < 0):
+            after_s[k] = judge.core_s(places[k], cores)
+    return places, after_s, stuck
+
+
+def _number(value: float) -> float | None:
+    """As JSON has it: null for what is infinite."""
+    return value if np.isfinite(value) else None

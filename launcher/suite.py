@@ -1,0 +1,91 @@
+"""`./sluice test`: pytest with the servers it needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+from launcher.output import Terminal
+from launcher.places import ROOT, child_environment
+from launcher.servers import PostgresError, PostgresServer, find_postgres
+
+__all__ = ["CHROMIUM_NAMES", "run_tests"]
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_MAX_WORKERS = 4  # each holds its own Redis, SQLite file and perhaps a browser
+_OWN_CHOICE = ("-n", "--numprocesses", "--dist", "--pdb", "-p", "--collect-only", "--co", "--version", "--help", "-h")
+
+
+def _parallel(arguments: Sequence[str]) -> list[str]:
+    """Options for several processes, unless the caller chose something about it or names a single test."""
+    if any(argument.startswith(_OWN_CHOICE) for argument in arguments) or any("::" in a for a in arguments):
+        return []
+    return ["-n", str(min(os.cpu_count() or 1, _MAX_WORKERS)), "--dist", "worksteal"]
+
+
+def _start_postgres(console: Terminal) -> PostgresServer | None:
+    tools = find_postgres()
+    if tools is None:
+        return None
+    server = PostgresServer(tools)
+    try:
+        server.start()
+    except (PostgresError, OSError) as error:
+        console.failure(f"PostgreSQL is installed but does not start: {error}")
+        server.stop()
+        return None
+    # it comes up while the tests are collected; those that need it wait for it, and should it fail this says why
+    threading.Thread(target=_watch_start, args=(server, console), daemon=True).start()
+    return server
+
+
+def _watch_start(server: PostgresServer, console: Terminal) -> None:
+    try:
+        server.wait()
+    except PostgresError as error:
+        console.failure(str(error))
+
+
+def _announce_lacking(console: Terminal, postgres: bool) -> None:
+    lacking = []
+    if not any(map(shutil.which, CHROMIUM_NAMES)):
+        lacking.append("Chromium")
+    if not postgres:
+        lacking.append("PostgreSQL")
+    if lacking:
+        console.failure(
+            f"!!! NOT INSTALLED: {' and '.join(lacking)}. The tests that need it are SKIPPED; see ./sluice doctor"
+        )
+
+
+def _pytest(arguments: list[str], env: dict[str, str]) -> int:
+    process = subprocess.Popen([sys.executable, "-P", "-m", "pytest", *arguments], cwd=ROOT, env=env)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(signal.SIGINT)  # pytest takes it for Ctrl-C and cleans up
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGHUP, pass_on)
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # the terminal tells pytest itself
+    return process.wait()
+
+
+def run_tests(arguments: list[str]) -> int:
+    """Run pytest with these arguments beside a passing PostgreSQL server; its exit code."""
+    console = Terminal(sys.stderr)
+    env = child_environment()
+    server = None
+    if "SLUICE_TEST_POSTGRES_URL" not in env and (server := _start_postgres(console)) is not None:
+        env["SLUICE_TEST_POSTGRES_URL"] = server.url
+    _announce_lacking(console, "SLUICE_TEST_POSTGRES_URL" in env)
+    try:
+        return _pytest([*_parallel(arguments), *arguments], env)
+    finally:
+        if server is not None:
+            server.stop()

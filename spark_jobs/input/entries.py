@@ -1,0 +1,233 @@
+"""Entries of the telemetry streams as Arrow batches, read from Redis by a task or by the driver."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import redis
+
+from agent.wire import Frame, FrameKind, WireError, broker, decode_frames
+from agent.wire.broker import StreamEntry
+
+__all__ = [
+    "ARRIVAL_SCHEMA",
+    "COLUMNS",
+    "ENTRY_SCHEMA",
+    "SPANS",
+    "UNREADABLE",
+    "WAITING_SCHEMA",
+    "EntryReader",
+    "Read",
+    "RedisAway",
+    "arrival_rows",
+    "batch_of",
+    "patiently",
+    "span_of",
+]
+
+
+#: Frames that wait, as they stand in a state: for the number before them, or for their plan.
+WAITING_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("agent", pa.string()),
+        ("life", pa.string()),
+        ("seq", pa.int64()),
+        ("kind", pa.string()),
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("entry", pa.int32()),
+        ("epoch", pa.int64()),
+        ("extra", pa.string()),
+        ("body", pa.binary()),
+        ("size", pa.int64()),
+        ("since", pa.int64()),
+    ]
+)
+
+#: Frames of a batch, as the driver gets them.
+ARRIVAL_SCHEMA = pa.schema([one for one in WAITING_SCHEMA if one.name != "since"])
+
+
+#: Kind of a row whose entry is no frame: `body` is the entry's data, `extra` says what is wrong with it.
+UNREADABLE = "unreadable"
+
+#: As Spark says it; `id` is the entry's in its partition, `extra` is JSON.
+COLUMNS = (
+    "partition int, id string, agent string, life string, seq bigint, kind string, query string, plan string, "
+    "entry int, epoch bigint, extra string, body binary"
+)
+
+ENTRY_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("id", pa.string()),
+        ("agent", pa.string()),
+        ("life", pa.string()),
+        ("seq", pa.int64()),
+        ("kind", pa.string()),
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("entry", pa.int32()),
+        ("epoch", pa.int64()),
+        ("extra", pa.string()),
+        ("body", pa.binary()),
+    ]
+)
+
+
+def batch_of(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatch:
+    """The entries of a partition as one batch of `ENTRY_SCHEMA`, in their order."""
+    rows = [(partition, entry.id, *_row(entry)) for entry in entries]
+    columns = [
+        pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), ENTRY_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
+
+
+def arrival_rows(batch: pa.RecordBatch, lacking: Sequence[bool]) -> pa.RecordBatch:
+    """A batch of `ENTRY_SCHEMA` as rows of `arrivals.GIVEN`, those that are `lacking` without their bodies."""
+    bodies = batch.column("body")
+    made = {
+        "id": pc.binary_join_element_wise(batch.column("partition").cast(pa.string()), batch.column("id"), "/"),
+        "body": pc.if_else(pa.array(lacking, pa.bool_()), pa.scalar(None, pa.binary()), bodies),
+        "size": pc.fill_null(pc.binary_length(bodies), 0).cast(pa.int64()),
+    }
+    arrays = [made[name] if name in made else batch.column(name) for name in ARRIVAL_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARRIVAL_SCHEMA)
+
+
+def _row(entry: StreamEntry) -> tuple[Any, ...]:
+    try:
+        frame = _frame(entry)
+    except WireError as error:
+        fault = json.dumps({"fault": str(error), "kind": entry.kind})
+        named = (entry.agent, entry.life, entry.seq, UNREADABLE, entry.query, entry.plan, entry.entry)
+        return (*named, 0, fault, entry.data)
+    named = (frame.agent, frame.life, frame.seq, frame.kind.value, frame.query, frame.plan, frame.entry)
+    return (*named, frame.epoch, json.dumps(frame.extra, separators=(",", ":")), frame.body)
+
+
+def _frame(entry: StreamEntry) -> Frame:
+    """The one frame of an entry.
+
+    Raises
+    ------
+    WireError
+        It is none, several, or another one than the entry says.
+    """
+    frames = [frame for frame, _ in decode_frames(entry.data)]
+    if len(frames) != 1:
+        raise WireError(f"an entry holds one frame, this one {len(frames)}")
+    if (frames[0].agent, frames[0].life, frames[0].seq) != (entry.agent, entry.life, entry.seq):
+        raise WireError(f"the frame says agent {frames[0].agent}, life {frames[0].life}, number {frames[0].seq}")
+    if frames[0].kind not in _FROM_AGENTS:
+        raise WireError(f"agents send no frame of kind {frames[0].kind.value}")
+    return frames[0]
+
+
+_FROM_AGENTS = frozenset(
+    {
+        FrameKind.RECORDS,
+        FrameKind.PARTIALS,
+        FrameKind.CHECKPOINT,
+        FrameKind.MARK,
+        FrameKind.COUNTERS,
+        FrameKind.SWEEPS,
+    }
+)
+
+
+#: A row for each span, as Spark says it: a partition's entries after `after_id` up to and with `until_id`.
+SPANS = "partition int, after_id string, until_id string"
+
+#: From batches of `SPANS` to batches of `entries.BATCH`.
+Read = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_CHUNK_BYTES = 4 * 2**20
+_FIRST_CHUNK_ENTRIES = 64
+_MAX_CHUNK_ENTRIES = 4_000
+_PATIENCE_S = 60.0  # a batch that could not be read is read again after the query's restart
+_ANSWER_S = 10.0
+_LAST_COUNT = 2**64 - 1  # of the entries of one millisecond
+_Found = TypeVar("_Found")
+
+
+class RedisAway(RuntimeError):
+    """Redis gave no answer for as long as it may be waited for."""
+
+
+@dataclass(frozen=True)
+class EntryReader:
+    """Where frames are read; it is sent to tasks, so it holds no connection."""
+
+    redis_url: str
+    patience_s: float = _PATIENCE_S
+
+    def frames(self, spans: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Entries of the spans, a few megabytes at a time.
+
+        Fewer than planned come when Redis lost some: their agents send those again.
+
+        Raises
+        ------
+        RedisAway
+        """
+        for batch in spans:
+            for span in batch.to_pylist():
+                yield from self._entries(**span)
+
+    def _entries(self, partition: int, after_id: str, until_id: str) -> Iterator[pa.RecordBatch]:
+        count = _FIRST_CHUNK_ENTRIES
+        while True:
+            ask = partial(broker.read_entries, partition=partition, after_id=after_id, count=count, until_id=until_id)
+            entries = patiently(self.redis_url, ask, self.patience_s)
+            if entries:
+                yield batch_of(partition, entries)
+            if len(entries) < count:
+                return
+            after_id, count = entries[-1].id, _next_count(entries)
+
+
+def patiently(redis_url: str, ask: Callable[[redis.Redis], _Found], patience_s: float) -> _Found:
+    """Redis's answer; asked again with growing pauses until `patience_s` have passed.
+
+    Raises
+    ------
+    RedisAway
+    """
+    until, pause_s = time.monotonic() + patience_s, 0.05
+    while True:
+        try:
+            return ask(_client(redis_url))
+        except (redis.ConnectionError, redis.TimeoutError) as error:  # one that still loads its file is the former
+            if time.monotonic() + pause_s > until:
+                raise RedisAway(f"Redis has given no answer for {patience_s:g} s ({error})") from error
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 2.0)
+
+
+def span_of(partition: int, entry_id: str) -> dict[str, int | str]:
+    """The span that holds one entry alone."""
+    moment, _, count = entry_id.partition("-")
+    before = f"{moment}-{int(count) - 1}" if int(count or 0) else f"{int(moment) - 1}-{_LAST_COUNT}"
+    return {"partition": partition, "after_id": before, "until_id": entry_id}
+
+
+@cache
+def _client(url: str) -> redis.Redis:
+    """This process's connection: Python workers live on from batch to batch."""
+    return redis.Redis.from_url(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S)
+
+
+def _next_count(entries: Sequence[broker.StreamEntry]) -> int:
+    """As many entries as come in one answer of a good size, judged by those before."""
+    size = sum(len(entry.data) for entry in entries)
+    return min(max(_CHUNK_BYTES * len(entries) // max(size, 1), 1), _MAX_CHUNK_ENTRIES)

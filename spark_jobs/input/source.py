@@ -1,0 +1,163 @@
+"""The telemetry streams as a streaming data source of Spark.
+
+Every partition of the broker is an input partition. An offset is a flat object: the id of the last entry of each
+partition that belongs to the batch. Batches are planned from the broker's sizes alone, and rows are spans: frames are
+read by whoever works them off, and so come into the JVM only where Spark's own operators do (`frames_of`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import redis
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from agent.wire import broker
+from spark_jobs.input.entries import COLUMNS, SPANS, Read, RedisAway, patiently
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["FORMAT", "EntrySpan", "FramesSource", "SpansReader", "frames_of", "spans_of"]
+
+FORMAT = "sluice-frames"
+_BEGIN = "0-0"
+_MOST_ENTRIES, _MOST_BYTES = 4_000, 64 * 2**20
+_UNBOUNDED = 2**31
+_TARGET_PATIENCE_S = 60.0  # of a query that ends when what is there is read
+_PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and the next one asks again
+
+
+class EntrySpan(InputPartition):
+    """What one task reads: a partition's entries after `after_id` up to and with `until_id`."""
+
+    def __init__(self, partition: int, after_id: str, until_id: str) -> None:
+        super().__init__(partition)
+        self.partition, self.after_id, self.until_id = partition, after_id, until_id
+
+
+class FramesSource(DataSource):
+    """``spark.readStream.format("sluice-frames")`` with the options `redis_url`, `max_entries` and `max_bytes`.
+
+    `max_entries` and `max_bytes` bound one batch; an entry that is larger than all of it is a batch of its own.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return SPANS
+
+    def streamReader(self, schema: Any) -> SpansReader:
+        return SpansReader(
+            self.options["redis_url"],
+            int(self.options.get("max_entries", _MOST_ENTRIES)),
+            int(self.options.get("max_bytes", _MOST_BYTES)),
+        )
+
+
+class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches beside the driver; it is sent to tasks, so it holds no connection."""
+
+    def __init__(self, redis_url: str, max_entries: int, max_bytes: int) -> None:
+        self._url = redis_url
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._target: dict[str, str] | None = None
+
+    def initialOffset(self) -> dict[str, str]:
+        return {str(number): _BEGIN for number in range(broker.PARTITIONS)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._max_entries)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        last_ids = patiently(self._url, broker.last_ids, _TARGET_PATIENCE_S)
+        self._target = {str(number): last_id for number, last_id in last_ids.items()}
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
+        """The end of the next batch; `start` itself when there is nothing new or Redis does not answer."""
+        entries, size = self._max_entries, self._max_bytes
+        if isinstance(limit, ReadAllAvailable):
+            entries = size = _UNBOUNDED
+        try:
+            ends = partial(self._ends, start=start, max_entries=entries, max_bytes=size)
+            return patiently(self._url, ends, _PLANNING_PATIENCE_S)
+        except RedisAway as away:
+            _say(f"{away}; no new batch until it does")
+            return start
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        moved = {name: until for name, until in end.items() if until != start.get(name, _BEGIN)}
+        return [EntrySpan(int(name), _after(start.get(name, _BEGIN), until), until) for name, until in moved.items()]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
+        assert isinstance(partition, EntrySpan)
+        yield partition.partition, partition.after_id, partition.until_id
+
+    def commit(self, end: dict[str, str]) -> None:
+        """Drop what lies behind the checkpoint. Without Redis the next commit drops it too."""
+        try:
+            patiently(self._url, partial(_trim, end), _PLANNING_PATIENCE_S)
+        except RedisAway as away:
+            _say(f"{away}; trimmed later")
+
+    def _ends(self, client: redis.Redis, start: dict[str, str], max_entries: int, max_bytes: int) -> dict[str, str]:
+        """How far the next batch goes: an equal share for each partition, then what some left over for the others."""
+        last = {str(number): last_id for number, last_id in broker.last_ids(client).items()}
+        if self._target is not None:
+            last = {name: min(last_id, self._target[name], key=_number) for name, last_id in last.items()}
+        ends = {name: start.get(name, _BEGIN) for name in last}
+        hungry = [name for name in last if last[name] != ends[name]]
+        for turn in range(2):
+            share = max_entries // max(len(hungry), 1), max_bytes // max(len(hungry), 1)
+            for name in hungry:
+                found = broker.read_reach(client, int(name), _after(ends[name], last[name]), max(share[0], 1), share[1])
+                if not found.entries or (turn and (found.entries > share[0] or found.held_bytes > share[1])):
+                    continue
+                ends[name] = min(found.last_id, last[name], key=_number)
+                max_entries, max_bytes = max_entries - found.entries, max_bytes - found.held_bytes
+            hungry = [name for name in hungry if _number(ends[name]) < _number(last[name])]
+        return ends
+
+
+def spans_of(spark: SparkSession, redis_url: str, **options: int | float) -> DataFrame:
+    """The telemetry streams as a streaming data frame; `options` are those of `FramesSource`."""
+    spark.dataSource.register(FramesSource)
+    reader = spark.readStream.format(FORMAT).option("redis_url", redis_url)
+    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+
+def frames_of(spans: DataFrame, read: Read) -> DataFrame:
+    """The frames of spans as rows of Spark, with the columns of `spark_jobs.input.entries`."""
+    return spans.mapInArrow(read, COLUMNS)
+
+
+def _trim(end: dict[str, str], client: redis.Redis) -> None:
+    """Drop entries up to `end`; a stream that lost its tail has nothing behind the checkpoint, whatever its ids."""
+    last = broker.last_ids(client)
+    done = {number: end[str(number)] for number in last if str(number) in end}
+    broker.trim_streams(
+        client, {number: upto for number, upto in done.items() if _number(upto) <= _number(last[number])}
+    )
+
+
+def _after(start: str, until: str) -> str:
+    """Where reading begins: at the beginning of a stream that ends before `start`.
+
+    Such a stream lost its tail, or all, and gave out lower ids since. What is read twice has its agent's number.
+    """
+    return start if _number(start) <= _number(until) else _BEGIN
+
+
+def _number(entry_id: str) -> tuple[int, int]:
+    moment, _, count = entry_id.partition("-")
+    return int(moment), int(count or 0)
+
+
+def _say(text: str) -> None:
+    print(f"telemetry source: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,189 @@
+"""Executor side: records are processed where they are read; the driver gets partial aggregates."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agent.wire import FrameKind, batch_bytes, table_of
+from engine.dataflow.pipeline import Pipeline
+from spark_jobs.input.arrivals import Arrival
+from spark_jobs.input.entries import ARRIVAL_SCHEMA, Read, arrival_rows
+from spark_jobs.plans import aggregate_of
+from spark_jobs.records import BadBody, by_driver, conforming, entry_schema
+from spark_jobs.results import OperatorWork
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["SenderOrder", "TaskResult", "process_in_tasks"]
+
+_WORKED = "worked"  # kind of a row that is no frame, but what became of a flow's records
+_AT_ONCE_BYTES = 16 * 2**20  # a task holds so much, and its partial aggregates
+_GIVEN_SQL = (
+    "id string, agent string, life string, seq bigint, kind string, query string, plan string, entry int, "
+    "epoch bigint, extra string, body binary, size bigint"
+)
+_RECORDS = FrameKind.RECORDS.value
+_NOTHING = pa.py_buffer(b"")
+_Stretch = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What became of a flow's records in one task."""
+
+    flow: tuple[str, str]
+    partial: pa.Table
+    counts: list[list[int]]  #: operator, records in, records out
+
+
+@dataclass
+class SenderOrder:
+    """Whose turn it is, as `arrivals.in_order` sees it: numbers follow each other, and count once."""
+
+    last: dict[_Stretch, int]
+    early: dict[_Stretch, set[int]] = field(default_factory=dict)  #: numbers the driver has, or will have, with bodies
+
+    @classmethod
+    def of(cls, positions: Mapping[_Stretch, int], waiting: Iterable[Arrival]) -> SenderOrder:
+        """After what was worked off, beside what waits."""
+        made = cls(dict(positions))
+        for one in waiting:
+            made.early.setdefault(one.stretch, set()).add(one.seq)
+        return made
+
+    def is_due(self, stretch: _Stretch, seq: int) -> bool | None:
+        """Whether it follows on the last one; None for one that is here already."""
+        last, early = self.last.get(stretch, 0), self.early.setdefault(stretch, set())
+        if seq <= last or seq in early:
+            return None
+        if seq > last + 1:
+            early.add(seq)
+            return False
+        while (seq := seq + 1) in early:
+            early.remove(seq)
+        self.last[stretch] = seq - 1
+        return True
+
+
+def process_in_tasks(
+    spans: DataFrame,
+    read: Read,
+    pipelines: Iterable[Pipeline],
+    positions: Mapping[_Stretch, int],
+    waiting: Iterable[Arrival],
+) -> tuple[pa.Table, list[TaskResult]]:
+    """The frames of a batch as rows of `arrivals_of`, and what became of the records among them.
+
+    Parameters
+    ----------
+    spans
+        The batch; what belongs to one life is in one of them.
+    read
+        From spans to frames.
+    pipelines
+        Of plans whose records may be worked off.
+    positions, waiting
+        Of the state before the batch.
+    """
+    documents = {one.digest: json.dumps(one.document) for one in pipelines}
+    given = spans.mapInArrow(_work_off(read, documents, SenderOrder.of(positions, waiting)), _GIVEN_SQL).toArrow()
+    is_worked = pc.equal(given["kind"], _WORKED)
+    return given.filter(pc.invert(is_worked)), [_worked(row) for row in given.filter(is_worked).to_pylist()]
+
+
+def _worked(row: Mapping[str, Any]) -> TaskResult:
+    return TaskResult((row["query"], row["plan"]), table_of(row["body"]), json.loads(row["extra"]))
+
+
+def _work_off(
+    read: Read, documents: Mapping[str, str], turns: SenderOrder
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does; `turns` is its own copy."""
+
+    def run(spans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        flows: dict[tuple[str, str], _TaskFlow] = {}
+        for batch in read(spans):
+            yield _passed(batch, lambda row, body: _take(row, body, turns, documents, flows))
+        if flows:
+            rows = [flow.given(*key) for key, flow in flows.items()]
+            yield pa.RecordBatch.from_pylist(rows, schema=ARRIVAL_SCHEMA)
+
+    return run
+
+
+def _passed(batch: pa.RecordBatch, take: Callable[[Mapping[str, Any], pa.Buffer], bool]) -> pa.RecordBatch:
+    """The batch as the driver gets it: without the bodies that `take` takes."""
+    bodies = batch.column("body")
+    rows = batch.select(["agent", "life", "seq", "kind", "query", "plan", "entry"]).to_pylist()
+    return arrival_rows(
+        batch, [take(row, body.as_buffer() or _NOTHING) for row, body in zip(rows, bodies, strict=True)]
+    )
+
+
+def _take(
+    row: Mapping[str, Any],
+    body: pa.Buffer,
+    turns: SenderOrder,
+    documents: Mapping[str, str],
+    flows: dict[tuple[str, str], _TaskFlow],
+) -> bool:
+    """Whether nobody needs the frame's body: its records are taken, or were before."""
+    due = turns.is_due((row["agent"], row["life"]), row["seq"])
+    if row["kind"] != _RECORDS or not due:
+        return row["kind"] == _RECORDS and due is None
+    document = documents.get(row["plan"])
+    if document is None:
+        return False
+    pipeline = _pipeline(document)
+    try:
+        table = conforming(body, entry_schema(pipeline, row["entry"]))
+    except BadBody:
+        return False
+    flows.setdefault((row["query"], row["plan"]), _TaskFlow(pipeline)).add(row["entry"], table, body.size)
+    return True
+
+
+@dataclass
+class _TaskFlow:
+    """Records of one flow in a task."""
+
+    pipeline: Pipeline
+    tables: dict[int, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    partials: list[pa.Table] = field(default_factory=list)
+    size: int = 0
+    work: OperatorWork = field(default_factory=OperatorWork)
+
+    def add(self, entry: int, table: pa.Table, size: int) -> None:
+        self.tables[entry].append(table)
+        self.size += size
+        if self.size > _AT_ONCE_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.tables:
+            self.partials.append(by_driver(self.pipeline, self.tables, self.work))
+        self.tables.clear()
+        self.size = 0
+
+    def given(self, query: str, plan: str) -> dict[str, Any]:
+        """The row for the driver."""
+        self._settle()
+        partial = aggregate_of(self.pipeline).merge(self.partials)
+        counts = [[index, *both] for index, both in self.work.counts.items()]
+        told = {"query": query, "plan": plan, "kind": _WORKED, "extra": json.dumps(counts)}
+        return told | {"body": batch_bytes(partial.combine_chunks()), "size": 0}
+
+
+@lru_cache(maxsize=100)
+def _pipeline(document: str) -> Pipeline:
+    """The pipeline of a document; a worker keeps it from batch to batch."""
+    return Pipeline.parse(json.loads(document))

@@ -1,0 +1,157 @@
+"""An agent and the relay above it, both running: they tell each other what the model says, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import ParentConfig
+from agent.relay.server import Reply
+from agent.runtime import Spool
+from agent.runtime.downstream import COST, DELAY, FORWARDED
+from agent.settings import ReadableFolders
+from agent.source_agent import SourceAgent
+from agent.uplink import sender as sender_module
+from agent.uplink.client import Client
+from agent.uplink.sender import CONSOLE, FrameSender
+from agent.wire import FrameKind, decode_frames
+from engine.klink.forwarding import messages
+from tests.agent.relay.test_relay import CHILDREN, PIPELINE, QUERY, Site, child_config, secret_hash
+from tests.servers import wait_until
+
+CHILD = CHILDREN[0]
+FRAME_SAYS = {"watermarks", "closing_epoch_us", "final"}
+ANSWER_SAYS = {"accepted_seq", "committed_seq", "duplicates"}
+
+
+class Listener:
+    """What goes between the two."""
+
+    def __init__(self, site: Site) -> None:
+        self.marks: list[dict[str, Any]] = []
+        self.answers: list[dict[str, Any]] = []
+        self._take = site.relay.take
+        site.relay.take = self.take  # type: ignore[method-assign]
+        site.relay._hang_up()  # the next epoch listens anew, and takes posts this way
+
+    def take(self, secret_hash: str, data: bytes) -> Reply:
+        reply = self._take(secret_hash, data)
+        if reply.status == 200:
+            self.marks += [dict(frame.extra) for frame, _ in decode_frames(data) if frame.kind == FrameKind.MARK]
+            self.answers.append(dict(reply.document))
+        return reply
+
+
+class Pair:
+    """A relay, and one agent that posts to it."""
+
+    def __init__(self, folder: Path, *, below: bool = True) -> None:
+        children = [{"agent": CHILD, "secret_hash": secret_hash(CHILD), "queries": {QUERY: PIPELINE.digest}}]
+        self.site = Site(folder, children=children)
+        self.heard = Listener(self.site)
+        self.url = f"http://127.0.0.1:{self.site.port}"
+        config = child_config(CHILD, [1.0, 1.0, 1.0])
+        self.spool = Spool(folder / CHILD, 64 * 2**20, sync=False)
+        self.work = SourceAgent(
+            replace(config, parent=ParentConfig(self.url) if below else None), self.spool, ReadableFolders()
+        )
+        (folder / "state").mkdir()
+        route = self.url if below else CONSOLE
+        self.sender = FrameSender(self.spool, self._client, folder / "state", route=route, costs=self.work.downstream)
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.work.run, args=(self.stopping,))
+        self.thread.start()
+        self.sender.start()
+
+    def _client(self, route: str) -> Client:
+        return Client(self.url, secret=f"sla_{CHILD}")
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.thread.join()
+        self.sender.stop(0.0)
+        self.site.stop()
+        self.spool.close()
+
+    @property
+    def downstream_cost_s(self) -> float:
+        """What the agent's slack reckons with."""
+        (seat,) = self.work._runtime.scheduler._seats.values()
+        return seat.downstream_cost_s
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    monkeypatch.setattr(sender_module, "IDLE_S", 0.02)
+    made = Pair(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_both_tell_what_the_model_says_and_nothing_else(pair: Pair) -> None:
+    assert PIPELINE.aggregate is not None
+    names = [one.id for one in PIPELINE.operators[: PIPELINE.aggregate + 1]]
+    shared = [*((name, "agent") for name in names), (names[-1], "relay")]
+    to_relay, to_agent = messages(shared)
+    assert (to_relay[:2], to_agent[:2]) == (("agent", "relay"), ("relay", "agent"))
+
+    wait_until(lambda: pair.downstream_cost_s > 0, what="the relay's cost in the agent's slack")
+    wait_until(lambda: any(DELAY in one for one in pair.heard.marks), what="how late the agent's watermarks are")
+    said = {name for one in pair.heard.marks for name in one}
+    assert said - FRAME_SAYS == set(to_relay[2])
+    answered = {name for one in pair.heard.answers for name in one}
+    assert answered - ANSWER_SAYS == {FORWARDED}
+    told = [one for answer in pair.heard.answers for one in answer.get(FORWARDED, ())]
+    assert {name for one in told for name in one} == {"query", "plan", *to_agent[2]}
+    assert {(one["query"], one["plan"]) for one in told} == {(QUERY, PIPELINE.digest)}
+    assert pair.downstream_cost_s in {one[f"{COST}{names[-1]}"] for one in told}
+    (stream,) = {stream for one in pair.heard.marks for stream in one.get(DELAY, ())}
+    assert stream == PIPELINE.source.id
+    assert {one[DELAY][stream]["period_s"] for one in pair.heard.marks if DELAY in one} == {1.0}
+
+
+def test_the_relay_goes_by_what_the_agent_told(pair: Pair) -> None:
+    def told() -> Any:
+        (query,) = pair.site.relay.report()["relay"]["merging"]["queries"] or [{"delays": {}}]
+        return query["delays"].get(CHILD, {}).get(PIPELINE.source.id, {}).get("mean_s")
+
+    wait_until(lambda: told() is not None, what="moments, of three windows at least")
+    (query,) = pair.site.relay.report()["relay"]["merging"]["queries"]
+    delay = query["delays"][CHILD][PIPELINE.source.id]
+    assert delay["epochs"] >= 3 and delay["variance_s2"] >= 0.0
+    assert query["slack_s"] is not None and query["row_cost_s"] > 0
+    wait_until(lambda: pair.site.relay.report()["relay"]["merging"]["queries"][0]["windows"] > 0, what="a window")
+    assert pair.sender.ignored == 0 and pair.site.relay.report()["faults"] == []
+
+
+def test_an_agent_above_which_there_is_no_relay_tells_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "IDLE_S", 0.02)
+    pair = Pair(tmp_path, below=False)
+    try:
+        wait_until(lambda: any(FORWARDED in one for one in pair.heard.answers), what="an answer of a relay")
+        wait_until(lambda: len(pair.heard.marks) > 30, what="three seconds of marks, so windows were swept")
+        assert not any(DELAY in one for one in pair.heard.marks)
+        assert pair.downstream_cost_s == 0.0, "the console's answers tell no costs"
+    finally:
+        pair.stop()
+
+
+@pytest.mark.parametrize("wrong", [[{"query": 1}], "x", [{"query": QUERY, "plan": "p", "cost:x": -1}]])
+def test_a_wrong_answer_is_counted_and_sending_goes_on(pair: Pair, wrong: Any) -> None:
+    take = pair.heard._take
+
+    def lying(secret_hash: str, data: bytes) -> Reply:
+        reply = take(secret_hash, data)
+        return replace(reply, document={**reply.document, FORWARDED: wrong}) if reply.status == 200 else reply
+
+    pair.heard._take = lying
+    wait_until(lambda: pair.sender.ignored >= 3, what="three answers")
+    assert pair.sender.state == "sending" and pair.sender.fault == ""
+    assert pair.spool.acked_seq > 0

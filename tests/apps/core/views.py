@@ -1,0 +1,106 @@
+"""Addresses that fail in every way, and a small resource, to test what all views share."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import include, path
+from redis.exceptions import ConnectionError as RedisGone
+from rest_framework import serializers, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.accounts.models import User
+from apps.core.errors import Impossible, Malformed, Stale
+from apps.core.rest.api import ApiMixin, Router, StrictModelSerializer, StrictSerializer
+from engine.errors import InfeasibleError
+
+handler400 = "apps.core.pages.bad_request"
+handler403 = "apps.core.pages.forbidden"
+handler404 = "apps.core.pages.not_found"
+handler500 = "apps.core.pages.server_error"
+
+CALLS: list[Any] = []
+
+FAILURES: dict[str, Exception] = {
+    "malformed": Malformed("Two fields are not right.", [("a.b[0]", "too small"), ("c", "missing")]),
+    "stale": Stale("It has moved.", data={"moved": ["node n1"]}),
+    "impossible": Impossible("It cannot be done."),
+    "missing": Http404("There is no such thing."),
+    "denied": PermissionDenied("Not you."),
+    "integrity": IntegrityError("UNIQUE constraint failed: fleet_cluster.slug"),
+    "locked": OperationalError("database is locked"),
+    "redis": RedisGone("Error 111 connecting"),
+    "infeasible": InfeasibleError("There is no room on any node."),
+    "bug": ZeroDivisionError("a secret detail"),
+}
+
+
+class Inner(StrictSerializer):
+    source = serializers.CharField()
+    rate_eps = serializers.FloatField(min_value=0)
+
+
+class Outer(StrictSerializer):
+    name = serializers.CharField(max_length=8)
+    inputs = Inner(many=True)
+
+
+class Echo(ApiMixin, APIView):
+    def post(self, request: Request) -> Response:
+        CALLS.append(request.data)
+        if isinstance(request.data, dict) and "fail" in request.data:
+            raise FAILURES[request.data["fail"]]
+        return Response({"calls": len(CALLS)}, status=201, headers={"Location": "/api/v1/things/1"})
+
+
+class Check(ApiMixin, APIView):
+    def post(self, request: Request) -> Response:
+        checked = Outer(data=request.data)
+        checked.is_valid(raise_exception=True)
+        return Response(checked.validated_data)
+
+
+class Slow(ApiMixin, APIView):
+    def post(self, request: Request) -> Response:
+        CALLS.append(request.data)
+        time.sleep(0.3)
+        return Response({"calls": len(CALLS)}, status=201)
+
+
+class Fail(ApiMixin, APIView):
+    def get(self, request: Request, how: str) -> Response:
+        raise FAILURES[how]
+
+
+class PersonSerializer(StrictModelSerializer):
+    class Meta:
+        model = User
+        fields = ["id", "username", "first_name"]
+
+
+class PersonViewSet(ApiMixin, viewsets.ModelViewSet):
+    queryset = User.objects.all()
+    serializer_class = PersonSerializer
+    ordering = "username"
+
+
+def fail_page(request: HttpRequest, how: str) -> HttpResponse:
+    raise FAILURES[how]
+
+
+router = Router()
+router.register("people", PersonViewSet, basename="person")
+urlpatterns = [
+    path("api/v1/echo", Echo.as_view()),
+    path("api/v1/slow", Slow.as_view()),
+    path("api/v1/check", Check.as_view()),
+    path("api/v1/fail/<str:how>", Fail.as_view()),
+    path("page/<str:how>", fail_page),
+    path("api/v1/", include(router.urls)),
+]

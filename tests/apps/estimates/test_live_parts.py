@@ -1,0 +1,100 @@
+"""An estimate of a live cluster follows the policy that its agents say is in force, and says so."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from apps.estimates.live_parts import as_scheduled
+from apps.estimates.refresh import live_estimates_refresh
+from apps.estimates.selectors import query_estimate_latest, run_latest
+from apps.estimates.services import estimate_request
+from apps.fleet.models import Cluster
+from apps.measurements.stream_processor import timing_note
+from apps.pages.accuracy.latency import LatencyParts
+from apps.pages.queries.facts import QueryDetail
+from apps.queries.models import Query
+from apps.queries.services import query_create, query_start
+from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.reports.facts.findings import risk_facts
+from apps.telemetry.models import Agent
+from tests.apps.measurements.live import OPERATORS, body, go_live, make_live_cluster
+from tests.apps.small_cluster import run_jobs
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def query() -> Query:
+    """Live, its first operator on agent-1, the others on the stream processor."""
+    cluster = make_live_cluster()
+    query = query_create(cluster=cluster, name="errors", body=body(), objective={"statistic": "worst", "bound_s": 10.0})
+    first, *others = (one["id"] for one in OPERATORS)
+    version = query.versions.get()
+    query_start(version=version, placement={first: "agent-1", **dict.fromkeys(others, "stream")})
+    go_live(query, version)
+    query.refresh_from_db()
+    return query
+
+
+def say(cluster: Cluster, name: str, policy: str) -> None:
+    Agent.objects.filter(cluster=cluster, name=name).update(heartbeat={"schedule": {"policy": policy}})
+
+
+def estimated(query: Query):
+    estimate_request(cluster=query.cluster)
+    run_jobs()
+    row, run = query_estimate_latest(query), run_latest(query.cluster)
+    assert row is not None and run is not None
+    return row, run
+
+
+def test_before_any_agent_told_the_bound_is_that_of_stimulus_time(query: Query) -> None:
+    row, run = estimated(query)
+    assert "scheduling" not in row.result and "scheduling" not in run.result
+    assert QueryDetail(query)._mace().note == "Largest excess on its servers"
+    assert "in any order" not in LatencyParts(row).sentence
+    assert not [risk for risk in risk_facts(run, {"nodes": []}, [], {}) if risk["subject"] == "Scheduling"]
+
+
+def test_under_another_policy_the_bound_is_the_looser_one_wherever_it_is_shown(query: Query) -> None:
+    _, before = estimated(query)
+    say(query.cluster, "agent-1", "klink")
+    row, run = estimated(query)
+    assert run.result["scheduling"]["nodes"] == {"agent-1": "klink"}
+    assert run.result["upper_wc"] > before.result["upper_wc"]
+    assert row.result["scheduling"]["upper_s"] == row.result["live"]["upper_s"] > row.estimate_s
+    assert row.result["scheduling"]["words"].startswith("agent-1 runs klink, not stimulus time")
+    assert "late, as agent-1 runs klink" in QueryDetail(query)._mace().note
+    assert "events of a subinterval in any order, as agent-1 runs klink" in LatencyParts(row).sentence
+    (risk,) = [one for one in risk_facts(run, {"nodes": []}, [], {}) if one["subject"] == "Scheduling"]
+    assert risk["text"].startswith("agent-1 runs klink") and risk["text"].endswith("are those of stimulus time.")
+
+
+def test_agents_that_run_stimulus_time_or_nothing_of_a_query_change_nothing(query: Query) -> None:
+    say(query.cluster, "agent-1", "stimulus-time")
+    say(query.cluster, "agent-2", "klink")
+    row, run = estimated(query)
+    assert "scheduling" not in run.result and "scheduling" not in row.result
+
+
+def test_another_policy_asks_for_an_estimate_once(query: Query) -> None:
+    timing_note(datetime.now(UTC), {"state": "ready", "batch": 7, "batch_s": 0.6, "trigger_s": 2.0})
+    estimated(query)
+    assert live_estimates_refresh() == 0
+    say(query.cluster, "agent-2", "klink")
+    assert live_estimates_refresh() == 1
+    run_jobs()
+    assert live_estimates_refresh() == 0
+    say(query.cluster, "agent-2", "fcfs")
+    assert live_estimates_refresh() == 1
+
+
+def test_of_several_agents_at_a_node_the_one_that_loosens_the_bound_counts(query: Query) -> None:
+    node = Agent.objects.get(cluster=query.cluster, name="agent-1").node
+    Agent.objects.create(cluster=query.cluster, name="second", node=node)
+    say(query.cluster, "agent-1", "stimulus-time")
+    say(query.cluster, "second", "fcfs")
+    found = as_scheduled(cluster_snapshot(query.cluster).deployment, query.cluster)
+    assert found.other_policies == {"agent-1": "fcfs"}

@@ -1,0 +1,145 @@
+"""What the stream processor tells is kept once, replaced by later batches, and grows no further than it may."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from django.utils import timezone
+
+from agent.wire.frames import Frame, FrameKind
+from agent.wire.schemas import COUNTERS, batch_bytes
+from apps.core.errors import Impossible, Malformed
+from apps.measurements.frames import statistics_receive
+from apps.measurements.models import StatisticsHour, StatisticsWindow
+from apps.measurements.retention import KEEP_HOURS, KEEP_WINDOWS, MAX_WINDOWS, kept_from, statistics_purge
+from apps.queries.models import Query
+from spark_jobs.statistics.subintervals import SUMS, counters_of, statistics_rows
+from tests.apps.domain import make_cluster, make_query
+from tests.apps.measurements.frames import NOW, row, statistics_frame
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def query() -> Query:
+    return make_query(make_cluster())
+
+
+def test_the_same_frame_twice_changes_nothing(query: Query) -> None:
+    frame = statistics_frame(row("parse"), row("count"), row("parse", place="a-1"))
+    assert statistics_receive([frame]) == 3
+    before = list(StatisticsWindow.objects.order_by("pk").values())
+    assert statistics_receive([frame]) == 0
+    assert list(StatisticsWindow.objects.order_by("pk").values()) == before
+
+
+def test_a_later_batch_replaces_and_an_earlier_does_not(query: Query) -> None:
+    statistics_receive([statistics_frame(row(records_out=10, batch=5))])
+    assert statistics_receive([statistics_frame(row(records_out=7, batch=4))]) == 0
+    assert StatisticsWindow.objects.get().outputs == 10
+    assert statistics_receive([statistics_frame(row(records_out=11, batch=6))]) == 1
+    assert (StatisticsWindow.objects.get().outputs, StatisticsWindow.objects.get().batch) == (11, 6)
+
+
+def test_within_one_post_the_latest_batch_counts(query: Query) -> None:
+    rows = [row(records_out=1, batch=2), row(records_out=9, batch=3), row(records_out=1, batch=1)]
+    assert statistics_receive([statistics_frame(one, seq=i + 1) for i, one in enumerate(rows)]) == 1
+    assert StatisticsWindow.objects.get().outputs == 9
+
+
+def test_what_was_handed_on_is_no_event(query: Query) -> None:
+    counts = {"records_in": 100, "records_processed": 50, "records_drained": 30, "records_overflow": 20}
+    statistics_receive([statistics_frame(row(**counts))])
+    found = StatisticsWindow.objects.get()
+    assert (found.events, found.drained, found.overflow, found.cpu_s) == (50, 30, 20, 0.002)
+
+
+def test_what_waited_from_the_subinterval_before_is_worked_on_in_this_one(query: Query) -> None:
+    counts = {"records_in": 100, "records_processed": 140, "records_drained": 90, "records_overflow": 20}
+    statistics_receive([statistics_frame(row(**counts))])
+    found = StatisticsWindow.objects.get()
+    assert (found.records_in, found.events, found.drained, found.overflow) == (100, 140, 90, 20)
+
+
+def test_queries_that_are_gone_are_left_out(query: Query) -> None:
+    assert statistics_receive([statistics_frame(row(query="eu-1/gone"), row(query="odd"), row())]) == 1
+
+
+def test_every_row_that_cannot_be_is_named(query: Query) -> None:
+    rows = [
+        row(),
+        row(cpu_ns=-1),
+        row(place=""),
+        row(records_processed=-1),
+        row(cost_sum=float("nan")),
+    ]
+    with pytest.raises(Impossible) as caught:
+        statistics_receive([statistics_frame(*rows)])
+    named = [fault.path for fault in caught.value.faults]
+    assert named == ["rows[1].cpu_ns", "rows[2].place", "rows[3].records_processed", "rows[4].cost_sum"]
+    assert not StatisticsWindow.objects.exists()
+
+
+def test_a_clock_that_is_far_ahead_keeps_nobody_else_out(query: Query) -> None:
+    assert statistics_receive([statistics_frame(row(place="skewed", ago_s=-7200), row(place="right"))]) == 1
+    assert StatisticsWindow.objects.get().place == "right"
+
+
+def test_another_schema_is_refused(query: Query) -> None:
+    body = batch_bytes(pa.table({"a": [1]}))
+    with pytest.raises(Malformed, match="another schema"):
+        statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=body)])
+    with pytest.raises(Malformed, match="cannot be read"):
+        statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=b"\0" * 40)])
+
+
+def test_a_subinterval_beyond_every_calendar_is_refused(query: Query) -> None:
+    with pytest.raises(Impossible, match="window_us"):
+        statistics_receive([statistics_frame(row() | {"window_us": 2**60})])
+
+
+def test_old_subintervals_become_hours_once(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    rows = [row(ago_s=600.0 * i, records_out=i) for i in range(1, 13)]  # two hours, ten minutes apart
+    statistics_receive([statistics_frame(*rows)])
+    later = NOW + MAX_WINDOWS * timedelta(seconds=1)
+    rolled = statistics_purge(later)
+    kept = StatisticsWindow.objects.count()
+    assert rolled + kept == 12 and rolled >= 7
+    assert sum(hour.windows for hour in StatisticsHour.objects.all()) == rolled
+    total = sum(one.outputs for one in [*StatisticsHour.objects.all(), *StatisticsWindow.objects.all()])
+    assert total == sum(range(1, 13))
+    assert {one.starts_at.minute for one in StatisticsHour.objects.all()} == {0}
+    assert statistics_purge(later) == 0
+    assert statistics_purge(later + KEEP_HOURS + timedelta(days=2)) > 0
+    assert not StatisticsHour.objects.exists() and not StatisticsWindow.objects.exists()
+
+
+def test_what_comes_for_an_hour_that_is_summed_up_is_too_late(query: Query) -> None:
+    late_s = MAX_WINDOWS * 1.0 + 3700
+    assert statistics_receive([statistics_frame(row(ago_s=late_s), row())]) == 1
+
+
+def test_wide_subintervals_are_kept_a_day() -> None:
+    now = timezone.now()
+    assert kept_from(timedelta(seconds=60), now) <= now - KEEP_WINDOWS
+    assert now - kept_from(timedelta(seconds=1), now) < timedelta(hours=3.5)
+
+
+def test_what_the_stream_processor_makes_of_counters_is_taken(query: Query) -> None:
+    """Its sums have the schema, the names and the meaning that are kept here."""
+    at_us = round(NOW.timestamp() - 60) * 1_000_000
+    counts = {"records_in": 100, "records_processed": 70, "records_drained": 20, "records_overflow": 10}
+    known = {"query": "eu-1/checkout", "plan": "a" * 64, "operator": "parse", "fingerprint": "fp", "epoch_us": at_us}
+    zero = {field.name: 0 for field in COUNTERS}
+    counters = pa.Table.from_pylist([{**zero, **known, **counts, "cpu_ns": 7_000_000}], schema=COUNTERS)
+    epochs = counters_of(counters, "agent-id", {"eu-1/checkout": 1_000_000}, 4).to_pylist()
+    fits = dict.fromkeys(SUMS.names, 0)
+    sums = pa.Table.from_pylist([{**fits, **epochs[0], "window_us": at_us, "epochs": 1}], schema=SUMS)
+    body = batch_bytes(statistics_rows(sums, 0))
+    assert statistics_receive([Frame(FrameKind.STATISTICS, "stream", "stream", 1, body=body)]) == 1
+    kept = StatisticsWindow.objects.get()
+    assert (kept.place, kept.events, kept.drained, kept.cpu_s) == ("agent-id", 70, 20, 0.007)
+    assert (kept.batch, kept.width_s, kept.measured) == (4, 1.0, True)

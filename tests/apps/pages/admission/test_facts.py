@@ -1,0 +1,35 @@
+"""Decisions say what live queries wait for besides, and whose objective that breaks."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from apps.measurements.models import BatchTiming
+from apps.pages.admission.facts import live_waits
+from tests.apps.telemetry.world import live_at, probing
+
+pytestmark = pytest.mark.django_db
+
+
+def _effect(query: str, after_s: float | None, bound_s: float | None) -> dict[str, object]:
+    return {"query": query, "after_s": after_s, "bound_s": bound_s}
+
+
+def test_a_live_query_waits_for_epoch_trigger_and_batch() -> None:
+    query = probing()
+    live_at(query)
+    for batch in range(3):
+        BatchTiming.objects.create(at=timezone.now(), batch=batch, trigger_s=2.0, batch_s=0.5)
+    holds = live_waits(query.cluster, {"effects": [_effect("s2s", 1.0, 10.0), _effect("other", 1.0, 2.0)]})
+    assert holds is not None
+    assert (holds.wait_s, holds.names, holds.over) == (3.5, ("s2s",), ())
+    assert live_waits(query.cluster, {"effects": [_effect("s2s", 1.0, 4.0)]}).over == ("s2s",)
+    assert live_waits(query.cluster, {"effects": [_effect("s2s", 5.0, 4.0)]}).over == ()  # it misses it without
+    assert live_waits(query.cluster, {"effects": [_effect("s2s", None, None)]}).over == ()
+
+
+def test_other_queries_wait_for_nothing() -> None:
+    query = probing()
+    assert live_waits(query.cluster, {"effects": [_effect("s2s", 1.0, 10.0)]}) is None
+    assert live_waits(query.cluster, {}) is None

@@ -1,0 +1,317 @@
+"""Admission in the browser: every verdict, who may do what, what became stale, and what is wrong with a document."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.models import AdmissionRequest
+from apps.fleet.models import Cluster
+from apps.fleet.services import node_update
+from apps.jobs.services import job_fail, job_start
+from apps.pages.admission.tables import change_words, split_sentence
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.queries.services import arrivals_create_from_counts, query_create
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+NEW = "/c/little/admission/new/"
+Browsers = Callable[..., Client]
+
+
+@pytest.fixture
+def cluster(db: None) -> Cluster:
+    """Node a is at 0.6, node b at 0.4."""
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "first", 0.6, "a")
+    small_cluster.start_query(cluster, "second", 0.4, "b")
+    return cluster
+
+
+@pytest.fixture
+def admitter(browser_of: Browsers) -> Client:
+    return browser_of("admitter")
+
+
+def text(response: Any) -> str:
+    """What is read on the page: without tags, spaces as one."""
+    html = re.sub(r"<(script|style|template).*?</\1>", "", response.content.decode(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html)).replace("\u00a0", " ")
+
+
+def address(request: AdmissionRequest, action: str = "") -> str:
+    return f"/c/little/admission/{request.pk}/{action}"
+
+
+def ask(client: Client, query: str, **fields: Any) -> AdmissionRequest:
+    """Preview a registered query through the form."""
+    answer = client.post(NEW, {"query": query, **fields})
+    assert answer.status_code == 302, text(answer)
+    small_cluster.run_jobs()
+    request = AdmissionRequest.objects.get(pk=answer["Location"].rstrip("/").rsplit("/", 1)[1])
+    assert request.state == AdmissionState.PREVIEW
+    return request
+
+
+def test_what_fits_is_previewed_and_applied(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    assert "Its objective: worst case at most 2 s." in text(admitter.get(f"{NEW}?query=third"))
+    request = ask(admitter, "third", reason="for the test")
+    page = admitter.get(address(request))
+    told = text(page)
+    assert "Admit: Every objective holds" in told
+    assert "Reason: for the test" in told
+    assert "0 of 2 other queries change" in told
+    assert 'data-open="act-dialog"' in page.content.decode()
+    assert "third starts with 1 operator on 1 node of Little." in told
+    assert admitter.post(address(request, "apply/"))["Location"] == address(request)
+    told = text(admitter.get(address(request)))
+    assert "third v1 is applied and runs." in told
+    assert "Applied just now by a-admitter." in told
+    assert Query.objects.get(name="third").state == QueryState.RUNNING
+
+
+def test_a_rejection_says_why_and_offers_choices(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    request = ask(admitter, "third")
+    page = admitter.get(address(request))
+    told = text(page)
+    assert request.verdict == Verdict.REJECT
+    assert "would miss its objective" in told
+    assert "Apply is off while the verdict is reject. Pick a choice below and preview it, or ask for a review." in told
+    assert 'aria-disabled="true" aria-describedby="why">Apply' in page.content.decode()
+    refused = admitter.post(address(request, "apply/"))
+    assert refused.status_code == 422
+    assert "The verdict is reject. Take a choice or override." in text(refused)
+    choice = request.result["choices"][0]
+    assert choice["title"] in page.content.decode()
+    follower = admitter.post(address(request, "preview/"), {"choice": choice["id"]})["Location"]
+    assert "Estimating" in text(admitter.get(follower))
+    small_cluster.run_jobs()
+    told = text(admitter.get(follower))
+    assert "Admit with changes" in told
+    assert "With these changes:" in told
+    assert "Of the same question" in told
+    wrong = admitter.post(address(request, "preview/"), {"choice": "wish-1"})
+    assert wrong.status_code == 400
+    assert "&#x27;wish-1&#x27; is not offered" in wrong.content.decode()
+
+
+def test_a_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
+    cluster.review_assumed = True
+    cluster.save()
+    small_cluster.make_query(cluster, "third", 0.3)
+    operator, admitter = browser_of("operator"), browser_of("admitter")
+    request = ask(operator, "third")
+    told = text(operator.get(address(request)))
+    assert "Review: " in told
+    assert "Approve is off: your role (Operator) may not decide. It needs the role Admitter or Administrator." in told
+    operator.post(address(request, "review/"), {})
+    assert "Awaiting review" in text(operator.get(address(request)))
+    assert operator.post(address(request, "approve/")).status_code == 403
+    empty = admitter.post(address(request, "decline/"), {"reason": " "})
+    assert empty.status_code == 400
+    assert "say why; it is kept with the decision" in text(empty)
+    admitter.post(address(request, "approve/"), {"reason": "small enough"})
+    told = text(admitter.get(address(request)))
+    assert "Reason: small enough" in told
+    small_cluster.make_query(cluster, "fourth", 0.1)
+    other = ask(operator, "fourth")
+    admitter.post(address(other, "decline/"), {"reason": "not now"})
+    assert "Declined just now by a-admitter. Reason: not now" in text(admitter.get(address(other)))
+
+
+def test_a_later_start_is_queued(admitter: Client, cluster: Cluster) -> None:
+    counts = [100.0] * 20 + [30.0] * 40
+    arrivals_create_from_counts(cluster=cluster, source_id="batch", counts=counts, step_s=1.0)
+    own = {"statistic": "worst", "bound_s": 2.0}
+    query_create(cluster=cluster, name="later", body=small_cluster.body(0.9, "batch"), objective=own)
+    request = ask(admitter, "later", may_wait_min="0.7")
+    assert (request.verdict, request.may_wait_s) == (Verdict.QUEUE, 42.0)
+    told = text(admitter.get(address(request)))
+    assert "Queue: later would pass if it starts" in told
+    assert "If it started at once" in told
+    admitter.post(address(request, "apply/"))
+    told = text(admitter.get(address(request)))
+    assert "Place 1 of 1 in the queue. Expected start" in told
+    assert "Each starts by itself" in text(admitter.get("/c/little/admission/"))
+    admitter.post(address(request, "withdraw/"))
+    assert "Withdrawn just now by a-admitter" in text(admitter.get(address(request)))
+
+
+def test_an_override_needs_the_role_and_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    operator, admitter = browser_of("operator"), browser_of("admitter")
+    request = ask(operator, "third")
+    assert "Override" not in text(operator.get(address(request)))
+    assert operator.post(address(request, "override/"), {"reason": "now"}).status_code == 403
+    assert "Override" in text(admitter.get(address(request)))
+    admitter.post(address(request, "override/"), {"reason": "a fair is on"})
+    told = text(admitter.get(address(request)))
+    assert "Applied against its verdict just now by a-admitter." in told
+    assert "Reason: a fair is on" in told
+    assert "Applied, overridden" in text(admitter.get("/c/little/admission/"))
+
+
+def test_viewers_look_and_change_nothing(browser_of: Browsers, admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    request = ask(admitter, "third")
+    viewer = browser_of("viewer")
+    page = viewer.get(address(request))
+    html = page.content.decode()
+    main = html.split('<main class="main"')[1].split("</main>")[0]
+    assert "<form" not in main
+    assert 'type="radio"' not in main
+    assert "Choices that would pass" in main
+    assert "Preview an admission" not in text(viewer.get("/c/little/admission/"))
+    assert viewer.get(NEW).status_code == 403
+    for action in ("preview/", "apply/", "withdraw/", "review/", "approve/", "decline/", "override/"):
+        assert viewer.post(address(request, action), {"reason": "x"}).status_code == 403
+
+
+def test_a_stale_preview_says_what_changed(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    request = ask(admitter, "third")
+    node_update(node=cluster.nodes.get(name="a"), capacity_cps=900.0)
+    told = text(admitter.get(address(request)))
+    assert "The cluster has moved since the preview. What changed:" in told
+    assert "Apply is off: the preview no longer speaks of the cluster as it is." in told
+    refused = admitter.post(address(request, "apply/"))
+    assert refused.status_code == 409
+    assert "node a" in text(refused)
+    fresh = admitter.post(address(request, "preview/"))["Location"]
+    small_cluster.run_jobs()
+    assert "Admit: Every objective holds" in text(admitter.get(fresh))
+    assert "A later preview of the same question takes its place." in text(admitter.get(address(request)))
+
+
+def test_an_expired_preview_cannot_be_applied(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    request = ask(admitter, "third")
+    AdmissionRequest.objects.update(valid_until=timezone.now() - timedelta(minutes=1))
+    assert "The preview is no longer valid." in text(admitter.get(address(request)))
+    assert admitter.post(address(request, "apply/")).status_code == 409
+
+
+def test_a_failed_preview_shows_what_the_job_says(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    answer = admitter.post(NEW, {"query": "third"})
+    request = AdmissionRequest.objects.select_related("job").get()
+    assert f'id="job-{request.job_id}"' in admitter.get(answer["Location"]).content.decode()
+    job_fail(job_start(request.job_id), {"code": "malformed", "message": "It cannot be read.", "faults": []})
+    told = text(admitter.get(answer["Location"]))
+    assert "It cannot be read." in told
+    assert "Preview again" in told
+
+
+def test_a_document_is_registered_with_its_preview(admitter: Client, cluster: Cluster) -> None:
+    file = SimpleUploadedFile("third.json", json.dumps(small_cluster.body(0.3)).encode())
+    form = {"name": "third", "file": file, "statistic": "q0.9", "bound_s": "3"}
+    answer = admitter.post(f"{NEW}?way=document", form)
+    small_cluster.run_jobs()
+    assert "with a 90th percentile of at most 3 s" in text(admitter.get(answer["Location"]))
+    assert Query.objects.get(name="third").objective_bound_s == 3.0
+
+
+def test_every_fault_of_a_document_is_told_and_the_text_kept(admitter: Client, cluster: Cluster) -> None:
+    inputs = [{"from": "nowhere", "selectivity": -1, "cycles_per_event": "many"}]
+    document = json.dumps({"query": "third", "operators": [{"id": "work", "inputs": inputs}], "colour": "red"})
+    answer = admitter.post(f"{NEW}?way=document", {"document": document})
+    told = answer.content.decode()
+    assert answer.status_code == 422
+    for path in (
+        "document.operators[0].inputs[0].cycles_per_event",
+        "document.operators[0].inputs[0].selectivity",
+        "document.colour",
+    ):
+        assert path in told
+    assert "&quot;colour&quot;: &quot;red&quot;" in told
+    assert not Query.objects.filter(name="third").exists()
+    broken = admitter.post(f"{NEW}?way=document", {"document": '{"query": }'})
+    assert "line 1, column 11" in text(broken)
+    assert "is an object" in text(admitter.post(f"{NEW}?way=document", {"document": "[]"}))
+    assert "Paste the operators" in text(admitter.post(f"{NEW}?way=document", {"document": ""}))
+
+
+def test_faults_of_the_form_stand_at_their_fields(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    answer = admitter.post(NEW, {"query": "third", "statistic": "worst", "may_wait_min": "-1", "node-work": "zz"})
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'id="id_bound_s_error"' in html
+    assert 'id="id_may_wait_min_error"' in html
+    answer = admitter.post(NEW, {"query": "third", "node-work": "zz"})
+    assert "placement.work: 'zz' is not an active node of little" in text(answer).replace("&#x27;", "'")
+    assert 'value="third" selected' in answer.content.decode()
+    assert "Choose a query." in text(admitter.post(NEW, {"query": ""}))
+
+
+def test_operators_can_be_given_a_node(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.2)
+    part = admitter.get("/c/little/admission/new/plan/?query=third", headers={"HX-Request": "true"}).content.decode()
+    assert 'name="node-work"' in part
+    assert "Version 1, newest" in part
+    request = ask(admitter, "third", version="1", **{"node-work": "a"})
+    assert request.placement == {"work": "a"}
+    assert "as asked" in text(admitter.get(address(request)))
+
+
+def test_the_list_filters_searches_and_exports(admitter: Client, cluster: Cluster) -> None:
+    assert "No requests yet" in text(admitter.get("/c/little/admission/"))
+    small_cluster.make_query(cluster, "third", 0.3)
+    small_cluster.make_query(cluster, "fourth", 0.9)
+    ask(admitter, "third")
+    ask(admitter, "fourth")
+    page = admitter.get("/c/little/admission/?verdict=reject")
+    assert "2 wait for somebody to act, of 2 requests." in text(page)
+    rows = page.content.decode().split("<tbody>")[1]
+    assert "fourth v1" in rows
+    assert "third v1" not in rows
+    assert "fourth v1" not in admitter.get("/c/little/admission/?q=thi").content.decode().split("<tbody>")[1]
+    csv = admitter.get("/c/little/admission/?export=csv&sort=query").content.decode()
+    assert csv.splitlines()[0] == "Request,Verdict,Finding,State,Asked"
+    assert "Every objective holds: the worst case of third" in csv
+
+
+def test_other_clusters_requests_are_not_shown_here(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    request = ask(admitter, "third")
+    small_cluster.small_cluster("other")
+    assert admitter.get(f"/c/other/admission/{request.pk}/").status_code == 404
+
+
+def test_sentences_are_split_and_changes_said_in_words() -> None:
+    assert split_sentence("a would miss: its worst case would be 3 s") == (
+        "a would miss",
+        "Its worst case would be 3 s.",
+    )
+    assert split_sentence("assumed: basket/join") == ("assumed", "basket/join.")
+    assert split_sentence("All is well") == ("All is well", "")
+    words = [
+        change_words(change)
+        for change in (
+            {"kind": "scale_rate", "query": "q", "share": 0.72},
+            {"kind": "add_node", "id": "new-1", "like": "a", "capacity_cps": 2e9, "cores": 2},
+            {"kind": "objective", "query": "q", "statistic": "worst", "bound_s": 5.0},
+            {"kind": "move", "operator": "q/work", "node": "b", "core": 1},
+            {"kind": "start_at", "p": 5, "seconds": 20.0},
+        )
+    ]
+    assert [word.replace("\u00a0", " ") for word in words] == [
+        "q reads 72% of its events; its sources must hold back the rest",
+        "the node new-1 is added, like a, with 2 cores of 2 Gcycles/s",
+        "the objective of q becomes worst at most 5 s",
+        "q/work goes to b#1",
+        "it starts 20 s after the preview",
+    ]

@@ -1,0 +1,113 @@
+"""The overview: its sentence, its lists, its empty states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from apps.estimates.models import QueryEstimate
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create
+from apps.jobs.models import Job
+from apps.queries.models import Query
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+
+def page(client: Client, path: str, status: int = 200) -> str:
+    response = client.get(path)
+    assert response.status_code == status, response.content.decode()[:2000]
+    return response.content.decode()
+
+
+def test_without_a_cluster_the_first_step_is_to_make_one(browser_of: Callable[..., Client]) -> None:
+    assert "/clusters/new/" in page(browser_of("operator"), "/")
+    viewer = page(browser_of("viewer"), "/")
+    assert "No cluster yet" in viewer
+    assert 'href="/clusters/new/"' not in viewer
+
+
+def test_the_finding_leads(browser: Client, cluster: Cluster) -> None:
+    html = page(browser, "/c/little/")
+    assert "1 of 2 objectives hold. <b>late</b> is over its objective." in html
+    assert "late is " in html
+    assert "b runs at 1.2" in html
+    table = html.split("<tbody>")[1].split("</tbody>")[0]
+    assert table.index("late") < table.index("calm")
+    assert 'id="t-excess"' in html
+    assert "GET /api/v1/estimates?cluster=little" in html
+
+
+def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: Cluster) -> None:
+    row = QueryEstimate.objects.get(query__name="late")
+    row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
+    row.save()
+    html = page(browser, "/c/little/")
+    assert "so far off lately that its interval is 12.3 times as wide." in html
+    assert "b runs at 1.2" not in html
+
+
+def test_the_address_remembers_the_cluster(browser: Client, cluster: Cluster) -> None:
+    cluster_create(slug="another", name="Another")
+    assert browser.get("/")["Location"] == "/c/another/"
+    page(browser, "/c/little/")
+    assert browser.get("/")["Location"] == "/c/little/"
+
+
+def test_filter_and_export(browser: Client, cluster: Cluster) -> None:
+    html = page(browser, "/c/little/?state=holds")
+    assert "2.9 s" not in html
+    table = html.split("<tbody>")[1].split("</tbody>")[0]
+    assert "calm" in table
+    assert "late" not in table
+    csv = browser.get("/c/little/?export=csv").content.decode().splitlines()
+    assert csv[0].startswith("Query,Objective,")
+    assert [line.split(",")[0] for line in csv[1:]] == ["late", "calm"]
+
+
+def test_each_step_that_is_missing_is_named(browser: Client) -> None:
+    empty = cluster_create(slug="empty", name="Empty")
+    assert "No nodes yet" in page(browser, "/c/empty/")
+    empty.delete()
+    cluster = small_cluster.small_cluster()
+    assert "No query runs yet" in page(browser, "/c/little/")
+    small_cluster.start_query(cluster, "calm", 0.5, "a")
+    html = page(browser, "/c/little/")
+    assert "No estimate yet" in html
+    assert "One query has not been estimated yet." in html
+
+
+def test_estimate_now(browser: Client) -> None:
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "calm", 0.5, "a")
+    Job.objects.all().delete()
+    response = browser.post("/c/little/estimate/", {"next": "//evil.example/"})
+    assert response["Location"] == "/c/little/"
+    job = Job.objects.get()
+    html = page(browser, "/c/little/")
+    assert "is on its way" in html
+    assert f'id="job-{job.pk}"' in html
+    small_cluster.run_jobs()
+    assert "The objective holds." in page(browser, "/c/little/")
+
+
+def test_a_query_that_stopped_is_no_longer_counted(browser: Client, cluster: Cluster) -> None:
+    Query.objects.filter(name="late").update(state="stopped")
+    assert "is over" not in page(browser, "/c/little/")
+
+
+def test_unknown_cluster(browser: Client, cluster: Cluster) -> None:
+    html = page(browser, "/c/nowhere/", 404)
+    assert "There is no cluster &#x27;nowhere&#x27;." in html
+    assert "little" in html
+
+
+def test_search(browser: Client, cluster: Cluster) -> None:
+    html = page(browser, "/c/little/search/?q=LAT")
+    assert "1 found for" in html
+    assert "late" in html
+    assert "/c/little/fleet/nodes/a/" in page(browser, "/c/little/search/?q=pool")
+    assert "Nothing in Little is called" in page(browser, "/c/little/search/?q=zzz")

@@ -1,0 +1,273 @@
+"""Queries in the browser: the list, the tabs of one, describing and changing them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.estimates.models import QueryEstimate
+from apps.fleet.models import Cluster
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+NEW = "/c/little/queries/-/new/"
+DOCUMENT = json.dumps(
+    {
+        "operators": [
+            {"id": "parse", "inputs": [{"from": "clicks", "selectivity": 0.5, "cycles_per_event": 2}]},
+            {"id": "count", "inputs": [{"from": "parse", "selectivity": 0.1, "cycles_per_event": 1}]},
+        ]
+    }
+)
+FACTS = {"name": "orders", "team": "Shop", "statistic": "q0.99", "bound_s": "3", "priority": "1", "description": ""}
+
+
+def body(response: object) -> str:
+    return response.content.decode()  # type: ignore[attr-defined]
+
+
+def table_of(html: str) -> str:
+    return html.split("<tbody>")[1].split("</tbody>")[0]
+
+
+def test_the_list_leads_with_what_is_over_its_objective(browser: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "idea", 0.1)
+    html = body(browser.get("/c/little/queries/"))
+    assert "2 running: 1 over the objective, 1 within the objective. 1 not admitted yet." in html
+    rows = table_of(html)
+    assert rows.index("late") < rows.index("calm") < rows.index("idea")
+    assert "none yet" in rows
+    assert 'href="/c/little/fleet/nodes/b/"' in rows
+    drafts = table_of(body(browser.get("/c/little/queries/?state=draft")))
+    assert "idea" in drafts
+    assert "late" not in drafts
+    assert "calm" not in table_of(body(browser.get("/c/little/queries/?q=lat")))
+
+
+def test_the_list_exports_and_says_what_to_do_first(browser: Client, cluster: Cluster) -> None:
+    response = browser.get("/c/little/queries/?export=csv")
+    lines = response.getvalue().decode().splitlines()
+    assert lines[0].startswith("Query,State,Objective")
+    assert lines[1].startswith("late,breached,2.0")
+    Query.objects.all().update(running_version=None)
+    Query.objects.all().delete()
+    html = body(browser.get("/c/little/queries/"))
+    assert "No queries yet" in html
+    assert f'href="{NEW}"' in html
+
+
+def test_the_list_costs_the_same_however_long_it_is(browser: Client, cluster: Cluster) -> None:
+    def cost() -> int:
+        browser.get("/c/little/queries/")
+        with CaptureQueriesContext(connection) as queries:
+            browser.get("/c/little/queries/")
+        return len(queries)
+
+    before = cost()
+    for i in range(4):
+        small_cluster.start_query(cluster, f"more-{i}", 0.01, "a")
+    assert cost() == before
+
+
+def test_a_late_query_shows_why(browser: Client, cluster: Cluster) -> None:
+    html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
+    assert "over the 2 s objective, because b runs at 1.20 of capacity at its peak." in html
+    assert "Breached" in html
+    assert "▲ Bottleneck" in html
+    assert "Where the" in html
+    assert 'class="wherebar"' in html
+    assert 'data-chart="latency"' in html
+    assert "No input has a sample in batches" in html
+    assert "changed:cluster:little from:body" in html
+    assert browser.get("/c/little/queries/nobody/").status_code == 404
+
+
+def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: Cluster) -> None:
+    row = QueryEstimate.objects.get(query__name="late")
+    row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
+    row.save()
+    html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
+    assert "because estimates were so far off lately that its interval is 12.3 times as wide." in html
+
+
+def test_an_estimate_that_is_overtaken_says_by_what(browser: Client, cluster: Cluster) -> None:
+    assert "Since this estimate" not in body(browser.get("/c/little/queries/late/"))
+    cluster.nodes.filter(name="b").update(capacity_cps=2000)
+    html = body(browser.get("/c/little/queries/late/"))
+    assert "Since this estimate node b: capacity changed from 1 kcycles/s to 2 kcycles/s" in html
+
+
+def test_a_draft_leads_to_its_preview(browser: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "idea", 0.1)
+    html = body(browser.get("/c/little/queries/idea/"))
+    assert "it takes no part in estimates" in html
+    assert "?query=idea" in html
+    assert "No estimate yet" in html
+    assert "Estimate now" not in html
+    assert "anywhere" in body(browser.get("/c/little/queries/idea/placement/"))
+
+
+def test_tabs_of_a_running_query(browser: Client, cluster: Cluster) -> None:
+    placement = body(browser.get("/c/little/queries/late/placement/"))
+    assert "On 1 node and 1 core, shared with no other query." in placement
+    assert "b: highest excess" in placement
+    estimates = body(browser.get("/c/little/queries/late/estimates/"))
+    assert "Breached" in table_of(estimates)
+    assert "No decisions yet" in body(browser.get("/c/little/queries/late/decisions/"))
+    assert 'data-chart="history"' not in estimates
+    response = browser.get("/c/little/queries/late/estimates/?export=csv")
+    assert b"breached" in response.getvalue()
+
+
+def test_a_query_from_a_document(browser: Client, cluster: Cluster) -> None:
+    assert browser.get(NEW).status_code == 200
+    assert "clicks" in body(browser.get("/c/little/queries/-/example/"))
+    assert browser.post(NEW, {**FACTS, "document": DOCUMENT})["Location"] == "/c/little/queries/orders/"
+    query = Query.objects.get(name="orders")
+    assert (query.state, query.objective_statistic, query.objective_bound_s) == (QueryState.DRAFT, "q0.99", 3.0)
+    file = SimpleUploadedFile("query.json", DOCUMENT.encode())
+    facts = {**FACTS, "name": "second", "statistic": "none", "bound_s": ""}
+    assert browser.post(NEW, {**facts, "document": "", "file": file}).status_code == 302
+    assert Query.objects.get(name="second").objective_bound_s is None
+
+
+def test_faults_of_a_document_are_listed_and_the_text_kept(browser: Client, cluster: Cluster) -> None:
+    faulty = DOCUMENT.replace("0.5", "-1").replace("0.1", '"x"')
+    response = browser.post(NEW, {**FACTS, "document": faulty, "bound_s": "-3"})
+    assert response.status_code == 422
+    html = body(response)
+    assert "operators[0].inputs[0].selectivity" in html
+    assert "operators[1].inputs[0].selectivity" in html
+    assert 'id="id_bound_s_error"' in html
+    assert "&quot;cycles_per_event&quot;: 2" in html
+    assert "line 1, column 2" in body(browser.post(NEW, {**FACTS, "document": "{]"}))
+    assert "Paste the operators" in body(browser.post(NEW, {**FACTS, "document": ""}))
+    file = SimpleUploadedFile("query.json", faulty.encode())
+    assert "&quot;cycles_per_event&quot;: 2" in body(browser.post(NEW, {**FACTS, "document": "", "file": file}))
+    assert not Query.objects.filter(name="orders").exists()
+    assert "another query" in body(browser.post(NEW, {**FACTS, "name": "late", "document": DOCUMENT})).lower()
+
+
+def line(key: str, **values: str) -> dict[str, str]:
+    known = {"id": "", "kind": "map", "from": "", "selectivity": "", "cycles_per_event": "", "bytes_per_event": ""}
+    return {f"{key}-{name}": value for name, value in {**known, "stateless": "", **values}.items()}
+
+
+def test_a_query_operator_by_operator(browser: Client, cluster: Cluster) -> None:
+    assert body(browser.get(f"{NEW}?by=form")).count('class="op"') == 3
+    assert 'value="o5"' in body(browser.get("/c/little/queries/-/operator/?row=o4"))
+    small_cluster.make_query(cluster, "other", 0.1)
+    first = line("o0", id="a", **{"from": "clicks"}, selectivity="1", cycles_per_event="2", stateless="yes")
+    joined = line("o2", id="b", kind="join", **{"from": "clicks, a"}, selectivity="0.5", cycles_per_event="1e1")
+    rows = {"row": ["o0", "o1", "o2"], **first, **line("o1"), **joined}
+    assert browser.post(f"{NEW}?by=form", {**FACTS, **rows}).status_code == 302
+    a, b = Query.objects.get(name="orders").versions.get().operators.all()
+    assert (a.stateless, b.kind, b.inputs.count()) == (True, "join", 2)
+    added = body(browser.post(f"{NEW}?by=form", {**FACTS, **rows, "add": "1"}))
+    assert 'name="o3-id"' in added
+
+
+def test_faults_stand_at_their_operator(browser: Client, cluster: Cluster) -> None:
+    rows = {"row": ["o0"], **line("o0", id="a", **{"from": "clicks"}, selectivity="much", cycles_per_event="")}
+    response = browser.post(f"{NEW}?by=form", {**FACTS, **rows})
+    assert response.status_code == 422
+    html = body(response)
+    field = html.split('name="o0-selectivity"')[1].split("</div>")[0]
+    assert "&#x27;much&#x27;" in field
+    assert 'value="much"' in field
+    assert "is missing" in html.split('name="o0-cycles_per_event"')[1].split("</div>")[0]
+
+
+def test_a_version_is_stored_and_compared(browser: Client, cluster: Cluster) -> None:
+    path = "/c/little/queries/late/versions/new/"
+    assert "cycles_per_event" in body(browser.get(path))
+    faulty = browser.post(path, {"note": "n", "document": DOCUMENT.replace("0.5", "-1")})
+    assert faulty.status_code == 422
+    assert "operators[0].inputs[0].selectivity" in body(faulty)
+    assert browser.post(path, {"note": "Two steps", "document": DOCUMENT}).status_code == 302
+    html = body(browser.get("/c/little/queries/late/versions/?from=1&to=2"))
+    assert "Two steps" in html
+    assert "From version 1 to 2" in html
+    assert "removed" in html
+    assert browser.get("/c/little/queries/late/versions/?from=1&to=9").status_code == 404
+
+
+def test_statistics_are_changed_line_by_line_or_pasted(browser: Client, cluster: Cluster) -> None:
+    path = "/c/little/queries/calm/statistics/"
+    assert "rest on assumed statistics" in body(browser.get(path))
+    form = {"selectivity-0": "1", "cycles_per_event-0": "5", "events-0": "0", "evidence-0": "assumed"}
+    assert 'name="selectivity-0"' in body(browser.get(f"{path}?edit=table"))
+    refused = browser.post(f"{path}?edit=table", {**form, "selectivity-0": "-2"})
+    assert refused.status_code == 422
+    assert "work from clicks" in body(refused)
+    assert 'value="-2"' in body(refused)
+    browser.post(f"{path}?edit=table", {**form, "selectivity-0": "0.25", "evidence-0": "predicted"})
+    entry = Query.objects.get(name="calm").versions.get().operators.get().inputs.get()
+    assert (entry.selectivity, entry.evidence) == (0.25, "predicted")
+    batches = [{"events": 100, "outputs": 50, "cycles": 300}, {"events": 100, "outputs": 30, "cycles": 500}]
+    pasted = json.dumps([{"operator": "work", "batches": batches}])
+    assert browser.post(f"{path}?edit=json", {"statistics": pasted}).status_code == 302
+    entry.refresh_from_db()
+    assert (entry.selectivity, entry.cycles_per_event, entry.events) == (0.4, 4.0, 200)
+    broken = browser.post(f"{path}?edit=json", {"statistics": "[{"})
+    assert broken.status_code == 422
+    assert "[{</textarea>" in body(broken)
+
+
+def test_a_query_is_edited_stopped_and_deleted(browser: Client, cluster: Cluster) -> None:
+    path = "/c/little/queries/late/"
+    form = {"name": "late", "team": "Ops", "statistic": "mean", "bound_s": "4", "priority": "2", "description": "d"}
+    assert 'value="2"' in body(browser.get(f"{path}edit/"))
+    assert browser.post(f"{path}edit/", {**form, "bound_s": ""}).status_code == 422
+    assert browser.post(f"{path}edit/", {**form, "name": "later"}).status_code == 422
+    assert browser.post(f"{path}edit/", form)["Location"] == path
+    query = Query.objects.get(name="late")
+    assert (query.team, query.objective_statistic, query.objective_bound_s, query.priority) == ("Ops", "mean", 4.0, 2)
+    assert "Stop late" in body(browser.get(path))
+    assert browser.post(f"{path}delete/").status_code == 409
+    browser.post(f"{path}stop/")
+    assert "Delete late" in body(browser.get(path))
+    browser.post(f"{path}delete/")
+    assert not Query.objects.filter(name="late").exists()
+
+
+CHANGES = [
+    "-/new/",
+    "late/edit/",
+    "late/stop/",
+    "late/delete/",
+    "late/versions/new/",
+    "late/statistics/?edit=table",
+]
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_viewer_changes_no_query(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
+    response = browser_of("viewer").post(f"/c/little/queries/{path}", FACTS)
+    assert response.status_code == 403
+    assert "Your role (Viewer)" in body(response)
+
+
+def test_a_viewer_is_offered_no_change_of_queries(browser_of: Callable[..., Client], cluster: Cluster) -> None:
+    viewer = browser_of("viewer")
+    for tab in ("", "statistics/?edit=table", "placement/", "versions/", "decisions/", "estimates/"):
+        html = body(viewer.get(f"/c/little/queries/late/{tab}"))
+        posts = [part for part in html.split("<form")[1:] if "post" in part.split(">")[0] and "logout" not in part]
+        assert posts == []
+        assert "Preview admission" not in html
+    assert "-/new/" not in body(viewer.get("/c/little/queries/"))
+    assert viewer.get(NEW).status_code == 403
+
+
+def test_an_open_page_of_a_deleted_query_goes_on_to_the_list(browser: Client, cluster: Cluster) -> None:
+    response = browser.get("/c/little/queries/gone/", headers={"HX-Request": "true"})
+    assert response["HX-Redirect"] == "/c/little/queries/"

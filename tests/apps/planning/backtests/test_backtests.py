@@ -1,0 +1,209 @@
+"""Backtests from records to answers: reach and rates of records, what ran and who asked, services, REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from apps.admission.decisions import admission_override
+from apps.admission.models import AdmissionRequest
+from apps.admission.services import admission_preview
+from apps.core.errors import Impossible, Malformed
+from apps.fleet.models import Cluster
+from apps.jobs.models import JobState
+from apps.jobs.services import job_cancel
+from apps.planning.backtests.selectors import (
+    Buckets,
+    RecordedReach,
+    SegmentGrid,
+    backtest_result,
+    recorded_reaches,
+    segment_grid,
+    spread_buckets,
+)
+from apps.planning.backtests.services import BACKTEST_RETENTION, backtest_create, backtest_request, backtests_purge
+from apps.planning.choices import BacktestState
+from apps.planning.models import BacktestRun, LoadHistory
+from apps.queries.arrivals import series
+from apps.queries.services import query_stop
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+DAY = timedelta(days=1)
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def history(cluster: Cluster, rates: list[float], ends_at: datetime = NOW, source: str = "clicks") -> LoadHistory:
+    """Hours of so many events a second."""
+    values = 3600.0 * np.array(rates)
+    return LoadHistory.objects.create(
+        cluster=cluster, source_id=source, origin="upload", evidence="measured", bucket_s=3600,
+        starts_at=ends_at - timedelta(hours=len(rates)), buckets=len(rates), events=float(np.nansum(values)),
+        data=series.pack(values), digest=series.digest(values),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """`first` takes 0.6 of node a; 24 hours at its stretch's rate, but for the last two at 1.5 times as much."""
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "first", 0.6, "a")
+    history(cluster, [100.0] * 22 + [150.0] * 2)
+    return cluster
+
+
+def asked(cluster: Cluster, name: str, load: float, at: datetime, *, override: bool = False, **more: Any) -> Any:
+    small_cluster.make_query(cluster, name, load)
+    request, _ = admission_preview(cluster=cluster, user=None, query=name, **more)
+    small_cluster.run_jobs()
+    request.refresh_from_db()
+    if override:
+        admission_override(request=request, user=small_cluster.user(name=f"who-{name}"), reason="We need it")
+    AdmissionRequest.objects.filter(pk=request.pk).update(created_at=at, **({"decided_at": at} if override else {}))
+    return request
+
+
+def answered(cluster: Cluster, **fields: Any) -> dict[str, Any]:
+    row, _ = backtest_request(cluster=cluster, user=None, **{"since": NOW - DAY, "until": NOW, **fields})
+    (job,) = [job for job in small_cluster.run_jobs() if job.pk == row.job_id]
+    assert job.state == JobState.SUCCEEDED, job.error
+    row.refresh_from_db()
+    found = backtest_result(row)
+    assert found is not None
+    return found
+
+
+# -- records
+
+
+def test_counts_are_spread_over_segments_and_gaps_stay_unknown() -> None:
+    grid = SegmentGrid(0.0, 100.0, 4, False)
+    halves = Buckets(np.array([0.0, 50.0, 100.0, 150.0]), 50.0, np.array([100.0, 50.0, np.nan, np.nan]))
+    wide = Buckets(np.array([200.0]), 200.0, np.array([800.0]))
+    np.testing.assert_allclose(spread_buckets([halves, wide], grid), [1.5, np.nan, 4.0, 4.0])
+    assert np.isnan(spread_buckets([], grid)).all()
+
+
+def test_segments_are_as_fine_as_records_and_not_too_many() -> None:
+    reach = RecordedReach("s", "history", AT - 60 * DAY, AT, 3600.0)
+    week = segment_grid([reach], AT - 7 * DAY, AT + DAY)
+    assert week is not None and (week.width_s, week.segments, week.is_coarser) == (3600.0, 168, False)
+    assert week.until_s == AT.timestamp()
+    long = segment_grid([reach], AT - 60 * DAY, AT)
+    assert long is not None and (long.width_s, long.segments, long.is_coarser) == (21_600.0, 240, True)
+    fresh = segment_grid([RecordedReach("s", "measured", AT, AT + timedelta(minutes=10), 10.0)], AT - DAY, AT + DAY)
+    assert fresh is not None and (fresh.width_s, fresh.segments) == (60.0, 10)
+    assert segment_grid([reach], AT + DAY, AT + 2 * DAY) is None
+
+
+def test_reach_says_from_when_records_exist(cluster: Cluster) -> None:
+    (reach,) = recorded_reaches(cluster)
+    assert (reach.source, reach.kind, reach.first, reach.last) == ("clicks", "history", NOW - DAY, NOW)
+
+
+# -- answers
+
+
+def test_everything_violates_what_mace_keeps(cluster: Cluster) -> None:
+    asked(cluster, "more", 0.5, NOW - DAY / 2, placement={"work": "a"})
+    found = answered(cluster, policy={"admission": "everything"})
+    assert (found["segments"], found["width_s"]) == (24, 3600.0)
+    (request,) = found["requests"]
+    assert (request["outcome"], request["recorded"]) == ("admitted", "rejected")
+    assert [one["query"] for one in found["tested"]["violations"]] == ["first", "more"]
+    assert found["tested"]["violations"][0]["segments"] == list(range(12, 24))
+    assert found["recorded"]["violations"] == []
+    kept = answered(cluster, policy={"admission": "mace"})
+    assert kept["tested"]["violations"] == [] and kept["requests"][0]["outcome"] == "rejected"
+
+
+def test_what_was_let_in_since_is_not_there_at_the_beginning(cluster: Cluster) -> None:
+    asked(cluster, "more", 0.5, NOW - DAY / 2, override=True, placement={"work": "a"})
+    found = answered(cluster, policy={"admission": "mace"})
+    (request,) = found["requests"]
+    assert (request["outcome"], request["recorded"]) == ("rejected", "admitted")
+    assert "Against the verdict: We need it" in request["recorded_reason"]
+    late = found["recorded"]["queries"]["more"]["latency_s"]
+    assert late[:12] == [None] * 12 and late[12] is not None
+    assert found["recorded"]["seconds_over"] > 0 == found["tested"]["seconds_over"]
+
+
+def test_requests_may_be_asked_at_the_beginning(cluster: Cluster) -> None:
+    asked(cluster, "more", 0.5, timezone.now(), placement={"work": "a"})
+    assert answered(cluster, policy={"admission": "everything"})["requests"] == []
+    found = answered(cluster, policy={"admission": "everything"}, ask="start", until=timezone.now())
+    assert found["tested"]["queries"]["more"]["latency_s"][0] is not None
+
+
+def test_a_stopped_query_ran_until_its_stop(cluster: Cluster) -> None:
+    query = small_cluster.start_query(cluster, "gone", 0.3, "b")
+    query_stop(query=query)
+    type(query).objects.filter(pk=query.pk).update(updated_at=NOW - timedelta(hours=6))
+    late = answered(cluster)["recorded"]["queries"]["gone"]["latency_s"]
+    assert [value is None for value in late] == [False] * 18 + [True] * 6
+
+
+# -- services
+
+
+def test_a_policy_starts_from_the_clusters_own(cluster: Cluster) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(review_at_risk=False, review_assumed=True)
+    cluster.refresh_from_db()
+    row = backtest_create(cluster=cluster, user=None, policy={"headroom": 0.1})
+    assert (row.policy["at_risk"], row.policy["assumed"], row.policy["headroom"]) == ("admit", "review", 0.1)
+
+
+def test_refusals_name_every_fault(cluster: Cluster) -> None:
+    with pytest.raises(Malformed) as refused:
+        backtest_create(cluster=cluster, user=None, since=NOW, until=NOW, policy={"admission": "all"}, ask="x")
+    assert [fault.path for fault in refused.value.faults] == ["until", "ask", "policy.admission"]
+    for period in ({"until": AT.replace(year=1)}, {"since": AT.replace(year=1), "until": AT.replace(year=2)}):
+        with pytest.raises(Malformed, match=r"until is|allowed: from 1970 on"):
+            backtest_create(cluster=cluster, user=None, **period)
+    with pytest.raises(Impossible, match="records of little reach from"):
+        backtest_create(cluster=cluster, user=None, since=NOW - 9 * DAY, until=NOW - 8 * DAY)
+    with pytest.raises(Impossible, match="nothing was recorded of the arrivals of empty yet"):
+        backtest_create(cluster=small_cluster.small_cluster("empty"), user=None)
+
+
+def test_a_cancelled_one_has_no_answer(cluster: Cluster) -> None:
+    row, job = backtest_request(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
+    job_cancel(job)
+    row.refresh_from_db()
+    assert (row.state, backtest_result(row)) == (BacktestState.CANCELLED, None)
+
+
+def test_old_ones_are_purged(cluster: Cluster) -> None:
+    old = backtest_create(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
+    backtest_create(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
+    BacktestRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - BACKTEST_RETENTION - DAY, state="answered")
+    assert (backtests_purge(), BacktestRun.objects.count()) == (1, 1)
+
+
+# -- REST
+
+
+def test_asked_followed_read_and_deleted_over_rest(
+    api: APIClient, api_of: Callable[..., APIClient], cluster: Cluster
+) -> None:
+    body = {"cluster": "little", "since": (NOW - DAY).isoformat(), "policy": {"admission": "everything"}}
+    assert api_of("viewer").post("/api/v1/backtests", body, format="json").status_code == 403
+    made = api.post("/api/v1/backtests", body, format="json")
+    assert made.status_code == 202
+    small_cluster.run_jobs()
+    found = api.get(made["Content-Location"]).json()
+    assert (found["state"], found["result"]["segments"]) == ("answered", 24)
+    assert found["facts"]["headline"] == found["result"]["headline"]
+    listed = api.get("/api/v1/backtests?cluster=little&state=answered").json()["results"]
+    assert [(row["id"], "result" in row) for row in listed] == [(found["id"], False)]
+    assert api.delete(made["Content-Location"]).status_code == 204
+    refused = api.post("/api/v1/backtests", {**body, "policy": {"placement": "x"}, "extra": 1}, format="json")
+    assert refused.status_code == 400

@@ -1,0 +1,231 @@
+"""Load histories and forecasts by services and REST."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from apps.core.errors import Conflict, Impossible, Malformed
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job, JobKind, JobState
+from apps.planning.forecasts.histories import (
+    bucket_trace,
+    coarsen_buckets,
+    history_create_from_generator,
+    history_delete,
+    history_values,
+    merge_buckets,
+)
+from apps.planning.forecasts.selectors import forecast_changes, forecast_latest, forecast_series, shortages
+from apps.planning.forecasts.services import forecast_renew_all, forecast_request
+from apps.planning.models import Forecast, LoadHistory
+from apps.queries.arrivals.grid import EventCounts, EventStamps
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+SPEC = {"peak_rate_eps": 82.0, "weeks": 4, "growth_per_week": 0.06, "noise": 0.02}
+
+
+@pytest.fixture
+def cluster(db: None) -> Cluster:
+    """`grows` fills its node to 1.1 at the present stretch of 100 events/s; `calm` to a half."""
+    cluster = small_cluster.small_cluster(time_zone="Europe/Berlin")
+    small_cluster.start_query(cluster, "grows", 1.1, "a", bound_s=1.0)
+    small_cluster.start_query(cluster, "calm", 0.5, "b", bound_s=5.0)
+    return cluster
+
+
+def forecast_now(cluster: Cluster, **asked: Any) -> Forecast:
+    forecast_request(cluster=cluster, **{"horizon_days": 14, **asked})
+    jobs = small_cluster.run_jobs()
+    assert jobs[-1].state == JobState.SUCCEEDED, jobs[-1].error
+    found = forecast_latest(cluster)
+    assert found is not None
+    return found
+
+
+def trace(hours: int = 72, missing: range = range(0)) -> bytes:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    lines = [
+        f"{(start + timedelta(hours=i)):%Y-%m-%d %H:%M:%S},{1000 + 10 * (i % 24)}"
+        for i in range(hours)
+        if i not in missing
+    ]
+    return ("time,count\n" + "\n".join(lines)).encode()
+
+
+# -- buckets
+
+
+def test_counts_are_summed_and_gaps_are_unknown() -> None:
+    starts = np.array([0.0, 900.0, 1800.0, 2700.0, 3600.0, 10_800.0, 11_700.0, 12_600.0, 13_500.0])
+    found = bucket_trace(EventCounts(starts, np.full(9, 900.0), np.arange(1.0, 10.0)), 3600)
+    assert found[0] == 0.0
+    np.testing.assert_equal(found[1], [10.0, np.nan, np.nan, 30.0])
+
+
+def test_a_bucket_half_known_is_scaled_and_ends_in_part_are_left_out() -> None:
+    starts = np.array([1800.0, 3600.0, 5400.0, 7200.0, 10_800.0, 12_600.0])
+    found = bucket_trace(EventCounts(starts, np.full(6, 1800.0), np.full(6, 5.0)), 3600)
+    assert found[0] == 3600.0
+    assert found[1].tolist() == [10.0, 10.0, 10.0]  # the middle one from its first half
+
+
+def test_single_events_are_counted() -> None:
+    stamps = np.sort(np.random.default_rng(0).random(20_000) * 7200 + 1800)
+    at, values = bucket_trace(EventStamps(stamps), 3600)
+    assert at == 3600.0
+    assert len(values) == 1
+    assert values[0] == pytest.approx(10_000, rel=0.05)
+
+
+def test_series_are_merged_and_made_coarser() -> None:
+    at, values = merge_buckets(0.0, np.array([1.0, 2.0]), 10_800.0, np.array([4.0]), 3600)
+    np.testing.assert_equal(values, [1.0, 2.0, np.nan, 4.0])
+    assert at == 0.0
+    _, later = merge_buckets(0.0, np.array([1.0, 2.0]), 0.0, np.array([np.nan, 5.0]), 3600)
+    assert later.tolist() == [1.0, 5.0]
+    at, sums = coarsen_buckets(900.0, np.arange(9.0), 900, 3600)
+    assert (at, sums.tolist()) == (3600.0, [3 + 4 + 5 + 6])
+
+
+# -- histories
+
+
+def test_a_history_is_uploaded_extended_shown_and_deleted(api: APIClient, cluster: Cluster) -> None:
+    def sent(text: bytes) -> dict[str, Any]:
+        file = io.BytesIO(text)
+        file.name = "load.csv"
+        return {"file": file}
+
+    asked = {"cluster": "little", "source_id": "clicks", **sent(trace(missing=range(30, 33)))}
+    stored = api.post("/api/v1/load-histories", asked, format="multipart")
+    assert stored.status_code == 201, stored.json()
+    row = stored.json()
+    assert (row["buckets"], row["missing"], row["evidence"], row["origin"]) == (72, 3, "measured", "upload")
+    counts = api.get(f"/api/v1/load-histories/{row['id']}/series").json()["counts"]
+    assert counts[:2] == [1000.0, 1010.0]
+    assert counts[30:34] == [None, None, None, 1090.0]
+    again = api.post("/api/v1/load-histories", {**asked, **sent(trace())}, format="multipart")
+    assert again.status_code == 409
+    more = api.post(f"/api/v1/load-histories/{row['id']}/extend", sent(trace(hours=96)), format="multipart")
+    assert (more.json()["buckets"], more.json()["missing"]) == (96, 0)
+    assert api.get("/api/v1/load-histories?cluster=little").json()["results"][0]["id"] == row["id"]
+    assert api.delete(f"/api/v1/load-histories/{row['id']}").status_code == 204
+    assert not LoadHistory.objects.exists()
+
+
+def test_every_fault_of_a_generator_is_named(api: APIClient, cluster: Cluster) -> None:
+    body = {"cluster": "little", "source_id": "clicks", "generator": {"weeks": 0.5, "noise": 7, "speed": 1}}
+    refused = api.post("/api/v1/load-histories", body, format="json")
+    assert refused.status_code == 400
+    paths = {fault["path"] for fault in refused.json()["faults"]}
+    assert paths == {"generator.peak_rate_eps", "generator.weeks", "generator.noise", "generator.speed"}
+    wrong = api.post("/api/v1/load-histories", {**body, "generator": SPEC, "bucket_s": 3601}, format="json")
+    assert "900, 1800, 3600" in wrong.json()["faults"][0]["message"]
+    assert not LoadHistory.objects.exists()
+
+
+def test_a_generated_history_has_its_day_its_weekend_and_its_growth(cluster: Cluster) -> None:
+    ends = datetime(2026, 6, 29, tzinfo=UTC)  # a Monday
+    spec = {"peak_rate_eps": 50.0, "weeks": 4, "growth_per_week": 0.1, "weekend_dip": 0.5, "noise": 0.0}
+    row = history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec, ends_at=ends)
+    weeks = history_values(row).reshape(4, 7, 24)
+    assert weeks[3].sum() / weeks[2].sum() == pytest.approx(1.1, rel=0.02)
+    assert weeks[3, 5].sum() / weeks[3, 3].sum() == pytest.approx(0.5, rel=0.05)
+    assert int(weeks[3, 2].argmax()) in (11, 12)  # 14 h in Berlin is 12 h UTC
+    with pytest.raises(Conflict):
+        history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec)
+
+
+def test_a_viewer_reads_and_changes_nothing(api_of: Any, cluster: Cluster) -> None:
+    viewer = api_of("viewer")
+    assert viewer.get("/api/v1/load-histories").status_code == 200
+    body = {"cluster": "little", "source_id": "clicks", "generator": SPEC}
+    assert viewer.post("/api/v1/load-histories", body, format="json").status_code == 403
+    assert viewer.post("/api/v1/forecasts", {"cluster": "little"}, format="json").status_code == 403
+
+
+# -- forecasts
+
+
+def test_a_growing_source_breaks_an_objective_on_a_date(api: APIClient, cluster: Cluster) -> None:
+    history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
+    row = forecast_now(cluster)
+    found = shortages(cluster)
+    assert [one.query for one in found] == ["grows"]
+    one = found[0]
+    assert row.starts_at < one.first_at < row.ends_at
+    assert one.band == "high"
+    assert one.confirmed
+    assert one.latency_s > one.bound_s
+    assert one.bottleneck is not None
+    assert one.bottleneck["node"] == "a"
+    assert forecast_changes(row) == []
+    shown = api.get(f"/api/v1/forecasts/{row.pk}").json()
+    assert shown["result"]["sources"]["clicks"]["backtest"]["n_origins"] >= 2
+    series = api.get(f"/api/v1/forecasts/{row.pk}/series").json()
+    assert len(series["queries"]["grows"]["high"]) == 14 * 24
+    assert series == forecast_series(row)
+
+
+def test_regret_needs_prices_and_weighs_them(api: APIClient, cluster: Cluster) -> None:
+    history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
+    row = forecast_now(cluster, horizon_days=3)
+    refused = api.get(f"/api/v1/forecasts/{row.pk}/regret")
+    assert refused.status_code == 422
+    assert "price per hour" in refused.json()["message"]
+    cluster.pools.update(price_per_hour="2.0")
+    row = forecast_now(cluster, horizon_days=3)
+    found = api.get(f"/api/v1/forecasts/{row.pk}/regret?cost_per_violation_hour=0").json()
+    assert found["recommended"] == min(size["size"] for size in found["sizes"])
+    wrong = api.get(f"/api/v1/forecasts/{row.pk}/regret?cost_per_violation_hour=-3&horizon_days=3")
+    assert wrong.status_code == 400
+
+
+def test_without_histories_there_is_nothing_to_ask(cluster: Cluster, api: APIClient) -> None:
+    with pytest.raises(Impossible, match="no load history"):
+        forecast_request(cluster=cluster)
+    assert shortages(cluster) == []
+    answer = api.post("/api/v1/forecasts", {"cluster": "little", "horizon_days": 99}, format="json")
+    assert answer.status_code == 400
+    assert "1 to 56" in answer.json()["message"]
+    with pytest.raises(Malformed):
+        forecast_request(cluster=cluster, seed=-1)
+
+
+def test_a_short_history_fails_with_its_reason_and_a_vanished_one_too(cluster: Cluster) -> None:
+    row = history_create_from_generator(cluster=cluster, source_id="clicks", spec={**SPEC, "weeks": 1})
+    forecast_request(cluster=cluster)
+    history_delete(history=row)
+    job = small_cluster.run_jobs()[-1]
+    assert job.state == JobState.FAILED
+    assert "no load history any more" in job.error["message"]
+
+
+def test_a_cluster_without_queries_has_its_load_forecast(db: None) -> None:
+    cluster = small_cluster.small_cluster()
+    history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
+    row = forecast_now(cluster, horizon_days=2)
+    assert row.result["queries"] == []
+    assert len(forecast_series(row)["sources"]["clicks"]["mean"]) == 48
+
+
+def test_forecasts_are_renewed_when_histories_change_or_a_day_has_passed(cluster: Cluster) -> None:
+    assert forecast_renew_all() == 0
+    history_create_from_generator(cluster=cluster, source_id="clicks", spec={**SPEC, "weeks": 1})
+    assert forecast_renew_all() == 1
+    assert forecast_renew_all() == 0
+    small_cluster.run_jobs()
+    history_create_from_generator(cluster=cluster, source_id="clicks", spec={**SPEC, "seed": 5}, replace=True)
+    assert forecast_changes(forecast_latest(cluster)) == ["load history of clicks changed"]
+    assert forecast_renew_all() == 1
+    Job.objects.filter(kind=JobKind.FORECAST).update(created_at=timezone.now() - timedelta(hours=25), state="succeeded")
+    assert forecast_renew_all() == 1

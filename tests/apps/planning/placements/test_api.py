@@ -1,0 +1,126 @@
+"""REST: placement runs, who may do what with them, and what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.fleet.models import Cluster
+from apps.fleet.services import node_update
+from apps.planning.models import PlacementRun
+from tests.apps.small_cluster import run_jobs
+
+URL = "/api/v1/placements"
+
+
+def ask(client: Any, **asked: Any) -> Any:
+    return client.post(URL, {"cluster": "little", "budget_s": 0.3, **asked}, format="json")
+
+
+def proposed(client: Any, **asked: Any) -> str:
+    """Address of a run that is a proposal."""
+    answer = ask(client, **asked)
+    assert answer.status_code == 202, answer.content
+    run_jobs()
+    return answer["Content-Location"]
+
+
+def test_a_search_is_a_job_and_a_run(api: Any, cluster: Cluster) -> None:
+    answer = ask(api)
+    assert (answer.status_code, answer.json()["kind"]) == (202, "workers.search_placement")
+    searching = api.get(answer["Content-Location"]).json()
+    assert (searching["state"], searching["proposal"], searching["facts"]) == ("searching", None, {})
+    run_jobs()
+    job = api.get(answer["Location"]).json()
+    assert job["result_api_url"] == answer["Content-Location"]
+    found = api.get(answer["Content-Location"]).json()
+    assert (found["state"], found["requested_by"], found["moves_done"]) == ("proposed", "a-operator", 0)
+    assert found["standing"] == {"stale": False, "changed": [], "can_apply": True, "can_undo": False, "why_not": ""}
+    assert found["proposal"]["gap"] is not None
+    assert {"query", "before_s", "after_s", "bound_s", "after_state"} <= set(found["proposal"]["queries"][0])
+    assert {"operator", "before", "after", "duration_s", "state_bytes", "bump_s", "why"} <= set(found["moves"][0])
+    assert "moves" not in found["proposal"]
+
+
+def test_objectives_count_where_there_are_any(api: Any, cluster: Cluster) -> None:
+    cluster.queries.update(objective_statistic="worst", objective_bound_s=2.0)
+    assert api.get(ask(api)["Content-Location"]).json()["objective"] == "objectives"
+    assert api.get(ask(api, objective="worst")["Content-Location"]).json()["objective"] == "worst"
+    cluster.queries.update(objective_bound_s=None)
+    assert api.get(ask(api)["Content-Location"]).json()["objective"] == "worst"
+
+
+def test_applied_undone_and_deleted(api: Any, cluster: Cluster) -> None:
+    address = proposed(api)
+    answer = api.post(f"{address}/apply", {"pace": 0}, format="json")
+    assert (answer.status_code, answer.json()["kind"]) == (202, "workers.apply_moves")
+    assert api.delete(address).json()["code"] == "wrong_state"
+    run_jobs()
+    applied = api.get(address).json()
+    assert (applied["state"], applied["applied_by"], applied["moves_done"]) == ("applied", "a-operator", 1)
+    assert applied["moves"][0]["state"] == "done"
+    assert api.post(f"{address}/apply").json()["code"] == "wrong_state"
+    assert api.post(f"{address}/undo").status_code == 202
+    run_jobs()
+    assert api.get(address).json()["state"] == "undone"
+    assert api.delete(address).status_code == 204
+    assert api.get(address).status_code == 404
+
+
+def test_stop_and_abort_need_something_at_work(api: Any, cluster: Cluster) -> None:
+    searching = ask(api)["Content-Location"]
+    assert api.post(f"{searching}/abort").json()["code"] == "wrong_state"
+    assert api.post(f"{searching}/stop").json()["state"] == "searching"
+    assert PlacementRun.objects.get().stop_requested
+    run_jobs()
+    assert api.post(f"{searching}/stop").status_code == 409
+    api.post(f"{searching}/apply")
+    aborted = api.post(f"{searching}/abort").json()
+    assert (aborted["state"], aborted["moves"][0]["state"]) == ("aborted", "skipped")
+
+
+def test_a_moved_cluster_is_a_conflict_that_says_what(api: Any, cluster: Cluster) -> None:
+    address = proposed(api)
+    node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
+    answer = api.post(f"{address}/apply")
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale")
+    assert answer.json()["changed"][0].startswith("node b: capacity changed")
+    assert api.get(address).json()["standing"]["stale"]
+
+
+def test_who_may_do_what(api_of: Any, cluster: Cluster) -> None:
+    address = proposed(api_of("operator"))
+    viewer = api_of("viewer")
+    assert viewer.get(address).status_code == 200
+    assert ask(viewer).status_code == 403
+    for action in ("stop", "apply", "abort", "undo"):
+        refused = viewer.post(f"{address}/{action}")
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing"), action
+    assert viewer.delete(address).status_code == 403
+    reader = api_of("operator", scopes=["read"])
+    assert ask(reader).status_code == 403
+
+
+def test_every_fault_comes_at_once(api: Any, cluster: Cluster) -> None:
+    answer = ask(api, constraints={"pin": {"first/work": "zz"}, "apart": [["first/work"]]}, budget_s=-1, seed=-1)
+    assert answer.status_code == 400
+    paths = [fault["path"] for fault in answer.json()["faults"]]
+    assert paths == ["budget_s", "seed", "constraints.apart[0]"]
+    assert ask(api, speed=1).json()["faults"][0]["path"] == "speed"
+    assert ask(api, cluster="nowhere").status_code == 404
+
+
+def test_the_same_key_searches_once(api: Any, cluster: Cluster) -> None:
+    first, second = (
+        api.post(URL, {"cluster": "little"}, format="json", headers={"Idempotency-Key": "once"}) for _ in range(2)
+    )
+    assert first.json() == second.json()
+    assert second["Content-Location"] == first["Content-Location"]
+    assert PlacementRun.objects.count() == 1
+
+
+def test_lists_are_filtered(api: Any, cluster: Cluster) -> None:
+    proposed(api)
+    ask(api)
+    assert len(api.get(f"{URL}?cluster=little").json()["results"]) == 2
+    assert [row["state"] for row in api.get(f"{URL}?state=proposed").json()["results"]] == ["proposed"]
+    assert api.get(f"{URL}?cluster=other").json()["results"] == []

@@ -1,0 +1,184 @@
+"""A search as a job: asked, stopped, cancelled, done again; what it keeps, and what it says when nothing can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.core.errors import Conflict, Impossible, Malformed
+from apps.fleet.models import Cluster
+from apps.fleet.services import node_update
+from apps.jobs.models import Job, JobState
+from apps.jobs.runner import JobReporter, run_job
+from apps.jobs.services import job_cancel, job_start
+from apps.planning.choices import MoveState, PlacementState
+from apps.planning.models import PlacementRun
+from apps.planning.placements import work
+from apps.planning.placements.selectors import placement_result, placement_standing
+from apps.planning.placements.services import (
+    placement_delete,
+    placement_request,
+    placement_request_again,
+    placement_stop,
+    placements_purge,
+)
+from apps.queries.services import query_stop
+from tests.apps import small_cluster
+from tests.apps.planning.placements.conftest import places
+
+Proposed = Callable[..., PlacementRun]
+
+
+def test_a_search_proposes_and_moves_nothing(cluster: Cluster, proposed: Proposed) -> None:
+    before = places(cluster)
+    run = proposed()
+    answer = placement_result(run) or {}
+    assert run.state == PlacementState.PROPOSED
+    assert run.facts["moves"] == len(answer["moves"]) == run.moves.count() == 1
+    assert answer["mace_after_s"] < answer["mace_before_s"]
+    assert answer["bound_s"] <= answer["value_after"] + 1e-9
+    assert {query["query"] for query in answer["queries"]} == {"first", "second", "third"}
+    assert answer["loads"]["first/work"] == pytest.approx(700.0)
+    move = run.moves.get()
+    assert (move.number, move.before[0]["node"], move.state) == (1, "a", MoveState.PENDING)
+    assert move.after[0]["node"] in {"b", "c"}
+    assert places(cluster) == before
+    assert placement_standing(run).can_apply
+    assert run.job.result == {"placement": str(run.pk), "state": "proposed", "moves": 1}
+
+
+def test_what_is_best_already_stays(cluster: Cluster, proposed: Proposed) -> None:
+    run = proposed(constraints={"max_moves": 0})
+    assert (run.facts["moves"], run.facts["value_before"]) == (0, run.facts["value_after"])
+    assert "moves nothing" in placement_standing(run).why_not
+
+
+def test_constraints_hold(cluster: Cluster, proposed: Proposed) -> None:
+    run = proposed(constraints={"pin": {"first/work": "a"}, "forbid": {"second/work": ["c"]}, "max_moves": 3})
+    placement = (placement_result(run) or {})["placement"]
+    assert placement["first/work"][0]["node"] == "a"
+    assert placement["second/work"][0]["node"] == "b"
+
+
+def test_every_fault_is_named_at_once(cluster: Cluster) -> None:
+    node_update(node=cluster.nodes.get(name="c"), state="draining")
+    query = small_cluster.make_query(cluster, "idle", 0.1)
+    with pytest.raises(Malformed) as refused:
+        placement_request(
+            cluster=cluster,
+            user=None,
+            algorithm="magic",
+            budget_s=0.0,
+            seed=-1,
+            constraints={"pin": {"first/work": "zz", "second/work": "c", f"{query.name}/work": "a"}, "speed": 3},
+        )
+    paths = {fault.path for fault in refused.value.faults}
+    assert {"algorithm", "budget_s", "seed", "constraints.speed"} <= paths
+    pins = {"first/work": "zz", "second/work": "c", f"{query.name}/work": "a"}
+    with pytest.raises(Malformed) as refused:
+        placement_request(cluster=cluster, user=None, constraints={"pin": pins, "max_moves": 1})
+    said = {fault.path: fault.message for fault in refused.value.faults}
+    assert set(said) == {"constraints.pin.first/work", "constraints.pin.second/work", "constraints.pin.idle/work"}
+    assert "draining" in said["constraints.pin.second/work"]
+    assert not PlacementRun.objects.exists()
+    assert not Job.objects.filter(kind="workers.search_placement").exists()
+
+
+def test_without_nodes_or_queries_there_is_nothing_to_place(cluster: Cluster) -> None:
+    for query in cluster.queries.all():
+        query_stop(query=query)
+    with pytest.raises(Impossible, match="Nothing runs"):
+        placement_request(cluster=cluster, user=None)
+    for node in cluster.nodes.all():
+        node_update(node=node, state="offline")
+    with pytest.raises(Impossible, match="no node"):
+        placement_request(cluster=cluster, user=None)
+
+
+def test_constraints_that_leave_nothing_fail_with_every_reason(cluster: Cluster) -> None:
+    forbid = {"first/work": ["a", "b", "c"], "second/work": ["a", "b", "c"]}
+    run, job = placement_request(cluster=cluster, user=None, constraints={"forbid": forbid})
+    small_cluster.run_jobs()
+    run.refresh_from_db()
+    job.refresh_from_db()
+    assert run.state == PlacementState.FAILED
+    assert (job.error["code"], len(job.error["faults"])) == ("infeasible", 2)
+    assert "first/work" in run.message
+
+
+def test_stopping_keeps_the_best_so_far(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, job = placement_request(cluster=cluster, user=None, budget_s=60.0, algorithm="mace-hc")
+    looked: list[dict[str, Any]] = []
+
+    def look(*, run: PlacementRun, best: dict[str, Any]) -> bool:
+        stop = live(run=run, best=best)
+        looked.append(PlacementRun.objects.get(pk=run.pk).live)
+        if not stop:
+            placement_stop(run=run)
+        return stop or PlacementRun.objects.get(pk=run.pk).stop_requested
+
+    live = work.placement_live
+    monkeypatch.setattr(work, "placement_live", look)
+    run_job(job.pk, work.search_placement)
+    run.refresh_from_db()
+    assert run.state == PlacementState.PROPOSED
+    assert (placement_result(run) or {})["stopped"] in {"stopped", "optimal"}
+    assert {"value_s", "bound_s", "elapsed_s", "trace"} <= set(looked[0])
+    assert run.live == {}
+    with pytest.raises(Conflict, match="only a search can be stopped"):
+        placement_stop(run=run)
+
+
+def test_cancelling_keeps_nothing(cluster: Cluster) -> None:
+    run, job = placement_request(cluster=cluster, user=None)
+    with pytest.raises(Conflict, match="stop it before"):
+        placement_delete(run=run)
+    job_cancel(job)
+    run.refresh_from_db()
+    assert (run.state, run.result) == (PlacementState.ABORTED, None)
+    placement_delete(run=run)
+    assert not PlacementRun.objects.exists()
+
+
+def test_a_lost_worker_s_search_is_done_again_and_counts_once(cluster: Cluster) -> None:
+    _, job = placement_request(cluster=cluster, user=None, budget_s=0.3)
+    lost = job_start(job.pk)
+    assert lost is not None
+    outcome = work.search_placement(JobReporter(lost))  # and then it dies before it stores
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
+    run_job(job.pk, work.search_placement)
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (JobState.SUCCEEDED, 2)
+    assert PlacementRun.objects.get().moves.count() == 1
+    assert outcome.store is not None
+
+
+def test_a_fleet_that_moves_while_it_searches_is_seen(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(**arguments: Any) -> None:
+        begin(**arguments)
+        node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
+
+    begin = work.placement_started
+    monkeypatch.setattr(work, "placement_started", started)
+    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.3)
+    small_cluster.run_jobs()
+    run.refresh_from_db()
+    standing = placement_standing(run)
+    assert (run.state, standing.can_apply) == (PlacementState.PROPOSED, False)
+    assert standing.changes == ["node b: capacity changed from 1 kcycles/s to 900 cycles/s"]
+    monkeypatch.undo()
+    again, _ = placement_request_again(run=run, user=None)
+    small_cluster.run_jobs()
+    again.refresh_from_db()
+    assert (again.parent_id, placement_standing(again).can_apply) == (run.pk, True)
+
+
+def test_old_runs_are_forgotten(proposed: Proposed) -> None:
+    old, new = proposed(), proposed()
+    PlacementRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=91))
+    assert placements_purge() == 1
+    assert PlacementRun.objects.get() == new

@@ -1,0 +1,200 @@
+"""Comparing the plans of a query, taking one over, comparing again when statistics drift."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.admission.services import admission_preview
+from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
+from apps.fleet.models import Cluster
+from apps.jobs.services import job_cancel
+from apps.planning.choices import ComparisonReason, ComparisonState
+from apps.planning.models import PlanComparison
+from apps.planning.plans.review import plans_review
+from apps.planning.plans.selectors import comparison_latest, plans_recommended
+from apps.planning.plans.services import comparison_request, plan_adopt
+from apps.queries.models import Query
+from apps.queries.services import query_create, query_start, query_version_create, statistics_update
+from tests.apps.planning.plans.examples import batches, entry, plan
+from tests.apps.small_cluster import run_jobs, small_cluster
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return small_cluster()
+
+
+@pytest.fixture
+def query(cluster: Cluster) -> Query:
+    found = query_create(cluster=cluster, name="q", body=plan(), objective={"statistic": "worst", "bound_s": 2.0})
+    query_start(version=found.versions.get(), placement={"parse": "a", "hot": "a"})
+    found.refresh_from_db()
+    return found
+
+
+def compared(query: Query, **asked: Any) -> PlanComparison:
+    comparison_request(query=query, **asked)
+    (job,) = run_jobs()
+    assert not job.error, job.error
+    found = comparison_latest(query)
+    assert found is not None
+    return found
+
+
+def test_a_rewritten_plan_is_found_and_taken_over(query: Query, cluster: Cluster) -> None:
+    found = compared(query)
+    finding = found.result["finding"]
+    assert (finding["kind"], finding["key"], found.recommended, found.running) == ("better", "r1", "r1", 1)
+    assert [row.query for row in plans_recommended(cluster)] == [query]
+    version = plan_adopt(comparison=found, plan="r1")
+    assert (version.number, version.note) == (2, "Rewritten from version 1: filter hot moved before parse")
+    rows = {row.name: row for row in version.operators.all()}
+    assert rows["parse"].inputs.get().upstream == rows["hot"]
+    assert rows["hot"].inputs.get().source_id == "clicks"
+    assert rows["hot"].requested == [{"node": "a", "core": 0, "fraction": 1.0}]
+    assert len(rows["hot"].inputs.get().batches) == 8
+    query.refresh_from_db()
+    assert query.running_version.number == 1  # nothing runs otherwise by itself
+    assert plan_adopt(comparison=found, plan="r1") == version
+    assert not plans_recommended(cluster)
+    admission_preview(cluster=cluster, user=None, query="q", version=2)
+    run_jobs()
+    assert query.admissions.get().verdict == "admit"
+
+
+def test_the_preview_expects_what_the_comparison_said(query: Query, cluster: Cluster) -> None:
+    found = compared(query)
+    plan_adopt(comparison=found, plan="r1")
+    admission_preview(cluster=cluster, user=None, query="q", version=2)
+    run_jobs()
+    effects = query.admissions.get().result["effects"]
+    own = next(effect for effect in effects if effect["query"] == "q")
+    best = found.result["plans"][0]
+    assert own["after_s"] == pytest.approx(best["estimate_s"], abs=1e-9)
+
+
+def test_versions_are_compared_with_what_runs(query: Query) -> None:
+    query_version_create(query=query, body=plan(inputs=[entry("clicks", 1.0, 30.0, 3)]))
+    found = compared(query)
+    assert {plan["key"] for plan in found.result["plans"]} == {"v1", "v2", "r1"}
+    assert found.result["against_running"]["v2"]["seconds"] > 0
+    assert plan_adopt(comparison=found, plan="v2").number == 2
+    alone = compared(query, versions=[2], capacity_cps=500.0)
+    assert alone.result["setting"] == {"capacity_cps": 500.0}
+    assert alone.running is None
+
+
+def test_a_draft_is_compared_too(cluster: Cluster) -> None:
+    draft = query_create(cluster=cluster, name="idea", body=plan(), objective={"statistic": "mean", "bound_s": 2.0})
+    found = compared(draft)
+    assert (found.result["statistic"], found.result["running"]) == ("mean", None)
+    assert found.result["finding"]["kind"] == "equal"  # two nodes have room for either
+    assert not plans_recommended(cluster)
+
+
+def test_refusals_name_what_is_allowed(query: Query, cluster: Cluster) -> None:
+    for asked, part in (
+        ({"versions": [7]}, "allowed: 1"),
+        ({"hop_cycles": -1.0}, "at least 0"),
+        ({"capacity_cps": 0.5}, "at least 1"),
+        ({"places": "nowhere"}, "keep, free"),
+    ):
+        with pytest.raises(Malformed, match=part):
+            comparison_request(query=query, **asked)
+    found = compared(query)
+    with pytest.raises(Missing, match="r9"):
+        plan_adopt(comparison=found, plan="r9")
+    other = small_cluster("empty", nodes=())
+    lonely = query_create(cluster=other, name="q", body=plan())
+    with pytest.raises(Impossible, match="no nodes"):
+        comparison_request(query=lonely)
+    other.arrivals.all().delete()
+    with pytest.raises(Impossible, match="clicks"):
+        comparison_request(query=lonely, capacity_cps=100.0)
+
+
+def test_what_has_moved_since_is_not_taken_over(query: Query) -> None:
+    found = compared(query)
+    statistics_update(version=query.running_version, statistics=[{"operator": "hot", "selectivity": 0.9}])
+    with pytest.raises(Stale, match="compare again"):
+        plan_adopt(comparison=found, plan="r1")
+
+
+def test_the_same_question_is_asked_once_and_can_be_cancelled(query: Query) -> None:
+    first, job = comparison_request(query=query)
+    assert comparison_request(query=query) == (first, job)
+    with pytest.raises(Conflict, match="computing"):
+        plan_adopt(comparison=first, plan="r1")
+    job_cancel(job)
+    first.refresh_from_db()
+    assert first.state == ComparisonState.CANCELLED
+    assert comparison_latest(query) is None
+
+
+def test_drift_asks_for_another_comparison_and_an_unchanged_sample_does_not(query: Query) -> None:
+    assert plans_review() == 1
+    run_jobs()
+    first = comparison_latest(query)
+    assert first is not None and first.reason == ComparisonReason.SCHEDULED
+    assert plans_review() == 0
+    again = [{"operator": "hot", "batches": batches(0.2, 2.0, 5)}]
+    statistics_update(version=query.running_version, statistics=again)
+    assert plans_review() == 0
+    first.refresh_from_db()
+    assert first.drift is not None and not first.drift["significant"]
+    statistics_update(version=query.running_version, statistics=[{"operator": "hot", "batches": batches(0.5, 2.0, 6)}])
+    assert plans_review() == 1
+    assert plans_review() == 0  # it is on its way
+    run_jobs()
+    second = comparison_latest(query)
+    assert second is not None and second.reason == ComparisonReason.DRIFT
+    first.refresh_from_db()
+    changed = [change for change in first.drift["changes"] if change["significant"]]
+    assert [(change["operator"], change["what"]) for change in changed] == [("hot", "selectivity")]
+    assert plans_review() == 0
+
+
+def test_old_comparisons_are_made_again(query: Query, settings: Any) -> None:
+    compared(query, hop_cycles=0.5)
+    PlanComparison.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    settings.PLANS_EVERY_S = 0.0
+    assert plans_review() == 0
+    settings.PLANS_EVERY_S = 86400.0
+    assert plans_review() == 1
+    newest = PlanComparison.objects.first()
+    assert (newest.reason, newest.hop_cycles) == (ComparisonReason.SCHEDULED, 0.5)
+
+
+# -- REST
+def test_the_way_through_the_api(api: Any, query: Query) -> None:
+    url = f"/api/v1/queries/{query.pk}/plans"
+    assert api.get(url).json() == {"query": "q", "versions": [1], "running": 1, "under_way": None, "latest": None}
+    assert api.post(f"{url}/adopt", {"plan": "r1"}, format="json").status_code == 404
+    answer = api.post(url, {}, format="json")
+    assert answer.status_code == 202
+    assert api.get(url).json()["under_way"] in answer["Content-Location"]
+    run_jobs()
+    latest = api.get(url).json()["latest"]
+    assert latest["finding"]["kind"] == "better"
+    assert api.get(answer["Content-Location"]).json()["result"]["plans"][0]["key"] == "r1"
+    assert api.get("/api/v1/plan-comparisons?query=q&state=done").json()["results"][0]["recommended"] == "r1"
+    adopted = api.post(f"{url}/adopt", {"plan": "r1"}, format="json")
+    assert adopted.status_code == 201
+    assert adopted.json()["admission"] == {"cluster": "little", "query": "q", "version": 2}
+    assert api.post("/api/v1/admissions", adopted.json()["admission"], format="json").status_code == 202
+
+
+def test_viewers_compare_nothing(api_of: Any, query: Query) -> None:
+    viewer = api_of("viewer")
+    url = f"/api/v1/queries/{query.pk}/plans"
+    assert viewer.get(url).status_code == 200
+    assert viewer.post(url, {}, format="json").status_code == 403
+    assert viewer.post(f"{url}/adopt", {"plan": "r1"}, format="json").status_code == 403
+    refused = api_of("operator").post(url, {"versions": [9], "nonsense": 1}, format="json")
+    assert refused.status_code == 400

@@ -1,0 +1,145 @@
+"""Scenarios and what-ifs: kept, asked once, overtaken, answered on a snapshot that is remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.core.errors import Conflict, Impossible, Malformed
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create, node_create
+from apps.jobs.models import JobState
+from apps.planning.choices import Find, WhatIfState
+from apps.planning.models import Scenario, WhatIf
+from apps.planning.what_ifs.selectors import scenario_answers, what_if_result, what_if_standing
+from apps.planning.what_ifs.services import (
+    scenario_create,
+    scenario_delete,
+    scenario_update,
+    what_if_request,
+    what_ifs_purge,
+)
+from apps.queries.snapshots.cluster import cluster_snapshot
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+MORE = [{"scale_source": "*", "by": 1.5}, {"resize_pool": "pool", "nodes": 3}]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "one", 0.6, "a")
+    small_cluster.start_query(cluster, "two", 0.6, "b")
+    return cluster
+
+
+def ask(cluster: Cluster, **asked: Any) -> WhatIf:
+    row, _ = what_if_request(cluster=cluster, user=None, **asked)
+    small_cluster.run_jobs()
+    row.refresh_from_db()
+    return row
+
+
+def test_a_scenario_is_checked_kept_and_forgotten(cluster: Cluster) -> None:
+    scenario = scenario_create(cluster=cluster, name="Friday", user=None, changes=MORE)
+    assert scenario.changes == MORE
+    with pytest.raises(Conflict, match="Friday"):
+        scenario_create(cluster=cluster, name="Friday", user=None)
+    with pytest.raises(Malformed) as refused:
+        scenario_update(scenario=scenario, changes=[{"lose_node": "zz"}, {"scale_source": "nope", "by": -1}])
+    assert {fault.path for fault in refused.value.faults} == {"changes[0].lose_node", "changes[1].by"}
+    scenario.refresh_from_db()
+    assert scenario.changes == MORE
+    with pytest.raises(Malformed):
+        scenario_create(cluster=cluster, name="", user=None)
+    scenario_delete(scenario=scenario)
+    assert not Scenario.objects.exists()
+
+
+def test_scenarios_are_compared_and_answers_stay_with_their_snapshot(cluster: Cluster) -> None:
+    friday = scenario_create(cluster=cluster, name="Friday", user=None, changes=MORE, place="search")
+    row = ask(cluster, scenarios=[{"name": "Now", "changes": [], "place": "keep"}, friday.pk])
+    assert row.state == WhatIfState.ANSWERED
+    answer = what_if_result(row)
+    assert answer is not None
+    assert [one["name"] for one in answer["scenarios"]] == ["Now", "Friday"]
+    assert [one["node_count"] for one in answer["scenarios"]] == [2, 3]
+    assert answer["scenarios"][0]["kept"] == ["one", "two"]
+    assert row.snapshot == cluster_snapshot(cluster).digest
+    assert not what_if_standing(row).is_stale
+    assert scenario_answers(cluster)[friday.pk][0] == row
+    node_create(pool=cluster.pools.get(), name="c")
+    standing = what_if_standing(row)
+    assert standing.is_stale
+    assert any("c" in change for change in standing.changes)
+    assert what_if_result(row) == answer
+    scenario_update(scenario=friday, changes=MORE[:1])
+    assert friday.pk not in scenario_answers(cluster)  # the answer speaks of other changes
+
+
+def test_the_same_question_is_answered_once_until_the_cluster_moves(cluster: Cluster) -> None:
+    first = ask(cluster, find=Find.SURVIVAL)
+    again, job = what_if_request(cluster=cluster, user=None, find=Find.SURVIVAL)
+    assert (again.pk, job) == (first.pk, first.job)
+    node_create(pool=cluster.pools.get(), name="c")
+    other, _ = what_if_request(cluster=cluster, user=None, find=Find.SURVIVAL)
+    assert other.pk != first.pk
+
+
+def test_the_bench_overtakes_its_own_questions(cluster: Cluster) -> None:
+    user = small_cluster.user()
+    rows = []
+    for by in (1.1, 1.2):
+        scenario = {"name": "On the bench", "changes": [{"scale_source": "*", "by": by}], "place": "search"}
+        row, _ = what_if_request(cluster=cluster, user=user, scenarios=[scenario], from_bench=True)
+        rows.append(row)
+    rows[0].refresh_from_db()
+    assert rows[0].state == WhatIfState.CANCELLED
+    assert rows[0].job is not None
+    assert rows[0].job.state == JobState.CANCELLED
+    small_cluster.run_jobs()
+    rows[1].refresh_from_db()
+    assert rows[1].state == WhatIfState.ANSWERED
+    WhatIf.objects.update(created_at="2020-01-01T00:00:00Z")
+    kept = ask(cluster, find=Find.GROWTH)
+    assert what_ifs_purge() == 2
+    assert WhatIf.objects.get() == kept
+
+
+def test_what_cannot_be_asked_is_said_at_once(cluster: Cluster) -> None:
+    with pytest.raises(Malformed) as refused:
+        what_if_request(
+            cluster=cluster, user=None, scenarios=[7, {"name": "x", "place": "away"}, {"changes": [{"lose_node": "q"}]}]
+        )
+    paths = {fault.path for fault in refused.value.faults}
+    assert paths == {"scenarios[0]", "scenarios[1].place", "scenarios[2].changes[0].lose_node"}
+    with pytest.raises(Malformed) as refused:
+        what_if_request(cluster=cluster, user=None, find=Find.CHEAPEST_MIX, options={"types": [{"name": "x"}], "no": 1})
+    assert {fault.path for fault in refused.value.faults} >= {"options.types[0].price_per_hour", "options.no"}
+    with pytest.raises(Impossible, match="no nodes"):
+        what_if_request(cluster=cluster_create(slug="bare", name="Bare"), user=None)
+
+
+def test_a_failed_job_is_a_failed_what_if(cluster: Cluster) -> None:
+    cluster.queries.update(objective_bound_s=None)
+    row = ask(cluster, find=Find.GROWTH)
+    assert row.state == WhatIfState.FAILED
+    assert row.job is not None
+    assert "objective" in row.job.error["message"]
+
+
+def test_the_smallest_pool_comes_with_its_proof(cluster: Cluster) -> None:
+    found = what_if_result(ask(cluster, find=Find.SMALLEST_POOL, scenarios=[{"name": "More", "changes": MORE[:1]}]))
+    assert found is not None
+    assert (found["nodes"], found["present"]) == (3, 2)  # two fit, and either may be lost
+    assert found["proof"]["nodes"] == 2
+    mix = {"types": [{"name": "small", "capacity_cps": 1000.0, "cores": 1, "price_per_hour": 0.5, "max": 4}]}
+    cheapest = what_if_result(ask(cluster, find=Find.CHEAPEST_MIX, options=mix))
+    assert cheapest is not None
+    assert cheapest["counts"] == {"small": 1}
+    front = what_if_result(ask(cluster, find=Find.PARETO, options=mix))
+    assert front is not None
+    assert front["points"]

@@ -1,0 +1,180 @@
+"""What Spark learned becomes a configuration where it differs enough, once in a while, and is not tried twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from agent.wire import batch_bytes
+from apps.core.errors import Malformed
+from apps.rollouts.models import Learned, RefinedConfig, Rollout
+from apps.rollouts.rollout.proposals import proposal_create
+from apps.rollouts.services import learned_receive, policy_update
+from apps.telemetry.configs import fixed_settings
+from apps.telemetry.ingest.frames import frames_receive
+from apps.telemetry.services import assignment_set
+from engine.jarvis.refined_config import RefinedAdaptation
+from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of, join
+from tests.apps.rollouts.learned_frames import FIGURES, frame_of, rows_of
+
+pytestmark = pytest.mark.django_db
+
+DEARER = {**FIGURES, "rtt": (130e-6, 0.1, 90.0, 60.0)}
+
+
+def told(fleet: Fleet, figures: dict[str, Any] = FIGURES, **changes: Any) -> RefinedConfig | None:
+    """All agents' figures arrive; the configuration that was made of them, if one was."""
+    before = set(RefinedConfig.objects.values_list("pk", flat=True))
+    rows = [row for agent in fleet.agents for row in rows_of(agent, figures, **changes)]
+    learned_receive([frame_of(fleet, rows)], fleet.now)
+    return RefinedConfig.objects.exclude(pk__in=before).order_by("number").first()
+
+
+def later(fleet: Fleet, seconds: float = 601.0) -> None:
+    fleet.now += timedelta(seconds=seconds)
+
+
+def test_first_figures_are_proposed_and_start_by_themselves() -> None:
+    fleet = fleet_of().start()
+    frames_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
+    config = RefinedConfig.objects.get()
+    assert (config.origin, config.state, config.author) == ("spark", "rolling", None)
+    assert config.words.startswith("Figures learned at 3 agents: ")
+    assert (config.checked["health"], config.checked["parts"]) == ("good", 3)
+    documents = [RefinedAdaptation.parse(part.document) for part in config.parts.all()]
+    assert {one.agent for one in documents} == {str(agent.pk) for agent in fleet.agents}
+    one = documents[0]
+    assert [operator.id for operator in one.operators] == ["window", "good", "rtt"]
+    assert (one.operators[2].cost_s, one.record_bytes) == (90e-6, (86.0, 90.0, 90.0, 60.0))
+    assert (one.fitted_records, one.fitted_cores) == ((90.0, 110.0), (0.1, 0.2))
+    fleet.until(lambda: fleet.state(config)[0] == "done")
+    assert fleet.holders(1) == {"a1", "a2", "a3"}
+
+
+def test_a_person_may_have_the_last_word() -> None:
+    fleet = fleet_of().start()
+    policy_update(cluster=fleet.cluster, automatic=False)
+    config = told(fleet)
+    assert config is not None
+    assert config.state == "draft"
+    assert not Rollout.objects.exists()
+
+
+def test_only_what_differs_enough_and_once_in_a_while() -> None:
+    fleet = fleet_of().start()
+    first = told(fleet)
+    assert first is not None
+    later(fleet, 60)
+    assert told(fleet, DEARER, measured_us=1_700_000_000_000_001) is None  # too soon
+    assert Learned.objects.filter(document__operators__2__cost_s=130e-6).count() == 3
+    later(fleet)
+    assert told(fleet, {**FIGURES, "rtt": (100e-6, 0.1, 90.0, 60.0)}, measured_us=1_700_000_000_000_002) is None
+    second = told(fleet, DEARER, measured_us=1_700_000_000_000_003)
+    assert second is not None
+    assert "cost of rtt 90 → 130 µs" in second.words
+
+
+def test_a_cost_that_no_budget_feels_is_no_reason() -> None:
+    fleet = fleet_of().start()
+    assert told(fleet, {**FIGURES, "rtt": (1e-9, 0.1, 90.0, 60.0)}) is not None
+    later(fleet)
+    assert told(fleet, {**FIGURES, "rtt": (9e-9, 0.1, 90.0, 60.0)}, measured_us=1_700_000_000_000_001) is None
+
+
+def test_little_evidence_is_noted_and_not_proposed() -> None:
+    fleet = fleet_of().start()
+    assert told(fleet, records=900) is None
+    assert Learned.objects.count() == 3
+
+
+def test_figures_that_are_missing_are_not_noted() -> None:
+    fleet = fleet_of().start()
+    rows = rows_of(fleet.agents[0])
+    rows[2] |= {"cost_s": None, "lo": None, "hi": None, "theta": None, "load_factor": None}
+    assert learned_receive([frame_of(fleet, rows)], fleet.now) == 0
+    stranger = [{**row, "agent": "00000000-0000-0000-0000-000000000000"} for row in rows_of(fleet.agents[0])]
+    assert learned_receive([frame_of(fleet, stranger)], fleet.now) == 0
+    assert learned_receive([frame_of(fleet, rows_of(fleet.agents[0])[:2])], fleet.now) == 0
+    assert learned_receive([frame_of(fleet, rows_of(fleet.agents[0]), plan="0" * 64)], fleet.now) == 0
+    for wrong in ({"cost_s": float("nan")}, {"relay": -1.0}, {"theta": 1.5}):
+        assert learned_receive([frame_of(fleet, rows_of(fleet.agents[0], **wrong))], fleet.now) == 0
+    assert not Learned.objects.exists()
+
+
+def test_what_is_older_does_not_replace_what_is_newer() -> None:
+    fleet = fleet_of("a1").start()
+    told(fleet, DEARER, measured_us=1_700_000_000_000_009)
+    told(fleet, FIGURES, measured_us=1_700_000_000_000_008)
+    assert Learned.objects.get().document["operators"][2]["cost_s"] == 130e-6
+
+
+def test_a_body_that_cannot_be_read_is_refused() -> None:
+    fleet = fleet_of("a1")
+    with pytest.raises(Malformed, match="cannot be read"):
+        learned_receive([frame_of(fleet, [], body=b"nothing")])
+    with pytest.raises(Malformed, match="another schema"):
+        learned_receive([frame_of(fleet, [], body=batch_bytes(pa.table({"agent": ["a"]})))])
+
+
+def test_a_change_that_may_be_chance_is_not_proposed() -> None:
+    fleet = fleet_of("a1").start()
+    told(fleet, standard_error=0.2)
+    later(fleet)
+    assert told(fleet, DEARER, measured_us=1_700_000_000_000_001, standard_error=0.2) is None
+
+
+def test_a_newer_proposal_replaces_one_that_waits() -> None:
+    fleet = fleet_of().start()
+    first = told(fleet)
+    fleet.silent = {"a1", "a2", "a3"}  # it stays at its canaries
+    later(fleet)
+    second = told(fleet, DEARER, measured_us=1_700_000_000_000_001)
+    later(fleet)
+    third = told(fleet, {**FIGURES, "rtt": (30e-6, 0.1, 90.0, 60.0)}, measured_us=1_700_000_000_000_002)
+    assert [fleet.state(one)[0] for one in (first, second, third) if one] == ["canary", "stopped", "waiting"]
+    assert Rollout.objects.get(config=second).reasons == ["c-3 replaces it"]
+
+
+def test_what_was_taken_back_is_not_tried_again() -> None:
+    fleet = fleet_of().start()
+    fleet.behaviours[1] = Behaviour(bytes_per_record=80.0)
+    config = told(fleet)
+    assert config is not None
+    fleet.until(lambda: fleet.state(config)[0] == "rolled-back")
+    later(fleet)
+    assert told(fleet, measured_us=1_700_000_000_000_001) is None
+
+
+def test_agents_set_by_hand_are_left_alone() -> None:
+    fleet = fleet_of().start()
+    assignment_set(live=fleet.live, agent=fleet.agents[0], settings=fixed_settings([1.0, 1.0, 0.0]))
+    config = told(fleet)
+    assert config is not None
+    assert config.parts.count() == 2
+
+
+def test_settings_that_are_in_force_stay() -> None:
+    fleet = fleet_of("a1").start()
+    assignment_set(live=fleet.live, agent=fleet.agents[0], settings={"method": "stepwise-lp"})
+    config = told(fleet)
+    assert config is not None
+    assert config.parts.get().document["settings"] == {"method": "stepwise-lp"}
+
+
+def test_many_agents_are_looked_up_at_once() -> None:
+    fleet, asked = fleet_of("a1").start(1), []
+    for names in (("a2", "a3", "a4"), ()):
+        later(fleet)
+        assert told(fleet) is not None
+        later(fleet)
+        with CaptureQueriesContext(connection) as seen:
+            assert proposal_create(cluster=fleet.cluster, now=fleet.now) is None
+        asked.append(len(seen))
+        for name in names:
+            join(fleet, name)
+    assert asked[0] == asked[1]

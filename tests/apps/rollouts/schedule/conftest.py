@@ -1,0 +1,17 @@
+"""Nothing of the reports of one test is left to the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.telemetry.agents import heartbeats
+from apps.telemetry.agents.directory import forget_facts
+from apps.telemetry.live.pipelines import pipeline_by_digest
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    forget_facts()
+    pipeline_by_digest.cache_clear()
+    heartbeats._heard.clear()
+    heartbeats._announced.clear()

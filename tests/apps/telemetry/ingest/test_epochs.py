@@ -1,0 +1,109 @@
+"""The last epochs of each query at each agent, in a real Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.telemetry.ingest import epochs
+from apps.telemetry.ingest.epochs import epochs_add, epochs_of
+from apps.telemetry.ingest.streams import stream_client
+from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+
+pytestmark = pytest.mark.usefixtures("redis_url")
+
+S = 1_000_000
+BEGIN = 1_700_000_000 * S
+
+
+def row(number: int, **fields: Any) -> EpochRow:
+    values: dict[str, Any] = {"epoch_us": BEGIN + number * S, "load_factors": (1.0, 0.25), "records_in": number}
+    values |= {"bytes_in": 86 * number, "bytes_sent": 40, "overflow": 0, "used_s": 0.01, "budget_s": 0.02}
+    return EpochRow(**(values | {"idle_s": 0.01, "delay_s": None, "version": None} | fields))
+
+
+def rows(since: int, until: int) -> list[EpochRow]:
+    return [row(number) for number in range(since, until)]
+
+
+def numbers(found: list[EpochRow]) -> list[int]:
+    return [(one.epoch_us - BEGIN) // S for one in found]
+
+
+def test_rows_come_back_as_they_were() -> None:
+    given = [row(1, delay_s=0.4, version=7), row(2)]
+    epochs_add("a", {"c/q": given, "c/none": []})
+    assert epochs_of(["a", "b"]) == {"a": {"c/q": given}}
+
+
+def test_what_is_told_of_scheduling_comes_back_and_rows_of_before_do_without() -> None:
+    scheduled = row(
+        1,
+        queued=7,
+        queued_bytes=602,
+        slack_s=-0.25,
+        expected=Forecast(BEGIN + 4 * S, BEGIN + 3 * S, BEGIN + 5 * S),
+        sweeps=(Sweep(BEGIN, BEGIN, BEGIN + S, BEGIN + S, BEGIN + S, BEGIN + 2 * S), Sweep(BEGIN, None, None, 1, 2, 3)),
+        spans=((0.0, 120.5), (480.0, 20.0)),
+        schedule_version=9,
+    )
+    epochs_add("a", {"c/q": [scheduled]})
+    assert epochs_of(["a"]) == {"a": {"c/q": [scheduled]}}
+    before = f"[{BEGIN},[1.0, 0.25],0,0,40,0,0.01,0.02,0.01,null,null]"  # as a console of before wrote it
+    stream_client().lpush(epochs._rows("a", "c/q"), before)
+    assert epochs_of(["a"], BEGIN)["a"]["c/q"] == [row(0), scheduled]
+
+
+def test_a_sweep_tells_its_figures() -> None:
+    known = Sweep(10 * S, 10 * S, 11 * S, 10 * S + 400_000, 11 * S, 12 * S)
+    assert (known.delay_s, known.latency_s, known.interval_s, known.is_hit) == (0.4, 2.0, (0.0, 1.0), True)
+    assert known._replace(arrived_us=12 * S).is_hit is False
+    odd = Sweep(10 * S, None, None, 9 * S, 9 * S, 11 * S)  # the clocks differ, and nothing was known yet
+    assert (odd.delay_s, odd.interval_s, odd.is_hit) == (0.0, None, None)
+
+
+def test_what_is_told_again_is_kept_once_and_in_order() -> None:
+    epochs_add("a", {"c/q": rows(0, 3)})
+    epochs_add("a", {"c/q": rows(0, 3)})  # the answer was lost
+    epochs_add("a", {"c/q": rows(1, 6)})
+    epochs_add("a", {"c/q": rows(2, 4)})  # one that overtook another
+    assert numbers(epochs_of(["a"])["a"]["c/q"]) == [0, 1, 2, 3, 4, 5]
+
+
+def test_each_agent_and_query_has_its_own() -> None:
+    epochs_add("a", {"c/q": rows(0, 2), "c/r": rows(5, 6)})
+    epochs_add("b", {"c/q": rows(1, 3)})
+    found = epochs_of(["a", "b"])
+    assert {(agent, query): numbers(own) for agent, by_query in found.items() for query, own in by_query.items()} == {
+        ("a", "c/q"): [0, 1],
+        ("a", "c/r"): [5],
+        ("b", "c/q"): [1, 2],
+    }
+
+
+def test_the_oldest_give_way_and_all_of_them_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "MAX_ROWS", 10)
+    epochs_add("a", {"c/q": rows(0, 8)})
+    epochs_add("a", {"c/q": rows(8, 15)})
+    assert numbers(epochs_of(["a"])["a"]["c/q"]) == list(range(5, 15))
+    client = stream_client()
+    assert all(0 < client.ttl(key) <= epochs._KEPT_S for key in client.scan_iter("sluice:epochs:*"))
+    assert len(list(client.scan_iter("sluice:epochs:*"))) == 2
+
+
+def test_since_when() -> None:
+    epochs_add("a", {"c/q": rows(0, 100), "c/old": rows(0, 5)})
+    assert numbers(epochs_of(["a"], BEGIN + 97 * S)["a"]["c/q"]) == [97, 98, 99]
+    assert set(epochs_of(["a"], BEGIN + 97 * S)["a"]) == {"c/q"}
+    assert numbers(epochs_of(["a"], BEGIN + 96 * S + 1)["a"]["c/q"]) == [97, 98, 99]
+    assert epochs_of(["a"], BEGIN + 100 * S) == {}
+    assert len(epochs_of(["a"], 0)["a"]["c/q"]) == 100
+
+
+def test_after_rows_expired_older_ones_are_taken_again() -> None:
+    """The clock of a host was ahead, and was put back."""
+    epochs_add("a", {"c/q": rows(1000, 1001)})
+    stream_client().delete(epochs._rows("a", "c/q"))
+    epochs_add("a", {"c/q": rows(0, 2)})
+    assert numbers(epochs_of(["a"])["a"]["c/q"]) == [0, 1]

@@ -1,0 +1,71 @@
+"""A fleet small enough to work out by hand, and the candidates that want to join it.
+
+Source ``a`` brings 10 events a second and 40 in the second one. Query ``p`` spends 5 cycles on each, on ``n1`` with
+100 cycles/s: its burst of 200 cycles is done a second late, so its worst case is 1.0 s. A candidate that spends 2
+cycles per event on ``n1`` adds 80 cycles to the burst: it is 1.8 s late itself, and p's next slice waits until 3.8 s
+and is done at 4.3 s, 1.3 s late.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.admission.decision import AdmissionDecision, decide
+from engine.document.deployment import Deployment
+
+ARRIVALS = [10.0, 40.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]
+MEASURED = {"kind": "measured", "events": 5000.0}
+
+
+def batches(cost: float, spread: float) -> list[dict[str, float]]:
+    """A sample of eight batches whose mean is `cost` and which differ by `spread`."""
+    return [{"events": 100.0, "outputs": 100.0, "cycles": 100.0 * cost * (1.0 + spread * (-1) ** k)} for k in range(8)]
+
+
+def operator(name: str, cost: float, source: str = "a", *, spread: float | None = None, **more: Any) -> dict[str, Any]:
+    read: dict[str, Any] = {"from": source, "selectivity": 1.0, "cycles_per_event": cost}
+    if spread is not None:
+        read["batches"] = batches(cost, spread)
+    return {"id": name, "inputs": [read], "evidence": MEASURED, **more}
+
+
+def running(
+    bound_s: float | None = 2.0, nodes: tuple[str, ...] = ("n1", "n2"), spread: float | None = None, **more: Any
+) -> Deployment:
+    document: dict[str, Any] = {
+        "subinterval_s": 1.0,
+        "sources": [{"id": "a", "arrivals": ARRIVALS}],
+        "nodes": [{"id": name, "capacity_cps": 100.0} for name in nodes],
+        "operators": [operator("p/op", 5.0, node="n1", query="p", spread=spread)],
+    }
+    if bound_s is not None:
+        document["objectives"] = [{"query": "p", "statistic": "worst", "bound_s": bound_s}]
+    return Deployment.parse(document | more)
+
+
+def candidate(bound_s: float | None = 2.0, cost: float = 2.0, node: str | None = "n1", **more: Any) -> dict[str, Any]:
+    spread = more.pop("spread", None)
+    place = {"node": node} if node else {}
+    document: dict[str, Any] = {"query": "c", "operators": [operator("c/op", cost, spread=spread, **place)]}
+    if bound_s is not None:
+        document["objective"] = {"statistic": "worst", "bound_s": bound_s}
+    return document | more
+
+
+def codes(decision: AdmissionDecision, severity: str | None = None) -> list[str]:
+    return [reason.code for reason in decision.reasons if severity in (None, reason.severity)]
+
+
+def effect(decision: AdmissionDecision, query: str) -> dict[str, Any]:
+    return next(effect for effect in decision.effects if effect["query"] == query)
+
+
+def choices(decision: AdmissionDecision) -> dict[str, Any]:
+    return {choice.id: choice for choice in decision.choices}
+
+
+def again(
+    decision: AdmissionDecision, name: str, deployment: Deployment, document: Any, **options: Any
+) -> AdmissionDecision:
+    """Decide once more with the changes of a choice."""
+    return decide(deployment, document, changes=choices(decision)[name].changes, **options)

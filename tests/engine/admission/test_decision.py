@@ -1,0 +1,388 @@
+"""Admission on a fleet worked out by hand: every verdict, every reason, every kind of choice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.admission.decision import decide
+from engine.admission.policy import AdmissionPolicy
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import estimate
+from tests.engine.admission.stories import (
+    ARRIVALS,
+    MEASURED,
+    again,
+    candidate,
+    choices,
+    codes,
+    effect,
+    operator,
+    running,
+)
+
+QUIET = AdmissionPolicy(choices=False)
+
+
+class TestVerdicts:
+    def test_admit(self) -> None:
+        decision = decide(running(), candidate())
+        assert decision.verdict == "admit"
+        assert codes(decision, "ok") == ["all_hold"]
+        assert decision.choices == ()
+        assert effect(decision, "p")["before_s"] == pytest.approx(1.0)
+        assert effect(decision, "p")["after_s"] == pytest.approx(1.3)
+        assert effect(decision, "c")["after_s"] == pytest.approx(1.8)
+        assert decision.headline == "Every objective holds: the worst case of c would be 1.8\u00a0s, against 2\u00a0s"
+        assert decision.snapshot == running().digest
+
+    def test_reject_for_a_neighbour(self) -> None:
+        decision = decide(running(1.2), candidate())
+        assert decision.verdict == "reject"
+        expected = "p would miss its objective: its worst case would go from 1 s to 1.3 s, against 1.2 s"
+        assert decision.headline.replace("\u00a0", " ") == f"{expected}, because both queries use n1"
+        reason = next(reason for reason in decision.reasons if reason.code == "neighbour_breached")
+        assert (reason.bound, reason.unit, reason.where, reason.kind, reason.id) == (1.2, "s", "n1", "query", "p")
+        assert reason.value == pytest.approx(1.3)
+        assert reason.when_p is not None
+        assert reason.when_s == reason.when_p - 1.0
+        assert "node_overloaded" in codes(decision, "bad")
+        assert effect(decision, "p")["after_state"] == "breached"
+        assert effect(decision, "p")["shares"] == ["n1"]
+
+    def test_reject_for_its_own_objective(self) -> None:
+        decision = decide(running(), candidate(1.5))
+        assert decision.verdict == "reject"
+        assert "objective_breached" in codes(decision, "bad")
+        assert "because n1 would run at 2.80 of its capacity at peak" in decision.headline
+
+    def test_admit_with_changes(self) -> None:
+        decision = decide(running(1.2), candidate(), changes=[{"kind": "move", "operator": "c/op", "node": "n2"}])
+        assert decision.verdict == "admit_with_changes"
+        assert decision.placement == {"c/op": [{"node": "n2", "core": 0, "fraction": 1.0}]}
+        assert decision.nodes == [
+            {"node": "n1", "before_peak": 2.0, "after_peak": 2.0},
+            {"node": "n2", "before_peak": 0.0, "after_peak": 0.8},
+        ]
+
+    def test_a_draining_node_alters_what_was_asked_for(self) -> None:
+        decision = decide(running(), candidate(), policy=AdmissionPolicy(closed_nodes=("n1",)))
+        assert decision.verdict == "admit_with_changes"
+        assert decision.placement["c/op"][0]["node"] == "n2"
+        assert codes(decision, "watch") == ["placement_altered"]
+
+    def test_queue(self) -> None:
+        decision = decide(running(1.2), candidate(may_wait_s=5.0))
+        assert decision.verdict == "queue"
+        # After the burst there is room: the first such start is the third second.
+        assert (decision.start_p, decision.start_s) == (3, 2.0)
+        assert decision.headline.startswith("c would pass if it starts 2\u00a0s later")
+        assert decision.changes == ()
+
+    def test_cannot_wait(self) -> None:
+        decision = decide(running(1.2), candidate(may_wait_s=1.0))
+        assert decision.verdict == "reject"
+        assert "cannot_wait" in codes(decision, "info")
+        assert decision.start_p is None
+
+    def test_review_where_the_upper_end_is_over(self) -> None:
+        document = candidate(1.9, spread=0.2)
+        decision = decide(running(), document, policy=QUIET)
+        assert decision.verdict == "review"
+        assert codes(decision, "watch") == ["at_risk"]
+        own = effect(decision, "c")
+        assert own["after_state"] == "at_risk"
+        assert own["low_s"] < 1.8 < 1.9 < own["high_s"]
+        relaxed = decide(running(), document, policy=AdmissionPolicy(choices=False, review_at_risk=False))
+        assert relaxed.verdict == "admit"
+        assert codes(relaxed, "watch") == ["at_risk"]
+
+    def test_review_where_a_neighbour_is_at_risk(self) -> None:
+        decision = decide(running(2.4, spread=0.1), candidate(3.0), policy=QUIET)
+        assert effect(decision, "p")["before_state"] == "holds"
+        assert decision.verdict == "review"
+        assert codes(decision, "watch") == ["neighbour_at_risk"]
+
+    def test_a_neighbour_that_was_at_risk_is_no_news(self) -> None:
+        decision = decide(running(1.2, spread=0.1), candidate(3.0, node="n2"), policy=QUIET)
+        assert effect(decision, "p")["before_state"] == "at_risk"
+        assert decision.verdict == "admit"
+        assert "neighbour_at_risk" in codes(decision, "info")
+
+    def test_review_of_assumed_statistics(self) -> None:
+        document = candidate()
+        del document["operators"][0]["evidence"]
+        lenient, strict = (
+            decide(running(), document, policy=AdmissionPolicy(review_assumed=on)) for on in (False, True)
+        )
+        assert (lenient.verdict, strict.verdict) == ("admit", "review")
+        assert "assumed_statistics" in codes(lenient, "info")
+        assert "assumed_statistics" in codes(strict, "watch")
+        assert lenient.evidence == {"assumed": 1, "predicted": 0, "measured": 0}
+
+    def test_few_events(self) -> None:
+        document = candidate()
+        document["operators"][0]["evidence"] = {"kind": "measured", "events": 12}
+        assert "few_events" in codes(decide(running(), document), "info")
+        assert decide(running(), document, policy=AdmissionPolicy(review_assumed=True)).verdict == "review"
+        assert "few_events" not in codes(decide(running(), document, policy=AdmissionPolicy(min_events=10)))
+
+
+class TestReasons:
+    def test_a_neighbour_that_was_over_is_not_blamed_on_the_candidate(self) -> None:
+        decision = decide(running(0.8), candidate(cost=0.2))
+        assert decision.verdict == "admit"
+        assert "neighbour_already_over" in codes(decision, "info")
+        assert "all_hold" not in codes(decision)
+
+    def test_unless_it_gets_worse(self) -> None:
+        # 1.3 s after 1.0 s is more than a quarter of a second, the resolution.
+        decision = decide(running(0.8), candidate())
+        assert decision.verdict == "reject"
+        assert "misses its objective already and would get worse" in decision.headline
+
+    def test_no_objective(self) -> None:
+        decision = decide(running(), candidate(None))
+        assert decision.verdict == "admit"
+        assert "no_objective" in codes(decision, "info")
+        assert effect(decision, "c")["after_state"] == "none"
+
+    def test_more_than_can_ever_be_worked_off(self) -> None:
+        decision = decide(running(None), candidate(None, cost=4.0))
+        assert decision.verdict == "reject"
+        reason = next(reason for reason in decision.reasons if reason.code == "node_overloaded")
+        assert (reason.severity, reason.bound, reason.unit, reason.id) == ("bad", 1.0, "share", "n1")
+        assert reason.value == pytest.approx(sum(ARRIVALS) * 9.0 / 800.0)
+
+    def test_no_place(self) -> None:
+        policy = AdmissionPolicy(closed_nodes=("n1", "n2"))
+        decision = decide(running(), candidate(node=None), policy=policy)
+        assert decision.verdict == "reject"
+        assert codes(decision) == ["no_place"]
+        assert "takes nothing new" in decision.headline
+        assert [e["after_s"] for e in decision.effects] == [pytest.approx(1.0), None]
+        assert list(choices(decision)) == ["add_node-1"]
+        assert (
+            again(decision, "add_node-1", running(), candidate(node=None), policy=policy).verdict
+            == "admit_with_changes"
+        )
+
+    def test_alarm_where_the_theorem_fails(self) -> None:
+        """The chain of the counterexample: the second burst waits behind the first, while its own node idles."""
+        d = 30
+        bursts = [[1.0 if first <= p < first + 5 else 0.0 for p in range(d)] for first in (0, 5)]
+        deployment = Deployment.parse(
+            {
+                "subinterval_s": 1.0,
+                "sources": [{"id": name, "arrivals": x} for name, x in zip("ab", bursts, strict=True)],
+                "nodes": [{"id": name, "capacity_cps": 100.0} for name in ("n1", "n2")],
+            }
+        )
+        first = {
+            "id": "c/1",
+            "node": "n1",
+            "evidence": MEASURED,
+            "inputs": [
+                {"from": "a", "selectivity": 0.001, "cycles_per_event": 200.0},
+                {"from": "b", "selectivity": 1.0, "cycles_per_event": 0.001},
+            ],
+        }
+        document = {"query": "c", "operators": [first, operator("c/2", 200.0, "c/1", node="n2")]}
+        decision = decide(deployment, document)
+        assert decision.verdict == "admit"
+        assert "theorem_alarm" in codes(decision, "info")
+
+    def test_other_statistics_than_the_worst_case(self) -> None:
+        document = candidate()
+        document["objective"] = {"statistic": "mean", "bound_s": 0.1}
+        decision = decide(running(), document)
+        assert decision.verdict == "reject"
+        assert "its mean would be" in decision.headline
+        for choice in decision.choices:
+            assert again(decision, choice.id, running(), document).verdict == choice.verdict
+
+
+class TestChoices:
+    def test_one_of_its_operators_elsewhere(self) -> None:
+        decision = decide(running(1.2), candidate())
+        choice = choices(decision)["move-1"]
+        assert choice.changes == ({"kind": "move", "operator": "c/op", "node": "n2", "core": 0},)
+        assert choice.title == "Place c/op on n2"
+        assert "n2 goes to 0.80 of its capacity at peak" in choice.detail
+
+    def test_a_neighbour_elsewhere(self) -> None:
+        decision = decide(running(1.2), candidate())
+        choice = choices(decision)["move-2"]
+        assert choice.title == "Move p/op from n1 to n2"
+        assert next(e for e in choice.effects if e["query"] == "p")["after_s"] == pytest.approx(1.0)
+        still = decide(running(1.2), candidate(), policy=AdmissionPolicy(may_move_neighbours=False))
+        assert "move-2" not in choices(still)
+
+    def test_share_of_its_rate(self) -> None:
+        # p's slice after the burst is done 0.5 + 0.8 share late: up to 1.2 s for shares up to 0.875.
+        decision = decide(running(1.2, ("n1",)), candidate())
+        choice = choices(decision)["scale_rate-1"]
+        assert choice.changes == ({"kind": "scale_rate", "query": "c", "share": 0.87},)
+        assert next(e for e in choice.effects if e["query"] == "p")["after_s"] == pytest.approx(0.5 + 0.8 * 0.87)
+
+    def test_a_new_node(self) -> None:
+        # Greedy moves to the new node once its excess is below the 1.8 s of n1: from 80 / 2.8 = 28.6 cycles/s on.
+        decision = decide(running(1.2, ("n1",)), candidate())
+        choice = choices(decision)["add_node-1"]
+        assert choice.changes == (
+            {"kind": "add_node", "id": "new-1", "like": "n1", "capacity_cps": pytest.approx(29.7), "cores": 1},
+            {"kind": "move", "operator": "c/op", "node": "new-1", "core": 0},
+        )
+        assert choice.title == "Add a node with 30% of the capacity of n1"
+
+    def test_several_new_nodes(self) -> None:
+        # Two operators of 2.2 times what a node can do in the burst: one more node takes only one of them.
+        document = {
+            "query": "c",
+            "operators": [operator("c/1", 5.5), operator("c/2", 5.5)],
+            "objective": {"statistic": "worst", "bound_s": 1.5},
+        }
+        decision = decide(running(1.2, ("n1",)), document)
+        added = [c for c in choices(decision)["add_node-1"].changes if c["kind"] == "add_node"]
+        assert [change["id"] for change in added] == ["new-1", "new-2"]
+
+    def test_the_objective_that_would_hold(self) -> None:
+        decision = decide(running(), candidate(1.5, spread=0.02))
+        own = effect(decision, "c")
+        change = choices(decision)["objective-1"].changes[0]
+        assert own["high_s"] <= change["bound_s"] <= own["high_s"] + 0.1
+        assert change["bound_s"] == round(change["bound_s"], 1)
+        assert "objective-1" not in choices(decide(running(1.2), candidate(1.5)))
+
+    def test_a_later_start(self) -> None:
+        decision = decide(running(1.2), candidate())
+        choice = choices(decision)["start_at-1"]
+        assert choice.changes == ({"kind": "start_at", "p": 3, "seconds": 2.0},)
+        assert choice.title == "Start it 2\u00a0s later"
+        late = again(decision, "start_at-1", running(1.2), candidate())
+        assert (late.verdict, late.start_p, late.start_s) == ("admit_with_changes", 3, 2.0)
+
+    def test_a_start_must_leave_enough_to_judge_on(self) -> None:
+        strict = AdmissionPolicy(start_horizon_share=0.9)
+        assert "start_at-1" not in choices(decide(running(1.2), candidate(), policy=strict))
+
+    def test_placed_again_where_nodes_were_asked_for(self) -> None:
+        document = {
+            "query": "c",
+            "operators": [operator("c/1", 2.0, node="n1"), operator("c/2", 2.0, node="n1")],
+            "objective": {"statistic": "worst", "bound_s": 0.9},
+        }
+        deployment = running(1.1, ("n1", "n2", "n3"))
+        decision = decide(deployment, document)
+        choice = choices(decision)["place_again-1"]
+        assert {change["node"] for change in choice.changes} == {"n2", "n3"}
+        assert again(decision, "place_again-1", deployment, document).verdict == "admit_with_changes"
+
+    def test_choices_build_on_changes_already_made(self) -> None:
+        changes = [{"kind": "scale_rate", "query": "c", "share": 0.95}]
+        decision = decide(running(1.2, ("n1",)), candidate(), changes=changes)
+        assert decision.verdict == "reject"
+        assert choices(decision)["scale_rate-1"].changes[0]["share"] == 0.87
+        assert choices(decision)["add_node-1"].changes[0] == changes[0]
+
+    def test_a_private_copy_leaves_the_neighbours_rate_alone(self) -> None:
+        changes = [{"kind": "scale_rate", "query": "c", "share": 0.5}]
+        decision = decide(running(), candidate(node="n2"), changes=changes)
+        assert effect(decision, "p")["after_s"] == pytest.approx(1.0)
+        assert decision.nodes[1]["after_peak"] == pytest.approx(0.4)
+
+    def test_a_new_node_has_the_links_of_its_model(self) -> None:
+        """A node without links would be reached for free, which flatters it."""
+        links = [{"from": a, "to": b, "delay_s": 0.4} for a, b in (("n1", "n2"), ("n2", "n1"))]
+        document = candidate(3.0, node=None)
+        document["operators"].append(operator("c/2", 0.1, "c/op", node="new-1"))
+        document["operators"][1].pop("node")
+        changes = [
+            {"kind": "add_node", "id": "new-1", "like": "n1", "capacity_cps": 100.0},
+            {"kind": "move", "operator": "c/op", "node": "n2"},
+            {"kind": "move", "operator": "c/2", "node": "new-1"},
+        ]
+        decision = decide(running(links=links), document, changes=changes)
+        assert effect(decision, "c")["after_s"] == pytest.approx(0.4)
+
+
+class TestDecision:
+    def test_it_is_json_with_the_agreed_keys(self) -> None:
+        document = decide(running(1.2), candidate(spread=0.05)).to_dict()
+        json.dumps(document, allow_nan=False)
+        assert {
+            "verdict",
+            "headline",
+            "query",
+            "snapshot",
+            "reasons",
+            "effects",
+            "placement",
+            "choices",
+            "changes",
+        } <= set(document)
+        assert {"start_p", "start_s", "evidence", "nodes", "policy"} <= set(document)
+        reason = document["reasons"][0]
+        assert set(reason) >= {
+            "code",
+            "severity",
+            "subject",
+            "bound",
+            "value",
+            "unit",
+            "where",
+            "when_p",
+            "when_s",
+            "message",
+        }
+        assert set(document["choices"][0]) == {
+            "id", "kind", "title", "detail", "changes", "verdict", "estimate_s", "effects",
+        }  # fmt: skip
+
+    def test_estimates_are_those_of_the_model(self) -> None:
+        whole = running(2.4, spread=0.1)
+        decision = decide(whole, candidate(3.0, spread=0.1), policy=QUIET)
+        joined = Deployment.parse(
+            whole.to_document()
+            | {
+                "operators": [
+                    *whole.to_document()["operators"],
+                    candidate(spread=0.1)["operators"][0] | {"query": "c"},
+                ]
+            }
+        )
+        expected = estimate(joined)
+        for query in ("p", "c"):
+            found = effect(decision, query)
+            assert found["after_s"] == pytest.approx(expected.queries[query].estimate_s)
+            assert found["low_s"] == pytest.approx(expected.queries[query].low_s)
+            assert found["high_s"] == pytest.approx(expected.queries[query].high_s)
+
+    def test_progress_is_told_and_can_end_it(self) -> None:
+        told: list[tuple[float, str]] = []
+        decide(running(1.2), candidate(), progress=lambda share, step: told.append((share, step)))
+        shares = [share for share, _ in told]
+        assert shares == sorted(shares)
+        assert (shares[0], shares[-1]) == (0.0, 1.0)
+        assert len({step for _, step in told}) > 5
+
+        class Cancelled(Exception):
+            pass
+
+        def cancel(share: float, step: str) -> None:
+            if share > 0.5:
+                raise Cancelled
+
+        with pytest.raises(Cancelled):
+            decide(running(1.2), candidate(), progress=cancel)
+
+    def test_an_empty_fleet(self) -> None:
+        empty = Deployment.parse(
+            {"subinterval_s": 1.0, "subintervals": 8, "nodes": [{"id": "n1", "capacity_cps": 100.0}]}
+        )
+        document: dict[str, Any] = candidate() | {"sources": [{"id": "a", "arrivals": ARRIVALS}]}
+        decision = decide(empty, document)
+        assert decision.verdict == "admit"
+        assert [e["query"] for e in decision.effects] == ["c"]

@@ -1,0 +1,163 @@
+"""The parts of a search: walking to a limit, screens, stretches, words; and what a decision costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.admission import evaluation
+from engine.admission.candidate import read_candidate
+from engine.admission.decision import decide
+from engine.admission.evaluation import Evaluator
+from engine.admission.policy import AdmissionPolicy
+from engine.admission.reasons import list_words, load_words, seconds_words, statistic_words
+from engine.admission.scenario import AdmissionQuestion, scenario_of
+from engine.admission.screen import Screen
+from engine.admission.search import gallop, largest
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import estimate
+from engine.estimation.margins import Margins
+from engine.placement.greedy import place
+from tests.engine.admission.stories import candidate, running
+
+
+@given(st.integers(-1, 100), st.integers(0, 100))
+def test_the_largest_that_fits_is_found(limit: int, high: int) -> None:
+    expected = min(limit, high) if limit >= 0 else None
+    assert largest(0, high, lambda x: x <= limit) == expected
+
+
+@given(st.integers(-1, 110), st.integers(0, 100))
+def test_galloping_ends_next_to_the_limit_and_never_beyond(limit: int, start: int) -> None:
+    expected = min(limit, 100) if limit >= 0 else None
+    assert gallop(start, 0, 100, lambda x: x <= limit, 40) == expected
+    few = gallop(start, 0, 100, lambda x: x <= limit, 5)
+    assert few is None or few <= limit
+
+
+def test_words() -> None:
+    assert [text.replace("\u00a0", " ") for text in seconds_words(0.0, 0.0123, 8.21, 33.0, 120.4)] == [
+        "0 s",
+        "0.012 s",
+        "8.2 s",
+        "33 s",
+        "120 s",
+    ]
+    assert len(set(seconds_words(10.0, 10.001))) == 2
+    assert seconds_words(-0.5)[0].startswith("−")
+    assert load_words(0.934, 1.2) == ("0.93", "1.20")
+    assert [statistic_words(name) for name in ("worst", "mean", "q0.999")] == ["worst case", "mean", "99.9% quantile"]
+    assert list_words(["a"]) == "a"
+    assert list_words(["a", "b"]) == "a and b"
+    assert list_words(list("abcde")) == "a, b and 3 more"
+
+
+def test_screens_are_exact_where_they_were_calibrated() -> None:
+    deployment = running(1.2)
+    question = AdmissionQuestion(deployment, read_candidate(candidate(), deployment), AdmissionPolicy())
+    evaluator = Evaluator(question)
+    base = scenario_of(question)
+    after = evaluator.full(base)
+    screen = Screen(question, evaluator.before, base, after)
+    # p at 1.3 s against 1.2 s is the furthest over; c is at 1.8 s against 2 s.
+    assert screen.flow_s(base) == pytest.approx(1.3 / 1.2)
+    assert screen.mace_s(base) == pytest.approx(1.3 / 1.2)
+    less = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.2}])
+    assert screen.mace_s(less) < 1.0
+    assert screen.flow_s(less) < 1.0
+
+
+def bursty_fleet(nodes: int, queries: int, operators: int, d: int, statistic: str = "worst") -> Deployment:
+    rng = np.random.default_rng(3)
+    sources, listed_operators = [], []
+    for q in range(queries):
+        rate = np.full(d, 50.0)
+        for at in rng.integers(0, d, max(1, d // 400)):
+            rate[at : at + 40] = 240.0
+        sources.append({"id": f"s{q}", "arrivals": rng.poisson(rate * 0.25).astype(float)})
+        for k in range(operators):
+            cost = float(rng.uniform(500.0, 2000.0))
+            sample = [
+                {"events": 100.0, "outputs": 80.0, "cycles": 100.0 * cost * float(x)} for x in rng.uniform(0.9, 1.1, 8)
+            ]
+            read = {
+                "from": f"s{q}" if k == 0 else f"q{q}/{k - 1}",
+                "selectivity": 0.8,
+                "cycles_per_event": cost,
+                "batches": sample,
+            }
+            listed_operators.append({"id": f"q{q}/{k}", "query": f"q{q}", "inputs": [read]})
+    document = {
+        "subinterval_s": 0.25,
+        "sources": sources,
+        "nodes": [{"id": f"n{i}", "capacity_cps": 5e5} for i in range(nodes)],
+        "operators": listed_operators,
+        "objectives": [{"query": f"q{q}", "statistic": statistic, "bound_s": 30.0} for q in range(queries)],
+    }
+    unplaced = Deployment.parse(document, placed=False)
+    return unplaced.with_placement(place(unplaced, coarse=4))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("statistic", ["worst", "q0.99", "mean"])
+def test_intervals_are_those_of_the_estimate(statistic: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr("engine.estimation.estimate._LARGE", 0)
+    deployment = bursty_fleet(3, 4, 4, 1600, statistic)
+    exact = estimate(deployment, mace_every=4).queries
+    quick = Margins(estimate(deployment, mace_every=4, intervals=False))
+    for name, report in exact.items():
+        assert report.high_s is not None
+        margin = report.high_s - report.estimate_s - deployment.subinterval_s
+        assert quick.of(name) == pytest.approx(margin, rel=0.05, abs=0.02)
+
+
+def test_a_decision_takes_few_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 12 nodes with 10 queries and 100 operators: candidates are screened, only the last few are estimated."""
+    estimated: list[Deployment] = []
+
+    def counted(deployment: Deployment, **options: Any) -> Any:
+        estimated.append(deployment)
+        return estimate(deployment, **options)
+
+    monkeypatch.setattr(evaluation, "estimate", counted)
+    deployment = bursty_fleet(12, 10, 10, 3600)
+    joining: dict[str, Any] = {
+        "query": "new",
+        "operators": [
+            {
+                "id": f"new/{k}",
+                "inputs": [
+                    {"from": "s0" if k == 0 else f"new/{k - 1}", "selectivity": 0.8, "cycles_per_event": 2500.0},
+                ],
+            }
+            for k in range(10)
+        ],
+        "objective": {"statistic": "worst", "bound_s": 8.0},
+    }
+    decision = decide(deployment, joining, mace_every=4)
+    assert decision.verdict == "reject"
+    assert decision.choices
+    assert 0 < len(estimated) <= 8
+
+
+def test_an_interval_covers_what_a_query_reads_from_another() -> None:
+    """The sample is that of the operator above, which belongs to another query; both have an interval."""
+    document = running(spread=0.1).to_document()
+    document["operators"].append(
+        {
+            "id": "r/op",
+            "query": "r",
+            "node": "n2",
+            "inputs": [{"from": "p/op", "selectivity": 1.0, "cycles_per_event": 1.0}],
+        }
+    )
+    deployment = Deployment.parse(document)
+    exact = estimate(deployment).queries["r"]
+    margin = Margins(estimate(deployment, intervals=False)).of("r")
+    assert exact.high_s is not None
+    assert margin == pytest.approx(exact.high_s - exact.estimate_s - deployment.subinterval_s)

@@ -1,0 +1,61 @@
+"""A period of four segments that can be worked out by hand.
+
+Source ``a`` brings 10 events a second for 8 s: the stretch. Query ``p`` spends 5 cycles on each, on ``n1`` with 100
+cycles/s. The record says 10, 10, 20 and 10 events a second: ``p`` takes half of the node, and all of it in the third
+segment, where nothing waits either. A candidate that spends 6 cycles more takes 1.1 of the node: 10 cycles are left
+over every second, 80 after 8 s, so the last slice waits 0.8 s; in the third segment it is 2.2 of the node, and 9.6 s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backtest.period import RecordedDecision, RecordedPeriod, RecordedRequest, RecordedStop, SourceRecord
+from engine.document.deployment import Deployment
+from tests.engine.admission.stories import operator
+
+SINCE_S = 1_000_000.0
+HOUR_S = 3600.0
+
+
+def ran(nodes: tuple[str, ...], arrivals: list[float]) -> Deployment:
+    return Deployment.parse(
+        {
+            "subinterval_s": 1.0,
+            "sources": [{"id": "a", "arrivals": arrivals}],
+            "nodes": [{"id": name, "capacity_cps": 100.0} for name in nodes],
+            "operators": [operator("p/op", 5.0, node="n1", query="p")],
+            "objectives": [{"query": "p", "statistic": "worst", "bound_s": 1.5}],
+        }
+    )
+
+
+def asks(
+    cost: float = 6.0, at: float = 0.5, outcome: str = "rejected", bound_s: float = 1.5, **more: Any
+) -> RecordedRequest:
+    """Query ``c`` asks in the middle of the first segment; its record is `outcome`."""
+    spread = more.pop("spread", None)
+    candidate = {
+        "query": "c",
+        "operators": [operator("c/op", cost, spread=spread, **({"node": "n1"} if more.pop("placed", True) else {}))],
+        "objective": {"statistic": "worst", "bound_s": bound_s},
+    }
+    started_s = SINCE_S + at * HOUR_S if outcome == "admitted" else None
+    decided = RecordedDecision(outcome, "as it was", started_s)
+    return RecordedRequest(SINCE_S + at * HOUR_S, candidate, decided, **more)
+
+
+def story(
+    *requests: RecordedRequest,
+    rates: tuple[float, ...] = (10.0, 10.0, 20.0, 10.0),
+    nodes: tuple[str, ...] = ("n1",),
+    stops: tuple[RecordedStop, ...] = (),
+    arrivals: list[float] | None = None,
+    **more: Any,
+) -> RecordedPeriod:
+    stretch = arrivals or [10.0] * 8
+    record = SourceRecord(np.array(rates), measured=1, stretch_eps=sum(stretch) / 8)
+    fields: dict[str, Any] = {"sources": {"a": record}, **more}
+    return RecordedPeriod(ran(nodes, stretch), SINCE_S, HOUR_S, len(rates), requests=requests, stops=stops, **fields)

@@ -1,0 +1,108 @@
+"""Nodes that are not scheduled by stimulus time: which upper bound an estimate has, says and keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from engine.document.deployment import Deployment, json_schema
+from engine.errors import DocumentError
+from engine.estimation.estimate import command, estimate
+from engine.estimation.mace import mace
+from engine.measurement.microbatch import batch_upper_s
+from engine.simulation import simulate
+from tests.engine.estimation.test_theorem2 import random_single_source_system
+from tests.engine.samples import figure3
+from tests.engine.simulation.stories import exact
+
+
+def told(document: dict[str, Any], **nodes: str) -> dict[str, Any]:
+    """The document with policies of some nodes."""
+    given = [node | ({"scheduling": nodes[node["id"]]} if node["id"] in nodes else {}) for node in document["nodes"]]
+    return document | {"nodes": given}
+
+
+def queried() -> dict[str, Any]:
+    """Figure 3 as two queries: O1 on N1 is "a", what is on N2 and N3 is "b"."""
+    document = figure3()
+    first, *others = document["operators"]
+    return document | {"operators": [first | {"query": "a"}, *({**one, "query": "b"} for one in others)]}
+
+
+@pytest.mark.parametrize("extra", [{}, {"scheduling": "stimulus-time"}, {"scheduling": None}])
+def test_by_stimulus_time_nothing_changes(extra):
+    plain, found = command(figure3(), {}), command(figure3() | extra, {})
+    assert found == plain
+    assert "scheduling" not in found
+
+
+def test_one_other_node_asks_for_the_looser_bound_in_words():
+    found = command(told(figure3(), N2="klink"), {})
+    assert found["upper"] == found["loose_upper"]
+    assert found["upper"] != command(figure3(), {})["upper"]
+    assert np.subtract(found["pd_upper"], found["upper"]) == pytest.approx(0)
+    assert found["scheduling"]["nodes"] == {"N2": "klink"}
+    assert found["scheduling"]["words"] == (
+        "N2 runs klink, not stimulus time: the upper bound is the looser one, for any order within a subinterval."
+    )
+    same = ("mace", "flow", "loose_upper", "pd_lower", "epsilon", "queries")
+    assert all(found[key] == command(figure3(), {})[key] for key in same)
+
+
+def test_a_node_goes_before_the_deployment_and_one_without_operators_does_not_count():
+    document = figure3() | {"scheduling": "round-robin"}
+    document["nodes"] = [*document["nodes"], {"id": "idle", "capacity_cps": 1.0, "scheduling": "fcfs"}]
+    named = [node["id"] for node in figure3()["nodes"]]
+    assert Deployment.parse(document).other_policies == dict.fromkeys(named, "round-robin")
+    by_node = told(document, **dict.fromkeys(named, "stimulus-time"))
+    assert Deployment.parse(by_node).other_policies == {}
+
+
+def test_a_query_has_the_bound_of_its_own_servers():
+    """Of O1 that of N1: its excess, a subinterval, and all work of one."""
+    found = estimate(Deployment.parse(queried() | {"scheduling": "klink"}), intervals=False).to_dict()
+    one, other = (found["queries"][name]["scheduling"]["upper_s"] for name in "ab")
+    servers = found["servers"]["N1"]
+    assert one == max(mace_s + 2.0 + load for mace_s, load in zip(servers["mace"], servers["load"], strict=True))
+    assert one < other < found["upper_wc"]
+
+
+def test_a_query_whose_nodes_keep_stimulus_time_says_nothing():
+    found = command(told(queried(), N1="klink"), {})["queries"]
+    assert found["a"]["scheduling"]["nodes"] == {"N1": "klink"}
+    assert "scheduling" not in found["b"]
+
+
+def test_documents_keep_it_and_refuse_what_is_no_policy():
+    document = told(figure3(), N1="klink") | {"scheduling": "fcfs"}
+    jsonschema.validate(document, json_schema())
+    built = Deployment.parse(document)
+    assert Deployment.parse(built.to_document()).digest == built.digest
+    assert built.digest != Deployment.parse(figure3()).digest
+    assert (built.scheduling, built.nodes[0].scheduling, built.nodes[1].scheduling) == ("fcfs", "klink", None)
+    with pytest.raises(DocumentError) as refused:
+        Deployment.parse(told(figure3(), N2="luck") | {"scheduling": 3})
+    assert sorted(fault.path for fault in refused.value.faults) == ["nodes[1].scheduling", "scheduling"]
+
+
+def test_micro_batches_beside_another_policy_have_its_bound_too():
+    found = mace(Deployment.parse(told(figure3(), N1="klink")))
+    w = found.deployment.subinterval_s
+    assert batch_upper_s(found, {}) == pytest.approx(found.loose_upper_s)
+    assert batch_upper_s(found, {1: w}) == pytest.approx(found.loose_upper_s)
+    assert (batch_upper_s(found, {1: 3 * w}) >= found.loose_upper_s - 1e-12).all()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "longest-queue"])
+def test_the_looser_bound_held_where_that_of_stimulus_time_did_not(policy):
+    """One node, one source, even arrivals and fixed costs, where theorem 2 holds by stimulus time."""
+    strict = 0
+    for seed in range(20):
+        system = random_single_source_system(seed)
+        bounds, worst_s = mace(system), simulate(system, exact(policy)).worst_s
+        assert worst_s <= bounds.loose_upper_s.max() + 1e-9
+        strict += worst_s > bounds.upper_s.max() + 1e-9
+    assert strict > 0

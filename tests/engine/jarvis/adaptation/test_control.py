@@ -1,0 +1,64 @@
+"""States of an epoch and phases of the runtime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.jarvis.adaptation.control import DETECT_EPOCHS, EpochState, Phase, RuntimeMachine, epoch_state
+from engine.jarvis.settings import AdaptationSettings
+from tests.engine.jarvis.epochs import epoch, worked
+
+SETTINGS = AdaptationSettings(drained_thres=0.05, idle_thres=0.10)
+HALF = worked(500, load_factor=0.5, records_in=1_000, drained=500, cpu_s=0.95)
+
+
+def left(overflow: int):
+    return replace(HALF, processed=500 - overflow, overflow=overflow)
+
+
+def test_planned_drain_is_no_congestion():
+    assert epoch_state(epoch(HALF), SETTINGS) is EpochState.STABLE
+
+
+@pytest.mark.parametrize(("overflow", "state"), [(50, EpochState.STABLE), (51, EpochState.CONGESTED)])
+def test_congested_above_the_threshold_of_overflow(overflow, state):
+    assert epoch_state(epoch(left(overflow)), SETTINGS) is state
+
+
+def test_one_congested_operator_is_enough():
+    assert epoch_state(epoch(HALF, left(60)), SETTINGS) is EpochState.CONGESTED
+
+
+@pytest.mark.parametrize(("cpu_s", "state"), [(0.90, EpochState.STABLE), (0.89, EpochState.IDLE)])
+def test_idle_above_the_threshold_of_unused_budget(cpu_s, state):
+    assert epoch_state(epoch(replace(HALF, cpu_s=cpu_s)), SETTINGS) is state
+
+
+def test_what_runs_everything_here_is_not_idle():
+    assert epoch_state(epoch(worked(1_000), worked(1_000)), SETTINGS) is EpochState.STABLE
+
+
+def test_what_has_no_records_or_no_budget_is_not_idle():
+    assert epoch_state(epoch(replace(HALF, records_in=0, processed=0, cpu_s=0)), SETTINGS) is EpochState.STABLE
+    assert epoch_state(epoch(HALF, budget_s=0.0), SETTINGS) is EpochState.STABLE
+
+
+def test_every_phase_is_reached_and_three_unstable_epochs_come_before_profiling():
+    machine, idle, stable = RuntimeMachine(), EpochState.IDLE, EpochState.STABLE
+    assert machine.phase is Phase.STARTUP
+    assert [machine.after(idle) for _ in range(DETECT_EPOCHS)] == [Phase.PROBE] * DETECT_EPOCHS
+    assert [machine.after(one) for one in (idle, stable, idle, idle)] == [
+        Phase.PROFILE,
+        Phase.ADAPT,
+        Phase.ADAPT,
+        Phase.ADAPT,
+    ]
+    assert machine.after(stable) is Phase.PROBE
+
+
+def test_unstable_epochs_must_come_in_a_row():
+    machine = RuntimeMachine()
+    states = [EpochState.CONGESTED, EpochState.CONGESTED, EpochState.STABLE] * 5
+    assert {machine.after(one) for one in states} == {Phase.PROBE}

@@ -1,0 +1,91 @@
+"""StepWise-Adapt as published, with an end, and Best-OP."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from engine.jarvis.adaptation.control import EpochObservation, EpochState, Phase
+from engine.jarvis.adaptation.stepwise import _StepSearch
+from engine.jarvis.simulation import CHANGES, QUERIES, WorkloadPhase, simulate
+from tests.engine.jarvis.epochs import Meddled, adapting
+
+DETECTED = 4  # epochs: three to detect, one to profile
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
+def test_with_the_program_it_settles_soon_after_profiling(change):
+    query = change.query
+    run = simulate(query, adapting(query, method="stepwise-lp"), change.schedule, 0)
+    assert run.epochs_to_stable(change.at) <= DETECTED + 5
+
+
+def test_without_the_program_it_takes_a_binary_search_of_each_operator():
+    change = CHANGES[0]
+    query = change.query
+    run = simulate(query, adapting(query, method="stepwise"), change.schedule, 0)
+    assert DETECTED < run.epochs_to_stable(change.at) <= DETECTED + 2 * math.ceil(math.log2(100))
+
+
+def test_the_profiling_epoch_lets_everything_in():
+    query = QUERIES["s2s"]
+    run = simulate(query, adapting(query, method="stepwise-lp"), [WorkloadPhase(10, 0.6)], 0)
+    profiled = [one.phase for one in run.decisions].index(Phase.PROFILE)
+    assert profiled == 3
+    assert run.load_factors[profiled + 1].tolist() == [1.0, 1.0]
+
+
+def test_load_factors_are_whole_levels():
+    query = QUERIES["t2t"]
+    for method in ("stepwise-lp", "stepwise"):
+        run = simulate(query, adapting(query, method=method, levels=100), [WorkloadPhase(60, 0.6)], 0)
+        assert run.load_factors * 100 == pytest.approx((run.load_factors * 100).round())
+
+
+@pytest.mark.parametrize("method", ["stepwise-lp", "stepwise", "lp"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_it_ends_whatever_the_budget(name, method):
+    """Moves stop, or become rare as the pauses double."""
+    query = QUERIES[name]
+    for cores in (0.05, 0.2, 0.6, 1.0):
+        run = simulate(query, adapting(query, method=method), [WorkloadPhase(500, cores)], 0, dips=0.02)
+        assert run.moved[250:].sum() <= run.moved.sum() / 2 + 40
+        assert run.moved.sum() < 200
+
+
+def test_what_does_not_settle_is_held_at_the_best_plan_seen_and_says_so():
+    """A profile as misleading as can be: operators cost half as much once it is over."""
+
+    def halved(_: int, seen: EpochObservation) -> EpochObservation:
+        profiling = all(one.load_factor == 1 for one in seen.operators)
+        return seen if profiling else replace(seen, used_s=seen.used_s / 2)
+
+    query = QUERIES["s2s"]
+    run = simulate(query, Meddled(adapting(query, method="lp"), halved), [WorkloadPhase(100, 0.5)], 0)
+    held = [one.reason for one in run.decisions if "best plan seen is held" in one.reason]
+    assert held
+    assert "for 8 epochs" in held[0]
+    assert any("for 16 epochs" in one for one in held)
+
+
+@pytest.mark.parametrize("most", range(11))
+def test_the_search_finds_the_most_that_does_not_congest(most):
+    search, steps = _StepSearch(0, 0, 10), 0
+    while not search.over:
+        search.learn(EpochState.CONGESTED if search.middle > most else EpochState.IDLE)
+        steps += 1
+    assert search.low == most
+    assert steps <= math.ceil(math.log2(11))
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "factors"),
+    [("s2s", 0.10, [0, 0]), ("s2s", 0.60, [1, 0]), ("s2s", 1.00, [1, 1]), ("log", 0.20, [1, 1, 0, 0])],
+)
+def test_best_op_runs_whole_operators_that_fit(name, cores, factors):
+    query = QUERIES[name]
+    run = simulate(query, adapting(query, method="best-op"), [WorkloadPhase(60, cores)], 0)
+    assert run.load_factors[-1].tolist() == factors
+    assert not run.moved[20:].any()

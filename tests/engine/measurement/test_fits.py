@@ -1,0 +1,113 @@
+"""Operators fitted from sums: errors that are as large as they say, groups by level, plans at volumes not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.jarvis.group_law import distinct
+from engine.measurement.fits import (
+    EpochSums,
+    LoadLevel,
+    OperatorFit,
+    WindowSums,
+    fit_operator,
+    group_keys,
+    plan_partition,
+)
+from engine.measurement.sums import OperatorSums
+
+Epoch = tuple[float, float, float]  # records, groups, CPU seconds
+
+
+def summed(epochs: Sequence[Epoch], relay: float = 0.5) -> EpochSums:
+    """The sums of epochs, a level each."""
+    parts = [
+        OperatorSums(events=n, outputs=relay * n, bytes_out=40 * relay * n, groups=g, wn2=1.0, wng=g / n, wg2=(g / n) ** 2,
+             wnt=t / n, wgt=g * t / n**2, cost_count=1.0, cost_sum=t / n, cost_sum2=(t / n) ** 2)
+        for n, g, t in epochs
+    ]  # fmt: skip
+    names = OperatorSums.__dataclass_fields__
+    total = OperatorSums(**{name: math.fsum(getattr(one, name) for one in parts) for name in names})
+    return EpochSums(total, tuple(LoadLevel(1.0, n, g) for n, g, _ in epochs))
+
+
+def epochs_of(count: int, a: float, b: float, keys: float, noise: float, seed: int = 0) -> list[Epoch]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for n in rng.uniform(50, 4000, count).tolist():
+        g = distinct(n, keys)
+        made.append((n, g, (a * n + b * g) * (1.0 + noise * float(rng.standard_normal()))))
+    return made
+
+
+@pytest.mark.parametrize("b", [0.0, 60e-6])
+def test_the_standard_error_is_the_spread_of_repeated_samples(b: float) -> None:
+    keys = 300.0 if b else 0.0
+    found = [fit_operator(summed(epochs_of(60, 20e-6, b, keys, 0.1, seed))) for seed in range(400)]
+    costs = [one.cost_s for one in found if one]
+    errors = [one.standard_error for one in found if one and one.standard_error is not None]
+    assert len(errors) == len(costs) == 400
+    assert float(np.mean(costs)) == pytest.approx(20e-6, rel=0.02)
+    # the noise is relative to the whole cost of an epoch, which the weights 1 / n^2 reckon with but for its groups
+    assert float(np.mean(errors)) == pytest.approx(float(np.std(costs)) / 20e-6, rel=0.35 if b else 0.1)
+
+
+def test_fewer_than_three_epochs_say_nothing_and_two_unknowns_ask_for_more() -> None:
+    assert fit_operator(summed(epochs_of(2, 1e-6, 0.0, 0.0, 0.1))) is None
+    three = fit_operator(summed(epochs_of(3, 1e-6, 0.0, 0.0, 0.1)))
+    assert three is not None and three.standard_error is not None
+
+
+@pytest.mark.parametrize("keys", [40.0, 900.0, 50_000.0])
+def test_groups_are_found_whatever_volumes_they_were_seen_at(keys: float) -> None:
+    levels = [LoadLevel(e, e * n, e * distinct(n, keys)) for e, n in ((9.0, 60.0), (2.0, 900.0), (0.5, 12_000.0))]
+    assert group_keys(levels) == pytest.approx(keys, rel=1e-3)
+    mixed = LoadLevel(*(math.fsum(getattr(one, name) for one in levels) for name in ("epochs", "records", "groups")))
+    assert group_keys([mixed]) != pytest.approx(keys, rel=0.1), "a mean of groups is not the groups of a mean"
+
+
+def test_groups_are_not_told_from_hardly_any_collision() -> None:
+    assert group_keys([LoadLevel(10.0, 1000.0, 985.0)]) is None
+    assert group_keys([]) is None and group_keys([LoadLevel(5.0, 500.0, 0.0)]) is None
+
+
+def test_a_window_with_more_records_has_fewer_groups_a_record() -> None:
+    keys, epochs = 200.0, 10.0
+    seen = WindowSums(4.0, 4 * epochs, 4 * 500.0, 4 * distinct(500.0, keys), 1.0)
+    one = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True, windows=seen))
+    assert one is not None
+    assert one.relay == pytest.approx(distinct(500.0, keys) / 500.0)
+    for records in (5.0, 50.0, 2000.0):
+        window = records * epochs
+        assert one.relay_at(records) == pytest.approx(distinct(window, keys) / window, rel=1e-6)
+
+
+def test_a_windowed_aggregate_without_a_whole_window_has_no_relay_and_no_plan() -> None:
+    one = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True))
+    assert one is not None and one.relay is None
+    assert plan_partition([one], bytes_in=80.0, input_records=1000.0, budget_s=1.0) is None
+
+
+def known(cost_s: float, relay: float, bytes_out: float) -> OperatorFit:
+    return OperatorFit(cost_s, None, None, None, relay, bytes_out, 0.0, None)
+
+
+def test_plans_are_within_their_budget_and_send_no_more_for_more() -> None:
+    fits = [known(1e-6, 1.0, 86.0), known(4e-6, 0.4, 86.0), known(30e-6, 0.05, 40.0)]
+    sent = []
+    for budget_s in (0.0, 0.001, 0.005, 0.01, 0.02, 1.0):
+        found = plan_partition(fits, bytes_in=86.0, input_records=1000.0, budget_s=budget_s)
+        assert found is not None and found.cpu_s <= budget_s * (1 + 1e-9)
+        sent.append(found.objective)
+    assert sent == sorted(sent, reverse=True) and sent[0] == 86_000.0 and sent[-1] == pytest.approx(800.0)
+
+
+def test_nothing_is_planned_for_no_input_or_an_operator_that_is_not_known() -> None:
+    assert plan_partition([known(1e-6, 1.0, 8.0)], bytes_in=8.0, input_records=0.0, budget_s=1.0) is None
+    assert plan_partition([known(1e-6, 1.0, 8.0), None], bytes_in=8.0, input_records=9.0, budget_s=1.0) is None
+    assert plan_partition([], bytes_in=8.0, input_records=9.0, budget_s=1.0) is None

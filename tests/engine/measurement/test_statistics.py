@@ -1,0 +1,340 @@
+"""Sums merge in any order, ratios are of totals, and statistics of a query whose load factors move are its operators' own."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.measurement.places import PlaceWindow, block_s, gather_blocks, merge_places, place_shares
+from engine.measurement.statistics import (
+    BATCHES,
+    InputStatistic,
+    OperatorSample,
+    describe_evidence,
+    estimate_ratio,
+    estimate_statistic,
+    group_batches,
+    judge_readiness,
+    student_quantile,
+)
+from engine.measurement.sums import OperatorSums, StampedSums, fit_group_cost, merge_sums
+
+ROW = {
+    "records_in": 100,
+    "records_processed": 60,
+    "records_drained": 30,
+    "records_overflow": 10,
+    "records_out": 45,
+    "bytes_in": 1000,
+    "bytes_out": 400,
+    "bytes_drained": 380,
+    "cpu_ns": 2_000_000,
+    "groups_out": 5,
+    "records_shed": 3,
+    "sampled": 60,
+    "sum_wn2": 1.0,
+    "sum_wng": 0.1,
+    "sum_wg2": 0.01,
+    "sum_wnt": 3e-5,
+    "sum_wgt": 3e-6,
+    "cost_count": 1,
+    "cost_sum": 3e-5,
+    "cost_sum2": 9e-10,
+}
+
+
+def test_records_handed_on_unprocessed_are_no_events() -> None:
+    sums = OperatorSums.of_wire(ROW)
+    assert (sums.events, sums.outputs, sums.cpu_s, sums.shed) == (60, 45, 0.002, 3)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5000), st.floats(0, 1e9)), min_size=1, max_size=30), st.randoms())
+def test_no_order_of_merging_gives_other_bits(values: list[tuple[float, float]], rng: random.Random) -> None:
+    parts = [StampedSums(at, OperatorSums(events=n, cpu_s=n / 7)) for at, n in values]
+    shuffled = rng.sample(parts, len(parts))
+    assert merge_sums(parts, reference_s=5000, half_life_s=300) == merge_sums(
+        shuffled, reference_s=5000, half_life_s=300
+    )
+
+
+def test_merging_in_steps_is_merging_at_once() -> None:
+    parts = [
+        StampedSums(
+            60.0 * i, OperatorSums(**{field.name: float(i + k) for k, field in enumerate(fields(OperatorSums))})
+        )
+        for i in range(9)
+    ]
+    early = merge_sums(parts[:4], reference_s=240.0, half_life_s=100.0)
+    late = merge_sums(parts[4:], reference_s=500.0, half_life_s=100.0)
+    stepwise = merge_sums([late, early], reference_s=700.0, half_life_s=100.0)
+    at_once = merge_sums(parts, reference_s=700.0, half_life_s=100.0)
+    for field in fields(OperatorSums):
+        assert getattr(stepwise.sums, field.name) == pytest.approx(getattr(at_once.sums, field.name), rel=1e-12)
+
+
+def test_a_half_life_halves() -> None:
+    old = merge_sums([StampedSums(0.0, OperatorSums(events=8.0))], reference_s=20.0, half_life_s=10.0)
+    assert old.sums.events == pytest.approx(2.0)
+
+
+def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
+    assert estimate_ratio([1.0, 90.0], [10.0, 100.0]).value == pytest.approx(91 / 110)
+
+
+def test_the_error_of_a_ratio_is_that_of_repeated_samples() -> None:
+    """2,000 samples of 40 subintervals each: their spread is what each of them says of itself."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(2000):
+        under = rng.poisson(200, 40).astype(float)
+        over = rng.binomial(under.astype(int), 0.3) * rng.lognormal(0.0, 0.2, 40)
+        found.append(estimate_ratio(over.tolist(), under.tolist()))
+    spread = float(np.std([one.value for one in found]))
+    told = float(np.mean([one.error for one in found]))
+    assert told == pytest.approx(spread, rel=0.05)
+    truth = 0.3 * math.exp(0.02)
+    covered = np.mean([abs(one.value - truth) <= one.half_width for one in found])
+    assert 0.87 <= covered <= 0.92
+
+
+def test_student_is_that_of_the_tables() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for degrees in (1, 2, 5, 8, 9, 15, 60, 1000):
+        assert student_quantile(degrees) == pytest.approx(stats.t.ppf(0.95, degrees), rel=2e-3)
+
+
+def test_one_subinterval_has_no_error_and_none_has_no_events() -> None:
+    assert estimate_ratio([3.0], [6.0]).error is None and estimate_ratio([3.0], [6.0]).half_width is None
+    assert estimate_ratio([], []).value == 0.0 and estimate_ratio([1.0], [0.0]).value == 0.0
+
+
+def test_batches_are_the_whole_sample_in_order() -> None:
+    samples = [OperatorSample(float(i), 10.0 + i, 5.0, 100.0 * i) for i in range(100)] + [
+        OperatorSample(100.0, 0.0, 0.0, 0.0)
+    ]
+    found = group_batches(samples)
+    assert len(found) == BATCHES
+    assert sum(one.events for one in found) == pytest.approx(sum(one.events for one in samples))
+    costs = [one.cycles / one.events for one in found]
+    assert costs == sorted(costs)
+
+
+def test_places_become_cycles_before_they_are_added() -> None:
+    windows = [
+        PlaceWindow("a", 0.0, OperatorSums(events=100.0, outputs=50.0, cpu_s=0.1)),
+        PlaceWindow("stream", 0.0, OperatorSums(events=300.0, outputs=150.0, cpu_s=0.1)),
+        PlaceWindow("unknown", 0.0, OperatorSums(events=1e9, outputs=1e9, cpu_s=1e9)),
+    ]
+    sample = merge_places(windows, {"a": 1e9, "stream": 3e9})[0]
+    assert (sample.events, sample.outputs, sample.cycles) == (400.0, 200.0, pytest.approx(4e8))
+
+
+def test_apportioned_time_counts_only_where_none_was_taken() -> None:
+    """Spark's 0.5 s a batch are not the cost of its 50 records."""
+    taken = PlaceWindow("a", 0.0, OperatorSums(events=100.0, cpu_s=0.1))
+    apportioned = [
+        PlaceWindow("stream", at, OperatorSums(events=50.0, cpu_s=0.5), measured=False) for at in (0.0, 10.0)
+    ]
+    speed = {"a": 1e6, "stream": 1e6}
+    found = merge_places([taken, *apportioned], speed)
+    assert [(one.events, one.costed) for one in found] == [(150.0, 100.0), (50.0, 0.0)]
+    assert estimate_statistic(found, reference_s=0.0).cycles_per_event.value == pytest.approx(1000.0)
+    alone = merge_places(apportioned, speed)
+    assert [one.cycles / one.events for one in alone] == pytest.approx([1e4, 1e4])
+
+
+def test_partial_aggregates_are_neither_output_nor_events() -> None:
+    windows = [
+        PlaceWindow("a", 0.0, OperatorSums(events=90.0, outputs=9.0)),
+        PlaceWindow("stream", 0.0, OperatorSums(events=10.0, outputs=4.0)),
+    ]
+    found = merge_places(windows, {"a": 1.0, "stream": 1.0}, stateful=True)[0]
+    assert (found.events, found.outputs) == (91.0, 4.0)  # 9 of the stream processor's 10 are the agent's partials
+    assert place_shares(windows) == {"a": 0.9, "stream": 0.1}
+    assert place_shares([PlaceWindow("a", 0.0, OperatorSums())]) == {}
+
+
+def test_cost_is_told_apart_by_records_and_groups() -> None:
+    rng = np.random.default_rng(1)
+    n, g = rng.integers(100, 2000, 50).astype(float), rng.integers(5, 60, 50).astype(float)
+    t = 2e-6 * n + 5e-5 * g
+    w = 1 / n**2
+    sums = OperatorSums(
+        wn2=float((w * n * n).sum()), wng=float((w * n * g).sum()), wg2=float((w * g * g).sum()),
+        wnt=float((w * n * t).sum()), wgt=float((w * g * t).sum()), cost_count=50,
+    )  # fmt: skip
+    found = fit_group_cost(sums)
+    assert (found.per_record_s, found.per_group_s) == (pytest.approx(2e-6), pytest.approx(5e-5))
+
+
+def test_a_cost_in_proportion_is_put_down_to_the_records() -> None:
+    n = 100.0
+    sums = OperatorSums(wn2=3.0, wng=0.3, wg2=0.03, wnt=3 * 4e-6, wgt=0.3 * 4e-6, cost_count=3, events=3 * n)
+    assert fit_group_cost(sums).per_group_s is None
+    assert fit_group_cost(sums).per_record_s == pytest.approx(4e-6)
+    assert fit_group_cost(OperatorSums(wn2=1.0, cost_count=2)) is None
+
+
+def _steady(count: int, events: float, noise: float = 0.0) -> list[OperatorSample]:
+    rng = np.random.default_rng(5)
+    made = []
+    for i in range(count):
+        factor = 1.0 + noise * float(rng.standard_normal())
+        made.append(OperatorSample(10.0 * i, events, 0.5 * events * factor, 1000.0 * events * factor))
+    return made
+
+
+def test_steady_statistics_are_ready_after_three_subintervals() -> None:
+    found = judge_readiness(estimate_statistic(_steady(3, 10.0), reference_s=30.0), span_s=30.0, width_s=10.0)
+    assert found.ready and found.events == 0
+    early = judge_readiness(estimate_statistic(_steady(2, 10.0), reference_s=20.0), span_s=20.0, width_s=10.0)
+    assert not early.ready and early.reason == "20 of 30 events"
+    assert (early.events, early.seconds) == (10, 10.0)
+
+
+def test_noisy_statistics_say_how_many_more_events_they_want() -> None:
+    """What is asked for is about enough: with so many more subintervals the same noise is ready."""
+    sample = _steady(10, 50.0, noise=0.4)
+    found = judge_readiness(estimate_statistic(sample, reference_s=100.0), span_s=100.0, width_s=10.0)
+    assert not found.ready and found.relative > 0.1
+    needed = 10 + math.ceil(found.events / 50)
+    later = judge_readiness(
+        estimate_statistic(_steady(needed, 50.0, noise=0.4), reference_s=0.0), span_s=10.0 * needed, width_s=10.0
+    )
+    assert later.relative == pytest.approx(0.1, rel=0.5)
+    assert found.seconds == pytest.approx(found.events / 5.0)
+
+
+def test_where_nothing_arrives_no_time_is_promised() -> None:
+    found = judge_readiness(estimate_statistic([], reference_s=0.0), span_s=0.0, width_s=10.0)
+    assert (found.ready, found.events, found.seconds) == (False, 30, None)
+
+
+def test_evidence_counts_what_is_missing() -> None:
+    found = describe_evidence([100.0, 110.0, 140.0], [True, True, False], events=12, width_s=10.0, now_s=160.0)
+    assert (found.span_s, found.age_s, found.whole, found.extrapolated, found.missing) == (50.0, 10.0, 2, 1, 2)
+    assert describe_evidence([], [], events=0, width_s=1.0, now_s=5.0).age_s is None
+
+
+WIDTH_S, WINDOW_S, N = 4.0, 10.0, 4000
+SPEED = {"a": 1e9, "stream": 1e9}
+COST_S, RUN_S, SELECTIVITY = 2e-6, 4e-4, 0.6  #: per record, per subinterval however few there are, records out by in
+
+Factors = Callable[[int], float]
+
+
+def everywhere(_: int) -> float:
+    return 1.0
+
+
+def jumping(k: int) -> float:
+    """From hardly anything to everything and back, every other subinterval."""
+    return 0.01 if k % 2 else 1.0
+
+
+def drawn(k: int) -> float:
+    return float(np.random.default_rng(k).choice([0.005, 0.05, 0.4, 1.0]))
+
+
+def filtered(count: int, factor: Factors, noise: float = 0.05) -> list[PlaceWindow]:
+    """A filter at an agent and at the stream processor, whose share is what the load factor leaves it."""
+    rng, windows = np.random.default_rng(5), []
+    for k in range(count):
+        near = round(N * factor(k))
+        spent_s = (COST_S * near + RUN_S) * (1.0 + noise * float(rng.standard_normal()))
+        out = rng.binomial(near, SELECTIVITY), rng.binomial(N - near, SELECTIVITY)
+        at_s = k * WIDTH_S
+        windows.append(PlaceWindow("a", at_s, OperatorSums(events=near, outputs=float(out[0]), cpu_s=spent_s)))
+        stream = OperatorSums(events=N - near, outputs=float(out[1]), cpu_s=0.5)
+        windows.append(PlaceWindow("stream", at_s, stream, measured=False))
+    return windows
+
+
+def learned(windows: list[PlaceWindow]) -> InputStatistic:
+    return estimate_statistic(merge_places(windows, SPEED), reference_s=0.0)
+
+
+@pytest.mark.parametrize("factor", [everywhere, jumping, drawn])
+def test_selectivity_and_cost_are_ratios_of_sums(factor: Factors) -> None:
+    windows = filtered(120, factor)
+    found = learned(windows)
+    near = [one.sums for one in windows if one.place == "a"]
+    spent, worked = (math.fsum(getattr(one, name) for one in near) for name in ("cpu_s", "events"))
+    assert found.cycles_per_event.value == pytest.approx(1e9 * spent / worked)
+    assert found.selectivity.value == pytest.approx(SELECTIVITY, rel=0.01)
+    assert found.events == 120 * N
+
+
+def test_subintervals_with_few_records_at_agents_do_not_make_records_dear() -> None:
+    """Taken one by one, 40 records that cost 12 times as much each would stand for 4,000."""
+    steady, moving = learned(filtered(120, everywhere)), learned(filtered(120, jumping))
+    assert moving.cycles_per_event.value == pytest.approx(steady.cycles_per_event.value, rel=0.08)
+
+
+@pytest.mark.parametrize("factor", [jumping, drawn])
+def test_moves_take_no_readiness_away(factor: Factors) -> None:
+    found = learned(filtered(60, factor))
+    judged = judge_readiness(found, span_s=240.0, width_s=WIDTH_S)
+    assert judged.ready, judged.reason
+
+
+@pytest.mark.parametrize("factor", [jumping, drawn])
+def test_the_interval_holds_the_truth_as_often_as_it_says(factor: Factors) -> None:
+    """With costs per record alone and their noise; 300 samples of 30 subintervals."""
+    rng, covered = np.random.default_rng(1), 0
+    for _ in range(300):
+        worked = np.array([max(1.0, N * factor(k)) for k in range(30)])
+        cycles = 2000.0 * worked * rng.lognormal(-0.02, 0.2, 30)
+        samples = [OperatorSample(float(k), N, 0.0, c, n) for k, (c, n) in enumerate(zip(cycles, worked, strict=True))]
+        one = estimate_statistic(samples, reference_s=0.0).cycles_per_event
+        assert one.half_width is not None
+        covered += abs(one.value - 2000.0) <= one.half_width
+    assert 0.82 <= covered / 300 <= 0.95
+
+
+def test_batches_have_the_ratio_of_sums_and_its_error() -> None:
+    samples = merge_places(filtered(32, drawn), SPEED)
+    found, batches = estimate_statistic(samples, reference_s=0.0), group_batches(samples)
+    events, cycles = (math.fsum(getattr(one, name) for one in batches) for name in ("events", "cycles"))
+    assert (events, cycles / events) == (32 * N, pytest.approx(found.cycles_per_event.value))
+    deviations = [one.cycles - found.cycles_per_event.value * one.events for one in batches]
+    error = math.sqrt(32 / 31 * math.fsum(one**2 for one in deviations)) / events
+    assert error == pytest.approx(found.cycles_per_event.error, rel=1e-9)
+
+
+def aggregated(count: int, factor: Factors, groups: int = 200) -> list[PlaceWindow]:
+    """An aggregate over windows of 10 s: what an agent puts out of one arrives, and is merged, two seconds later."""
+    ends = [WINDOW_S * w for w in range(1, count)]
+    windows = []
+    for k in range(count):
+        begin, end = k * WIDTH_S, (k + 1) * WIDTH_S
+        near = round(N * factor(k))
+        sent = groups * sum(begin <= at + 0.5 < end for at in ends)
+        came = groups * sum(begin <= at + 2.5 < end for at in ends)
+        put_out = groups * sum(begin <= at + 4.0 < end for at in ends)
+        windows.append(PlaceWindow("a", begin, OperatorSums(events=near, outputs=sent, cpu_s=1e-6 * near)))
+        windows.append(
+            PlaceWindow("stream", begin, OperatorSums(events=N - near + came, outputs=put_out), measured=False)
+        )
+    return windows
+
+
+@pytest.mark.parametrize("factor", [everywhere, jumping, drawn])
+def test_partial_aggregates_are_counted_nowhere_whatever_subinterval_they_arrive_in(factor: Factors) -> None:
+    samples = merge_places(aggregated(125, factor), SPEED, stateful=True)
+    blocks = gather_blocks(samples, width_s=WIDTH_S, block=block_s(WINDOW_S, WIDTH_S))
+    found = estimate_statistic(blocks[1:], reference_s=0.0)
+    assert found.events == pytest.approx((len(blocks) - 1) * 5 * N, rel=1e-9)
+    assert found.selectivity.value == pytest.approx(2 * 200 / (5 * N), rel=0.01)
+
+
+def test_shares_are_of_all_records_of_a_stretch() -> None:
+    shares = place_shares(filtered(40, jumping))
+    assert shares == pytest.approx({"a": 0.505, "stream": 0.495})

@@ -1,0 +1,164 @@
+"""Links and delays, splitting and merging: worked out by hand on small fleets, and against every placement."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.document.deployment import Deployment
+from engine.estimation.mace import mace
+from engine.placement import network
+from engine.placement.goal import goal_of, measure
+from engine.placement.items import items_of
+from engine.placement.limits import limits_of
+from engine.placement.network import NetworkProblem
+from engine.placement.proposal import place
+from tests.engine.placement.stories import broken, drawn, fleet, goal, least, node, operator, places_of
+
+QUICK: dict[str, Any] = {"budget_s": None, "rounds": 20, "flow": False}
+
+
+def linked(pairs: list[tuple[str, str]], bandwidth: float | None = None, delay_s: float = 0.0) -> list[dict[str, Any]]:
+    return [{"from": a, "to": b, "bandwidth_bytes_s": bandwidth, "delay_s": delay_s} for a, b in pairs]
+
+
+BOTH = [("n", "m"), ("m", "n")]
+
+
+def test_a_slow_link_is_worth_a_longer_queue() -> None:
+    """Apart the two would not queue, but 1,000 bytes over 100 bytes/s take 9 s: together they wait 0.6 s."""
+    chain = [operator("p/a", 8.0, node="n", bytes_per_event=100.0), operator("p/b", 8.0, "p/a", node="m")]
+    slow = fleet(chain, [node("n"), node("m")], links=linked(BOTH, 100.0))
+    report = place(slow, **QUICK).to_dict()
+    assert report["value_before"] > 9.0
+    assert report["value_after"] == pytest.approx(0.6)
+    assert len({parts[0]["node"] for parts in report["placement"].values()}) == 1
+    assert {row["server"] for row in report["links"]} == {"n->m", "m->n"}
+    free = fleet(chain, [node("n"), node("m")])
+    assert place(free, **QUICK).to_dict()["value_after"] == 0.0
+
+
+@pytest.mark.parametrize(("delay_s", "nodes"), [(0.5, 2), (0.7, 1)])
+def test_a_delay_is_weighed_against_a_queue(delay_s: float, nodes: int) -> None:
+    """Together the chain waits 0.6 s; apart it waits for the link alone."""
+    chain = [operator("p/a", 8.0), operator("p/b", 8.0, "p/a")]
+    deployment = fleet(chain, [node("n"), node("m")], links=linked(BOTH, None, delay_s))
+    report = place(deployment, **QUICK).to_dict()
+    assert report["value_after"] == pytest.approx(min(delay_s, 0.6))
+    assert len({parts[0]["node"] for parts in report["placement"].values()}) == nodes
+
+
+@pytest.mark.parametrize("objective", ["worst", "objectives"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_board_values_a_placement_as_the_estimate_does(seed: int, objective: str) -> None:
+    deployment = drawn(seed, links=True)
+    items = items_of(deployment, 1, {})
+    board = NetworkProblem(items, limits_of(deployment, (), ()), goal_of(deployment, objective))
+    draw = np.random.default_rng(seed)
+    for _ in range(5):
+        at = draw.integers(0, len(items.cores), len(items.load))
+        places = items.placement(at)
+        measured = measure(items.placed(at), goal_of(deployment, objective))
+        assert board.value(at) == pytest.approx(goal(deployment, places, objective))
+        assert measured.value == pytest.approx(goal(deployment, places, objective))
+
+
+def test_capacities_that_vary_are_drained_with_what_follows() -> None:
+    nodes = [{"id": "n", "capacity_series_cps": [50.0, 0.0, 0.0, 30.0, 90.0, 90.0]}, node("m", 40.0)]
+    sources = [{"id": "s", "arrivals": [9.0, 3.0, 0.0, 4.0, 0.0, 0.0]}]
+    deployment = fleet([operator("p/a", 10.0), operator("q/b", 4.0)], nodes, sources=sources)
+    items = items_of(deployment, 1, {})
+    board = NetworkProblem(items, limits_of(deployment, (), ()), goal_of(deployment, "worst"))
+    for at in itertools.product((0, 1), repeat=2):
+        expected = mace(deployment.with_placement(items.placement(np.array(at)))).worst
+        assert board.value(np.array(at)) == pytest.approx(expected)
+
+
+def test_the_climb_ends_no_worse_and_mostly_at_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without trying every placement: from what the search of the cores found, climbing on the whole goal."""
+    monkeypatch.setattr(network, "_SMALL", 1)
+    exact = 0
+    for seed in range(30):
+        deployment = drawn(seed, links=True, constraints=True)
+        best = least(deployment)
+        if best is None:
+            continue
+        report = place(deployment, **QUICK).to_dict()
+        assert not broken(deployment, places_of(report))
+        assert report["value_after"] == pytest.approx(goal(deployment, places_of(report)))
+        assert report["value_after"] >= best - 1e-9
+        if report["value_before"] is not None:
+            assert report["value_after"] <= report["value_before"] * (1 + 1e-12)
+        exact += report["value_after"] <= best + 1e-9
+    assert exact >= 20
+
+
+class TestSplitting:
+    def large(self, **more: Any) -> Deployment:
+        """One operator needs 240 of 100 cycles in a burst; two nodes have nothing else to do."""
+        one = operator("p/a", 24.0, node="n", **more)
+        return fleet(
+            [one], [node("n"), node("m"), node("k")], **({"constraints": {"may_split": ["p/a"]}} if more else {})
+        )
+
+    def test_a_stateless_operator_in_the_way_is_split(self) -> None:
+        report = place(self.large(stateless=True), **QUICK).to_dict()
+        assert report["value_before"] == pytest.approx(1.8)  # 140 left, 40 left, 180 left
+        parts = report["placement"]["p/a"]
+        assert [part["fraction"] for part in parts] == pytest.approx([1 / 3] * 3)
+        assert report["value_after"] == 0.0
+        assert [move["kind"] for move in report["moves"]] == ["split"]
+        assert not broken(self.large(stateless=True), places_of(report))
+
+    def test_without_leave_it_is_only_said_what_it_would_gain(self) -> None:
+        deployment = fleet([operator("p/a", 24.0, node="n", stateless=True)], [node("n"), node("m"), node("k")])
+        report = place(deployment, **QUICK).to_dict()
+        assert report["moves"] == []
+        (alone,) = report["alone"]
+        assert alone["operator"] == "p/a"
+        assert alone["own_s"] == pytest.approx(1.8)
+        assert alone["load_share"] == pytest.approx(1.6)
+        assert alone["parts"] == 3
+        assert alone["split_value"] == 0.0
+        assert any("may_split does not list it" in words for words in report["messages"])
+
+    def test_state_cannot_be_split(self) -> None:
+        deployment = fleet([operator("p/a", 24.0, node="n", stateless=False)], [node("n"), node("m")])
+        report = place(deployment, **QUICK).to_dict()
+        assert report["alone"][0]["split_value"] is None
+        assert "It has state and cannot be split." in report["messages"][-1]
+
+    def test_a_large_core_gets_the_larger_share(self) -> None:
+        """Parts that meet on one core are merged: shares follow the sizes of the cores."""
+        deployment = fleet(
+            [operator("p/a", 24.0, node="n", stateless=True)],
+            [node("n", 60.0), node("m", 180.0)],
+            constraints={"may_split": ["p/a"]},
+        )
+        report = place(deployment, **QUICK).to_dict()
+        shares = {part["node"]: part["fraction"] for part in report["placement"]["p/a"]}
+        assert shares == {"n": pytest.approx(0.25), "m": pytest.approx(0.75)}
+        assert report["value_after"] == 0.0
+
+    def test_replicas_that_meet_again_are_merged(self) -> None:
+        split = operator("p/a", 6.0, stateless=True) | {
+            "split": [{"node": "n", "fraction": 0.5}, {"node": "m", "fraction": 0.5}]
+        }
+        busy = operator("q/b", 9.0, node="m")
+        report = place(fleet([split, busy], [node("n"), node("m")]), **QUICK).to_dict()
+        assert report["placement"]["p/a"] == [{"node": "n", "core": 0, "fraction": 1.0}]
+        assert [move["kind"] for move in report["moves"]] == ["merge"]
+
+    @pytest.mark.parametrize("most", [0, 1, 2])
+    def test_splits_count_as_moves(self, most: int) -> None:
+        deployment = fleet(
+            [operator("p/a", 24.0, node="n", stateless=True)],
+            [node("n"), node("m"), node("k")],
+            constraints={"may_split": ["p/a"], "max_moves": most},
+        )
+        report = place(deployment, **QUICK).to_dict()
+        assert not broken(deployment, places_of(report))
+        assert len(report["placement"]["p/a"]) == 1 + most

@@ -1,0 +1,319 @@
+"""Proposals: within every constraint, never worse than the start, the best there is on small deployments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.__main__ import main
+from engine.document.deployment import Deployment
+from engine.errors import InfeasibleError, OptionError
+from engine.placement.proposal import Proposal, place
+from tests.engine.placement.stories import broken, drawn, fleet, goal, least, node, operator, places_of
+
+# Rounds rather than seconds: the same answer on any machine.
+STEADY: dict[str, Any] = {"budget_s": None, "rounds": 20}
+QUICK = STEADY | {"flow": False}
+
+
+def placed(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], Proposal]:
+    found = place(deployment, **(QUICK | options))
+    return json.loads(json.dumps(found.to_dict(), allow_nan=False)), found
+
+
+def start_of(deployment: Deployment) -> dict[str, Any]:
+    return {one.id: one.replicas for one in deployment.operators}
+
+
+@pytest.mark.parametrize("objective", ["worst", "objectives"])
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_there_is_within_every_constraint(seed: int, links: bool, objective: str) -> None:
+    deployment = drawn(seed, links=links, constraints=True)
+    best = least(deployment, objective)
+    if best is None:
+        with pytest.raises(InfeasibleError) as refused:
+            place(deployment, objective=objective, **QUICK)
+        assert refused.value.faults
+        return
+    report, _ = placed(deployment, objective=objective)
+    assert not broken(deployment, places_of(report))
+    assert report["value_after"] == pytest.approx(goal(deployment, places_of(report), objective))
+    assert report["value_after"] == pytest.approx(best, abs=1e-9)
+    start = start_of(deployment)
+    if not broken(deployment, start):
+        assert report["value_before"] == pytest.approx(goal(deployment, start, objective))
+        assert report["value_after"] <= report["value_before"]
+
+
+@pytest.mark.parametrize("algorithm", ["search", "mace-hc", "random", "baseline", "corr", "greedy"])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_algorithm_is_worse_than_the_start_or_breaks_a_constraint(seed: int, algorithm: str) -> None:
+    deployment = drawn(seed + 100, links=seed % 2 == 1, constraints=True)
+    assert least(deployment) is not None, "something fits"
+    report, _ = placed(deployment, algorithm=algorithm)
+    assert not broken(deployment, places_of(report))
+    start = start_of(deployment)
+    if not broken(deployment, start):
+        assert report["value_after"] <= goal(deployment, start) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_has_no_place_gets_one(seed: int) -> None:
+    deployment = drawn(seed + 200, placed=False)
+    report, found = placed(deployment)
+    assert not broken(deployment, places_of(report))
+    assert report["value_after"] == pytest.approx(least(deployment), abs=1e-9)
+    new = {one.id for one in deployment.operators if not one.replicas}
+    assert {move["operator"] for move in report["moves"] if move["kind"] == "place"} == new
+    assert all(move["duration_s"] == 0.0 for move in report["moves"] if move["kind"] == "place")
+    assert report["value_before"] is None or not new
+    assert found.placed().layout is not None
+
+
+def test_the_same_input_gives_the_same_answer() -> None:
+    def answer(seed: int) -> dict[str, Any]:
+        report = place(drawn(7, links=True), seed=seed, **STEADY).to_dict()
+        return {name: value for name, value in report.items() if name not in ("elapsed_s", "trace")}
+
+    assert answer(3) == answer(3)
+
+
+def test_nothing_moves_for_nothing() -> None:
+    deployment = fleet([operator("p/a", 5.0, node="n"), operator("q/b", 4.0, "t", node="n")], [node("n"), node("m")])
+    report, _ = placed(deployment)
+    assert report["moves"] == []
+    assert report["value_before"] == report["value_after"] == 0.0
+    assert report["gap"] == 0.0
+    assert report["messages"] == ["No better placement was found: everything stays where it is."]
+
+
+def test_only_the_moves_that_matter() -> None:
+    """Six operators on one node, of which one is too much: one move is enough, and one is made."""
+    deployment = fleet([operator(f"p/{k}", 2.0, node="n") for k in range(6)], [node("n"), node("m")])
+    report, _ = placed(deployment)
+    assert report["value_before"] == pytest.approx(0.2)  # 120 of 100 cycles in every burst, the next after a pause
+    assert report["value_after"] == 0.0
+    assert len(report["moves"]) == 1
+
+
+def startable(links: bool) -> list[Deployment]:
+    """Drawn deployments whose start respects their constraints: there is something to stay at."""
+    found = (drawn(seed, links=links, constraints=True) for seed in range(40))
+    kept = [one for one in found if least(one) is not None and not broken(one, start_of(one))]
+    return kept[:4]
+
+
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize("which", range(4))
+def test_a_tolerance_spares_moves_and_costs_no_more_than_it_says(which: int, links: bool) -> None:
+    deployment = startable(links)[which]
+    exact, _ = placed(deployment)
+    spared, _ = placed(deployment, tolerance=0.3)
+    assert not broken(deployment, places_of(spared))
+    assert len(spared["moves"]) <= len(exact["moves"])
+    assert spared["value_after"] <= min(exact["value_after"] * 1.3, exact["value_before"]) + 1e-9
+    gained = spared["value_after"] - exact["value_after"] > 1e-6
+    assert gained == any("30 %" in words for words in spared["messages"])
+
+
+def test_a_gain_within_the_tolerance_moves_nothing() -> None:
+    deployment = drawn(0)
+    report, found = placed(deployment, tolerance=1e9)
+    assert found.changed == frozenset() and report["moves"] == []
+    assert report["value_after"] == report["value_before"]
+    with pytest.raises(OptionError, match="tolerance is -1"):
+        placed(deployment, tolerance=-1)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+def test_as_many_moves_as_allowed(most: int) -> None:
+    crowd = [operator(f"p/{k}", 4.0, node="n") for k in range(8)]
+    deployment = fleet(crowd, [node(name) for name in "nmkl"], constraints={"max_moves": most})
+    report, _ = placed(deployment)
+    assert len(report["moves"]) == most
+    # In each burst 40 cycles an operator; the second burst meets what the first left after two seconds.
+    left = 8 - most
+    first = max(0.0, left * 40.0 - 100.0)
+    assert report["value_after"] == pytest.approx(max(0.0, max(0.0, first - 100.0) + left * 40.0 - 100.0) / 100.0)
+
+
+def test_closed_nodes_keep_what_they_have_and_get_nothing() -> None:
+    crowd = [operator(f"p/{k}", 6.0, node="n" if k else "m") for k in range(4)]
+    deployment = fleet(crowd, [node("n"), node("m", 1000.0), node("k")])
+    report, _ = placed(deployment, closed=("m",))
+    assert not broken(deployment, places_of(report), closed=("m",))
+    assert {part["node"] for move in report["moves"] for part in move["to"]} == {"k"}
+    assert report["constraints"]["closed"] == ["m"]
+
+
+def test_fixed_operators_stay() -> None:
+    crowd = [operator(f"p/{k}", 6.0, node="n") for k in range(4)]
+    deployment = fleet(crowd, [node("n"), node("m")])
+    report, _ = placed(deployment, fixed=("p/0", "p/1", "p/2"))
+    assert not broken(deployment, places_of(report), fixed=("p/0", "p/1", "p/2"))
+    assert [move["operator"] for move in report["moves"]] == ["p/3"]
+
+
+def test_objectives_weigh_queries() -> None:
+    """Whoever has the tighter objective gets the larger node; priority turns it round."""
+    operators = [operator("p/x", 15.0), operator("q/y", 15.0)]
+    objectives = [
+        {"query": "p", "statistic": "worst", "bound_s": 1.0},
+        {"query": "q", "statistic": "worst", "bound_s": 5.0},
+    ]
+    nodes = [node("big", 140.0), node("small", 100.0)]
+    apart = {"apart": [["p/x", "q/y"]]}
+    weighed = fleet(operators, nodes, objectives=objectives, constraints=apart)
+    report, _ = placed(weighed, objective="objectives")
+    assert report["placement"]["p/x"][0]["node"] == "big"
+    preferred = fleet(operators, nodes, objectives=objectives, constraints=apart, priorities={"q": 4})
+    report, _ = placed(preferred, objective="objectives")
+    assert report["placement"]["q/y"][0]["node"] == "big"
+
+
+def test_before_and_after_are_the_estimates_of_the_console() -> None:
+    crowd = [operator(f"{query}/0", 8.0, node="n", state_bytes=1e6) for query in "pq"]
+    objectives = [{"query": "q", "statistic": "worst", "bound_s": 0.3}]
+    deployment = fleet(crowd, [node("n"), node("m")], objectives=objectives)
+    report = place(deployment, **STEADY).to_dict()
+    q = next(row for row in report["queries"] if row["query"] == "q")
+    # 160 of 100 cycles in the first burst: whoever comes second is 0.6 s late. Apart, both are done in time.
+    assert (q["before_s"], q["before_state"]) == (pytest.approx(0.6), "breached")
+    assert (q["after_s"], q["after_state"]) == (0.0, "holds")
+    assert (q["mace_before_s"], q["mace_after_s"]) == (pytest.approx(0.6), 0.0)
+    assert report["flow_before_s"] == pytest.approx(0.6)
+    assert report["flow_after_s"] == 0.0
+    cores = {row["server"]: row for row in report["nodes"]}
+    assert cores["n"]["before_peak"] == pytest.approx(1.6)
+    assert cores["m"]["after_peak"] == pytest.approx(0.8)
+    assert cores["n"]["excess_before"] == [pytest.approx(0.6), 0.0, pytest.approx(0.6)]
+
+
+def test_progress_is_told_and_may_stop() -> None:
+    heard: list[tuple[float, str, dict[str, Any]]] = []
+    place(drawn(5), progress=lambda *told: heard.append(told), **STEADY)
+    shares = [share for share, _, _ in heard]
+    assert shares[-1] == 1.0
+    assert set(heard[-1][2]) == {"value_s", "bound_s", "elapsed_s"}
+
+    heard.clear()
+    place(drawn(5, links=True), progress=lambda *told: heard.append(told), **(STEADY | {"algorithm": "mace-hc"}))
+    assert any(detail.get("cores_s") is not None for _, _, detail in heard)  # before links are counted
+    values = [detail["value_s"] for _, _, detail in heard if detail["value_s"] is not None]
+    assert values == sorted(values, reverse=True)
+
+    class Cancelled(Exception):
+        pass
+
+    def cancel(share: float, step: str, detail: dict[str, Any]) -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        place(drawn(5), progress=cancel, **STEADY)
+    stopped = place(drawn(5, links=True), stop=lambda: True, budget_s=30.0).to_dict()
+    assert not broken(drawn(5, links=True), places_of(stopped))
+
+
+class TestRefusals:
+    def faults(self, deployment: Deployment, **options: Any) -> dict[str, str]:
+        with pytest.raises(InfeasibleError) as refused:
+            place(deployment, **(QUICK | options))
+        return {fault.path: fault.message for fault in refused.value.faults}
+
+    def test_no_node(self) -> None:
+        assert self.faults(fleet([operator("p/a", 1.0)], [])) == {
+            "nodes": "nodes has no items; allowed: at least one node"
+        }
+
+    def test_everything_at_once(self) -> None:
+        operators = [operator(f"p/{k}", 1.0, node="n") for k in range(6)]
+        operators[4] |= {"stateless": False}
+        limits = {
+            "pin": {"p/0": "closed", "p/1": "m", "p/2": "m"},
+            "forbid": {"p/3": ["n", "m"]},
+            "apart": [["p/1", "p/2"]],
+            "may_split": ["p/4"],
+            "max_moves": 1,
+        }
+        deployment = fleet(operators, [node("n"), node("m"), node("closed")], constraints=limits)
+        found = self.faults(deployment, closed=("closed",), fixed=("p/5",))
+        assert found == {
+            "operators[0].node": "operator 'p/0' fits no node: it is pinned to closed; closed takes nothing new",
+            "operators[3].node": (
+                "operator 'p/3' fits no node: n is forbidden to it; m is forbidden to it; closed takes nothing new"
+            ),
+            "constraints.apart[0]": "operators p/1, p/2 must be on different nodes, but have only m between them",
+            "constraints.max_moves": ("max_moves is 1; the other constraints make at least 4 move: p/0, p/1, p/2, p/3"),
+            "constraints.may_split[0]": "may_split names 'p/4', which has state; allowed: stateless operators",
+        }
+
+    def test_more_apart_than_nodes(self) -> None:
+        operators = [operator(f"p/{k}", 1.0) for k in range(3)]
+        deployment = fleet(operators, [node("n"), node("m")], constraints={"apart": [["p/0", "p/1", "p/2"]]})
+        assert "have only m, n between them" in self.faults(deployment)["constraints.apart[0]"]
+
+    def test_conflicts_that_only_a_search_can_find(self) -> None:
+        """Each pair has room, all four together have not: a ring of three on two nodes."""
+        operators = [operator(f"p/{k}", 1.0) for k in range(3)]
+        pairs = [["p/0", "p/1"], ["p/1", "p/2"], ["p/0", "p/2"]]
+        found = self.faults(fleet(operators, [node("n"), node("m")], constraints={"apart": pairs}))
+        assert found == {
+            "constraints": "no placement was found that respects all constraints together: "
+            "apart p/0, p/1; apart p/1, p/2; apart p/0, p/2"
+        }
+
+    def test_the_search_names_operators_where_it_proves_a_conflict(self) -> None:
+        """Four that must all be apart, said pair by pair, on three nodes; too many operators to try every placement."""
+        operators = [operator(f"p/{k}", 1.0) for k in range(12)]
+        pairs = [[f"p/{a}", f"p/{b}"] for a in range(4) for b in range(a)]
+        found = self.faults(fleet(operators, [node("n"), node("m"), node("k")], constraints={"apart": pairs}))
+        assert found == {"constraints": "operators p/0, p/1, p/2, p/3 cannot be kept apart as demanded"}
+
+    def test_fixed_where_it_may_not_be(self) -> None:
+        operators = [operator("p/a", 1.0, node="n"), operator("p/b", 1.0)]
+        deployment = fleet(operators, [node("n"), node("m")], constraints={"pin": {"p/a": "m"}})
+        assert self.faults(deployment, fixed=("p/a", "p/b")) == {
+            "operators[0].node": "operator 'p/a' must stay and must leave: it is pinned to m",
+            "operators[1].node": "operator 'p/b' must stay where it is, but has no place yet",
+        }
+
+    def test_a_start_against_the_constraints_is_mended(self) -> None:
+        operators = [operator("p/a", 1.0, node="n"), operator("p/b", 1.0, node="n")]
+        deployment = fleet(operators, [node("n"), node("m")], constraints={"apart": [["p/a", "p/b"]]})
+        report, _ = placed(deployment)
+        assert len(report["moves"]) == 1
+        assert report["value_before"] is None
+        assert report["mace_before_s"] == 0.0
+
+    def test_options(self) -> None:
+        with pytest.raises(OptionError) as refused:
+            place(drawn(1), algorithm="best", objective="cost", budget_s=None, rank_within=-1.0)
+        assert [fault.path for fault in refused.value.faults] == ["algorithm", "objective", "budget_s", "rank_within"]
+        with pytest.raises(OptionError) as refused:
+            place(drawn(1), closed=("a", "d"), fixed=("p/99",))
+        assert [fault.path for fault in refused.value.faults] == ["closed[1]", "fixed[0]"]
+
+    def test_nothing_to_place(self) -> None:
+        report, _ = placed(fleet([], [node("n")]))
+        assert report["placement"] == {}
+        assert report["messages"] == ["There is no operator to place."]
+
+
+def test_on_the_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "fleet.json"
+    crowd = [operator(f"p/{k}", 6.0, node="n") for k in range(3)]
+    document = fleet(crowd, [node("n"), node("m")], constraints={"max_moves": 1}).to_document()
+    file.write_text(json.dumps(document))
+    assert main(["place", "--rounds", "3", "--mace-every", "1", "--objective", "worst", str(file)]) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    assert result["budget_s"] is None
+    assert len(result["moves"]) == 1
+    document["constraints"] = {"forbid": {"p/0": ["n", "m"]}}
+    file.write_text(json.dumps(document))
+    assert main(["place", str(file)]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "infeasible"
+    assert error["faults"][0]["path"] == "operators[0].node"

@@ -1,0 +1,151 @@
+"""Pools and mixes of one type agree; splits, budgets, objectives left out, and the way of large deployments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.document.deployment import Deployment
+from engine.estimation.mace import mace
+from engine.provisioning.pool import large
+from engine.provisioning.pool.bounds import splits_of
+from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.pool.judge import operator_weights
+from engine.provisioning.pool.large import LargeSolver
+from engine.provisioning.pool.problem import pool_problem
+from engine.provisioning.smallest_pool import cheapest_mix, smallest_pool
+from engine.provisioning.what_if import mace_by_query
+from engine.sample_fleet import FleetPlan, make_fleet
+from tests.engine.provisioning.stories import bursty, document
+
+TYPE = {"name": "new", "capacity_cps": 10.0, "cores": 1, "price_per_hour": 2.0}
+
+
+def alone(stateless: bool | None, may_split: list[str] | None = None) -> Deployment:
+    """One operator that no core keeps in time, and a small one."""
+    base: dict[str, Any] = document([[5.0, 35.0, 0.0], [1.0, 1.0, 1.0]], 1)
+    if stateless is not None:
+        base["operators"][0]["stateless"] = stateless
+    if may_split is not None:
+        base["constraints"] = {"may_split": may_split}
+    return Deployment.parse(base)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 1), st.sampled_from([0.35, 0.85]), st.booleans())
+def test_a_pool_and_a_mix_of_one_type_agree(seed: int, lose: int, bound_s: float, keep: bool) -> None:
+    deployment = Deployment.parse(bursty(seed, operators=4, nodes=1, bound_s=bound_s))
+    options = {"lose": lose, "keep_present": keep}
+    like = {name: value for name, value in TYPE.items() if name != "name"}
+    present = 1 if keep else 0
+    pool = smallest_pool(deployment, like=like, most=present + 5, **options)  # type: ignore[arg-type]
+    mix = cheapest_mix(deployment, [TYPE | {"max": 5}], **options)  # type: ignore[arg-type]
+    assert (mix.counts or {}).get("new") == pool.added
+    other = TYPE | {"name": "dear", "price_per_hour": 50.0, "max": 2}
+    both = cheapest_mix(deployment, [TYPE | {"max": 5}, other], **options)  # type: ignore[arg-type]
+    if mix.cost_per_hour is not None:
+        assert both.cost_per_hour is not None
+        assert both.cost_per_hour <= mix.cost_per_hour
+
+
+class TestSplits:
+    def test_a_stateless_operator_is_split(self) -> None:
+        found = smallest_pool(alone(True), most=6)
+        assert found.nodes is not None
+        assert found.confirmed
+        assert found.splits == {"f0": len(found.placement["f0"])}
+        assert 2 <= found.splits["f0"] <= 8
+        assert "Split: f0 in" in found.message
+        assert sum(replica.fraction for replica in found.placement["f0"]) == pytest.approx(1.0)
+
+    @pytest.mark.parametrize(
+        ("stateless", "may_split", "why"),
+        [
+            (False, None, "it has state, so it cannot be split"),
+            (None, None, "not known to be stateless"),
+            (True, [], "may_split does not list it"),
+        ],
+    )
+    def test_others_are_proof_that_it_is_impossible(
+        self, stateless: bool | None, may_split: list[str] | None, why: str
+    ) -> None:
+        found = smallest_pool(alone(stateless, may_split), most=6)
+        assert found.nodes is None
+        assert found.proof is not None
+        assert found.proof.refutation is not None
+        assert why in found.message
+
+    def test_it_may_be_switched_off(self) -> None:
+        found = smallest_pool(alone(True), most=6, split=False)
+        assert found.nodes is None
+        assert "splitting was not asked for" in found.message
+
+    def test_mixes_and_the_bench_split_too(self) -> None:
+        mix = cheapest_mix(alone(True), [TYPE | {"max": 5}])
+        assert mix.splits.keys() == {"f0"}
+        assert mix.counts == {"new": smallest_pool(alone(True), like={"capacity_cps": 10.0}, most=6).added}
+        sizes = PoolCurve(alone(True)).sweep(1.0, [1, 4])
+        assert sizes[1].late == ()
+        assert sizes[1].splits.keys() == {"f0"}
+        assert sizes[0].as_placed is not None
+        assert sizes[0].as_placed.queries["q0"] > sizes[1].queries["q0"]
+        assert sizes[1].as_placed is None
+
+    def test_objectives_beyond_help_may_be_left_out(self) -> None:
+        found = smallest_pool(alone(False), most=6, leave_out=True)
+        assert found.nodes is not None
+        assert [one.query for one in found.beyond] == ["q0"]
+        assert found.message.startswith("1 objective is kept by no number of such nodes")
+        assert found.to_dict()["beyond"][0]["operator"] == "f0"
+
+
+class TestLarge:
+    """The way of large deployments, on one small enough to look at."""
+
+    @pytest.fixture
+    def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+        monkeypatch.setattr(large, "_LARGE", 100)
+        return Deployment.parse(make_fleet(FleetPlan(nodes=12, operators=60, subintervals=120, seed=3)))
+
+    def test_every_loss_is_survived_by_the_spare_node(self, fleet: Deployment) -> None:
+        told: list[float] = []
+        found = smallest_pool(
+            fleet,
+            lose=1,
+            factor=1.1,
+            most=40,
+            mace_every=4,
+            leave_out=True,
+            progress=lambda share, _: told.append(share),
+        )
+        assert found.nodes is not None
+        assert found.best is not None
+        assert told == sorted(told)
+        assert "Flow in steps of 1 s" in found.confirmation
+        whole = fleet.with_placement({})
+        assert splits_of(whole, found.placement) == found.splits
+
+    def test_losses_are_those_of_a_full_count(self, fleet: Deployment) -> None:
+        coarse = fleet.coarsened(4)
+        board = pool_problem(coarse, operator_weights(coarse))
+        solver = LargeSolver(board, lose_one=True)
+        best = solver.solve_jointly(12)
+        assert best.lost is not None
+        used = np.unique(board.node[best.assignment])
+        places, after_s, stuck = solver.losses(12, best.assignment, used)
+        assert (stuck < 0).all()
+        for place, after, lost in zip(places, after_s, used, strict=True):
+            assert not (board.node[place] == lost).any()
+            exact = mace(coarse.with_placement(board.placement(place))).worst_s[: len(after)]
+            assert after == pytest.approx(exact, abs=1e-9)
+            series = mace_by_query(mace(coarse.with_placement(board.placement(place))))
+            assert max(row.max() for row in series.values()) <= best.lost.worst_s + 1e-9
+
+    def test_a_budget_leaves_a_bracket(self, fleet: Deployment) -> None:
+        found = smallest_pool(fleet, factor=1.6, most=60, mace_every=4, leave_out=True, budget_s=1e-9)
+        assert not found.complete
+        assert found.nodes is None or found.least <= found.nodes

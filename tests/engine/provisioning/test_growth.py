@@ -1,0 +1,99 @@
+"""Growth by differences of loads against the whole worked out anew, and what Flow confirms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.arrays import statistic_of
+from engine.document.deployment import Combine, Deployment
+from engine.estimation.mace import mace
+from engine.estimation.margins import sink_events
+from engine.provisioning.changes import apply_changes
+from engine.provisioning.growth import LoadGrowth, headroom_by_query, is_linear
+from engine.provisioning.what_if import mace_by_query
+
+
+def woven(seed: int, statistic: str, *, varying: bool = False) -> Deployment:
+    """Three queries on three nodes that read each other's operators, over links, with a split operator."""
+    rng = np.random.default_rng(seed)
+    d = 30
+    nodes: list[dict[str, Any]] = [{"id": f"n{k}", "capacity_cps": 10.0} for k in range(3)]
+    if varying:
+        nodes[1] = {"id": "n1", "capacity_series_cps": rng.uniform(6.0, 14.0, d).tolist()}
+    operators = []
+    for q in range(3):
+        for k in range(3):
+            inputs = [{"from": f"o{q}{k - 1}" if k else f"s{q}"}]
+            if k == 0 and q == 2:
+                inputs.append({"from": "s0"})
+            if k == 1 and q:
+                inputs.append({"from": f"o{q - 1}{k}"})
+            for entry in inputs:
+                entry |= {"selectivity": float(rng.uniform(0.4, 0.9)), "cycles_per_event": float(rng.uniform(0.3, 1.2))}
+            operator: dict[str, Any] = {"id": f"o{q}{k}", "query": f"q{q}", "inputs": inputs, "bytes_per_event": 4.0}
+            operator["node"] = f"n{rng.integers(3)}"
+            operators.append(operator)
+    operators[3].pop("node")
+    operators[3]["split"] = [{"node": "n0", "fraction": 0.3}, {"node": "n2", "fraction": 0.7}]
+    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    return Deployment.parse(
+        {
+            "subinterval_s": 1.0,
+            "sources": [{"id": f"s{q}", "arrivals": rng.gamma(0.6, 5.0, d).tolist()} for q in range(3)],
+            "nodes": nodes,
+            "links": [{"from": f"n{a}", "to": f"n{b}", "bandwidth_bytes_s": 25.0} for a, b in pairs],
+            "operators": operators,
+            "objectives": [
+                {"query": f"q{q}", "statistic": statistic, "bound_s": float(rng.uniform(6.0, 30.0))} for q in range(3)
+            ],
+        }
+    )
+
+
+def kept_in_full(deployment: Deployment, change: dict[str, Any], factor: float) -> bool:
+    grown = apply_changes(deployment, [change | {"by": factor}])
+    series, weights = mace_by_query(mace(grown)), sink_events(grown)
+    return all(
+        statistic_of(series[entry.query], weights[entry.query], entry.statistic) <= entry.bound_s
+        for entry in grown.objectives
+    )
+
+
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("statistic", ["worst", "mean", "q0.9"])
+def test_differences_say_what_the_whole_says(statistic: str, varying: bool) -> None:
+    answers = set()
+    for seed in range(8):
+        deployment = woven(seed, statistic, varying=varying)
+        growing = LoadGrowth(deployment)
+        for query in (None, *deployment.queries):
+            change = {"scale_source": "*"} if query is None else {"scale_query": query}
+            keeps = growing.keeps(query)
+            for factor in (1.0, 1.1, 1.3, 1.7, 2.5, 6.0):
+                expected = kept_in_full(deployment, change, factor) and kept_in_full(deployment, change, 1.0)
+                assert keeps(factor) is expected, (seed, query, factor)
+                answers.add(expected)
+    assert answers == {True, False}
+
+
+def test_flow_confirms_the_tightest() -> None:
+    deployment = next(d for d in (woven(seed, "worst") for seed in range(40)) if LoadGrowth(d).kept_now)
+    found = headroom_by_query(deployment, tightest=1, most=64.0)
+    assert found.together.factor is not None, "Flow keeps every objective as it is"
+    tight = min(found.queries.values(), key=lambda entry: entry.factor or 0.0)
+    others = [entry for entry in found.queries.values() if entry is not tight]
+    assert tight.note == ""
+    assert all(not entry.confirmed and "by Mace alone" in entry.note for entry in others)
+
+
+def test_loads_that_do_not_add_up_are_worked_out_in_full() -> None:
+    deployment = replace(woven(1, "worst"), combine=Combine("max"))
+    assert not is_linear(deployment)
+    found = headroom_by_query(deployment, flow=False, most=64.0).together
+    assert found.factor is not None
+    assert kept_in_full(deployment, {"scale_source": "*"}, found.factor)
+    assert not kept_in_full(deployment, {"scale_source": "*"}, found.factor * 1.02)

@@ -1,0 +1,463 @@
+"""Pools: the bench, the smallest pool, the cheapest mix, the front, survival and growth, against brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.arrays import event_mean
+from engine.document.deployment import Deployment
+from engine.errors import DocumentError, InfeasibleError
+from engine.estimation.estimate import estimate
+from engine.estimation.mace import mace
+from engine.estimation.margins import sink_events
+from engine.placement.greedy import place
+from engine.provisioning.changes import apply_changes
+from engine.provisioning.combinations import MixCombinations, read_types
+from engine.provisioning.growth import headroom_by_query
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.nodes import lose, pool_of
+from engine.provisioning.pareto import front
+from engine.provisioning.pool.bounds import refuted
+from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.pool.proof import Prover
+from engine.provisioning.smallest_pool import smallest_pool
+from engine.provisioning.survival import lose_each
+from engine.provisioning.what_if import mace_by_query
+from tests.engine.provisioning.stories import bursty, document, keeps, worst
+
+SEEDS = range(6)
+
+
+def parsed(seed: int, **more: Any) -> Deployment:
+    return Deployment.parse(bursty(seed, **more))
+
+
+def chained(seed: int, bytes_per_event: float = 0.0) -> Deployment:
+    """Two queries of three operators in a chain, on three nodes with links."""
+    rng = np.random.default_rng(seed)
+    base = bursty(seed, operators=2, nodes=3, bound_s=4.0)
+    operators = []
+    for q, k in itertools.product(range(2), range(3)):
+        above = f"s{q}" if k == 0 else f"f{q}{k - 1}"
+        cost = float(rng.uniform(0.3, 1.2))
+        inputs = [{"from": above, "selectivity": float(rng.uniform(0.5, 1)), "cycles_per_event": cost}]
+        operators.append({"id": f"f{q}{k}", "query": f"q{q}", "node": f"n{(q + k) % 3}", "inputs": inputs})
+        operators[-1]["bytes_per_event"] = bytes_per_event
+    base["operators"] = operators
+    if bytes_per_event:
+        pairs = itertools.permutations(("n0", "n1", "n2"), 2)
+        base["links"] = [{"from": a, "to": b, "bandwidth_bytes_s": 5.0} for a, b in pairs]
+    return Deployment.parse(base)
+
+
+class TestBench:
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_sizes_are_as_good_as_any_placement(self, seed: int) -> None:
+        deployment = parsed(seed, operators=4)
+        for found in PoolCurve(deployment).sweep(1.0, [1, 2, 3], rounds=10):
+            pool = pool_of(deployment, found.nodes).deployment
+            left = lose(pool, {node.id for node in pool.nodes[found.nodes :]})
+            assert found.worst_s == pytest.approx(worst(left), abs=1e-9)
+
+    @pytest.mark.parametrize("bytes_per_event", [0.0, 3.0])
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_figures_are_those_of_the_estimate(self, seed: int, bytes_per_event: float) -> None:
+        """Links and upstream operators count as they do in a full estimate, with all nodes up and with each lost."""
+        deployment = chained(seed, bytes_per_event)
+        bench = PoolCurve(deployment)
+        found = bench.sweep(1.0, [3])[0]
+        board = bench._boards[None][1]
+        whole = board.deployment.with_placement(board.placement(found.assignment))
+        assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
+        reports = estimate(whole, intervals=False).queries
+        assert found.queries == pytest.approx({query: report.mace_s for query, report in reports.items()}, abs=1e-9)
+        assert found.lost is not None
+        assert found.lost.worst_s >= found.worst_s - 1e-9
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.integers(0, 10_000), st.floats(0.3, 2.0))
+    def test_larger_pools_are_never_worse(self, seed: int, factor: float) -> None:
+        bench = PoolCurve(parsed(seed))
+        for position in (factor, factor * 1.2, factor):
+            sizes = bench.sweep(position, range(1, 7))
+            assert all(b.figures <= a.figures for a, b in itertools.pairwise(sizes))
+            losses = [size.lost.figures for size in sizes if size.lost]
+            assert all(b <= a for a, b in itertools.pairwise(losses))
+
+    def test_a_slider_only_learns(self) -> None:
+        deployment = parsed(3, operators=8)
+        bench = PoolCurve(deployment)
+        first = [size.worst_s for size in bench.sweep(1.0, range(1, 5), rounds=0)]
+        bench.sweep(1.4, range(1, 5), rounds=5)
+        again = [size.worst_s for size in bench.sweep(1.0, range(1, 5), rounds=0)]
+        assert all(b <= a for a, b in zip(first, again, strict=True))
+
+    def test_sizes_asked_one_at_a_time_are_as_good(self) -> None:
+        bench = PoolCurve(parsed(4, operators=8))
+        found = [bench.sweep(1.0, [size], rounds=0)[0].worst_s for size in range(1, 6)]
+        assert found == sorted(found, reverse=True)
+
+    def test_one_lost_is_what_filling_again_gives(self) -> None:
+        deployment = parsed(2, operators=4, nodes=3)
+        bench = PoolCurve(deployment)
+        found = bench.sweep(1.0, [3], rounds=10)[0]
+        board = bench._boards[None][1]
+        whole = board.deployment.with_placement(board.placement(found.assignment))
+        after = []
+        for node in whole.nodes:
+            left = lose(whole, {node.id})
+            after.append(mace(left.with_placement(place(left))).worst)
+        assert found.lost is not None
+        assert found.lost.worst_s == pytest.approx(max(after), rel=1e-9)
+
+    def test_loads_by_source(self) -> None:
+        found = PoolCurve(parsed(1)).sweep({"s0": 3.0}, [2])[0]
+        more = apply_changes(parsed(1), [{"scale_source": "s0", "by": 3.0}])
+        assert found.worst_s == PoolCurve(more).sweep(1.0, [2])[0].worst_s
+
+    def test_statistics_other_than_the_worst_case(self) -> None:
+        base = bursty(1)
+        for objective in base["objectives"]:
+            objective |= {"statistic": "mean", "bound_s": 0.01}
+        deployment = Deployment.parse(base)
+        bench = PoolCurve(deployment)
+        found = bench.sweep(1.0, [2])[0]
+        board = bench._boards[None][1]
+        whole = board.deployment.with_placement(board.placement(found.assignment))
+        series, weights = mace_by_query(mace(whole)), sink_events(whole)
+        expected = {query: event_mean(series[query], weights[query]) for query in series if series[query].max() > 0.01}
+        assert expected
+        assert {query: found.queries[query] for query in expected} == pytest.approx(expected, abs=1e-9)
+
+    def test_capacity_that_varies(self) -> None:
+        base = bursty(1)
+        base["nodes"][0] = {"id": "n0", "capacity_series_cps": [10.0, 4.0] * 6}
+        bench = PoolCurve(Deployment.parse(base))
+        found = bench.sweep(1.0, [2], like="n1")[0]
+        board = bench._boards["n1"][1]
+        whole = board.deployment.with_placement(board.placement(found.assignment))
+        assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
+
+    def test_bad_days(self) -> None:
+        pinned = Deployment.parse(bursty(1) | {"constraints": {"apart": [["f0", "f1", "f2"]]}})
+        two, three = PoolCurve(pinned).sweep(1.0, [2, 3])
+        assert two.stuck is not None
+        assert two.to_dict()["worst_s"] is None
+        assert three.stuck is None
+        assert three.lost is not None
+        assert three.lost.stuck is not None
+        assert PoolCurve(pinned).sweep(1.0, []) == []
+        with pytest.raises(DocumentError, match="no node"):
+            PoolCurve(pinned).sweep(1.0, [2], like="n9")
+        nothing = apply_changes(parsed(1), [{"resize_pool": "p", "nodes": 0}])
+        with pytest.raises(DocumentError, match="like is missing"):
+            PoolCurve(nothing).sweep(1.0, [2])
+
+    def test_no_queries_no_prices_no_objectives(self) -> None:
+        base = document([[4.0, 30.0]], 1) | {"objectives": []}
+        base["nodes"][0]["price_per_hour"] = None
+        del base["operators"][0]["query"]
+        one = PoolCurve(Deployment.parse(base)).sweep(1.0, [1])[0]
+        assert (one.worst_s, one.over_bound, one.cost_per_hour, one.queries) == (2.0, 0.0, None, {})
+
+
+def smallest(deployment: Deployment, most: int, bound_s: float, *, lost: bool = False) -> int | None:
+    """By brute force: the first size, from the present one, with a placement that keeps every objective."""
+    pool = pool_of(deployment, most).deployment
+    for size in range(len(deployment.nodes), most + 1):
+        if keeps(lose(pool, {node.id for node in pool.nodes[size:]}), bound_s, lost=lost):
+            return size
+    return None
+
+
+class TestSmallestPool:
+    @pytest.mark.parametrize("bound_s", [0.35, 0.85])
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_it_is_the_smallest_there_is(self, seed: int, bound_s: float) -> None:
+        deployment = parsed(seed, operators=4, nodes=1, bound_s=bound_s)
+        found = smallest_pool(deployment, most=4, rounds=20)
+        assert found.nodes == smallest(deployment, 4, bound_s)
+        if found.nodes is not None:
+            assert found.confirmed
+            assert (found.proof is None) == (found.nodes == 1)
+
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_with_any_one_node_lost(self, seed: int) -> None:
+        deployment = parsed(seed, operators=3, d=6, nodes=1, bound_s=0.85)
+        found = smallest_pool(deployment, most=4, rounds=20, lose=1)
+        exact = smallest(deployment, 4, 0.85, lost=True)
+        assert exact is not None
+        assert found.nodes is not None
+        # What is moved after a loss is placed one by one, which may take a node more than the best there is.
+        assert exact <= found.nodes <= exact + 1
+
+    def test_the_proof_says_what_goes_wrong_one_node_below(self) -> None:
+        found = smallest_pool(parsed(1, nodes=1, bound_s=0.85), most=8)
+        assert found.proof is not None
+        assert found.nodes is not None
+        assert found.proof.nodes == found.nodes - 1
+        miss = found.proof.miss
+        assert miss is not None
+        assert miss.value_s > miss.bound_s
+        assert found.to_dict()["proof"]["counterexample"]["node"] is not None
+
+    @settings(max_examples=15, deadline=None)
+    @given(st.integers(0, 10_000), st.floats(1.01, 2.0))
+    def test_more_load_never_takes_a_smaller_pool(self, seed: int, factor: float) -> None:
+        """Among sizes that a bound does not rule out, a search may err; the bounds themselves never do."""
+        deployment = parsed(seed, operators=4, nodes=1, bound_s=0.85)
+        little = smallest_pool(deployment, most=5, rounds=20).nodes
+        more = smallest_pool(deployment, most=5, rounds=20, factor=factor).nodes
+        assert more is None or (little is not None and little <= more)
+
+    def test_an_operator_alone_may_break_an_objective(self) -> None:
+        deployment = Deployment.parse(document([[5.0, 35.0, 0.0], [1.0, 1.0, 1.0]], 1))
+        found = smallest_pool(deployment, most=6)
+        assert found.nodes is None
+        assert found.proof is not None
+        assert found.proof.refutation is not None
+        assert (found.proof.refutation.kind, found.proof.refutation.operator) == ("largest operator", "f0")
+        assert "no number of such nodes helps" in found.message
+        larger = smallest_pool(deployment, most=6, like={"capacity_cps": 40.0})
+        assert larger.added == 1
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(0, 1))
+    def test_what_a_bound_refutes_no_placement_keeps(self, seed: int, nodes: int, lost: int) -> None:
+        deployment = parsed(seed, operators=3, d=6, nodes=nodes, bound_s=0.85)
+        prover = Prover(deployment, mace_every=1, lose=lost, rounds=0, seed=0)
+        if refuted(prover.board, prover.solver.judge, nodes, lose=lost) is not None:
+            assert not keeps(deployment, 0.85, lost=bool(lost))
+
+    def test_instead_of_the_present_nodes(self) -> None:
+        deployment = parsed(1, nodes=2, bound_s=0.85)
+        found = smallest_pool(
+            deployment, keep_present=False, like={"capacity_cps": 20.0, "price_per_hour": 3.0}, most=6
+        )
+        assert found.present == 0
+        assert found.best is not None
+        assert found.best.cost_per_hour == 3.0 * (found.nodes or 0)
+
+    def test_headroom_takes_more(self) -> None:
+        deployment = parsed(5, nodes=1, bound_s=1.2)
+        plain, spare = (smallest_pool(deployment, most=8, rounds=10, headroom_s=s).nodes for s in (0.0, 0.3))
+        assert plain is not None
+        assert spare is not None
+        assert plain < spare
+
+    def test_faults(self) -> None:
+        base = bursty(1) | {"objectives": []}
+        with pytest.raises(DocumentError, match="there is no objective"):
+            smallest_pool(Deployment.parse(base))
+        with pytest.raises(DocumentError, match="5 faults"):
+            smallest_pool(parsed(1), headroom_s=9.0)
+        with pytest.raises(DocumentError, match="headroom_share is 1"):
+            smallest_pool(parsed(1), headroom_share=1.0)
+        with pytest.raises(DocumentError, match="lose is 2"):
+            smallest_pool(parsed(1), lose=2)
+
+    def test_whoever_listens_may_end_it(self) -> None:
+        told: list[float] = []
+
+        def stop(share: float, step: str) -> None:
+            told.append(share)
+            if "Flow" in step:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            smallest_pool(parsed(1), progress=stop)
+        assert told == sorted(told)
+
+
+TYPES = [
+    {"name": "small", "capacity_cps": 6.0, "price_per_hour": 1.0, "max": 3},
+    {"name": "large", "capacity_cps": 14.0, "price_per_hour": 1.9, "max": 2},
+]
+
+
+def mixed(deployment: Deployment, counts: tuple[int, ...]) -> Deployment:
+    """The deployment on nodes of a mix only."""
+    bare = apply_changes(deployment, [{"resize_pool": "p", "nodes": 0}])
+    changes = [
+        {"add_nodes": count, "capacity_cps": kind["capacity_cps"]}
+        for count, kind in zip(counts, TYPES, strict=True)
+        if count
+    ]
+    return apply_changes(bare, changes)
+
+
+def cheapest(deployment: Deployment, bound_s: float) -> float | None:
+    """By brute force: the least cost at which some placement keeps every objective."""
+    costs = [
+        counts[0] * 1.0 + counts[1] * 1.9
+        for counts in itertools.product(range(4), range(3))
+        if any(counts) and keeps(mixed(deployment, counts), bound_s)
+    ]
+    return min(costs, default=None)
+
+
+class TestCheapestMix:
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_it_is_the_cheapest_there_is(self, seed: int) -> None:
+        deployment = parsed(seed, operators=3, d=8, bound_s=0.8)
+        found = cheapest_mix(deployment, TYPES, keep_present=False, rounds=20)
+        assert found.cost_per_hour == pytest.approx(cheapest(deployment, 0.8))
+        if found.cost_per_hour is not None:
+            assert found.least_cost_per_hour is not None
+            assert found.least_cost_per_hour <= found.cost_per_hour
+            assert all(proof.refutation or proof.miss or proof.stuck for proof in found.proofs)
+
+    def test_combinations_come_once_and_by_cost(self) -> None:
+        mixes = MixCombinations(parsed(1), read_types(TYPES), 1, 0, 0, 0)
+        listed = list(mixes.by_cost())
+        assert sorted(counts for _, counts in listed) == sorted(itertools.product(range(4), range(3)))
+        assert [cost for cost, _ in listed] == sorted(cost for cost, _ in listed)
+
+    def test_nothing_needed_costs_nothing(self) -> None:
+        found = cheapest_mix(parsed(1, nodes=6, bound_s=5.0), TYPES)
+        assert (found.cost_per_hour, found.proven, sum((found.counts or {}).values())) == (0.0, True, 0)
+
+    def test_giving_up_is_said(self) -> None:
+        found = cheapest_mix(parsed(1, bound_s=0.001), TYPES, keep_present=False, most_tried=1, rounds=0)
+        assert found.counts is None or found.complete
+        assert found.message
+
+    @pytest.mark.parametrize(
+        ("types", "path"),
+        [
+            ([], "types"),
+            ("x", "types"),
+            ([{"name": "a", "capacity_cps": 1.0}], "types[0].price_per_hour"),
+            ([{"name": "a", "capacity_cps": 1.0, "price_per_hour": None}], "types[0].price_per_hour"),
+            ([{"name": "a", "capacity_cps": 1.0, "price_per_hour": 1.0}] * 2, "types[1].name"),
+            ([{"name": f"t{i}", "capacity_cps": 1.0, "price_per_hour": 1.0} for i in range(7)], "types"),
+            (
+                [{"name": f"t{i}", "capacity_cps": 1.0, "price_per_hour": 1.0, "max": 1000} for i in range(2)],
+                "types",
+            ),
+        ],
+    )
+    def test_faults(self, types: Any, path: str) -> None:
+        with pytest.raises(DocumentError) as found:
+            cheapest_mix(parsed(1), types)
+        assert path in {fault.path for fault in found.value.faults}
+
+
+class TestFront:
+    def test_no_mix_beats_a_point_in_both(self) -> None:
+        deployment = parsed(2, operators=3, d=8)
+        found = front(deployment, TYPES, keep_present=False, rounds=20)
+        exact = {
+            counts: (counts[0] * 1.0 + counts[1] * 1.9, worst(mixed(deployment, counts)))
+            for counts in itertools.product(range(4), range(3))
+            if any(counts)
+        }
+        points = [
+            (point.cost_per_hour, point.size.worst_s) for point in found.points if np.isfinite(point.size.worst_s)
+        ]
+        best = [(c, s) for c, s in exact.values() if not any(x <= c and y < s - 1e-9 for x, y in exact.values())]
+        for cost, latency in points:
+            assert not any(c <= cost and s < latency - 1e-9 for c, s in exact.values())
+        assert {round(latency, 9) for _, latency in points} == {round(latency, 9) for _, latency in best}
+
+
+class TestSurvival:
+    def test_every_loss_is_what_estimating_it_gives(self) -> None:
+        deployment = chained(2)
+        found = lose_each(deployment)
+        for node, outcome in found.losses.items():
+            left = lose(deployment, {node})
+            again = estimate(left.with_placement(place(left)), intervals=False)
+            assert outcome.flow_s == again.flow.wc
+
+    def test_it_says_which_loss_breaks_what(self) -> None:
+        deployment = Deployment.parse(document([[9.0, 9.0], [9.0, 9.0], [3.0, 3.0]], 3, bound_s=0.3))
+        found = lose_each(deployment)
+        # f2 shares a node then, where 12 cycles come every second and 10 can be done; it comes last in a slice.
+        assert [found.breaks(node) for node in ("n0", "n1", "n2")] == [("q2",)] * 3
+        assert not found.survives
+        assert found.message == "the loss of n0, n1, n2 breaks q2"
+
+    def test_the_only_node(self) -> None:
+        found = lose_each(parsed(1, nodes=1, bound_s=99.0))
+        assert found.losses["n0"].refusal is not None
+        assert len(found.breaks("n0")) == 5
+        assert not found.survives
+
+    def test_no_node_and_an_unknown_one(self) -> None:
+        empty = Deployment.parse({"subinterval_s": 1.0, "subintervals": 2})
+        assert lose_each(empty).survives
+        with pytest.raises(DocumentError, match="which is no node"):
+            lose_each(parsed(1), nodes=["n9"])
+
+
+class TestGrowth:
+    def test_one_operator_grows_until_its_bound(self) -> None:
+        # 8 events at 10 cycles/s: the excess of 8 x is 8 x - 10, and 1 s is reached at 8 x = 20.
+        deployment = Deployment.parse(document([[8.0, 0.0, 0.0], [1.0, 0.0, 0.0]], 2))
+        found = headroom_by_query(deployment)
+        assert found.queries["q0"].factor == pytest.approx(2.5, rel=0.011)
+        assert found.together.factor == pytest.approx(2.5, rel=0.011)
+        assert found.queries["q0"].confirmed
+        assert found.queries["q0"].miss is not None
+        assert found.queries["q1"].unlimited
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_together_is_never_more_than_alone(self, seed: int) -> None:
+        deployment = parsed(seed, operators=4, nodes=4, bound_s=3.0)
+        found = headroom_by_query(deployment, flow=False)
+        assert found.together.factor is not None
+        for entry in found.queries.values():
+            assert entry.factor is not None
+            assert found.together.factor <= entry.factor * 1.011
+
+    def test_nothing_to_grow(self) -> None:
+        broken = headroom_by_query(parsed(1, nodes=1, bound_s=0.1))
+        assert broken.together.factor is None
+        assert broken.together.miss is not None
+        with pytest.raises(DocumentError, match="there is no objective"):
+            headroom_by_query(Deployment.parse(bursty(1) | {"objectives": []}))
+
+    def test_a_query_without_a_source_says_so(self) -> None:
+        base = document([[1.0, 2.0], [1.0, 2.0]], 2)
+        base["operators"][1]["inputs"][0]["from"] = "f0"
+        found = headroom_by_query(Deployment.parse(base))
+        assert "reads no source of its own" in found.queries["q1"].note
+
+
+def test_a_pool_without_nodes_has_no_place() -> None:
+    bare = apply_changes(parsed(1), [{"resize_pool": "p", "nodes": 0}])
+    found = smallest_pool(bare, like={"capacity_cps": 20.0}, most=4)
+    assert found.nodes is not None
+    with pytest.raises(InfeasibleError):
+        place(bare)
+
+
+class TestAnswersAsJson:
+    """A pool of which nothing is left takes no finite time; the answer still is JSON."""
+
+    small = Deployment.parse(document([[2.0, 3.0, 2.0]], 2))
+    types = ({"name": "t", "capacity_cps": 10.0, "cores": 1, "price_per_hour": 1.0, "max": 4},)
+
+    def test_the_smallest_pool_that_may_lose_a_node(self) -> None:
+        answer = smallest_pool(self.small, like="n0", most=6, lose=1, keep_present=False).to_dict()
+        assert answer["nodes"] == 2
+        assert "there is no core to run on" in answer["proof"]["message"]
+        assert answer["proof"]["refutation"]["least_s"] is None
+        json.dumps(answer, allow_nan=False)
+
+    def test_the_cheapest_mix_that_may_lose_a_node(self) -> None:
+        found = cheapest_mix(self.small, list(self.types), lose=1, keep_present=False)
+        assert found.counts == {"t": 2}
+        json.dumps(found.to_dict(), allow_nan=False)
+
+    def test_no_mix_at_all(self) -> None:
+        few = [{**self.types[0], "max": 1}]
+        json.dumps(cheapest_mix(self.small, few, lose=1, keep_present=False).to_dict(), allow_nan=False)

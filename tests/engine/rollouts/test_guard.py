@@ -1,0 +1,227 @@
+"""The guard on made-up epochs: what is compared with what, and what is chance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from engine.rollouts.epochs import EpochRow
+from engine.rollouts.guard import CaseVerdict, GuardCase, GuardHealth, judge_case
+from engine.rollouts.measures import Limits
+
+LIMITS = Limits(overflow_pp=1.0, bytes_rel=0.05, latency_rel=0.25, latency_abs_s=0.5, cpu_rel=0.1)
+SECOND = 1_000_000
+BEGIN = 1_700_000_000 * SECOND
+APPLIED = BEGIN + 100 * SECOND
+
+Change = Callable[[EpochRow], EpochRow]
+
+
+def row(at_us: int, version: int | None = None, **fields: float) -> EpochRow:
+    base = EpochRow(at_us, (1.0,), 100, 8600, 4000, 0, 0.002, 0.2, 0.198, 0.2, version)
+    return replace(base, **fields)
+
+
+def rows(
+    seconds: int = 160, *, applied_us: int = APPLIED, before: Change = lambda one: one, after: Change = lambda one: one
+) -> list[EpochRow]:
+    """Epochs of an agent that applied version 7 at `applied_us`; 0 stands for never."""
+    found = []
+    for i in range(seconds):
+        at_us = BEGIN + i * SECOND
+        has = bool(applied_us) and at_us >= applied_us
+        found.append((after if has else before)(row(at_us, 7 if has else 6)))
+    return found
+
+
+def old(seconds: int = 160, change: Change = lambda one: one) -> list[EpochRow]:
+    return rows(seconds, applied_us=0, before=change)
+
+
+def case(
+    watched: dict[str, list[EpochRow]], others: dict[str, list[EpochRow]] | None = None, **fields: int
+) -> GuardCase:
+    base = GuardCase("eu-1/q", 7, SECOND, SECOND, 0, watched, others or {}, 20, LIMITS)
+    return replace(base, **fields)
+
+
+def times(factor: float) -> Change:
+    return lambda one: replace(one, bytes_sent=round(one.bytes_sent * factor))
+
+
+def verdict(one: GuardCase) -> tuple[GuardHealth, str]:
+    found = judge_case(one)
+    return found.health, found.reasons[0]
+
+
+def test_it_waits_for_epochs_on_both_sides() -> None:
+    assert verdict(case({"a": old()})) == (GuardHealth.WAITING, "eu-1/q: no epoch with c-7 yet")
+    assert verdict(case({"a": rows(103)})) == (GuardHealth.WAITING, "eu-1/q: 20 more epochs are needed")
+    found = judge_case(case({"a": rows(115)}))
+    assert (found.health, found.epochs, found.needed) == (GuardHealth.WAITING, 10, 20)
+    assert set(found.measures) == {"overflow", "bytes", "latency", "cpu"}  # to be shown already
+    assert judge_case(case({"a": rows(125)})).health == GuardHealth.HEALTHY
+
+
+def test_a_short_past_is_no_past() -> None:
+    young = rows(160)[95:]
+    found = judge_case(case({"a": young}))
+    assert found.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
+    overflowing = [replace(one, overflow=5) for one in young]
+    assert verdict(case({"a": overflowing})) == (
+        GuardHealth.WORSE,
+        "eu-1/q: records overflowing 5 % at 1 agent, +5 points (limit +1 points)",
+    )
+    found = judge_case(case({"a": [times(2.0)(one) for one in young]}, {"b": old()}))
+    assert found.reasons[0].endswith("+100 % (limit +5 %); without it 40 at 1")
+
+
+def test_only_epochs_of_what_it_had_before_count_as_before() -> None:
+    mixed = [replace(one, version=5, bytes_sent=9000) if one.epoch_us < BEGIN + 80 * SECOND else one for one in rows()]
+    found = judge_case(case({"a": mixed}))
+    assert found.measures["bytes"].before == 40.0
+
+
+@pytest.mark.parametrize(
+    ("factor", "health"), [(1.04, GuardHealth.HEALTHY), (1.06, GuardHealth.WORSE), (0.5, GuardHealth.HEALTHY)]
+)
+def test_limits(factor: float, health: GuardHealth) -> None:
+    assert judge_case(case({"a": rows(after=times(factor))}, {"b": old()})).health == health
+
+
+def test_large_changes_are_told_in_whole_numbers() -> None:
+    assert "+1100 % (limit +5 %)" in verdict(case({"a": rows(after=times(12.0))}, {"b": old()}))[1]
+
+
+def test_what_happens_to_others_is_taken_off() -> None:
+    later: Change = lambda one: times(1.5)(one) if one.epoch_us >= APPLIED else one  # noqa: E731
+    assert judge_case(case({"a": rows(after=times(1.5))}, {"b": old(change=later)})).health == GuardHealth.HEALTHY
+    assert (
+        judge_case(case({"a": rows()}, {"b": old(change=times(0.3))})).health == GuardHealth.HEALTHY
+    )  # always was dearer
+    assert judge_case(case({"a": rows(after=times(1.5))}, {"b": old()})).health == GuardHealth.WORSE
+
+
+def test_cpu_time_that_saves_bytes_is_well_spent() -> None:
+    dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
+    assert verdict(case({"a": rows(after=dearer)}, {"b": old()}))[0] == GuardHealth.WORSE
+    saving: Change = lambda one: times(0.8)(dearer(one))  # noqa: E731
+    assert verdict(case({"a": rows(after=saving)}, {"b": old()}))[0] == GuardHealth.HEALTHY
+
+
+@pytest.mark.parametrize("others", [{}, {"b": old(change=lambda one: replace(one, records_in=8))}])
+def test_cpu_time_is_doubtful_at_the_most_where_little_can_be_compared(others: dict[str, list[EpochRow]]) -> None:
+    dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
+    soon = judge_case(case({"a": rows(130, after=dearer)}, others))
+    assert (soon.health, soon.measures["cpu"].unsure) == (GuardHealth.WAITING, True)
+    assert soon.reasons[0].endswith("that may be a busy host's doing, with too little to compare with")
+    assert judge_case(case({"a": rows(170, after=dearer)}, others)).health == GuardHealth.HEALTHY
+    both = verdict(case({"a": rows(after=lambda one: times(2.0)(dearer(one)))}, others))
+    assert (both[0], "bytes sent per record" in both[1]) == (GuardHealth.WORSE, True)
+
+
+def test_epochs_in_which_it_was_set_by_hand_do_not_count() -> None:
+    def by_hand(one: EpochRow) -> EpochRow:
+        inside = 110 <= (one.epoch_us - BEGIN) // SECOND < 120
+        return replace(times(5.0)(one), version=None) if inside else one
+
+    listed = [by_hand(one) for one in rows(150)]
+    found = judge_case(case({"a": listed}, {"b": old()}))
+    assert (found.health, found.epochs, found.measures["bytes"].before) == (GuardHealth.HEALTHY, 25, 40.0)
+    assert judge_case(case({"a": listed[:118]}, {"b": old()})).health == GuardHealth.WAITING
+
+
+def test_chance_is_waited_for_and_no_longer_than_that() -> None:
+    def found(seconds: int, seed: int, factor: float) -> CaseVerdict:
+        chance = random.Random(seed)
+        noisy: Change = lambda one: times(chance.choice([0.2, 1.8]))(one)  # noqa: E731
+        listed = rows(seconds, before=noisy, after=lambda one: times(factor)(noisy(one)))
+        return judge_case(case({"a": listed}))
+
+    kinds = [found(128, seed, 1.0) for seed in range(20)]
+    assert not any(one.health == GuardHealth.WORSE for one in kinds)
+    waiting = [one for one in kinds if one.health == GuardHealth.WAITING]
+    assert waiting
+    assert all(one.reasons[0].endswith("that may be chance") for one in waiting)
+    assert all(found(190, seed, 1.0).health == GuardHealth.HEALTHY for seed in range(20))
+    assert all(found(190, seed, 4.0).health == GuardHealth.WORSE for seed in range(20))
+
+
+def burst(one: EpochRow) -> EpochRow:
+    """Nothing but a burst once in ten seconds, two epochs after a window's end."""
+    return replace(one, bytes_sent=40_000 if one.epoch_us // SECOND % 10 == 2 else 0)
+
+
+def test_whole_windows_are_compared() -> None:
+    """However the application falls between windows: a span with one burst more would be 50 % worse."""
+    for shift in range(10):
+        moment = APPLIED + shift * SECOND
+        listed = rows(190, applied_us=moment, before=burst, after=burst)
+        whole = case({"a": listed}, window_us=10 * SECOND, size_us=10 * SECOND, phase_us=7 * SECOND)
+        found = judge_case(whole)
+        assert found.health == GuardHealth.HEALTHY
+        assert found.measures["bytes"].before == found.measures["bytes"].after == 40.0
+        assert found.epochs % 10 == 0
+
+
+def test_what_windows_gathered_before_does_not_count() -> None:
+    """Its first burst after the change is still of the old configuration, and ten times as large."""
+
+    def after(one: EpochRow) -> EpochRow:
+        large = one.epoch_us < APPLIED + 13 * SECOND
+        return replace(burst(one), bytes_sent=burst(one).bytes_sent * (10 if large else 1))
+
+    listed = rows(190, before=burst, after=after)
+    found = judge_case(case({"a": listed}, window_us=10 * SECOND, size_us=10 * SECOND, phase_us=7 * SECOND))
+    assert found.measures["bytes"].change == 0.0
+
+
+def test_agents_whose_budget_was_changed_are_left_out() -> None:
+    cut: Change = lambda one: replace(times(3.0)(one), budget_s=0.05)  # noqa: E731
+    found = judge_case(case({"a": rows(after=cut), "b": rows()}, {"c": old()}))
+    assert (found.health, found.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
+
+
+def test_one_whose_cpu_time_moved_with_the_configuration_is_compared_with_the_others_meanwhile() -> None:
+    """What a query could have had also depends on what it does: a mistake must not pass by that."""
+    moved: Change = lambda one: replace(times(3.0)(one), budget_s=0.4)  # noqa: E731
+    alone = judge_case(case({"a": rows(after=moved)}, {"c": old()}))
+    assert alone.health == GuardHealth.WORSE
+    assert "bytes sent per record" in alone.reasons[0]
+    nobody = judge_case(case({"a": rows(after=moved)}))
+    assert nobody.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
+
+
+def test_others_whose_own_configuration_changed_are_left_out() -> None:
+    """One from which another configuration was just taken back got better meanwhile."""
+    since = BEGIN + 90 * SECOND
+    healed = [replace(one, version=8 if one.epoch_us >= since else 5) for one in rows(applied_us=since)]
+    healed = [times(2.0)(one) if one.version == 5 else one for one in healed]
+    found = judge_case(case({"a": rows()}, {"b": healed, "c": old()}))
+    assert (found.health, found.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
+    assert judge_case(case({"a": rows()}, {"b": healed})).health == GuardHealth.HEALTHY
+
+
+def test_an_agent_that_tells_of_no_more_epochs_is_not_waited_for() -> None:
+    found = judge_case(case({"a": rows(110), "b": rows(160)}))
+    assert (found.health, found.epochs) == (GuardHealth.HEALTHY, 55)
+
+
+def test_hardly_any_records_are_waited_for_and_then_left_to_other_queries() -> None:
+    few: Change = lambda one: replace(one, records_in=0)  # noqa: E731
+    assert verdict(case({"a": rows(130, after=few)})) == (
+        GuardHealth.WAITING,
+        "eu-1/q: 0 records came; 30 are the least that is judged",
+    )
+    assert judge_case(case({"a": rows(170, after=few)})).health == GuardHealth.HEALTHY
+
+
+def test_agents_of_different_rates_weigh_by_their_records() -> None:
+    large: Change = lambda one: replace(one, records_in=10_000, bytes_sent=20 * 10_000)  # noqa: E731
+    watched = {"small": rows(), "large": rows(before=large, after=large)}
+    found = judge_case(case(watched, {"c": old()}))
+    assert found.health == GuardHealth.HEALTHY
+    assert found.measures["bytes"].after == pytest.approx((4000 + 200_000) / 10_100)

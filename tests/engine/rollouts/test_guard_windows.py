@@ -1,0 +1,112 @@
+"""The guard of a schedule on made-up epochs: how late windows are, and how many it takes to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from engine.rollouts.epochs import EpochRow, Sweep
+from engine.rollouts.guard import GuardCase, GuardHealth, judge_case
+from engine.rollouts.measures import measure_windows, queries_summed
+from tests.engine.rollouts.test_guard import APPLIED, BEGIN, LIMITS, SECOND, row
+
+Late = Callable[[int], float]
+
+
+def rows(
+    seconds: int = 160, *, has: bool = True, late: Late = lambda i: 0.4, every: int = 1, **fields: int
+) -> list[EpochRow]:
+    """Epochs of an agent that took schedule 7 at `APPLIED`, with a window once in `every` seconds, so late."""
+    found = []
+    for i in range(seconds):
+        at_us = BEGIN + i * SECOND
+        version = 7 if has and at_us >= APPLIED else None
+        due = at_us - SECOND
+        out = due + round(1e6 * late(i))
+        sweeps = (Sweep(due, None, None, due, out, out),) if i % every == 0 else ()
+        found.append(replace(row(at_us), schedule_version=version, sweeps=sweeps, **fields))
+    return found
+
+
+def case(watched: dict[str, list[EpochRow]], others: dict[str, list[EpochRow]] | None = None) -> GuardCase:
+    return GuardCase(
+        "scheduling", 7, SECOND, SECOND, 0, watched, others or {}, 20, LIMITS,
+        schedules=True, schedule_only=frozenset(watched), of_windows=True, least_sweeps=10,
+    )  # fmt: skip
+
+
+def after(then: float, before: float = 0.4) -> Late:
+    return lambda i: (then if i >= 100 else before) + 0.01 * (i % 3)
+
+
+def test_late_windows_are_worse_and_say_so() -> None:
+    found = judge_case(case({"a": rows(late=after(1.5))}, {"b": rows(has=False)}))
+    assert found.health == GuardHealth.WORSE
+    assert found.reasons[0] == (
+        "scheduling: mean latency of windows 0.4098 → 1.51 s at 1 agent, +1.1 ± 0.0019 s (limit +0.5 s); "
+        "1 without it 0.4 → 0.4 s meanwhile"
+    )
+
+
+def test_a_good_one_says_its_figures() -> None:
+    found = judge_case(case({"a": rows(late=after(0.2))}, {"b": rows(has=False)}))
+    assert (found.health, found.windows) == (GuardHealth.HEALTHY, 55)
+    assert found.reasons[0].startswith("scheduling: nothing is worse over 55 windows in 55 epochs: mean latency of")
+    assert "0.4098 → 0.2098 s" in found.reasons[0]
+
+
+def test_what_makes_everybody_late_is_no_schedules_doing() -> None:
+    assert (
+        judge_case(case({"a": rows(late=after(1.5))}, {"b": rows(has=False, late=after(1.5))})).health
+        == GuardHealth.HEALTHY
+    )
+
+
+def test_few_windows_are_waited_for_and_no_longer_than_that() -> None:
+    few = judge_case(case({"a": rows(130, every=10)}))
+    assert (few.health, few.windows) == (GuardHealth.WAITING, 2)
+    assert few.reasons[0].startswith("scheduling: 2 windows closed; 10 are the least that is judged")
+    over = judge_case(case({"a": rows(170, every=10)}))
+    assert (over.health, over.windows) == (GuardHealth.HEALTHY, 6)
+    assert "and it is let pass after 65 epochs" in over.reasons[0]
+
+
+def test_records_that_wait_are_worse() -> None:
+    waiting = [replace(one, queued=150 if one.schedule_version else 10) for one in rows()]
+    found = judge_case(case({"a": waiting}, {"b": rows(has=False, queued=10)}))
+    assert found.health == GuardHealth.WORSE
+    assert "records waiting, in seconds of their arrival, 0.1 → 1.5 s" in found.reasons[0]
+
+
+def test_a_tail_of_few_windows_is_doubtful_at_the_most() -> None:
+    def tail(i: int) -> float:
+        return 4.0 if i >= 100 and i % 20 == 7 else 0.4
+
+    short = judge_case(case({"a": rows(130, late=tail)}))
+    assert (short.health, short.measures["window_p99"].tells) == (GuardHealth.WAITING, False)
+    assert short.reasons[0].endswith("that may be chance, of so few windows")
+    sparse = judge_case(case({"a": rows(300, late=tail, every=3)}))
+    assert (sparse.health, sparse.measures["window_p99"].tells) == (GuardHealth.HEALTHY, False)
+    assert judge_case(case({"a": rows(300, late=tail)})).health == GuardHealth.WORSE  # a hundred on each side
+
+
+def test_until_there_is_an_epoch_with_it_nothing_is_said() -> None:
+    found = judge_case(case({"a": rows(has=False)}))
+    assert found.reasons == ("scheduling: no epoch with c-7 yet",)
+
+
+def test_queries_of_an_agent_count_together() -> None:
+    one, two = rows(10, queued=3), rows(10, every=2, queued=4)
+    (first, second, *_) = queries_summed({"c/q": one, "c/r": two})
+    assert (first.records_in, first.queued, len(first.sweeps), len(second.sweeps)) == (200, 7, 2, 1)
+    assert first.budget_s == pytest.approx(0.4)
+    assert queries_summed({}) == []
+
+
+def test_without_windows_there_is_no_latency() -> None:
+    silent = [replace(one, sweeps=()) for one in rows()]
+    span = (APPLIED, APPLIED + 40 * SECOND)
+    found = measure_windows({"a": silent}, {}, before=(BEGIN, APPLIED), after=span, window_us=SECOND, limits=LIMITS)
+    assert set(found) == {"overflow", "queue"}
