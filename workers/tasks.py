@@ -1,19 +1,28 @@
 """Every Celery task, for Celery's discovery."""
 
 from workers import lifecycle
-from workers.admissions import preview_admission, review_queue
-from workers.backtests import run_backtest
-from workers.estimates import estimate_cluster, estimate_document
-from workers.forecasts import forecast_load, renew_forecasts
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
-from workers.imports import import_deployment
-from workers.measurements import observe_accuracy, refine_measurements
-from workers.placements import apply_moves, search_placement
-from workers.planning import answer_what_if
-from workers.plans import compare_plans, review_plans
-from workers.refinement import advance_rollouts, renew_refined
+from workers.planning import (
+    answer_what_if,
+    apply_moves,
+    compare_plans,
+    forecast_load,
+    renew_forecasts,
+    review_plans,
+    run_backtest,
+    search_placement,
+)
+from workers.queries import (
+    estimate_cluster,
+    estimate_document,
+    import_deployment,
+    observe_accuracy,
+    preview_admission,
+    refine_measurements,
+    review_queue,
+)
 from workers.reports import run_due_reports, run_report, send_deliveries
-from workers.scheduling import replay_schedule
+from workers.rollouts import advance_rollouts, renew_refined, replay_schedule
 
 __all__ = [
     "advance_rollouts",

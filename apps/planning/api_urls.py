@@ -1,12 +1,27 @@
-"""Addresses of scenarios and what-ifs, under /api/v1/."""
+"""Addresses of planning under /api/v1/."""
 
 from __future__ import annotations
 
+from django.urls import path
+
 from apps.core.rest.api import Router
+from apps.planning.backtests.api import BacktestViewSet
+from apps.planning.forecasts.api import ForecastViewSet, LoadHistoryViewSet
+from apps.planning.placements.api import PlacementViewSet
+from apps.planning.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
 from apps.planning.what_ifs.api import ScenarioViewSet, WhatIfViewSet
 
 router = Router()
+router.register("placements", PlacementViewSet, basename="placement")
+router.register("backtests", BacktestViewSet, basename="backtest")
+router.register("plan-comparisons", PlanComparisonViewSet, basename="plan-comparison")
+router.register("load-histories", LoadHistoryViewSet, basename="load-history")
+router.register("forecasts", ForecastViewSet, basename="forecast")
 router.register("what-ifs", WhatIfViewSet, basename="what-if")
 router.register("scenarios", ScenarioViewSet, basename="scenario")
 
-urlpatterns = router.urls
+urlpatterns = [
+    path("queries/<int:pk>/plans", PlansView.as_view(), name="query-plans"),
+    path("queries/<int:pk>/plans/adopt", PlanAdoptView.as_view(), name="query-plans-adopt"),
+    *router.urls,
+]

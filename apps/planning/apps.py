@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class PlanningConfig(AppConfig):
-    """What-ifs: fleets, loads and objectives that are not there yet."""
+    """Placements, plans, what-ifs, forecasts and backtests: runs that look ahead, or back, before anything changes."""
 
     name = "apps.planning"
 

@@ -200,7 +200,7 @@ def placement_delete(*, run: PlacementRun) -> None:
 def placements_purge() -> int:
     """Forget runs that ended long ago; returns how many."""
     old = PlacementRun.objects.filter(state__in=ENDED, created_at__lt=timezone.now() - _KEPT)
-    return old.delete()[1].get("placements.PlacementRun", 0)
+    return old.delete()[1].get("planning.PlacementRun", 0)
 
 
 def live_topic(run: PlacementRun) -> str:

@@ -1,13 +1,20 @@
-"""Tasks: rollouts led on, refined documents kept valid."""
+"""Tasks of rollouts: advance them, renew refined documents, replay a schedule."""
 
 from __future__ import annotations
 
 from celery import shared_task
 from django.utils import timezone
 
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.rollouts.schedule.replays import replay_work
 from apps.rollouts.services import parts_renew, rollouts_advance
 
-__all__ = ["advance_rollouts", "renew_refined"]
+__all__ = [
+    "advance_rollouts",
+    "renew_refined",
+    "replay_schedule",
+]
 
 
 @shared_task(name="workers.advance_rollouts")
@@ -20,3 +27,8 @@ def advance_rollouts() -> int:
 def renew_refined() -> int:
     """Stamp what agents have in force anew before it ends; returns how many documents were."""
     return parts_renew(timezone.now())
+
+
+@shared_task(name=JobKind.REPLAY.value)
+def replay_schedule(job_id: str) -> None:
+    run_job(job_id, replay_work)

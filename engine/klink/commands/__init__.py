@@ -1,1 +1,0 @@
-"""``slack``, ``memory``, ``pick`` and ``forwarding`` of the command line."""

@@ -1,0 +1,70 @@
+"""Tasks of queries: import, measure, estimate, admit."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from apps.admission import previews
+from apps.admission.services import queue_review
+from apps.estimates import work as estimates_work
+from apps.estimates.accuracy import accuracy_observe_all
+from apps.estimates.refresh import live_estimates_refresh, refresh_by_telemetry, telemetry_pace
+from apps.jobs.models import JobKind
+from apps.jobs.runner import run_job
+from apps.measurements.services import refine_all
+from apps.measurements.stream_processor import stream_observe, timing_note
+from apps.queries import imports
+
+__all__ = [
+    "estimate_cluster",
+    "estimate_document",
+    "import_deployment",
+    "observe_accuracy",
+    "preview_admission",
+    "refine_measurements",
+    "review_queue",
+]
+
+
+@shared_task(name=JobKind.ADMISSION_PREVIEW.value)
+def preview_admission(job_id: str) -> None:
+    run_job(job_id, previews.preview_admission)
+
+
+@shared_task(name="workers.review_queue")
+def review_queue() -> int:
+    return queue_review()
+
+
+@shared_task(name=JobKind.ESTIMATE.value)
+def estimate_cluster(job_id: str) -> None:
+    run_job(job_id, estimates_work.estimate_cluster)
+
+
+@shared_task(name=JobKind.ESTIMATE_DOCUMENT.value)
+def estimate_document(job_id: str) -> None:
+    run_job(job_id, estimates_work.estimate_document)
+
+
+@shared_task(name=JobKind.IMPORT.value)
+def import_deployment(job_id: str) -> None:
+    run_job(job_id, imports.run_import)
+
+
+@shared_task(name="workers.refine_measurements")
+def refine_measurements() -> int:
+    """Learn from what live queries measured; returns how many inputs, sources and placements were changed."""
+    timing_note()
+    stream_observe()
+    with refresh_by_telemetry():
+        found = refine_all(pace_of=telemetry_pace)
+    return found.inputs + found.sources + found.placements
+
+
+@shared_task(name="workers.observe_accuracy")
+def observe_accuracy() -> int:
+    """Hold estimates against the latency that was measured since; returns how many intervals were judged."""
+    stream_observe()  # so that what is said of it reaches to the end of every interval that is judged
+    found = accuracy_observe_all()
+    live_estimates_refresh()
+    return found
