@@ -30,9 +30,9 @@ from functools import partial
 from pathlib import Path
 from django.core.management import call_command
 from apps.fleet.services import cluster_create, node_create, pool_create
-from apps.queries.arrivals import arrivals_create_from_counts
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.services import query_create, query_start
-from apps.telemetry.adapting import fixed
+from apps.telemetry.configs import fixed_settings
 from apps.telemetry.services import (
     agent_enrol, agent_update, assignment_set, enrolment_create, live_start, source_upsert
 )
@@ -66,7 +66,7 @@ for name, says in asked["queries"].items():
     query.refresh_from_db()
     live = live_start(query=query, agents=list(agents.values()))
     for name, factors in says["factors"].items():
-        assignment_set(live=live, agent=agents[name], settings=fixed(factors))
+        assignment_set(live=live, agent=agents[name], settings=fixed_settings(factors))
 """
 
 _READ = """
@@ -75,7 +75,7 @@ import django
 django.setup()
 from django.db.models import Sum
 from apps.measurements.models import StatisticsWindow
-from apps.results.bodies import table_in
+from apps.results.rows import table_in
 from apps.results.models import ResultWindow
 found = {"windows": {}, "late": 0, "revisions": 0, "statistics": {}}
 for row in ResultWindow.objects.select_related("query"):

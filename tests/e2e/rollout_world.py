@@ -30,7 +30,7 @@ django.setup()
 from pathlib import Path
 from django.core.management import call_command
 from apps.fleet.services import cluster_create, node_create, pool_create
-from apps.queries.arrivals import arrivals_create_from_counts
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.services import query_create, query_start
 from apps.telemetry.services import agent_enrol, agent_update, enrolment_create, live_start, source_upsert
 
@@ -63,7 +63,7 @@ call_command("stream_token")
 _KNOWS = """
 import django
 django.setup()
-from apps.refinement.models import LearnedWatermarks
+from apps.rollouts.models import LearnedWatermarks
 rows = LearnedWatermarks.objects.exclude(agent=None)
 print(any(one["mean_s"] is not None for row in rows for one in row.document["watermarks"]))
 """

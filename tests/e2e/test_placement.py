@@ -18,8 +18,8 @@ _MAKE = f"""
 import django
 django.setup()
 from apps.estimates.services import estimate_request
-from tests.apps.little import little_cluster, start_query
-cluster = little_cluster("{SLUG}", nodes=("a", "b", "c"))
+from tests.apps.small_cluster import small_cluster, start_query
+cluster = small_cluster("{SLUG}", nodes=("a", "b", "c"))
 for i in range(3):
     start_query(cluster, f"q{{i}}", 0.6, "a")
 estimate_request(cluster=cluster)

@@ -140,12 +140,12 @@ def test_a_broker_that_comes_back_gets_its_work_done(installation: Installation)
 
 
 MOVES = """
-from apps.jobs.running import run_job
-from apps.placements.applying import placement_apply
-from apps.placements.services import placement_request
-from apps.placements.work import search_placement
-from tests.apps.little import little_cluster, start_query
-cluster = little_cluster(nodes=("a", "b", "c"))
+from apps.jobs.runner import run_job
+from apps.planning.placements.moves import placement_apply
+from apps.planning.placements.services import placement_request
+from apps.planning.placements.work import search_placement
+from tests.apps.small_cluster import small_cluster, start_query
+cluster = small_cluster(nodes=("a", "b", "c"))
 for i in range(6):
     start_query(cluster, f"q{i}", 0.35, "a")
 run, job = placement_request(cluster=cluster, user=None, budget_s=0.5)
@@ -157,7 +157,7 @@ print(json.dumps(str(job.pk)))
 """
 
 MADE = """
-from apps.placements.models import PlacementMove
+from apps.planning.models import PlacementMove
 rows = PlacementMove.objects.order_by("number").values_list("state", "applied_at")
 print(json.dumps([[state, str(at)] for state, at in rows]))
 """
