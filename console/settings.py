@@ -198,8 +198,8 @@ SPECTACULAR_SETTINGS = {
         "ObjectiveState": "apps.estimates.choices.ObjectiveState",
         "OperatorKind": "apps.queries.choices.OperatorKind",
         "PlacementMoveState": "apps.planning.choices.MoveState",
-        "PlacementState": "apps.planning.choices.PlacementState",
-        "PlanComparisonState": "apps.planning.choices.ComparisonState",
+        "PlacementState": "apps.planning.choices.PLACEMENT_STATES",
+        "PlanComparisonState": "apps.planning.choices.COMPARISON_STATES",
         "QueryState": "apps.queries.choices.QueryState",
         "DeliveryState": "apps.core.deliveries.DeliveryState",
         "RefinedConfigOrigin": "apps.rollouts.choices.ConfigOrigin",
@@ -210,7 +210,7 @@ SPECTACULAR_SETTINGS = {
         "Scope": "apps.accounts.choices.Scope",
         "TokenState": "apps.accounts.choices.TokenState",
         "Verdict": "apps.admission.choices.Verdict",
-        "WhatIfState": "apps.planning.choices.WhatIfState",
+        "WhatIfState": "apps.planning.choices.ANSWER_STATES",
     },
 }
 UPLOAD_MAX_BYTES = int(ENV.upload_max_mb * 1e6)

@@ -1,14 +1,12 @@
-"""What happens to a request when its job ends without an answer."""
+"""Admission requests whose job ends without an answer: they fail or are withdrawn with it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.admission.services import admission_announce, release_queued_query
 from apps.jobs.models import Job, JobKind, JobState
-from apps.jobs.services import job_ended
+from apps.jobs.services import on_unanswered
 
 __all__ = ["connect"]
 
@@ -21,12 +19,10 @@ _ENDS = {
 
 
 def connect() -> None:
-    job_ended.connect(_close_unanswered, dispatch_uid="admission.job_ended")
+    on_unanswered(JobKind.ADMISSION_PREVIEW, _end_request)
 
 
-def _close_unanswered(sender: type[Job], job: Job, **_: Any) -> None:
-    if job.kind != JobKind.ADMISSION_PREVIEW or job.state == JobState.SUCCEEDED:
-        return
+def _end_request(job: Job) -> None:
     rows = AdmissionRequest.objects.select_related("cluster", "query")
     request = rows.filter(pk=job.params["admission"]).first()
     state = _ENDS.get((JobState(job.state), AdmissionState(request.state))) if request is not None else None

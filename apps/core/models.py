@@ -9,7 +9,7 @@ import zstandard
 from django.db import models
 from django.utils import timezone
 
-__all__ = ["IdempotencyRecord", "pack_json", "unpack_json"]
+__all__ = ["IdempotencyRecord", "PackedJSONField", "pack_json", "unpack_json"]
 
 
 def pack_json(value: Any) -> bytes:
@@ -20,6 +20,16 @@ def pack_json(value: Any) -> bytes:
 def unpack_json(data: bytes | memoryview) -> Any:
     """What `pack_json` was given; PostgreSQL hands out a memoryview."""
     return json.loads(zstandard.decompress(bytes(data)))
+
+
+class PackedJSONField(models.BinaryField):
+    """A JSON value kept compressed with zstd: for answers of the engine, which are read whole and never searched."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        return None if value is None else unpack_json(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return None if value is None else pack_json(value)
 
 
 class IdempotencyRecord(models.Model):

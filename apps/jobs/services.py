@@ -18,7 +18,7 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, SluiceError, Unavailable
 from apps.core.events import announce
 from apps.core.health import redis_client
-from apps.jobs.models import FINISHED, Job, JobState
+from apps.jobs.models import FINISHED, Job, JobKind, JobState
 
 __all__ = [
     "LOST_AFTER",
@@ -34,12 +34,23 @@ __all__ = [
     "job_start",
     "job_submit",
     "job_succeed",
+    "on_unanswered",
 ]
 
 
 # Sent with `job` inside the transaction that ends it (succeeded, failed or cancelled), so that a receiver's writes
 # stand or fall with it. A cancellation in the queue reaches no worker: only this tells that the job is over.
 job_ended = Signal()
+
+
+def on_unanswered(kind: JobKind, end: Callable[[Job], None]) -> None:
+    """Call `end(job)` with every job of a kind that fails or is cancelled, inside the transaction that ends it."""
+
+    def receive(sender: type[Job], job: Job, **_: Any) -> None:
+        if job.kind == kind and job.state != JobState.SUCCEEDED:
+            end(job)
+
+    job_ended.connect(receive, weak=False, dispatch_uid=f"{kind} unanswered")
 
 
 LOST_AFTER = timedelta(seconds=20)

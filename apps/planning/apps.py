@@ -7,6 +7,6 @@ class PlanningConfig(AppConfig):
     name = "apps.planning"
 
     def ready(self) -> None:
-        from apps.planning.signals import connect
+        from apps.planning.runs import connect
 
         connect()

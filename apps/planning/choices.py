@@ -3,47 +3,74 @@
 from django.db import models
 
 __all__ = [
+    "ANSWER_STATES",
     "BUCKETS",
     "BUSY",
+    "COMPARISON_STATES",
     "ENDED",
+    "PENDING",
+    "PLACEMENT_STATES",
     "UNDOABLE",
-    "BacktestState",
     "ComparisonReason",
-    "ComparisonState",
     "Find",
     "HistoryOrigin",
     "MoveKind",
     "MoveState",
     "PlacementAlgorithm",
     "PlacementObjective",
-    "PlacementState",
     "PlanPlacement",
     "RequestTiming",
+    "RunState",
     "ScenarioPlacement",
-    "WhatIfState",
 ]
 
 
-class PlacementState(models.TextChoices):
-    """Where a run is in its life."""
+class RunState(models.TextChoices):
+    """State of a planning run. A run begins as asked, searching or computing, by its kind; its job ends that."""
 
-    SEARCHING = "searching", "Searching"  #: its job looks for a placement
-    PROPOSED = "proposed", "Proposed"  #: found, nothing moved
-    APPLYING = "applying", "Applying"  #: batches of moves are being made
-    APPLIED = "applied", "Applied"  #: every move is made
-    UNDOING = "undoing", "Undoing"  #: batches are being moved back
-    UNDONE = "undone", "Undone"  #: every move that was made is taken back
-    ABORTED = "aborted", "Aborted"  #: a person stopped it; what was moved until then stays
-    FAILED = "failed", "Failed"  #: its job failed; the job says why
-    STALE = "stale", "Stale"  #: the cluster moved while it was being applied; it stopped after a whole batch
+    ASKED = "asked", "Asked"  #: what-if, backtest: the job waits or runs
+    SEARCHING = "searching", "Searching"  #: placement: the job looks for one
+    COMPUTING = "computing", "Computing"  #: comparison: the job waits or runs
+    ANSWERED = "answered", "Answered"  #: what-if, backtest: the result is stored
+    PROPOSED = "proposed", "Proposed"  #: placement: the proposal is stored, nothing has moved
+    DONE = "done", "Done"  #: comparison: the ranking is stored
+    APPLYING = "applying", "Applying"  #: placement: batches of moves are being made
+    APPLIED = "applied", "Applied"  #: placement: every move is made
+    UNDOING = "undoing", "Undoing"  #: placement: batches are being moved back
+    UNDONE = "undone", "Undone"  #: placement: every move that was made is taken back
+    ABORTED = "aborted", "Aborted"  #: placement: a person stopped it; what was moved until then stays
+    FAILED = "failed", "Failed"  #: the job failed; the message says why
+    STALE = "stale", "Stale"  #: placement: the cluster moved while it was applied; it stopped after a whole batch
+    CANCELLED = "cancelled", "Cancelled"  #: the job was cancelled
 
 
+def _choices(*states: RunState) -> list[tuple[str, str]]:
+    return [(state.value, str(state.label)) for state in states]
+
+
+# The states of each kind of run, as lists, filters and the REST schema show them
+PLACEMENT_STATES = _choices(
+    RunState.SEARCHING,
+    RunState.PROPOSED,
+    RunState.APPLYING,
+    RunState.APPLIED,
+    RunState.UNDOING,
+    RunState.UNDONE,
+    RunState.ABORTED,
+    RunState.FAILED,
+    RunState.STALE,
+)
+COMPARISON_STATES = _choices(RunState.COMPUTING, RunState.DONE, RunState.FAILED, RunState.CANCELLED)
+ANSWER_STATES = _choices(RunState.ASKED, RunState.ANSWERED, RunState.FAILED, RunState.CANCELLED)
+
+# A job is to answer the run
+PENDING = frozenset({RunState.ASKED, RunState.SEARCHING, RunState.COMPUTING})
 # One of these at a time in a cluster: it owns the cluster's placement
-BUSY = frozenset({PlacementState.APPLYING, PlacementState.UNDOING})
+BUSY = frozenset({RunState.APPLYING, RunState.UNDOING})
 # From these, what was moved can be moved back
-UNDOABLE = frozenset({PlacementState.APPLIED, PlacementState.ABORTED, PlacementState.FAILED, PlacementState.STALE})
-# Nothing works on it
-ENDED = frozenset(set(PlacementState) - BUSY - {PlacementState.SEARCHING})
+UNDOABLE = frozenset({RunState.APPLIED, RunState.ABORTED, RunState.FAILED, RunState.STALE})
+# Nothing works on the run
+ENDED = frozenset(set(RunState) - BUSY - PENDING)
 
 
 class MoveState(models.TextChoices):
@@ -90,15 +117,6 @@ class ComparisonReason(models.TextChoices):
     DRIFT = "drift", "Statistics drifted"  #: they differ significantly from those of the last one
 
 
-class ComparisonState(models.TextChoices):
-    """Where a comparison is in its life."""
-
-    COMPUTING = "computing", "Computing"  #: a job is at work or will be
-    DONE = "done", "Done"  #: there is a ranking
-    FAILED = "failed", "Failed"  #: its job failed; the message says why
-    CANCELLED = "cancelled", "Cancelled"  #: its job was cancelled
-
-
 class PlanPlacement(models.TextChoices):
     """Where plans are placed to be judged."""
 
@@ -126,15 +144,6 @@ class ScenarioPlacement(models.TextChoices):
     SEARCH = "search", "Search"  #: everything may move
 
 
-class WhatIfState(models.TextChoices):
-    """Where a what-if is in its life."""
-
-    ASKED = "asked", "Asked"  #: its job waits or runs
-    ANSWERED = "answered", "Answered"  #: result stored
-    FAILED = "failed", "Failed"  #: its job failed; the job says why
-    CANCELLED = "cancelled", "Cancelled"  #: stopped on request
-
-
 # Each divides the next, so that finer histories can be added up to coarser ones.
 BUCKETS = (900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 
@@ -145,15 +154,6 @@ class HistoryOrigin(models.TextChoices):
     UPLOAD = "upload", "Upload"  #: a file
     GENERATOR = "generator", "Generator"  #: made up
     ARRIVALS = "arrivals", "Arrivals' file"  #: kept when the file's busiest stretch became a source's arrivals
-
-
-class BacktestState(models.TextChoices):
-    """Where a backtest is in its life."""
-
-    ASKED = "asked", "Asked"  #: its job waits or runs
-    ANSWERED = "answered", "Answered"  #: result stored
-    FAILED = "failed", "Failed"  #: its job failed; the job says why
-    CANCELLED = "cancelled", "Cancelled"  #: stopped on request
 
 
 class RequestTiming(models.TextChoices):

@@ -6,7 +6,7 @@ import django_filters
 import django_filters as filters
 
 from apps.fleet.choices import Evidence
-from apps.planning.choices import BacktestState, ComparisonState, Find, HistoryOrigin, PlacementState, WhatIfState
+from apps.planning.choices import ANSWER_STATES, COMPARISON_STATES, PLACEMENT_STATES, Find, HistoryOrigin
 from apps.planning.models import BacktestRun, Forecast, LoadHistory, PlacementRun, PlanComparison, Scenario, WhatIf
 
 __all__ = [
@@ -24,7 +24,7 @@ class PlacementFilter(django_filters.FilterSet):
     """`?cluster=eu-1&state=proposed&state=applied`."""
 
     cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    state = django_filters.MultipleChoiceFilter(choices=PlacementState.choices)
+    state = django_filters.MultipleChoiceFilter(choices=PLACEMENT_STATES)
 
     class Meta:
         model = PlacementRun
@@ -36,7 +36,7 @@ class PlanComparisonFilter(django_filters.FilterSet):
 
     cluster = django_filters.CharFilter(field_name="query__cluster__slug", label="Slug of the cluster")
     query = django_filters.CharFilter(field_name="query__name", label="Name of the query")
-    state = django_filters.MultipleChoiceFilter(choices=ComparisonState.choices)
+    state = django_filters.MultipleChoiceFilter(choices=COMPARISON_STATES)
 
     class Meta:
         model = PlanComparison
@@ -59,7 +59,7 @@ class WhatIfFilter(django_filters.FilterSet):
 
     cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
     find = django_filters.MultipleChoiceFilter(choices=Find.choices)
-    state = django_filters.MultipleChoiceFilter(choices=WhatIfState.choices)
+    state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
     bench = django_filters.BooleanFilter(field_name="from_bench", label="Asked by moving the bench")
 
     class Meta:
@@ -90,7 +90,7 @@ class BacktestFilter(django_filters.FilterSet):
     """`?cluster=eu-1&state=answered`."""
 
     cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    state = django_filters.MultipleChoiceFilter(choices=BacktestState.choices)
+    state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
 
     class Meta:
         model = BacktestRun

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.core.models import PackedJSONField
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.planning.choices import (
-    BacktestState,
+    ANSWER_STATES,
+    COMPARISON_STATES,
+    PLACEMENT_STATES,
     ComparisonReason,
-    ComparisonState,
     Find,
     HistoryOrigin,
     MoveKind,
     MoveState,
     PlacementAlgorithm,
     PlacementObjective,
-    PlacementState,
     PlanPlacement,
     RequestTiming,
+    RunState,
     ScenarioPlacement,
-    WhatIfState,
 )
 from apps.queries.models import Query, QueryVersion
 
@@ -38,37 +40,60 @@ __all__ = [
     "PlacementMove",
     "PlacementRun",
     "PlanComparison",
+    "Run",
     "Scenario",
     "WhatIf",
 ]
 
 
-class PlacementRun(models.Model):
-    """A search for a better placement of what runs in a cluster: the question, the proposal, what became of it."""
+class Run(models.Model):
+    """Base of all planning runs: who asked, the job that answers, the state, and the answer with its snapshot."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    state = models.CharField(max_length=12, choices=RunState.choices, db_index=True)
+    message = models.CharField(max_length=500, blank=True, help_text="Why it ended as it did, where that needs words.")
+    snapshot = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster it was computed on.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
+    result = PackedJSONField(null=True, help_text="The engine's answer.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    started_at = models.DateTimeField(null=True, blank=True, help_text="When a worker took its snapshot.")
+    finished_at = models.DateTimeField(null=True, blank=True, help_text="When nothing worked on it any more.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["-created_at"]
+
+    @property
+    def answered_at(self) -> datetime | None:
+        """When the answer was stored."""
+        return self.finished_at if self.state == RunState.ANSWERED else None
+
+
+def _state_field(choices: list[tuple[str, str]]) -> Any:
+    """The state of one kind of run; it begins in the first."""
+    return models.CharField(max_length=12, choices=choices, default=choices[0][0], db_index=True)
+
+
+class PlacementRun(Run):
+    """A search for a better placement of what runs in a cluster: the question, the proposal, what became of it."""
+
+    state = _state_field(PLACEMENT_STATES)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="placement_runs")
-    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="placement_searches")
     moves_job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="placement_moves")
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="placement_runs"
-    )
     algorithm = models.CharField(max_length=10, choices=PlacementAlgorithm.choices, default=PlacementAlgorithm.SEARCH)
     objective = models.CharField(max_length=10, choices=PlacementObjective.choices, default=PlacementObjective.WORST)
     budget_s = models.FloatField(default=5.0, help_text="How long it may search, in seconds.")
     seed = models.BigIntegerField(default=0)
     constraints = models.JSONField(default=dict, help_text="pin, forbid, apart, max_moves, may_split.")
-    state = models.CharField(
-        max_length=12, choices=PlacementState.choices, default=PlacementState.SEARCHING, db_index=True
-    )
-    message = models.CharField(max_length=500, blank=True, help_text="Why it ended as it did, where that needs words.")
-    snapshot = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster the search looked at.")
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: content}, to say what has moved since.")
     stop_requested = models.BooleanField(default=False, help_text="Stop the search and keep the best so far.")
     live = models.JSONField(default=dict, help_text="Best so far, for whoever looks while it searches.")
     facts = models.JSONField(default=dict, help_text="The proposal in a few numbers, for lists.")
-    result = models.BinaryField(null=True, help_text="The engine's proposal, JSON compressed with zstd.")
     pace = models.FloatField(default=1.0, help_text="Pause after a batch as a multiple of its estimated duration.")
     batches = models.PositiveIntegerField(default=0, help_text="How many batches its moves are made in.")
     expected = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster the last batch left.")
@@ -77,15 +102,8 @@ class PlacementRun(models.Model):
     applied_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="applied_placements"
     )
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-    started_at = models.DateTimeField(null=True, blank=True, help_text="When the search took its snapshot.")
     proposed_at = models.DateTimeField(null=True, blank=True)
     applied_at = models.DateTimeField(null=True, blank=True, help_text="When applying began.")
-    finished_at = models.DateTimeField(null=True, blank=True)
-    updated_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        ordering = ["-created_at"]
 
     def __str__(self) -> str:
         return f"Placement of {self.cluster}, {str(self.pk)[:8]}"
@@ -118,20 +136,12 @@ class PlacementMove(models.Model):
         return f"{self.number}. {self.operator}"
 
 
-class PlanComparison(models.Model):
+class PlanComparison(Run):
     """One comparison: versions of a query and what the rules make of them, ranked on one snapshot of the cluster."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    state = _state_field(COMPARISON_STATES)
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="comparisons")
-    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="comparisons")
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="comparisons"
-    )
     reason = models.CharField(max_length=10, choices=ComparisonReason.choices, default=ComparisonReason.ASKED)
-    state = models.CharField(
-        max_length=10, choices=ComparisonState.choices, default=ComparisonState.COMPUTING, db_index=True
-    )
-    message = models.CharField(max_length=500, blank=True, help_text="Why there is no ranking, where that needs words.")
     versions = models.JSONField(default=list, help_text="Numbers of the versions compared.")
     capacity_cps = models.FloatField(
         null=True,
@@ -143,11 +153,9 @@ class PlanComparison(models.Model):
         default=0.0, validators=[MinValueValidator(0)], help_text="Cycles an event spends in a queue; 0: not known."
     )
     places = models.CharField(max_length=4, choices=PlanPlacement.choices, default=PlanPlacement.KEEP)
-    snapshot = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster it was computed on.")
     basis = models.JSONField(default=dict, help_text="{version: digest of its operators and statistics}.")
     running = models.PositiveIntegerField(null=True, blank=True, help_text="Number of the version that ran.")
     samples = models.JSONField(default=list, help_text="[{operator, input, batches}] of the version drift is told by.")
-    result = models.JSONField(null=True, blank=True, help_text="engine.plans' answer, whole.")
     recommended = models.CharField(max_length=40, blank=True, help_text="Key of the plan that is faster for sure.")
     drift = models.JSONField(null=True, blank=True, help_text="Newest check of its statistics against the present.")
     drift_digest = models.CharField(max_length=64, blank=True, help_text="Digest of the statistics last checked.")
@@ -156,11 +164,6 @@ class PlanComparison(models.Model):
         QueryVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="adopted_from"
     )
     adopted_key = models.CharField(max_length=40, blank=True)
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        ordering = ["-created_at"]
 
     def __str__(self) -> str:
         return f"Plans of {self.query.name} ({self.get_state_display()})"
@@ -189,31 +192,22 @@ class Scenario(models.Model):
         return self.name
 
 
-class WhatIf(models.Model):
+class WhatIf(Run):
     """A question about fleets, loads or objectives that are not there yet, and the engine's answer.
 
     The answer stays readable at any age, with the snapshot of the cluster it was computed on.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    state = _state_field(ANSWER_STATES)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="what_ifs")
     find = models.CharField(max_length=16, choices=Find.choices, default=Find.COMPARE)
     scenarios = models.JSONField(default=list, help_text="[{name, changes, place, id?}] as they were when asked.")
     options = models.JSONField(default=dict, blank=True, help_text="Parameters of what is looked for.")
     fingerprint = models.CharField(max_length=64, db_index=True, help_text="Digest of the question.")
     from_bench = models.BooleanField(default=False, help_text="Asked by moving the bench; kept for a day.")
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="what_if")
-    state = models.CharField(max_length=10, choices=WhatIfState.choices, default=WhatIfState.ASKED, db_index=True)
-    snapshot = models.CharField(max_length=64, blank=True, help_text="Hash of the snapshot it was computed on.")
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
-    result = models.BinaryField(null=True, help_text="The answer, JSON compressed with zstd.")
     duration_s = models.FloatField(null=True)
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-    answered_at = models.DateTimeField(null=True, blank=True)
 
-    class Meta:
-        ordering = ["-created_at"]
+    class Meta(Run.Meta):
         indexes = [models.Index(fields=["cluster", "fingerprint", "-created_at"], name="what_if_asked_before")]
 
     def __str__(self) -> str:
@@ -259,24 +253,21 @@ class LoadHistory(models.Model):
         return self.events / max(1, (self.buckets - self.missing) * self.bucket_s)
 
 
-class Forecast(models.Model):
+class Forecast(Run):
     """What the load of a cluster's sources will be, and what that does to its objectives."""
 
+    id = models.BigAutoField(primary_key=True)
+    state = models.CharField(max_length=12, choices=ANSWER_STATES, default=RunState.ANSWERED, db_index=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="forecasts")
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="forecast")
-    snapshot = models.CharField(max_length=64, help_text="Hash of the snapshot it was computed on.")
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
     histories = models.JSONField(default=dict, help_text="{source: digest} of the histories it was made of.")
     bucket_s = models.PositiveIntegerField()
     starts_at = models.DateTimeField(help_text="Where the first future bucket begins: the newest history's end.")
     horizon = models.PositiveIntegerField(help_text="Buckets forecast.")
     seed = models.PositiveIntegerField(default=0)
-    result = models.JSONField(help_text="Models, backtests, dates of violations, probabilities, pools, assumptions.")
-    series = models.BinaryField(null=True, help_text="The curves, JSON compressed with zstd.")
+    series = PackedJSONField(null=True, help_text="The curves.")
     duration_s = models.FloatField()
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
 
-    class Meta:
+    class Meta(Run.Meta):
         ordering = ["-created_at", "-id"]
 
     def __str__(self) -> str:
@@ -296,10 +287,10 @@ class Forecast(models.Model):
         return self.starts_at + timedelta(seconds=self.bucket_s * index)
 
 
-class BacktestRun(models.Model):
+class BacktestRun(Run):
     """A replay of a cluster's records through a policy, beside what was really decided."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    state = _state_field(ANSWER_STATES)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="backtests")
     since = models.DateTimeField(help_text="Beginning of the period, as asked for.")
     until = models.DateTimeField(help_text="End of the period, as asked for.")
@@ -310,17 +301,8 @@ class BacktestRun(models.Model):
         default=RequestTiming.RECORDED,
         help_text="When requests are asked in the replay.",
     )
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="backtest")
-    state = models.CharField(max_length=10, choices=BacktestState.choices, default=BacktestState.ASKED, db_index=True)
     facts = models.JSONField(default=dict, blank=True, help_text="The answer in a few numbers, for lists.")
-    result = models.BinaryField(null=True, help_text="The answer, JSON compressed with zstd.")
     duration_s = models.FloatField(null=True)
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-    answered_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        ordering = ["-created_at"]
 
     def __str__(self) -> str:
         return f"Backtest of {self.cluster_id}, {self.since:%Y-%m-%d %H:%M} to {self.until:%Y-%m-%d %H:%M}"

@@ -1,12 +1,10 @@
-"""What happens to a report when its job ends without one."""
+"""Reports whose job ends without one: they fail with it."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from apps.core.events import announce
 from apps.jobs.models import Job, JobKind, JobState
-from apps.jobs.services import job_ended
+from apps.jobs.services import on_unanswered
 from apps.reports.choices import ReportState
 from apps.reports.models import Report
 
@@ -16,12 +14,10 @@ _CANCELLED = {"code": "cancelled", "message": "Its job was cancelled.", "faults"
 
 
 def connect() -> None:
-    job_ended.connect(_ended, dispatch_uid="reports.job_ended")
+    on_unanswered(JobKind.REPORT, _end_report)
 
 
-def _ended(sender: type[Job], job: Job, **_: Any) -> None:
-    if job.kind != JobKind.REPORT or job.state == JobState.SUCCEEDED:
-        return
+def _end_report(job: Job) -> None:
     error = job.error if job.state == JobState.FAILED else _CANCELLED
     writing = Report.objects.filter(pk=job.params["report"], state=ReportState.WRITING)
     if writing.update(state=ReportState.FAILED, error=error):

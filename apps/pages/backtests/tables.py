@@ -13,7 +13,7 @@ from apps.fleet.models import Cluster
 from apps.pages.backtests.facts import BacktestFacts, moment_of, outcome_mark, period_words, policy_words
 from apps.pages.context import url_of
 from apps.planning.backtests.selectors import backtests_visible
-from apps.planning.choices import BacktestState
+from apps.planning.choices import ANSWER_STATES, RunState
 from apps.planning.models import BacktestRun
 from apps.ui.marks import state_mark
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
@@ -22,16 +22,16 @@ from apps.ui.times import time_tag
 __all__ = ["backtests_table", "requests_table"]
 
 _STATES = {
-    BacktestState.ASKED: "running",
-    BacktestState.ANSWERED: "succeeded",
-    BacktestState.FAILED: "failed",
-    BacktestState.CANCELLED: "cancelled",
+    RunState.ASKED: "running",
+    RunState.ANSWERED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "cancelled",
 }
 
 
 def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
     """Newest first."""
-    states = [Choice(value, label) for value, label in BacktestState.choices]
+    states = [Choice(value, label) for value, label in ANSWER_STATES]
     return Table(
         request,
         [
@@ -69,7 +69,7 @@ def _finding(row: BacktestRun) -> str:
 
 
 def _state(row: BacktestRun) -> SafeString:
-    return state_mark(_STATES[BacktestState(row.state)], BacktestState(row.state).label)
+    return state_mark(_STATES[RunState(row.state)], RunState(row.state).label)
 
 
 def requests_table(request: HttpRequest, facts: BacktestFacts) -> Table:

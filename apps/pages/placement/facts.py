@@ -17,10 +17,10 @@ from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
 from apps.pages.placement.nodes import NodesChanged
 from apps.pages.placement.tables import moves_table, queries_table, tightest_words, value_words
-from apps.planning.choices import BUSY, ENDED, MoveState, PlacementState
+from apps.planning.choices import BUSY, ENDED, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import BATCH_SIZE, batch_pause_s, plan_batches
-from apps.planning.placements.selectors import PlacementStanding, placement_result, placement_standing
+from apps.planning.placements.selectors import PlacementStanding, placement_standing
 from apps.planning.placements.services import live_topic
 from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, seconds
 from apps.ui.tables import Table
@@ -37,7 +37,7 @@ class SearchProgress:
 
     @property
     def is_searching(self) -> bool:
-        return self.run.state == PlacementState.SEARCHING
+        return self.run.state == RunState.SEARCHING
 
     @cached_property
     def live(self) -> Mapping[str, Any]:
@@ -165,7 +165,7 @@ class PlacementRunFacts(SearchProgress):
 
     @cached_property
     def proposal(self) -> Mapping[str, Any]:
-        return placement_result(self.run) or {}
+        return self.run.result or {}
 
     @property
     def has_proposal(self) -> bool:
@@ -326,14 +326,14 @@ class PlacementRunFacts(SearchProgress):
     def progress_words(self) -> str:
         states = self.move_states
         total = sum(states.values())
-        if self.run.state == PlacementState.UNDOING:
+        if self.run.state == RunState.UNDOING:
             return f"{states[MoveState.UNDONE]} of {states[MoveState.UNDONE] + states[MoveState.DONE]} moves taken back"
         return f"{states[MoveState.DONE]} of {counted(total, 'move')} made"
 
     @property
     def progress(self) -> float:
         states = self.move_states
-        if self.run.state == PlacementState.UNDOING:
+        if self.run.state == RunState.UNDOING:
             return states[MoveState.UNDONE] / max(states[MoveState.UNDONE] + states[MoveState.DONE], 1)
         return states[MoveState.DONE] / max(sum(states.values()), 1)
 

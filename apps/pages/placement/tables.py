@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.pages.overview.tables import objective_text
-from apps.planning.choices import MoveState, PlacementState
+from apps.planning.choices import PLACEMENT_STATES, MoveState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.selectors import placements_visible
 from apps.ui.marks import STATES, state_icon, state_mark
@@ -100,7 +100,7 @@ def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Ta
     slug = cluster.slug
     runs = PlacementRun.objects.filter(cluster=cluster).order_by()
     counts = dict(runs.values("state").annotate(n=Count("pk")).values_list("state", "n"))
-    states = [Choice(state, STATES[state].label, counts[state]) for state in PlacementState.values if state in counts]
+    states = [Choice(state, STATES[state].label, counts[state]) for state, _ in PLACEMENT_STATES if state in counts]
     return Table(
         request,
         [

@@ -14,7 +14,7 @@ from apps.pages.placement.facts import PlacementRunFacts
 from apps.pages.placement.forms import RULES, PlacementApplyForm, PlacementRule, PlacementSearchForm
 from apps.pages.placement.nodes import NodesNow
 from apps.pages.placement.tables import finding_words, runs_table
-from apps.planning.choices import PlacementState
+from apps.planning.choices import RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import placement_abort, placement_apply, placement_undo
 from apps.planning.placements.parameters import objective_default
@@ -169,7 +169,7 @@ class PlacementLivePart(PlacementRunBase):
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         run = self.found(pk)
-        if run.state != PlacementState.SEARCHING:
+        if run.state != RunState.SEARCHING:
             return HttpResponse(status=204)  # the page around this part is on its way
         return self.page({"one": PlacementRunFacts(request, run, request.user), "run": run})
 

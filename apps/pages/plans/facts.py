@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.pages.overview.tables import statistic_text
-from apps.planning.choices import ComparisonState
+from apps.planning.choices import RunState
 from apps.planning.models import PlanComparison
 from apps.queries.choices import QueryState
 from apps.ui.dag import DagEdge, DagNode, dag_picture
@@ -366,6 +366,6 @@ def finding_words(view: ComparisonFacts) -> str:
 
 def history_words(row: PlanComparison) -> str:
     """A comparison in a line of the history."""
-    if row.state != ComparisonState.DONE:
+    if row.state != RunState.DONE:
         return row.message or row.get_state_display()
     return finding_words(ComparisonFacts(row, {}))

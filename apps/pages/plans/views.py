@@ -15,7 +15,7 @@ from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.pages.base import done
 from apps.pages.plans.facts import ComparisonFacts, history_words
 from apps.pages.queries.views import QueryTab
-from apps.planning.choices import ComparisonState, PlanPlacement
+from apps.planning.choices import PlanPlacement, RunState
 from apps.planning.models import PlanComparison
 from apps.planning.plans.selectors import comparison_latest, comparison_under_way, comparisons_visible
 from apps.planning.plans.services import comparison_request, plan_adopt
@@ -78,7 +78,7 @@ class PlansTab(QueryTab):
             "view": ComparisonFacts(found, notes) if found is not None else None,
             "versions": len(notes),
             "under_way": comparison_under_way(query),
-            "failed": history[0] if history and history[0].state == ComparisonState.FAILED else None,
+            "failed": history[0] if history and history[0].state == RunState.FAILED else None,
             "history": [(row, history_words(row)) for row in history],
             "settings": form or CompareForm(initial=_settings(found)),
             "notice": notice,
@@ -92,7 +92,7 @@ def _wanted(query: Query, wanted: str) -> PlanComparison | None:
     if not wanted:
         return comparison_latest(query)
     try:
-        found = comparisons_visible().filter(query=query, pk=UUID(wanted), state=ComparisonState.DONE).first()
+        found = comparisons_visible().filter(query=query, pk=UUID(wanted), state=RunState.DONE).first()
     except ValueError:
         found = None
     if found is None:

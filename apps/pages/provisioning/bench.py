@@ -14,10 +14,10 @@ from apps.fleet.models import NodePool
 from apps.pages.base import ClusterPage
 from apps.pages.provisioning.answer import BenchAnswer
 from apps.pages.provisioning.forms import SOURCE_PREFIX, inputs_query, inputs_read, types_offered
-from apps.planning.choices import Find, ScenarioPlacement, WhatIfState
+from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import WhatIf
 from apps.planning.what_ifs.inputs import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
-from apps.planning.what_ifs.selectors import what_if_result, what_if_same, what_ifs_visible
+from apps.planning.what_ifs.selectors import what_if_same, what_ifs_visible
 from apps.planning.what_ifs.services import question_fingerprint
 from apps.planning.what_ifs.sweeps import BenchQuestion, bench_question
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
@@ -85,7 +85,7 @@ class BenchFacts:
 
     @staticmethod
     def is_answered(row: WhatIf) -> bool:
-        return row.state == WhatIfState.ANSWERED
+        return row.state == RunState.ANSWERED
 
     # -- what a job does
 
@@ -205,4 +205,4 @@ class BenchFacts:
 
 def _result(row: WhatIf) -> dict[str, Any]:
     """The answer of a row that was listed without it."""
-    return what_if_result(row) or {}
+    return row.result or {}

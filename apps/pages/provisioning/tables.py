@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.planning.choices import Find, WhatIfState
+from apps.planning.choices import Find, RunState
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.what_ifs.selectors import (
     scenario_answers,
@@ -243,10 +243,10 @@ def _name(row: ScenarioRow) -> str:
 
 
 _STATES = {
-    WhatIfState.ASKED: "running",
-    WhatIfState.ANSWERED: "succeeded",
-    WhatIfState.FAILED: "failed",
-    WhatIfState.CANCELLED: "cancelled",
+    RunState.ASKED: "running",
+    RunState.ANSWERED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "cancelled",
 }
 
 
@@ -287,4 +287,4 @@ def _about(row: WhatIf) -> str:
 
 
 def _state(row: WhatIf) -> SafeString:
-    return state_mark(_STATES[WhatIfState(row.state)], WhatIfState(row.state).label)
+    return state_mark(_STATES[RunState(row.state)], RunState(row.state).label)

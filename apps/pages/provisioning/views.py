@@ -25,7 +25,6 @@ from apps.planning.what_ifs.inputs import Inputs, resized_pool
 from apps.planning.what_ifs.selectors import (
     WhatIfStanding,
     scenarios_visible,
-    what_if_result,
     what_if_standing,
     what_ifs_visible,
 )
@@ -338,7 +337,7 @@ class WhatIfFacts:
     @cached_property
     def result(self) -> Any:
         """What the answer says, as the template of its kind shows it; None while there is none."""
-        answer = what_if_result(self.row)
+        answer = self.row.result
         return None if answer is None else RESULTS[Find(self.row.find)](self.row, answer)
 
     @property

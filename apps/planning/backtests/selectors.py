@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from django.db.models import Max, Min, Q, QuerySet
 
-from apps.core.models import unpack_json
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsHour, StatisticsWindow
 from apps.measurements.operators import plan_operators
@@ -27,7 +26,6 @@ __all__ = [
     "Buckets",
     "RecordedReach",
     "SegmentGrid",
-    "backtest_result",
     "backtests_visible",
     "policy_default",
     "recorded_reaches",
@@ -197,11 +195,6 @@ def spread_buckets(parts: Sequence[Buckets], grid: SegmentGrid) -> FloatArray:
 def backtests_visible() -> QuerySet[BacktestRun]:
     """Every backtest without its answer, newest first."""
     return BacktestRun.objects.select_related("cluster", "job", "requested_by").defer("result")
-
-
-def backtest_result(row: BacktestRun) -> dict[str, Any] | None:
-    """The engine's answer; None while there is none."""
-    return None if row.result is None else dict(unpack_json(row.result))
 
 
 def policy_default(cluster: Cluster) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import ClusterField
-from apps.planning.backtests.selectors import backtest_result
 from apps.planning.choices import RequestTiming
 from apps.planning.models import BacktestRun
 
@@ -38,6 +37,7 @@ class BacktestSerializer(serializers.ModelSerializer):
     requested_by = serializers.CharField(source="requested_by.username", default=None)
     policy = serializers.JSONField()
     facts = serializers.JSONField(help_text="headline, admitted, seconds_over and others; empty while not answered.")
+    answered_at = serializers.DateTimeField(required=False, allow_null=True)
 
     class Meta:
         model = BacktestRun
@@ -55,4 +55,4 @@ class BacktestDetailSerializer(BacktestSerializer):
 
     @extend_schema_field(dict[str, Any] | None)
     def get_result(self, row: BacktestRun) -> dict[str, Any] | None:
-        return backtest_result(row)
+        return row.result

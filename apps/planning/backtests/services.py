@@ -12,12 +12,11 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Fault, Impossible, Malformed, fault_count, from_engine
 from apps.core.events import announce
-from apps.core.models import pack_json
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
 from apps.planning.backtests.selectors import policy_default, recorded_reaches, segment_grid
-from apps.planning.choices import BacktestState, RequestTiming
+from apps.planning.choices import RequestTiming, RunState
 from apps.planning.models import BacktestRun
 from engine.backtest.policy import read_policy
 from engine.errors import EngineError
@@ -107,7 +106,7 @@ def backtest_create(
 def backtest_store(*, row: BacktestRun, answer: Mapping[str, Any], duration_s: float) -> BacktestRun:
     """Keep an answer. Called inside the job's transaction."""
     tested, recorded = answer["tested"], answer["recorded"]
-    row.result = pack_json(answer)
+    row.result = dict(answer)
     row.facts = {
         "headline": answer["headline"],
         "asked": tested["asked"],
@@ -121,8 +120,8 @@ def backtest_store(*, row: BacktestRun, answer: Mapping[str, Any], duration_s: f
         "since_s": answer["since_s"],
         "until_s": answer["until_s"],
     }
-    row.state, row.answered_at, row.duration_s = BacktestState.ANSWERED, timezone.now(), duration_s
-    row.save(update_fields=["result", "facts", "state", "answered_at", "duration_s"])
+    row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
+    row.save(update_fields=["result", "facts", "state", "finished_at", "duration_s", "updated_at"])
     backtest_announce(row)
     return row
 
@@ -136,9 +135,7 @@ def backtest_delete(*, row: BacktestRun) -> None:
 
 def backtests_purge() -> int:
     """Forget backtests older than `BACKTEST_RETENTION`; returns how many."""
-    old = BacktestRun.objects.filter(created_at__lt=timezone.now() - BACKTEST_RETENTION).exclude(
-        state=BacktestState.ASKED
-    )
+    old = BacktestRun.objects.filter(created_at__lt=timezone.now() - BACKTEST_RETENTION).exclude(state=RunState.ASKED)
     return old.delete()[0]
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from django.db.models import QuerySet
 
 from apps.core.errors import Impossible, Malformed
-from apps.core.models import unpack_json
 from apps.fleet.models import Cluster
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.choices import QueryState
@@ -38,7 +37,7 @@ __all__ = [
 
 def forecast_series(forecast: Forecast) -> dict[str, Any]:
     """The curves of a forecast; empty where they have been dropped."""
-    return {} if forecast.series is None else unpack_json(forecast.series)
+    return forecast.series or {}
 
 
 _DAY_S = 86_400

@@ -103,6 +103,7 @@ class ForecastSerializer(serializers.ModelSerializer):
     """A forecast: backtests, dates of violations, probabilities and pools; its curves are at `…/series`."""
 
     cluster = serializers.CharField(source="cluster.slug")
+    snapshot = serializers.CharField(max_length=64, help_text="Digest of the cluster it was computed on.")
     result = serializers.JSONField()
     histories = serializers.JSONField()
     ends_at = serializers.DateTimeField()

@@ -14,7 +14,6 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Fault, Impossible, Malformed, SluiceError
 from apps.core.events import announce
-from apps.core.models import pack_json
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
@@ -97,6 +96,8 @@ def forecast_store(
         row = Forecast.objects.create(
             cluster=cluster,
             job=job,
+            requested_by=job.requested_by if job is not None else None,
+            finished_at=timezone.now(),
             snapshot=snapshot.digest,
             snapshot_parts=snapshot.parts,
             histories=histories,
@@ -105,7 +106,7 @@ def forecast_store(
             horizon=outlook.horizon,
             seed=seed,
             result=outlook.to_dict(),
-            series=pack_json(outlook.series()),
+            series=outlook.series(),
             duration_s=duration_s,
         )
         ids = list(Forecast.objects.filter(cluster=cluster).values_list("pk", flat=True)[: MAX_FORECASTS + 20])

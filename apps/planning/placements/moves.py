@@ -17,7 +17,7 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_heartbeat, job_submit
-from apps.planning.choices import BUSY, UNDOABLE, MoveState, PlacementState
+from apps.planning.choices import BUSY, UNDOABLE, MoveState, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.services import placement_announce
 from apps.queries.lifecycle import placement_move
@@ -104,7 +104,7 @@ def placement_apply(
     """
     _check_numbers(pace, batch_size)
     run = _locked(run)
-    if run.state != PlacementState.PROPOSED:
+    if run.state != RunState.PROPOSED:
         raise Conflict(f"The run is {_state(run)}; only a proposal can be applied.", code="wrong_state")
     moves = list(run.moves.all())
     if not moves:
@@ -118,7 +118,7 @@ def placement_apply(
     PlacementMove.objects.bulk_update(moves, ["batch"], batch_size=500)
     run.batches, run.pace, run.applied_by, run.applied_at = len(batches), pace, user, timezone.now()
     run.expected, run.expected_parts = run.snapshot, run.snapshot_parts
-    return _begin(run, PlacementState.APPLYING, user, "Move")
+    return _begin(run, RunState.APPLYING, user, "Move")
 
 
 @transaction.atomic
@@ -131,7 +131,7 @@ def placement_undo(*, run: PlacementRun, user: User | None) -> tuple[PlacementRu
         raise Conflict("The run has moved nothing; there is nothing to undo.", code="nothing_to_undo")
     _require_alone(run)
     _require_unmoved(run, run.expected, run.expected_parts, "this run left it")
-    return _begin(run, PlacementState.UNDOING, user, "Move back")
+    return _begin(run, RunState.UNDOING, user, "Move back")
 
 
 @transaction.atomic
@@ -198,7 +198,7 @@ def _locked(run: PlacementRun) -> PlacementRun:
     return PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster", "job").get(pk=run.pk)
 
 
-def _begin(run: PlacementRun, state: PlacementState, user: User | None, verb: str) -> tuple[PlacementRun, Job]:
+def _begin(run: PlacementRun, state: RunState, user: User | None, verb: str) -> tuple[PlacementRun, Job]:
     run.state, run.message, run.finished_at, run.resume_at = state, "", None, None
     run.moves_job = job_submit(
         kind=JobKind.MOVES,
@@ -216,14 +216,14 @@ def _next(run: PlacementRun) -> list[PlacementMove]:
     """The first batch not made yet; when undoing, the last one not taken back."""
     if run.state not in BUSY:
         return []
-    is_back = run.state == PlacementState.UNDOING
+    is_back = run.state == RunState.UNDOING
     rows = run.moves.filter(state=MoveState.DONE if is_back else MoveState.PENDING)
     number = rows.aggregate(n=Max("batch") if is_back else Min("batch"))["n"]
     return list(rows.filter(batch=number).order_by("number"))
 
 
 def _make(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
-    is_back = run.state == PlacementState.UNDOING
+    is_back = run.state == RunState.UNDOING
     by_query: dict[str, dict[str, Any]] = {}
     for move in moves:
         by_query.setdefault(move.query, {})[move.operator] = move.before if is_back else move.after
@@ -239,12 +239,10 @@ def _make(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
 def _stopped(run: PlacementRun, present: Snapshot) -> list[str]:
     changed = changes_since(run.expected, run.expected_parts, present)
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    done = "moved back" if run.state == PlacementState.UNDOING else "moved"
-    count = run.moves.filter(state=MoveState.UNDONE if run.state == PlacementState.UNDOING else MoveState.DONE).count()
+    done = "moved back" if run.state == RunState.UNDOING else "moved"
+    count = run.moves.filter(state=MoveState.UNDONE if run.state == RunState.UNDOING else MoveState.DONE).count()
     message = f"The cluster has changed meanwhile: {', '.join(changed[:_SHOWN])}{more}. {count} of {run.moves.count()}"
-    moves_finish(
-        run=run, state=PlacementState.STALE, message=f"{message} moves were {done}; the others were not begun."
-    )
+    moves_finish(run=run, state=RunState.STALE, message=f"{message} moves were {done}; the others were not begun.")
     return changed
 
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import QuerySet
 
-from apps.core.models import unpack_json
 from apps.fleet.models import Cluster
-from apps.planning.choices import BUSY, UNDOABLE, MoveState, PlacementState
+from apps.planning.choices import BUSY, UNDOABLE, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import changes_since
 from apps.queries.snapshots.cluster import cluster_snapshot
 
-__all__ = ["PlacementStanding", "placement_in_progress", "placement_result", "placement_standing", "placements_visible"]
-
-
-def placement_result(run: PlacementRun) -> dict[str, Any] | None:
-    """The engine's proposal, as its command line prints it; None while it is looked for."""
-    return None if run.result is None else unpack_json(run.result)
+__all__ = ["PlacementStanding", "placement_in_progress", "placement_standing", "placements_visible"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ def placement_in_progress(cluster: Cluster) -> PlacementRun | None:
 
 def placement_standing(run: PlacementRun, *, compare: bool = True) -> PlacementStanding:
     """Compare a run with the cluster as it is now; without `compare` as if nothing had moved, which is quicker."""
-    is_proposal, is_undoable = run.state == PlacementState.PROPOSED, False
+    is_proposal, is_undoable = run.state == RunState.PROPOSED, False
     if run.state in UNDOABLE:
         is_undoable = run.moves.filter(state=MoveState.DONE).exists()
     if not is_proposal and not is_undoable:
@@ -65,10 +58,10 @@ def placement_standing(run: PlacementRun, *, compare: bool = True) -> PlacementS
 
 def _why_not(run: PlacementRun, changes: Sequence[str], other: PlacementRun | None) -> str:
     if changes:
-        since = "the search looked at it" if run.state == PlacementState.PROPOSED else "this run left it"
+        since = "the search looked at it" if run.state == RunState.PROPOSED else "this run left it"
         return f"The cluster has moved since {since}: {', '.join(changes[:5])}."
     if other is not None:
         return f"Another run is {other.get_state_display().lower()}; wait until it has ended, or abort it."
-    if run.state == PlacementState.PROPOSED and not run.facts.get("moves"):
+    if run.state == RunState.PROPOSED and not run.facts.get("moves"):
         return "The proposal moves nothing: what runs now is its answer."
     return ""

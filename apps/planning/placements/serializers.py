@@ -12,7 +12,7 @@ from apps.planning.choices import MoveState, PlacementAlgorithm, PlacementObject
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.moves import BATCH_SIZE, MAX_BATCH_SIZE, MAX_PACE
 from apps.planning.placements.parameters import MAX_BUDGET_S, MAX_SEED
-from apps.planning.placements.selectors import placement_result, placement_standing
+from apps.planning.placements.selectors import placement_standing
 
 __all__ = [
     "PlacementApplySerializer",
@@ -96,7 +96,7 @@ class PlacementDetailSerializer(PlacementSerializer):
     @extend_schema_field(dict[str, Any] | None)
     def get_proposal(self, run: PlacementRun) -> dict[str, Any] | None:
         """Without its moves, which stand beside it with what became of them."""
-        answer = placement_result(run)
+        answer = run.result
         return None if answer is None else {key: value for key, value in answer.items() if key != "moves"}
 
     def get_moves_done(self, run: PlacementRun) -> int:

@@ -12,12 +12,11 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible
 from apps.core.events import announce
-from apps.core.models import pack_json
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
-from apps.planning.choices import ENDED, PlacementAlgorithm, PlacementState
+from apps.planning.choices import ENDED, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.parameters import check_parameters, objective_default
 from apps.queries.choices import QueryState
@@ -150,7 +149,7 @@ def placement_request_again(*, run: PlacementRun, user: User | None) -> tuple[Pl
 def placement_stop(*, run: PlacementRun) -> PlacementRun:
     """Stop a search and keep the best so far as its proposal. Cancelling its job instead keeps nothing."""
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster", "job").get(pk=run.pk)
-    if run.state != PlacementState.SEARCHING:
+    if run.state != RunState.SEARCHING:
         state = run.get_state_display().lower()
         raise Conflict(f"The run is {state}; only a search can be stopped.", code="wrong_state")
     run.stop_requested = True
@@ -177,8 +176,8 @@ def placement_live(*, run: PlacementRun, best: Mapping[str, Any]) -> bool:
 def placement_store(*, run: PlacementRun, answer: Mapping[str, Any]) -> PlacementRun:
     """Keep the proposal and its moves. Called inside the job's transaction."""
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
-    run.result, run.facts, run.live = pack_json(answer), placement_facts(answer), {}
-    run.state, run.proposed_at = PlacementState.PROPOSED, timezone.now()
+    run.result, run.facts, run.live = dict(answer), placement_facts(answer), {}
+    run.state, run.proposed_at = RunState.PROPOSED, timezone.now()
     run.save(update_fields=["result", "facts", "live", "state", "proposed_at", "updated_at"])
     run.moves.all().delete()
     PlacementMove.objects.bulk_create(move_rows(run, answer), batch_size=500)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from apps.core.errors import Stale
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
-from apps.planning.choices import MoveState, PlacementAlgorithm, PlacementState
+from apps.planning.choices import MoveState, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import BatchDone, batch_apply, moves_finish
 from apps.planning.placements.parameters import engine_constraints
@@ -69,7 +69,7 @@ def apply_moves(report: JobReporter) -> JobOutcome:
     Done again after its worker was lost, it goes on with the batch that comes next.
     """
     run = PlacementRun.objects.select_related("cluster").get(pk=report.job.params["placement"])
-    is_back = run.state == PlacementState.UNDOING
+    is_back = run.state == RunState.UNDOING
     _pause(run, report, is_back)
     while (made := batch_apply(run=run, job=report.job)) is not None:
         if not isinstance(made, BatchDone):
@@ -78,7 +78,7 @@ def apply_moves(report: JobReporter) -> JobOutcome:
         _pause(run, report, is_back)
 
     def store(job: Job) -> JobOutcome:
-        return _outcome(moves_finish(run=run, state=PlacementState.UNDONE if is_back else PlacementState.APPLIED))
+        return _outcome(moves_finish(run=run, state=RunState.UNDONE if is_back else RunState.APPLIED))
 
     return JobOutcome(store=store)
 

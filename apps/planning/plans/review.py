@@ -13,7 +13,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from apps.core.errors import SluiceError
-from apps.planning.choices import ComparisonReason, ComparisonState
+from apps.planning.choices import ComparisonReason, RunState
 from apps.planning.models import PlanComparison
 from apps.planning.plans.selectors import comparisons_latest
 from apps.planning.plans.services import comparison_request, version_digest
@@ -81,8 +81,8 @@ def plans_review() -> int:
     running = QueryVersion.objects.filter(pk__in=[query.running_version_id for query in queries])
     versions = {version.pk: version for version in with_operators(running)}
     busy = PlanComparison.objects.filter(query__in=queries).filter(
-        Q(state=ComparisonState.COMPUTING, job__isnull=False)
-        | Q(state=ComparisonState.FAILED, finished_at__gt=timezone.now() - _PAUSE)
+        Q(state=RunState.COMPUTING, job__isnull=False)
+        | Q(state=RunState.FAILED, finished_at__gt=timezone.now() - _PAUSE)
     )
     waiting = set(busy.values_list("query_id", flat=True))
     asked = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.db.models import QuerySet
 
 from apps.fleet.models import Cluster
-from apps.planning.choices import ComparisonState
+from apps.planning.choices import RunState
 from apps.planning.models import PlanComparison
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -29,19 +29,19 @@ def comparisons_visible() -> QuerySet[PlanComparison]:
 
 def comparison_latest(query: Query) -> PlanComparison | None:
     """The newest comparison that has a ranking."""
-    return comparisons_visible().filter(query=query, state=ComparisonState.DONE).first()
+    return comparisons_visible().filter(query=query, state=RunState.DONE).first()
 
 
 def comparison_under_way(query: Query) -> PlanComparison | None:
     """The newest comparison, if it has no end yet."""
     newest = PlanComparison.objects.select_related("job").filter(query=query).first()
-    return newest if newest is not None and newest.state == ComparisonState.COMPUTING else None
+    return newest if newest is not None and newest.state == RunState.COMPUTING else None
 
 
 def comparisons_latest(queries: Iterable[Query]) -> dict[int, PlanComparison]:
     """The newest ranked comparison of each of several queries, by the query's key."""
     found: dict[int, PlanComparison] = {}
-    rows = PlanComparison.objects.filter(query__in=list(queries), state=ComparisonState.DONE).defer("result")
+    rows = PlanComparison.objects.filter(query__in=list(queries), state=RunState.DONE).defer("result")
     for row in rows.order_by("created_at"):
         found[row.query_id] = row
     return found
@@ -49,9 +49,7 @@ def comparisons_latest(queries: Iterable[Query]) -> dict[int, PlanComparison]:
 
 def plans_recommended(cluster: Cluster) -> list[PlanComparison]:
     """The newest comparisons of running queries that found a faster plan which nobody has taken over yet."""
-    rows = PlanComparison.objects.filter(
-        query__cluster=cluster, query__state=QueryState.RUNNING, state=ComparisonState.DONE
-    )
+    rows = PlanComparison.objects.filter(query__cluster=cluster, query__state=QueryState.RUNNING, state=RunState.DONE)
     newest: dict[int, PlanComparison] = {}
     for row in rows.select_related("query__running_version").defer("samples", "basis", "result").order_by("created_at"):
         newest[row.query_id] = row

@@ -15,7 +15,7 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, Stale
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.services import job_submit
-from apps.planning.choices import ComparisonReason, ComparisonState, PlanPlacement
+from apps.planning.choices import ComparisonReason, PlanPlacement, RunState
 from apps.planning.models import PlanComparison
 from apps.queries.bodies import version_body, with_operators
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
@@ -24,6 +24,7 @@ from apps.queries.services import query_announce, query_version_create
 __all__ = [
     "MAX_COMPARISONS",
     "MAX_VERSIONS",
+    "comparison_announce",
     "comparison_create",
     "comparison_request",
     "comparison_store",
@@ -132,7 +133,7 @@ def comparison_create(
     numbers = _numbers(query, versions)
     _check(query, numbers, capacity_cps, hop_cycles, places)
     asked = {"versions": numbers, "capacity_cps": capacity_cps, "hop_cycles": hop_cycles, "places": places}
-    same = PlanComparison.objects.filter(query=query, state=ComparisonState.COMPUTING, **asked).select_related("job")
+    same = PlanComparison.objects.filter(query=query, state=RunState.COMPUTING, **asked).select_related("job")
     waiting = next((one for one in same if one.job is not None and one.job.state == JobState.QUEUED), None)
     return waiting or PlanComparison.objects.create(query=query, requested_by=user, reason=reason, **asked)
 
@@ -186,13 +187,18 @@ def comparison_store(*, comparison: PlanComparison, **found: Any) -> PlanCompari
     row = PlanComparison.objects.select_for_update(of=("self",)).select_related("query__cluster").get(pk=comparison.pk)
     for name, value in found.items():
         setattr(row, name, value)
-    row.state, row.finished_at = ComparisonState.DONE, timezone.now()
+    row.state, row.finished_at = RunState.DONE, timezone.now()
     row.recommended = found["result"]["recommended"] or ""
     row.save()
     old = PlanComparison.objects.filter(query=row.query).values_list("pk", flat=True)[MAX_COMPARISONS:]
     PlanComparison.objects.filter(pk__in=list(old)).delete()
-    query_announce(row.query)
+    comparison_announce(row)
     return row
+
+
+def comparison_announce(row: PlanComparison) -> None:
+    """Tell open pages of the query that a comparison has changed."""
+    query_announce(row.query)
 
 
 @transaction.atomic
@@ -212,7 +218,7 @@ def plan_adopt(*, comparison: PlanComparison, plan: str, user: User | None = Non
     """
     row = PlanComparison.objects.select_for_update(of=("self",)).select_related("query__cluster", "adopted")
     comparison = row.get(pk=comparison.pk)
-    if comparison.state != ComparisonState.DONE:
+    if comparison.state != RunState.DONE:
         raise Conflict(f"The comparison is {comparison.get_state_display().lower()}; there is no plan to adopt.")
     plans = {found["key"]: found for found in comparison.result["plans"]}
     if plan not in plans:

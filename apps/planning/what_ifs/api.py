@@ -15,7 +15,7 @@ from apps.accounts.choices import Scope
 from apps.core.rest.api import ApiMixin, job_response
 from apps.core.viewsets import ServiceViewSet
 from apps.jobs.serializers import JobSerializer
-from apps.planning.choices import Find, WhatIfState
+from apps.planning.choices import Find, RunState
 from apps.planning.filters import ScenarioFilter, WhatIfFilter
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.what_ifs.inputs import options_read
@@ -59,7 +59,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
     def create(self, request: Request) -> Response:
         asked = _read(WhatIfCreateSerializer, request)
         row, job = what_if_request(user=request.user, **asked)
-        if job is None or (row.state == WhatIfState.ANSWERED and job.is_finished):
+        if job is None or (row.state == RunState.ANSWERED and job.is_finished):
             return Response(_shown(row), headers={"Content-Location": _address(row)})
         response = job_response(request, job, lambda _: _shown(row))
         response.setdefault("Content-Location", _address(row))

@@ -8,9 +8,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from apps.core.models import unpack_json
 from apps.fleet.models import Cluster
-from apps.planning.choices import Find, WhatIfState
+from apps.planning.choices import Find, RunState
 from apps.planning.models import Scenario, WhatIf
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 
@@ -18,7 +17,6 @@ __all__ = [
     "WhatIfStanding",
     "scenario_answers",
     "scenarios_visible",
-    "what_if_result",
     "what_if_same",
     "what_if_standing",
     "what_ifs_visible",
@@ -46,14 +44,9 @@ def what_ifs_visible() -> QuerySet[WhatIf]:
     return WhatIf.objects.select_related("cluster", "job", "requested_by").defer("snapshot_parts", "result")
 
 
-def what_if_result(row: WhatIf) -> dict[str, Any] | None:
-    """The engine's answer; None while there is none."""
-    return None if row.result is None else dict(unpack_json(row.result))
-
-
 def what_if_standing(row: WhatIf, present: Snapshot | None = None) -> WhatIfStanding:
     """Compare the snapshot an answer rests on with the cluster's present one."""
-    if row.state != WhatIfState.ANSWERED:
+    if row.state != RunState.ANSWERED:
         return WhatIfStanding(False, ())
     present = present or cluster_snapshot(row.cluster)
     if present.digest == row.snapshot:
@@ -64,19 +57,19 @@ def what_if_standing(row: WhatIf, present: Snapshot | None = None) -> WhatIfStan
 def what_if_same(cluster: Cluster, fingerprint: str, snapshot: str) -> WhatIf | None:
     """The newest what-if of a question that is asked or answered on this snapshot."""
     rows = what_ifs_visible().filter(cluster=cluster, fingerprint=fingerprint)
-    answered = rows.filter(state=WhatIfState.ANSWERED, snapshot=snapshot).first()
-    return answered or rows.filter(state=WhatIfState.ASKED).first()
+    answered = rows.filter(state=RunState.ANSWERED, snapshot=snapshot).first()
+    return answered or rows.filter(state=RunState.ASKED).first()
 
 
 def scenario_answers(cluster: Cluster) -> dict[int, tuple[WhatIf, Mapping[str, Any]]]:
     """The newest answer of every saved scenario as it is now: {scenario: (what-if, its part of the answer)}."""
     wanted = {row.pk: (row.changes, row.place) for row in Scenario.objects.filter(cluster=cluster)}
     found: dict[int, tuple[WhatIf, Mapping[str, Any]]] = {}
-    rows = WhatIf.objects.filter(cluster=cluster, find=Find.COMPARE, state=WhatIfState.ANSWERED, from_bench=False)
+    rows = WhatIf.objects.filter(cluster=cluster, find=Find.COMPARE, state=RunState.ANSWERED, from_bench=False)
     for row in rows.order_by("-created_at")[:_LOOKED_AT]:
         if len(found) == len(wanted):
             break
-        answer = what_if_result(row) or {}
+        answer = row.result or {}
         for asked, part in zip(row.scenarios, answer.get("scenarios", []), strict=False):
             key = asked.get("id")
             if key in wanted and key not in found and wanted[key] == (asked["changes"], asked["place"]):

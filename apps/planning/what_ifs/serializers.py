@@ -11,7 +11,7 @@ from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import ClusterField, InClusterSerializer
 from apps.planning.choices import Find, ScenarioPlacement
 from apps.planning.models import WhatIf
-from apps.planning.what_ifs.selectors import what_if_result, what_if_standing
+from apps.planning.what_ifs.selectors import what_if_standing
 
 __all__ = [
     "ScenarioSerializer",
@@ -79,6 +79,7 @@ class WhatIfSerializer(serializers.ModelSerializer):
     requested_by = serializers.CharField(source="requested_by.username", default=None)
     scenarios = serializers.JSONField()
     options = serializers.JSONField()
+    answered_at = serializers.DateTimeField(required=False, allow_null=True)
 
     class Meta:
         model = WhatIf
@@ -98,7 +99,7 @@ class WhatIfDetailSerializer(WhatIfSerializer):
 
     @extend_schema_field(dict[str, Any] | None)
     def get_result(self, row: WhatIf) -> dict[str, Any] | None:
-        return what_if_result(row)
+        return row.result
 
     def get_stale(self, row: WhatIf) -> bool:
         return what_if_standing(row).is_stale

@@ -15,11 +15,10 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, field_faults, from_engine
 from apps.core.events import announce
-from apps.core.models import pack_json
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_submit
-from apps.planning.choices import Find, ScenarioPlacement, WhatIfState
+from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.what_ifs.inputs import options_read
 from apps.planning.what_ifs.selectors import what_if_same
@@ -170,10 +169,10 @@ def what_if_create(
 
 def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any], duration_s: float) -> WhatIf:
     """Keep an answer with the snapshot it rests on. Called inside the job's transaction."""
-    row.result = pack_json(answer)
+    row.result = dict(answer)
     row.snapshot, row.snapshot_parts = snapshot.digest, snapshot.parts
-    row.state, row.answered_at, row.duration_s = WhatIfState.ANSWERED, timezone.now(), duration_s
-    row.save(update_fields=["result", "snapshot", "snapshot_parts", "state", "answered_at", "duration_s"])
+    row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
+    row.save(update_fields=["result", "snapshot", "snapshot_parts", "state", "finished_at", "duration_s", "updated_at"])
     what_if_announce(row)
     return row
 
@@ -181,7 +180,7 @@ def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any],
 def what_ifs_purge() -> int:
     """Forget what the bench asked on the way more than a day ago; returns how many."""
     old = WhatIf.objects.filter(from_bench=True, created_at__lt=timezone.now() - BENCH_RETENTION)
-    return old.exclude(state=WhatIfState.ASKED).delete()[0]
+    return old.exclude(state=RunState.ASKED).delete()[0]
 
 
 def what_if_announce(row: WhatIf) -> None:
@@ -200,7 +199,7 @@ def question_fingerprint(
 
 
 def _overtake(cluster: Cluster, user: User | None, digest: str) -> None:
-    rows = WhatIf.objects.filter(cluster=cluster, from_bench=True, requested_by=user, state=WhatIfState.ASKED)
+    rows = WhatIf.objects.filter(cluster=cluster, from_bench=True, requested_by=user, state=RunState.ASKED)
     for row in rows.exclude(fingerprint=digest).select_related("job"):
         if row.job is not None and not row.job.is_finished:
             job_cancel(row.job)

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 from apps.accounts.choices import Role
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.planning.choices import MoveState, PlacementState
+from apps.planning.choices import MoveState, RunState
 from apps.planning.forecasts.histories import history_create_from_generator
 from apps.planning.models import Forecast, PlacementRun, PlanComparison, WhatIf
 from apps.planning.placements.services import placement_request
@@ -72,6 +72,6 @@ def test_a_proposal_stays_one(cluster: Cluster, api: APIClient, settings: Any) -
     jobs = without_redis(settings)
     assert refused(api.post(f"/api/v1/placements/{run.pk}/apply", {}, format="json"))
     run.refresh_from_db()
-    assert (run.state, run.batches, run.moves_job) == (PlacementState.PROPOSED, 0, None)
+    assert (run.state, run.batches, run.moves_job) == (RunState.PROPOSED, 0, None)
     assert set(run.moves.values_list("state", "batch")) == {(MoveState.PENDING, 0)}
     assert Job.objects.count() == jobs

@@ -22,13 +22,12 @@ from apps.planning.backtests.selectors import (
     Buckets,
     RecordedReach,
     SegmentGrid,
-    backtest_result,
     recorded_reaches,
     segment_grid,
     spread_buckets,
 )
 from apps.planning.backtests.services import BACKTEST_RETENTION, backtest_create, backtest_request, backtests_purge
-from apps.planning.choices import BacktestState
+from apps.planning.choices import RunState
 from apps.planning.models import BacktestRun, LoadHistory
 from apps.queries.arrivals import series
 from apps.queries.services import query_stop
@@ -76,7 +75,7 @@ def answered(cluster: Cluster, **fields: Any) -> dict[str, Any]:
     (job,) = [job for job in small_cluster.run_jobs() if job.pk == row.job_id]
     assert job.state == JobState.SUCCEEDED, job.error
     row.refresh_from_db()
-    found = backtest_result(row)
+    found = row.result
     assert found is not None
     return found
 
@@ -178,7 +177,7 @@ def test_a_cancelled_one_has_no_answer(cluster: Cluster) -> None:
     row, job = backtest_request(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
     job_cancel(job)
     row.refresh_from_db()
-    assert (row.state, backtest_result(row)) == (BacktestState.CANCELLED, None)
+    assert (row.state, row.result) == (RunState.CANCELLED, None)
 
 
 def test_old_ones_are_purged(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
 from apps.jobs.models import JobState
 from apps.jobs.runner import run_job
-from apps.planning.choices import MoveState, PlacementState
+from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import placement_apply
 from apps.planning.placements.services import placement_request
@@ -56,7 +56,7 @@ def check_one_run_applied_by_many() -> None:
         assert outcomes == {"done": 1, "wrong_state": CLIENTS - 1}
         assert [job.state for job in run_jobs()] == [JobState.SUCCEEDED]
     run.refresh_from_db()
-    assert run.state == PlacementState.APPLIED
+    assert run.state == RunState.APPLIED
     assert set(run.moves.values_list("state", flat=True)) == {MoveState.DONE}
 
 
@@ -66,7 +66,7 @@ def check_many_runs_applied() -> None:
         runs = [proposed(cluster) for _ in range(CLIENTS)]
         outcomes = run_concurrently([lambda r=run: placement_apply(run=r, user=None) for run in runs])
     assert outcomes == {"done": 1, "busy": CLIENTS - 1}
-    assert PlacementRun.objects.filter(state=PlacementState.APPLYING).count() == 1
+    assert PlacementRun.objects.filter(state=RunState.APPLYING).count() == 1
 
 
 def check_moves_against_an_admission() -> None:
@@ -115,5 +115,5 @@ def proposed(cluster: Cluster) -> PlacementRun:
     run, _ = placement_request(cluster=cluster, user=None, budget_s=0.2)
     run_jobs()
     run.refresh_from_db()
-    assert run.state == PlacementState.PROPOSED
+    assert run.state == RunState.PROPOSED
     return run

@@ -16,7 +16,7 @@ from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
 from apps.jobs.services import JobSuperseded, job_start
-from apps.planning.choices import MoveState, PlacementState
+from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements import work
 from apps.planning.placements.moves import (
@@ -58,7 +58,7 @@ def test_applied_as_proposed_and_taken_back(crowded: Cluster, proposed: Proposed
     placement_apply(run=run, user=None, pace=0.0)
     small_cluster.run_jobs()
     run = fresh(run)
-    assert run.state == PlacementState.APPLIED
+    assert run.state == RunState.APPLIED
     assert set(states(run)) == {MoveState.DONE}
     assert run.batches == len(set(run.moves.values_list("batch", flat=True))) > 1
     for move in run.moves.all():
@@ -68,7 +68,7 @@ def test_applied_as_proposed_and_taken_back(crowded: Cluster, proposed: Proposed
     placement_undo(run=run, user=None)
     small_cluster.run_jobs()
     run = fresh(run)
-    assert (run.state, set(states(run)), places(crowded)) == (PlacementState.UNDONE, {MoveState.UNDONE}, before)
+    assert (run.state, set(states(run)), places(crowded)) == (RunState.UNDONE, {MoveState.UNDONE}, before)
     with pytest.raises(Conflict, match="only one that was applied"):
         placement_undo(run=run, user=None)
 
@@ -115,7 +115,7 @@ def test_a_change_between_batches_stops_it_after_a_whole_batch(crowded: Cluster,
     assert (ended.state, ended.error["code"]) == (JobState.FAILED, "stale")
     assert ended.error["changed"] == ["node b: state changed from active to draining"]
     run = fresh(run)
-    assert run.state == PlacementState.STALE
+    assert run.state == RunState.STALE
     assert "node b: state changed from active to draining" in run.message
     assert states(run) == [MoveState.DONE] + [MoveState.SKIPPED] * (run.moves.count() - 1)
     assert places(crowded) == moved
@@ -131,7 +131,7 @@ def test_a_lost_worker_s_batches_are_not_made_twice(crowded: Cluster, proposed: 
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
     ended = run_job(job.pk, work.apply_moves)
     assert ended is not None
-    assert (ended.state, fresh(run).state) == (JobState.SUCCEEDED, PlacementState.APPLIED)
+    assert (ended.state, fresh(run).state) == (JobState.SUCCEEDED, RunState.APPLIED)
     assert isinstance(first, BatchDone)
     assert run.moves.get(number=1).applied_at == at
     with pytest.raises(JobSuperseded):
@@ -148,7 +148,7 @@ def test_aborted_between_batches(crowded: Cluster, proposed: Proposed, monkeypat
     ended = run_job(job.pk, work.apply_moves)
     assert ended is not None
     run = fresh(run)
-    assert (ended.state, run.state) == (JobState.CANCELLED, PlacementState.ABORTED)
+    assert (ended.state, run.state) == (JobState.CANCELLED, RunState.ABORTED)
     assert states(run).count(MoveState.DONE) == 1
     assert states(run).count(MoveState.SKIPPED) == run.moves.count() - 1
     assert placement_standing(run).can_undo
@@ -158,7 +158,7 @@ def test_aborted_before_a_worker_had_it(cluster: Cluster, proposed: Proposed) ->
     run, _ = placement_apply(run=proposed(), user=None)
     placement_abort(run=run)
     run = fresh(run)
-    assert (run.state, states(run)) == (PlacementState.ABORTED, [MoveState.SKIPPED])
+    assert (run.state, states(run)) == (RunState.ABORTED, [MoveState.SKIPPED])
     with pytest.raises(Conflict, match="moved nothing"):
         placement_undo(run=run, user=None)
 
@@ -174,7 +174,7 @@ def test_a_split_writes_replicas_with_their_shares(cluster: Cluster) -> None:
     assert move.kind == "split"
     placement_apply(run=run, user=None, pace=0.0)
     small_cluster.run_jobs()
-    assert fresh(run).state == PlacementState.APPLIED
+    assert fresh(run).state == RunState.APPLIED
     found = places(cluster)["heavy"]
     assert len(found) == len(move.after) > 1
     assert sum(share for _, _, share in found) == pytest.approx(1.0)
@@ -212,4 +212,4 @@ def test_of_two_at_the_same_time_one_is_applied(crowded: Cluster, proposed: Prop
 
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(apply, runs)) == ["applied", "busy"]
-    assert sorted(run.state for run in PlacementRun.objects.all()) == [PlacementState.APPLYING, PlacementState.PROPOSED]
+    assert sorted(run.state for run in PlacementRun.objects.all()) == [RunState.APPLYING, RunState.PROPOSED]

@@ -15,10 +15,10 @@ from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import JobReporter, run_job
 from apps.jobs.services import job_cancel, job_start
-from apps.planning.choices import MoveState, PlacementState
+from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements import work
-from apps.planning.placements.selectors import placement_result, placement_standing
+from apps.planning.placements.selectors import placement_standing
 from apps.planning.placements.services import (
     placement_delete,
     placement_request,
@@ -36,8 +36,8 @@ Proposed = Callable[..., PlacementRun]
 def test_a_search_proposes_and_moves_nothing(cluster: Cluster, proposed: Proposed) -> None:
     before = places(cluster)
     run = proposed()
-    answer = placement_result(run) or {}
-    assert run.state == PlacementState.PROPOSED
+    answer = run.result or {}
+    assert run.state == RunState.PROPOSED
     assert run.facts["moves"] == len(answer["moves"]) == run.moves.count() == 1
     assert answer["mace_after_s"] < answer["mace_before_s"]
     assert answer["bound_s"] <= answer["value_after"] + 1e-9
@@ -59,7 +59,7 @@ def test_what_is_best_already_stays(cluster: Cluster, proposed: Proposed) -> Non
 
 def test_constraints_hold(cluster: Cluster, proposed: Proposed) -> None:
     run = proposed(constraints={"pin": {"first/work": "a"}, "forbid": {"second/work": ["c"]}, "max_moves": 3})
-    placement = (placement_result(run) or {})["placement"]
+    placement = (run.result or {})["placement"]
     assert placement["first/work"][0]["node"] == "a"
     assert placement["second/work"][0]["node"] == "b"
 
@@ -105,7 +105,7 @@ def test_constraints_that_leave_nothing_fail_with_every_reason(cluster: Cluster)
     small_cluster.run_jobs()
     run.refresh_from_db()
     job.refresh_from_db()
-    assert run.state == PlacementState.FAILED
+    assert run.state == RunState.FAILED
     assert (job.error["code"], len(job.error["faults"])) == ("infeasible", 2)
     assert "first/work" in run.message
 
@@ -125,8 +125,8 @@ def test_stopping_keeps_the_best_so_far(cluster: Cluster, monkeypatch: pytest.Mo
     monkeypatch.setattr(work, "placement_live", look)
     run_job(job.pk, work.search_placement)
     run.refresh_from_db()
-    assert run.state == PlacementState.PROPOSED
-    assert (placement_result(run) or {})["stopped"] in {"stopped", "optimal"}
+    assert run.state == RunState.PROPOSED
+    assert (run.result or {})["stopped"] in {"stopped", "optimal"}
     assert {"value_s", "bound_s", "elapsed_s", "trace"} <= set(looked[0])
     assert run.live == {}
     with pytest.raises(Conflict, match="only a search can be stopped"):
@@ -139,7 +139,7 @@ def test_cancelling_keeps_nothing(cluster: Cluster) -> None:
         placement_delete(run=run)
     job_cancel(job)
     run.refresh_from_db()
-    assert (run.state, run.result) == (PlacementState.ABORTED, None)
+    assert (run.state, run.result) == (RunState.ABORTED, None)
     placement_delete(run=run)
     assert not PlacementRun.objects.exists()
 
@@ -168,7 +168,7 @@ def test_a_fleet_that_moves_while_it_searches_is_seen(cluster: Cluster, monkeypa
     small_cluster.run_jobs()
     run.refresh_from_db()
     standing = placement_standing(run)
-    assert (run.state, standing.can_apply) == (PlacementState.PROPOSED, False)
+    assert (run.state, standing.can_apply) == (RunState.PROPOSED, False)
     assert standing.changes == ["node b: capacity changed from 1 kcycles/s to 900 cycles/s"]
     monkeypatch.undo()
     again, _ = placement_request_again(run=run, user=None)

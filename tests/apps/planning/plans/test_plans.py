@@ -12,7 +12,7 @@ from apps.admission.services import admission_preview
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.models import Cluster
 from apps.jobs.services import job_cancel
-from apps.planning.choices import ComparisonReason, ComparisonState
+from apps.planning.choices import ComparisonReason, RunState
 from apps.planning.models import PlanComparison
 from apps.planning.plans.review import plans_review
 from apps.planning.plans.selectors import comparison_latest, plans_recommended
@@ -133,7 +133,7 @@ def test_the_same_question_is_asked_once_and_can_be_cancelled(query: Query) -> N
         plan_adopt(comparison=first, plan="r1")
     job_cancel(job)
     first.refresh_from_db()
-    assert first.state == ComparisonState.CANCELLED
+    assert first.state == RunState.CANCELLED
     assert comparison_latest(query) is None
 
 

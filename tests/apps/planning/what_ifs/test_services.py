@@ -10,9 +10,9 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create
 from apps.jobs.models import JobState
-from apps.planning.choices import Find, WhatIfState
+from apps.planning.choices import Find, RunState
 from apps.planning.models import Scenario, WhatIf
-from apps.planning.what_ifs.selectors import scenario_answers, what_if_result, what_if_standing
+from apps.planning.what_ifs.selectors import scenario_answers, what_if_standing
 from apps.planning.what_ifs.services import (
     scenario_create,
     scenario_delete,
@@ -62,8 +62,8 @@ def test_a_scenario_is_checked_kept_and_forgotten(cluster: Cluster) -> None:
 def test_scenarios_are_compared_and_answers_stay_with_their_snapshot(cluster: Cluster) -> None:
     friday = scenario_create(cluster=cluster, name="Friday", user=None, changes=MORE, place="search")
     row = ask(cluster, scenarios=[{"name": "Now", "changes": [], "place": "keep"}, friday.pk])
-    assert row.state == WhatIfState.ANSWERED
-    answer = what_if_result(row)
+    assert row.state == RunState.ANSWERED
+    answer = row.result
     assert answer is not None
     assert [one["name"] for one in answer["scenarios"]] == ["Now", "Friday"]
     assert [one["node_count"] for one in answer["scenarios"]] == [2, 3]
@@ -75,7 +75,7 @@ def test_scenarios_are_compared_and_answers_stay_with_their_snapshot(cluster: Cl
     standing = what_if_standing(row)
     assert standing.is_stale
     assert any("c" in change for change in standing.changes)
-    assert what_if_result(row) == answer
+    assert row.result == answer
     scenario_update(scenario=friday, changes=MORE[:1])
     assert friday.pk not in scenario_answers(cluster)  # the answer speaks of other changes
 
@@ -97,12 +97,12 @@ def test_the_bench_overtakes_its_own_questions(cluster: Cluster) -> None:
         row, _ = what_if_request(cluster=cluster, user=user, scenarios=[scenario], from_bench=True)
         rows.append(row)
     rows[0].refresh_from_db()
-    assert rows[0].state == WhatIfState.CANCELLED
+    assert rows[0].state == RunState.CANCELLED
     assert rows[0].job is not None
     assert rows[0].job.state == JobState.CANCELLED
     small_cluster.run_jobs()
     rows[1].refresh_from_db()
-    assert rows[1].state == WhatIfState.ANSWERED
+    assert rows[1].state == RunState.ANSWERED
     WhatIf.objects.update(created_at="2020-01-01T00:00:00Z")
     kept = ask(cluster, find=Find.GROWTH)
     assert what_ifs_purge() == 2
@@ -126,20 +126,20 @@ def test_what_cannot_be_asked_is_said_at_once(cluster: Cluster) -> None:
 def test_a_failed_job_is_a_failed_what_if(cluster: Cluster) -> None:
     cluster.queries.update(objective_bound_s=None)
     row = ask(cluster, find=Find.GROWTH)
-    assert row.state == WhatIfState.FAILED
+    assert row.state == RunState.FAILED
     assert row.job is not None
     assert "objective" in row.job.error["message"]
 
 
 def test_the_smallest_pool_comes_with_its_proof(cluster: Cluster) -> None:
-    found = what_if_result(ask(cluster, find=Find.SMALLEST_POOL, scenarios=[{"name": "More", "changes": MORE[:1]}]))
+    found = ask(cluster, find=Find.SMALLEST_POOL, scenarios=[{"name": "More", "changes": MORE[:1]}]).result
     assert found is not None
     assert (found["nodes"], found["present"]) == (3, 2)  # two fit, and either may be lost
     assert found["proof"]["nodes"] == 2
     mix = {"types": [{"name": "small", "capacity_cps": 1000.0, "cores": 1, "price_per_hour": 0.5, "max": 4}]}
-    cheapest = what_if_result(ask(cluster, find=Find.CHEAPEST_MIX, options=mix))
+    cheapest = ask(cluster, find=Find.CHEAPEST_MIX, options=mix).result
     assert cheapest is not None
     assert cheapest["counts"] == {"small": 1}
-    front = what_if_result(ask(cluster, find=Find.PARETO, options=mix))
+    front = ask(cluster, find=Find.PARETO, options=mix).result
     assert front is not None
     assert front["points"]
