@@ -44,7 +44,9 @@ class EngineCommand:
 
     def load(self) -> Callable[[Any, Mapping[str, Any]], dict[str, Any]]:
         """Import the command's function."""
-        function: Callable[[Any, Mapping[str, Any]], dict[str, Any]] = importlib.import_module(self.module).command
+        module, _, name = self.module.partition(":")
+        function: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+        function = getattr(importlib.import_module(module), name or "command")
         return function
 
 
@@ -143,16 +145,16 @@ COMMANDS = {
         (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (1,000,000)"),),
     ),
     "slack": EngineCommand(
-        "engine.klink.command",
+        "engine.klink.command:slack_command",
         "when a query's next watermarks are expected, and how long it can wait until then",
         (),
     ),
     "memory": EngineCommand(
-        "engine.klink.command", "which of several queries frees most waiting events in one cycle", ()
+        "engine.klink.command:memory_command", "which of several queries frees most waiting events in one cycle", ()
     ),
-    "pick": EngineCommand("engine.klink.command", "the query with the least slack", ()),
+    "pick": EngineCommand("engine.klink.command:pick_command", "the query with the least slack", ()),
     "forwarding": EngineCommand(
-        "engine.klink.command", "what the nodes that share a query tell each other about it", ()
+        "engine.klink.command:forwarding_command", "what the nodes that share a query tell each other about it", ()
     ),
     "replay": EngineCommand(
         "engine.klink.replay",

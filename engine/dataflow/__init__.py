@@ -1,6 +1,7 @@
 """Executable operators: one meaning, translated to pyarrow for agents and to Spark SQL for the stream processor.
 
-`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow.kernels` runs it, `engine.dataflow.templates` has some.
+`Pipeline.parse` reads and checks a document, `engine.dataflow.arrow.kernels` runs it, and
+`engine.dataflow.templates` has ready ones.
 """
 
 from engine.dataflow.operators import SourceRule

@@ -43,7 +43,7 @@ _FIELDS = {"regex": {"pattern"}, "kv": {"separator", "assign"}, "json": set[str]
 
 
 def parse_patterns(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
-    """For every column of `into`, in the order of the alphabet, a pattern and the group with its text."""
+    """Pattern and group of every column of `into`, in alphabetical order."""
     form = kept["as"]
     given = {"pattern", "separator", "assign"} & set(kept)
     faults.extend(
@@ -75,8 +75,8 @@ def _groups(names: list[str], kept: dict[str, Any], path: str, faults: list[Faul
         return ()
     if missing := [name for name in names if name not in groups]:
         named = ", ".join(name for name in groups if name) or "none"
-        text = f"pattern is {value_words(kept['pattern'])} with the named groups {named}; allowed: also {', '.join(missing)}"
-        faults.append(Fault(at, text))
+        pattern_words, also = value_words(kept["pattern"]), ", ".join(missing)
+        faults.append(Fault(at, f"pattern is {pattern_words} with the named groups {named}; allowed: also {also}"))
         return ()
     return tuple((pattern, groups.index(name) + 1) for name in names)
 
@@ -284,7 +284,7 @@ def _parse(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[
     for name, _ in into:
         check_free(name, scope, join_path(path, "into"), faults)
     patterns = parse_patterns(kept, path, faults)
-    columns = {name: one for name, one in scope.columns.items() if name != kept["column"]}
+    columns = {name: type_ for name, type_ in scope.columns.items() if name != kept["column"]}
     spec = ParseSpec(kept["column"], kept["as"], patterns, into, kept.get("on_error", "drop") == "drop")
     return spec, columns | dict(into)
 

@@ -215,7 +215,9 @@ def _rows(
         if len(row) != len(columns):
             wrong.append(Fault(at, f"item {number} has {len(row)} values; allowed: {len(columns)}"))
             continue
-        rows.append([_value(one, column, columns[column], at, wrong) for column, one in zip(columns, row, strict=True)])
+        rows.append(
+            [_value(value, column, columns[column], at, wrong) for column, value in zip(columns, row, strict=True)]
+        )
     faults.extend(wrong[:_LISTED_FAULTS])
     if len(wrong) > _LISTED_FAULTS:
         faults.append(Fault(path, f"{len(wrong) - _LISTED_FAULTS} more values are wrong in the same way"))

@@ -86,7 +86,7 @@ def _columns(kept: dict[str, Any], path: str, faults: list[Fault]) -> Columns | 
         )
     kind = columns.get(kept["time"])
     if kind != Type.TIMESTAMP:
-        listed = ", ".join(name for name, one in columns.items() if one == Type.TIMESTAMP)
+        listed = ", ".join(name for name, type_ in columns.items() if type_ == Type.TIMESTAMP)
         is_what = "no column" if kind is None else f"a {kind}"
         text = f"time is {kept['time']!r}, {is_what}; allowed: {listed or 'a column of type timestamp'}"
         faults.append(Fault(join_path(path, "time"), text))

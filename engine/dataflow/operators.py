@@ -55,7 +55,7 @@ class WindowSpec:
 
     @property
     def copies(self) -> int:
-        """How many windows a record is in."""
+        """Number of windows that a record is in."""
         return self.size_us // self.slide_us
 
 
@@ -181,7 +181,7 @@ Spec = WindowSpec | FilterSpec | MapSpec | ProjectSpec | JoinSpec | AggregateSpe
 
 @dataclass(frozen=True)
 class OperationScope:
-    """What stands before an operation."""
+    """Scope of an operation: columns, tables and streams that it may refer to."""
 
     columns: Columns
     time: str
@@ -214,7 +214,7 @@ def check_free(name: str, scope: OperationScope, path: str, faults: list[Fault])
 
 @dataclass(frozen=True)
 class SourceRule:
-    """Whether an operator may run at a source; if not, the `number` of the rule and the `reason`.
+    """Ruling on an operator at a source: allowed, or the `number` of the rule and the `reason`.
 
     `number` is None for an operator that no rule forbids but that comes after one that must not run there.
     """
@@ -226,7 +226,7 @@ class SourceRule:
 
 @dataclass(frozen=True)
 class JudgedOperator:
-    """What the rules look at."""
+    """Operator as the rules see it."""
 
     id: str
     spec: Spec
@@ -287,7 +287,7 @@ def _distinct(spec: AggregateSpec) -> bool:
 
 
 def not_runnable(operator: JudgedOperator) -> str | None:
-    """Why an operator can run nowhere, or None if it can.
+    """Reason that an operator can run nowhere, or None if it can run.
 
     What has no state that merges could not be taken up again after a restart, nor bounded, at the stream processor
     either.

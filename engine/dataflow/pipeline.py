@@ -63,12 +63,12 @@ class PipelineOperator:
 
     @property
     def stateful(self) -> bool:
-        """Whether what it puts out depends on more than one record."""
+        """Whether its output depends on more than one record."""
         return isinstance(self.spec, (AggregateSpec, StreamJoinSpec))
 
     @property
     def not_runnable(self) -> str | None:
-        """Why it can run nowhere, or None."""
+        """Reason that it can run nowhere, or None."""
         return not_runnable(JudgedOperator(self.id, self.spec, self.copies))
 
 
@@ -92,22 +92,24 @@ class Pipeline:
     @property
     def aggregate(self) -> int | None:
         """Index of the first aggregate."""
-        return next((one.index for one in self.operators if isinstance(one.spec, AggregateSpec)), None)
+        return next((operator.index for operator in self.operators if isinstance(operator.spec, AggregateSpec)), None)
 
     @property
     def window(self) -> WindowSpec | None:
         """The window."""
-        return next((one.spec for one in self.operators if isinstance(one.spec, WindowSpec)), None)
+        return next((operator.spec for operator in self.operators if isinstance(operator.spec, WindowSpec)), None)
 
     @property
     def stream_join(self) -> int | None:
         """Index of the join with another stream."""
-        return next((one.index for one in self.operators if isinstance(one.spec, StreamJoinSpec)), None)
+        return next((operator.index for operator in self.operators if isinstance(operator.spec, StreamJoinSpec)), None)
 
     @property
     def other_stream(self) -> str | None:
         """Id of the stream that is joined, which may be the source's own."""
-        return next((one.spec.stream for one in self.operators if isinstance(one.spec, StreamJoinSpec)), None)
+        return next(
+            (operator.spec.stream for operator in self.operators if isinstance(operator.spec, StreamJoinSpec)), None
+        )
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -116,7 +118,7 @@ class Pipeline:
 
     @property
     def other_entry(self) -> int | None:
-        """Where records of the stream that is joined enter: a number behind those of all operators."""
+        """Entry of the joined stream's records: a number behind those of all operators."""
         return None if self.stream_join is None else len(self.operators)
 
     def entry_schema(self, entry: int) -> pa.Schema | None:
@@ -126,13 +128,13 @@ class Pipeline:
         """
         if entry == self.other_entry:
             return self.other_schema
-        stateful = next((one.index for one in self.operators if one.stateful), len(self.operators) - 1)
+        stateful = next((operator.index for operator in self.operators if operator.stateful), len(self.operators) - 1)
         return self.operators[entry].input_schema if 0 <= entry <= stateful else None
 
     @property
     def other_schema(self) -> pa.Schema:
         """Records of the joined stream: its needed columns, in the order of the alphabet."""
-        spec = next(one.spec for one in self.operators if isinstance(one.spec, StreamJoinSpec))
+        spec = next(operator.spec for operator in self.operators if isinstance(operator.spec, StreamJoinSpec))
         return arrow_schema(dict(spec.columns))
 
     @property
@@ -163,7 +165,7 @@ class Pipeline:
         operators = _operators(kept["operators"], source, tables, faults)
         if faults or source is None:
             raise DocumentError(faults, "pipeline document")
-        judged = [JudgedOperator(one.id, one.spec, one.copies) for one in operators]
+        judged = [JudgedOperator(operator.id, operator.spec, operator.copies) for operator in operators]
         known = {name: table for name, table in tables.items() if table is not None}
         not_live = tuple(_not_live(operators, judged))
         frozen = copy.deepcopy(dict(document))
@@ -192,7 +194,8 @@ def _source(kept: Any, faults: list[Fault]) -> PipelineSource | None:
     if kind != Type.TIMESTAMP:
         is_what = "no column" if kind is None else f"a {kind}"
         allowed = (
-            ", ".join(name for name, one in columns.items() if one == Type.TIMESTAMP) or "a column of type timestamp"
+            ", ".join(name for name, type_ in columns.items() if type_ == Type.TIMESTAMP)
+            or "a column of type timestamp"
         )
         faults.append(Fault("source.time", f"time is {value_words(kept['time'])}, {is_what}; allowed: {allowed}"))
     if len({name.lower() for name in columns}) < len(columns):
@@ -233,10 +236,10 @@ def _scope(
     tables: Mapping[str, StaticTable | None],
     before: list[PipelineOperator],
 ) -> OperationScope:
-    """What an operator behind others may refer to."""
-    window = next((one.spec for one in before if isinstance(one.spec, WindowSpec)), None)
-    aggregate = next((one.id for one in before if isinstance(one.spec, AggregateSpec)), None)
-    joined = next((one.id for one in before if isinstance(one.spec, StreamJoinSpec)), None)
+    """Scope of an operator behind others."""
+    window = next((operator.spec for operator in before if isinstance(operator.spec, WindowSpec)), None)
+    aggregate = next((operator.id for operator in before if isinstance(operator.spec, AggregateSpec)), None)
+    joined = next((operator.id for operator in before if isinstance(operator.spec, StreamJoinSpec)), None)
     return OperationScope(columns, source.time, tables, window, aggregate, joined)
 
 
@@ -292,12 +295,12 @@ def _check_kind(kept: Any, path: str, faults: list[Fault]) -> None:
 
 
 def _not_live(operators: list[PipelineOperator], judged: list[JudgedOperator]) -> list[Fault]:
-    """Why a pipeline cannot run live: results are those of closed windows."""
+    """Faults of a pipeline that cannot run live: results are those of closed windows."""
     faults = []
-    for index, one in enumerate(judged):
-        if reason := not_runnable(one):
+    for index, operator in enumerate(judged):
+        if reason := not_runnable(operator):
             faults.append(Fault(f"operators[{index}]", reason))
-    kinds = [one.kind for one in operators]
+    kinds = [operator.kind for operator in operators]
     first = kinds.index("aggregate") if "aggregate" in kinds else None
     if first is None:
         faults.append(Fault("operators", "there is no aggregate; allowed: a window and an aggregate after it"))

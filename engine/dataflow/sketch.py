@@ -112,7 +112,7 @@ def _codes(parents: IntArray, bucket: Any) -> IntArray:
 
 
 def _firsts(code: IntArray) -> IntArray:
-    """Where each distinct number of a sorted array first stands."""
+    """First index of each distinct number of a sorted array."""
     new = np.empty(len(code), dtype=bool)
     new[:1] = True
     np.not_equal(code[1:], code[:-1], out=new[1:])

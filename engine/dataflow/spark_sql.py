@@ -42,7 +42,7 @@ _NO_TABLES: Mapping[str, str] = {}
 
 
 def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] = _NO_TABLES, other: str = "") -> str:
-    """What the operator makes of the records of `view`, with the columns of its output schema.
+    """Query for an operator's output on the records of `view`, with the columns of its output schema.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] 
 
 
 def partial(pipeline: Pipeline, view: str) -> str:
-    """Partial aggregates of the records of `view`, with the columns of `engine.dataflow.arrow.kernels.partial_schema`."""
+    """Partial aggregates of the records of `view`, with the columns of `arrow.kernels.partial_schema`."""
     assert pipeline.aggregate is not None, "the pipeline has no aggregate"
     spec = pipeline.operators[pipeline.aggregate].spec
     assert isinstance(spec, AggregateSpec)
@@ -91,7 +91,7 @@ def partial(pipeline: Pipeline, view: str) -> str:
 
 def side(pipeline: Pipeline, view: str) -> str:
     """Records of the joined stream in their windows, as a join takes them; `view` holds them as they were sent."""
-    spec = next(one.spec for one in pipeline.operators if isinstance(one.spec, StreamJoinSpec))
+    spec = next(operator.spec for operator in pipeline.operators if isinstance(operator.spec, StreamJoinSpec))
     columns = dict(spec.columns)
     agent = [column(AGENT)] if spec.within_agent else []
     kept = [*(column(name) for name in columns), *agent]
@@ -101,7 +101,7 @@ def side(pipeline: Pipeline, view: str) -> str:
 
 
 def _read(operator: PipelineOperator, view: str) -> str:
-    """What the operator reads: the first one of a pipeline reads what a source sent."""
+    """Input of the operator: the first one of a pipeline reads what a source sent."""
     if operator.index or Type.FLOAT64 not in operator.columns_in.values():
         return view
     return f"(SELECT {_sent(operator.columns_in)} FROM {view})"
@@ -178,12 +178,12 @@ def _parse(operator: PipelineOperator, spec: ParseSpec, view: str) -> str:
 def _from_patterns(spec: ParseSpec) -> tuple[dict[str, str], str]:
     """Every column's value, and whether any pattern is found."""
     line = column(spec.column)
-    found = {pattern: f"{line} RLIKE {text(pattern)}" for pattern, _ in spec.patterns}
+    matches = {pattern: f"{line} RLIKE {text(pattern)}" for pattern, _ in spec.patterns}
     made = {}
     for (name, kind), (pattern, group) in zip(spec.into, spec.patterns, strict=True):
-        value = f"(CASE WHEN {found[pattern]} THEN regexp_extract({line}, {text(pattern)}, {group}) END)"
+        value = f"(CASE WHEN {matches[pattern]} THEN regexp_extract({line}, {text(pattern)}, {group}) END)"
         made[name] = converted(Type.STRING, kind, value)
-    return made, f"({' OR '.join(found.values())})"
+    return made, f"({' OR '.join(matches.values())})"
 
 
 def _from_json(spec: ParseSpec) -> tuple[dict[str, str], str]:

@@ -129,7 +129,7 @@ def _extract(value: str, pattern: str, group: str) -> str:
 
 
 def _substring(value: str, start: str, *length: str) -> str:
-    return f"substring({', '.join([value, *(f'CAST({one} AS INT)' for one in (start, *length))])})"
+    return f"substring({', '.join([value, *(f'CAST({number} AS INT)' for number in (start, *length))])})"
 
 
 def _div(left: str, right: str) -> str:

@@ -223,7 +223,7 @@ def common_log(window_s: float, group_depth: float) -> Document:
 
 @dataclass(frozen=True)
 class AssumedStatistics:
-    """What is taken for an operator's statistics until they are measured.
+    """Assumed statistics of an operator until they are measured.
 
     `selectivity` is records out per record in, `cycles_per_record` what a record costs, `bytes_per_record` the size of
     a record that it puts out.
@@ -286,13 +286,14 @@ class Template:
 
     def _values(self, given: Mapping[str, float]) -> dict[str, float]:
         faults: list[Fault] = []
-        known = [one.name for one in self.parameters]
+        known = [template.name for template in self.parameters]
         for name in given:
             if name not in known:
                 text = f"{name} is not a parameter of {self.name}; allowed: {', '.join(known)}{suggestion(name, known)}"
                 faults.append(Fault(name, text))
         values = {
-            one.name: one.number.read(given.get(one.name, one.default), "", one.name, faults) for one in self.parameters
+            template.name: template.number.read(given.get(template.name, template.default), "", template.name, faults)
+            for template in self.parameters
         }
         if faults or BAD in values.values():
             raise OptionError(f"The template {self.name} cannot be filled in; first: {faults[0]}", faults)
@@ -391,5 +392,5 @@ COMMONLOG: Final = Template(
 )
 
 TEMPLATES: Final[Mapping[str, Template]] = {
-    one.name: one for one in (S2SPROBE, T2TPROBE, LOGANALYTICS, HOSTMETRICS, ACCESSLOG, COMMONLOG)
+    template.name: template for template in (S2SPROBE, T2TPROBE, LOGANALYTICS, HOSTMETRICS, ACCESSLOG, COMMONLOG)
 }

@@ -32,7 +32,7 @@ AGENT: Final = "_agent"
 
 
 class Type(StrEnum):
-    """What a column or an expression holds. Every type has null."""
+    """Type of a column or an expression. Every type has null."""
 
     INT64 = "int64"  #: whole numbers of 64 bits
     FLOAT64 = "float64"  #: finite numbers; there is neither NaN nor infinity

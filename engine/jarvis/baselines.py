@@ -63,7 +63,7 @@ def best_op(frontier: Frontier, n_records: float, budget_s: float) -> Partition:
 
 
 def filter_cut(kinds: Sequence[str]) -> int:
-    """How many leading operators it takes to run the first filters: they, and what prepares records for them.
+    """Number of leading operators up to the first filters, with those that prepare records for them.
 
     None where there is no filter, or only one behind a join or an aggregate.
 
@@ -123,7 +123,7 @@ class SourcePipeline:
         return frontier.at(planned_s, n_records).load_factors
 
     def epoch(self, load_factors: Sequence[float], budget_s: float, n_records: float) -> EpochPrediction:
-        """What these load factors lead to when so many records come.
+        """Predict an epoch with these load factors and this number of records.
 
         Where they cost more than the budget, a share of the records overflows at the first proxy.
         """

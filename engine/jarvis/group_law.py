@@ -63,7 +63,7 @@ class GroupLaw:
         self._squares = self._few = 0.0  # records^2 and collisions of epochs with few
 
     def seed(self, groups: float) -> None:
-        """What others learned, until there is something to learn from."""
+        """Seed from figures learned elsewhere, until there are own ones."""
         if not self._evidence:
             self.groups = groups
 

@@ -1,4 +1,4 @@
-"""Which share of its input each operator of a chain processes near the data: the best, in closed form.
+"""Partition of a pipeline: the best share of input that each operator processes near the data, in closed form.
 
 A chain of M operators can be cut at M + 1 places. Cut after operator k it takes A_k CPU seconds per record and sends
 b_k bytes (or records). Shares of the input may go to different cuts, so that every mixture of these points is possible:
@@ -67,7 +67,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """What load factors lead to."""
+    """Outcome of load factors: records or bytes sent, and CPU time."""
 
     objective: float  #: bytes (or drained records) per epoch
     cpu_s: float  #: per epoch
@@ -241,7 +241,7 @@ def outcome(
     load_factors: Sequence[float],
     n_records: float,
 ) -> PartitionOutcome:
-    """What any load factors send and cost, by the products of eqs. 1 and 2 of the Jarvis paper; no budget holds here.
+    """Compute what load factors send and cost, by the products of eqs. 1 and 2 of the Jarvis paper, without a budget.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def outcome(
 
 
 def faults_of(given: Mapping[str, Any]) -> list[Fault]:
-    """What is wrong with these fields of a problem (and ``load_factors``), by themselves and of each other."""
+    """Faults of a problem's fields (and ``load_factors``), by themselves and across fields."""
     faults: list[Fault] = []
     for field in _FIELDS:
         if field.name in given and not (field.nullable and given[field.name] is None):

@@ -89,7 +89,7 @@ REFINED_CONFIG = FieldTable(
 
 @dataclass(frozen=True, slots=True)
 class OperatorPrior:
-    """What is known of one operator."""
+    """Prior of one operator."""
 
     id: str
     cost_s: float
@@ -118,7 +118,7 @@ class PlanPrior:
 
 @dataclass(frozen=True)
 class RefinedAdaptation(RefinedDocument):
-    """What was learned of one query at one source."""
+    """Refined configuration of one query at one source."""
 
     query: str
     plan: str
@@ -157,11 +157,11 @@ class RefinedAdaptation(RefinedDocument):
             agent=read["agent"],
             settings=AdaptationSettings(load_factors=tuple(settings.pop("load_factors", ())), **settings),
             record_bytes=tuple(read["record_bytes"]),
-            operators=tuple(OperatorPrior(**one) for one in read["operators"]),
+            operators=tuple(OperatorPrior(**row) for row in read["operators"]),
             fitted_records=tuple(fitted["records"]) if fitted else None,
             fitted_cores=tuple(fitted["cores"]) if fitted else None,
             plan_prior=_plan(plan) if plan else None,
-            watermarks=tuple(WatermarkPrior.of(one) for one in read.get("watermarks") or ()),
+            watermarks=tuple(WatermarkPrior.of(row) for row in read.get("watermarks") or ()),
             event_cost_s=read.get("event_cost_s"),
             valid_from_us=read["valid_from_us"],
             ttl_s=read["ttl_s"],
@@ -174,7 +174,7 @@ def _plan(read: Mapping[str, Any]) -> PlanPrior:
 
 
 def _check(document: Mapping[str, Any], read: Mapping[str, Any], faults: list[Fault]) -> None:
-    """What fields say of each other."""
+    """Faults across fields."""
     operators = len(read["operators"])
     if len(read["record_bytes"]) != operators + 1:
         message = (
@@ -187,8 +187,8 @@ def _check(document: Mapping[str, Any], read: Mapping[str, Any], faults: list[Fa
     for name, (least, most) in (read.get("fitted") or {}).items():
         if least > most:
             faults.append(Fault(f"fitted.{name}", f"{name} is {least:g} to {most:g}; allowed: the lesser one first"))
-    for i, one in enumerate(read.get("watermarks") or ()):
-        WatermarkPrior.check(one, f"watermarks[{i}]", faults)
+    for i, prior in enumerate(read.get("watermarks") or ()):
+        WatermarkPrior.check(prior, f"watermarks[{i}]", faults)
     check_checksum(document, faults)
 
 
@@ -223,7 +223,7 @@ def judge_config(
     budget_s: float = 0.0,
     known_costs: Sequence[float | None] = (),
 ) -> list[str]:
-    """Why a source refuses a refined configuration, in words; empty where it takes it.
+    """Reasons of a source to refuse a refined configuration, in words; empty if it accepts.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def judge_config(
     known_costs
         CPU seconds per record of each operator as seen here; None of one that is not known well.
     """
-    ids = [one.id for one in refined.operators]
+    ids = [prior.id for prior in refined.operators]
     reasons = refusal_reasons(refined, current=current, agent=agent, now_us=now_us) + _other_plan(refined, query, plan)
     if ids and ids != list(operators):
         reasons.append(f"its operators are {', '.join(ids)}; here may run {', '.join(operators) or 'none'}")
@@ -264,14 +264,15 @@ def _other_plan(refined: RefinedAdaptation, query: str, plan: str) -> list[str]:
 def _changed_costs(refined: RefinedAdaptation, known_costs: Sequence[float | None]) -> list[str]:
     """Costs more than tenfold off what is seen here whatever the number of groups, with little behind them."""
     reasons = []
-    for one, known_s in zip(refined.operators, known_costs, strict=False):
-        if known_s is None or one.records >= ENOUGH_RECORDS:
+    for prior, known_s in zip(refined.operators, known_costs, strict=False):
+        records = prior.records
+        if known_s is None or records >= ENOUGH_RECORDS:
             continue
-        least_s, most_s = one.cost_s, one.cost_s + (one.group_cost_s or 0.0)  # no record a group, or each
+        least_s, most_s = prior.cost_s, prior.cost_s + (prior.group_cost_s or 0.0)  # no record a group, or each
         if least_s > MAX_COST_CHANGE * known_s or most_s * MAX_COST_CHANGE < known_s:
             reasons.append(
-                f"a record costs {1e6 * least_s:.3g} microseconds in {one.id} by it and {1e6 * known_s:.3g} here, more"
-                f" than tenfold apart; {one.records} records stand behind it, {ENOUGH_RECORDS} are needed"
+                f"a record costs {1e6 * least_s:.3g} microseconds in {prior.id} by it and {1e6 * known_s:.3g} here,"
+                f" more than tenfold apart; {records} records stand behind it, {ENOUGH_RECORDS} are needed"
             )
     return reasons
 
@@ -282,12 +283,12 @@ def _coarse_steps(refined: RefinedAdaptation, n_records: float, budget_s: float)
     if settings.method not in ("stepwise-lp", "stepwise") or budget_s <= 0:
         return []
     reasons, records, band_s = [], n_records, (settings.drained_thres + settings.idle_thres) * budget_s
-    for one in refined.operators:
-        whole_s = records * one.cost_at(records)
+    for prior in refined.operators:
+        whole_s = records * prior.cost_at(records)
         if whole_s / settings.levels > band_s:
             reasons.append(
-                f"one of {settings.levels} steps of {one.id} costs {1e3 * whole_s / settings.levels:.3g} ms an epoch;"
+                f"one of {settings.levels} steps of {prior.id} costs {1e3 * whole_s / settings.levels:.3g} ms an epoch;"
                 f" between congested and idle are {1e3 * band_s:.3g}: levels of {math.ceil(whole_s / band_s)} would do"
             )
-        records *= one.relay
+        records *= prior.relay
     return reasons

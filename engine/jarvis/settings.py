@@ -1,4 +1,4 @@
-"""How a query is adapted at its source: the method and its parameters, each within its safe range."""
+"""Settings of a query's adaptation at its source: the method and its parameters with their safe ranges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OBJECTIVES = ("bytes", "records")
 
 SETTINGS = FieldTable(
     "settings of adapting",
-    Field("method", Enumeration(METHODS), help="scalar adapts one effective budget; fixed keeps the given load factors"),
+    Field("method", Enumeration(METHODS), help="scalar adapts one effective budget; fixed keeps given load factors"),
     Field("objective", Enumeration(OBJECTIVES), help="what is sent as little of as possible; bytes"),
     Field("load_factors", ListOf(Number(least=0, most=1)), help="of the method fixed, one for each operator"),
     Field("margin", Number(least=0.90, most=0.98), help="share of the budget that plans use; 0.95"),
@@ -64,7 +64,7 @@ class AdaptationSettings:
 
     @classmethod
     def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> AdaptationSettings | None:
-        """As `parse`, for a document within another: faults are added, None where there were any."""
+        """Parse a document within another: add its faults; None if there are any."""
         before = len(faults)
         read = SETTINGS.read(document, parent, key, faults)
         if read is BAD or len(faults) > before:
@@ -73,5 +73,5 @@ class AdaptationSettings:
         return cls(load_factors=factors, **read)
 
     def to_dict(self) -> Mapping[str, Any]:
-        """As `parse` reads it."""
+        """Document that `parse` reads."""
         return {**asdict(self), "load_factors": list(self.load_factors)}

@@ -54,7 +54,7 @@ _HALVINGS = 40
 
 @dataclass(frozen=True)
 class AdaptationRun:
-    """What became of a controller; arrays have one row for each epoch."""
+    """Run of a controller; arrays have one row for each epoch."""
 
     load_factors: NDArray[np.float64]  #: (epochs, M), that the epoch ran with
     records: NDArray[np.float64]
@@ -125,7 +125,7 @@ def simulate(
     """
     source = _Source(np.random.default_rng(seed), law, cost_noise)
     rows = []
-    epochs = ((one, query) for one in schedule for _ in range(one.epochs))
+    epochs = ((phase, query) for phase in schedule for _ in range(phase.epochs))
     for epoch, (stretch, nominal) in enumerate(epochs):
         true, records_s = stretch.at(nominal)
         budget_s = stretch.cores * EPOCH_S * (_DIP if source.random.random() < dips else 1.0)
@@ -165,19 +165,19 @@ class _Source:
     def epoch(
         self, epoch: int, query: SourceQuery, factors: Sequence[float], records: float, budget_s: float
     ) -> tuple[EpochObservation, float]:
-        """What is seen of an epoch, and the bytes that it sent, output counted over whole windows."""
+        """Observation of an epoch, and the bytes that it sent, output counted over whole windows."""
         noisy = (1 + self._cost_noise * self.random.standard_normal(len(query.operators))).tolist()
         relay_noise = _RELAY_NOISE if self._law == "mismatched" else 0.0
         relays = (1 + relay_noise * self.random.standard_normal(len(query.operators))).tolist()
         share = self._share(query, factors, records, budget_s, noisy, relays)
         rows, sent, comes, size = [], 0.0, float(round(records)), query.record_bytes
-        for k, (one, p) in enumerate(zip(query.operators, factors, strict=True)):
+        for k, (operator, p) in enumerate(zip(query.operators, factors, strict=True)):
             let_in = round(comes * p)
             works = int(share * let_in) if k == 0 else let_in
-            out = one.rows(works, EPOCH_S, self._law) * (relays[k] if not one.groups else 1.0)
+            out = operator.rows(works, EPOCH_S, self._law) * (relays[k] if not operator.groups else 1.0)
             left = (comes - works) * size
             sent += left
-            seen_out = self._emitted(k, epoch, one, works) if one.window_s else out
+            seen_out = self._emitted(k, epoch, operator, works) if operator.window_s else out
             rows.append(
                 OperatorEpoch(
                     load_factor=p,
@@ -186,25 +186,25 @@ class _Source:
                     drained=round(comes) - let_in,
                     overflow=let_in - works,
                     records_out=round(seen_out),
-                    groups=int(one.distinct(works, self._law) + self.random.random()),
+                    groups=int(operator.distinct(works, self._law) + self.random.random()),
                     bytes_in=round(comes * size),
-                    bytes_out=round(seen_out * one.bytes_out),
+                    bytes_out=round(seen_out * operator.bytes_out),
                     bytes_drained=round(left),
-                    cpu_s=one.cpu_s(works, self._law) * noisy[k],
+                    cpu_s=operator.cpu_s(works, self._law) * noisy[k],
                 )
             )
-            comes, size = float(round(out)), one.bytes_out
+            comes, size = float(round(out)), operator.bytes_out
         sent += comes * size
-        used_s = min(sum(one.cpu_s for one in rows), budget_s)
+        used_s = min(sum(operator.cpu_s for operator in rows), budget_s)
         return EpochObservation(epoch * 1_000_000, EPOCH_S, tuple(rows), budget_s, used_s), sent
 
-    def _emitted(self, k: int, epoch: int, one: TrueOperator, works: int) -> float:
+    def _emitted(self, k: int, epoch: int, operator: TrueOperator, works: int) -> float:
         """Rows that leave in this epoch: those of a window that it closes."""
         held = self._held.get(k, 0.0) + works
-        epochs = round((one.window_s or EPOCH_S) / EPOCH_S)
+        epochs = round((operator.window_s or EPOCH_S) / EPOCH_S)
         closes = (epoch + 1) % epochs == 0
         self._held[k] = 0.0 if closes else held
-        return one.distinct(held, self._law) if closes else 0.0
+        return operator.distinct(held, self._law) if closes else 0.0
 
     def _share(
         self,
@@ -215,14 +215,14 @@ class _Source:
         noisy: Sequence[float],
         relays: Sequence[float],
     ) -> float:
-        """Of what the first proxy lets in, how much the budget is enough for: records pass the whole chain in turn."""
+        """Share of admitted records that the budget suffices for: records pass the whole pipeline in turn."""
 
         def cpu_s(share: float) -> float:
             total, comes = 0.0, records * share
-            for k, one in enumerate(query.operators):
+            for k, operator in enumerate(query.operators):
                 works = comes * factors[k]
-                total += one.cpu_s(works, self._law) * noisy[k]
-                comes = one.rows(works, EPOCH_S, self._law) * relays[k]
+                total += operator.cpu_s(works, self._law) * noisy[k]
+                comes = operator.rows(works, EPOCH_S, self._law) * relays[k]
             return total
 
         return _largest(cpu_s, budget_s)
@@ -245,11 +245,11 @@ def min_bytes(query: SourceQuery, records: float, budget_s: float, law: str = "f
 
     def outcome(lo: int, hi: int, theta: float) -> tuple[float, float]:
         cpu, sent, comes, size = 0.0, 0.0, records, query.record_bytes
-        for k, one in enumerate(operators):
+        for k, operator in enumerate(operators):
             works = comes * (1.0 if k < lo else theta if k == lo else 1.0 if k < hi else 0.0)
-            cpu += one.cpu_s(works, law)
+            cpu += operator.cpu_s(works, law)
             sent += (comes - works) * size
-            comes, size = one.rows(works, EPOCH_S, law), one.bytes_out
+            comes, size = operator.rows(works, EPOCH_S, law), operator.bytes_out
         return cpu, sent + comes * size
 
     def cpu_s(lo: int, hi: int, theta: float) -> float:

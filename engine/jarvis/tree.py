@@ -52,7 +52,7 @@ TREE = FieldTable(
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """Where operators may run."""
+    """Node of a tree, on which operators may run."""
 
     id: str
     parent: int | None
@@ -62,7 +62,7 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class TreeStream:
-    """What one source puts into one query."""
+    """Stream of one source into one query."""
 
     path: tuple[int, ...]  #: nodes from the source to the root
     frontier: Frontier
@@ -101,7 +101,7 @@ class StreamCut:
 
 
 class NodeLoad:
-    """What nodes have to do in an epoch, kept up as streams are given choices."""
+    """Load of nodes in an epoch, kept up as streams are cut."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -123,13 +123,13 @@ class NodeLoad:
 
     def remote_s(self) -> list[float]:
         """Per node the seconds from leaving it until the root is done: transfers and work further up (T_remote)."""
-        found = [0.0] * len(self.tree.nodes)
+        seconds = [0.0] * len(self.tree.nodes)
         for node in self.tree.downwards:
             parent = self.tree.nodes[node].parent
             if parent is not None:
                 transfer_s = self.incoming_bytes[parent] / self.tree.nodes[parent].ingress_bytes_s
-                found[node] = transfer_s + self.local_s(parent) + found[parent]
-        return found
+                seconds[node] = transfer_s + self.local_s(parent) + seconds[parent]
+        return seconds
 
     def late(self) -> Iterator[tuple[int, float, float]]:
         """Nodes that take longer for what they run than they may: node, seconds, seconds allowed."""
@@ -185,7 +185,7 @@ class Tree:
             for node, parent in zip(read["nodes"], parents, strict=True)
         )
         index = {node.id: i for i, node in enumerate(nodes)}
-        streams = tuple(_stream(one, _path(parents, index[one["node"]])) for one in read["streams"])
+        streams = tuple(_stream(row, _path(parents, index[row["node"]])) for row in read["streams"])
         return cls(nodes, streams, read.get("epoch_s", 1.0))
 
 

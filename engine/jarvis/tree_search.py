@@ -1,4 +1,4 @@
-"""Where to cut the streams of a tree: exactly for small fleets, greedily for large ones, always the same answer.
+"""Search for the cuts of a tree's streams: exact for small fleets, greedy for large ones, always the same answer.
 
 The problem is NP-hard (appendix A of the Jarvis paper): what one source keeps back from a shared node shortens the time
 that all others are measured against. All at the root is always allowed, so there is always an answer.
@@ -43,7 +43,7 @@ class TreePlan:
         return sum(choice.sent_bytes for choice in self.choices)
 
     def load(self, tree: Tree) -> NodeLoad:
-        """What it gives nodes to do."""
+        """Load that the plan gives to nodes."""
         load = NodeLoad(tree)
         for stream, choice in zip(tree.streams, self.choices, strict=True):
             load.add(stream, choice)
@@ -56,7 +56,7 @@ def cut(tree: Tree, *, exact_most: int = MAX_EXACT_COMBINATIONS) -> TreePlan:
 
 
 def combinations(tree: Tree) -> int:
-    """How many plans there are; those that differ by which of several equal streams has which choice count once."""
+    """Number of plans; plans that only swap the cuts of equal streams count once."""
     sizes = [(len(options), len(members)) for options, members in _alike(tree)]
     return prod(comb(options + members - 1, members) for options, members in sizes)
 
@@ -101,13 +101,13 @@ def cut_greedily(tree: Tree) -> TreePlan:
     limits is tried, and moves by what they save, and by what they save for the time that they take away from the root.
     """
     options = [options_of(tree, stream) for stream in tree.streams]
-    nothing = [min(choices, key=lambda one: one.cuts) for choices in options]  # all at the root
+    nothing = [min(choices, key=lambda option: option.cuts) for choices in options]  # all at the root
     best = nothing
     for cap_s in _caps(tree, options):
         for by_slack in (False, True):
-            found = _climb(tree, nothing, _moves(tree, options, nothing, cap_s, by_slack=by_slack))
-            if _sent(found) < _sent(best) * (1 - TIE):
-                best = found
+            plan = _climb(tree, nothing, _moves(tree, options, nothing, cap_s, by_slack=by_slack))
+            if _sent(plan) < _sent(best) * (1 - TIE):
+                best = plan
     best = _climb(tree, best, _moves(tree, options, best, inf, by_slack=False))
     return TreePlan(tuple(best), exact=False)
 
@@ -217,7 +217,7 @@ def options_of(tree: Tree, stream: TreeStream) -> list[StreamCut]:
         between = zip(stream.path[:-1], choice.work_s, strict=False)
         return all(work_s <= tree.nodes[node].cores * tree.epoch_s * (1 + TIE) for node, work_s in between)
 
-    return sorted(filter(fits, stream.choices()), key=lambda one: (one.sent_bytes, one.cuts))
+    return sorted(filter(fits, stream.choices()), key=lambda option: (option.sent_bytes, option.cuts))
 
 
 def _alike(tree: Tree) -> list[tuple[list[StreamCut], list[int]]]:
@@ -268,11 +268,11 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(tree: Tree, load: NodeLoad, stream: TreeStream, choice: StreamCut) -> str:
-    """What stands against the next choice that would send less."""
-    better = [one for one in options_of(tree, stream) if one.sent_bytes < choice.sent_bytes]
+    """Reason against the next cut that would send less."""
+    better = [other for other in options_of(tree, stream) if other.sent_bytes < choice.sent_bytes]
     if not better:
         return "nothing that may run on its way and fits an epoch sends less"
-    nearest = min(better, key=lambda one: (_less_near(one, choice), sum(one.cuts), one.sent_bytes))
+    nearest = min(better, key=lambda other: (_less_near(other, choice), sum(other.cuts), other.sent_bytes))
     load.add(stream, choice, -1.0)
     load.add(stream, nearest)
     node, local_s, allowed_s = next(load.late(), (None, 0.0, 0.0))

@@ -81,8 +81,11 @@ class SourceQuery:
     records_s: float  #: nominal
 
     def source_operators(self) -> tuple[SourceOperator, ...]:
-        """As a controller is told of them."""
-        return tuple(SourceOperator(one.id, one.kind, one.groups > 0, one.window_s) for one in self.operators)
+        """Operators as a controller sees them."""
+        return tuple(
+            SourceOperator(operator.id, operator.kind, operator.groups > 0, operator.window_s)
+            for operator in self.operators
+        )
 
 
 def grouping(share: float, records_s: float, groups: float, bytes_out: float) -> TrueOperator:
@@ -97,7 +100,9 @@ def windowed(query: SourceQuery, window_s: float) -> SourceQuery:
     """The same with its aggregates putting out once in so long."""
     return replace(
         query,
-        operators=tuple(replace(one, window_s=window_s) if one.groups else one for one in query.operators),
+        operators=tuple(
+            replace(operator, window_s=window_s) if operator.groups else operator for operator in query.operators
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What nodes tell each other about a query whose operators they share, so that each can judge its slack."""
+"""Messages between nodes that share a query's operators, so that each can compute its slack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOURCE = "source"
 
 
 def messages(ops: Sequence[tuple[str, str]], watermark_at: str = SOURCE) -> list[tuple[str, str, list[str]]]:
-    """Who sends what to whom, sorted: `delay` of watermarks and `cost:OPERATOR`.
+    """Messages as (sender, receiver, contents), sorted: `delay` of watermarks and `cost:OPERATOR`.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ def messages(ops: Sequence[tuple[str, str]], watermark_at: str = SOURCE) -> list
     >>> messages([("O1", "A"), ("O2", "B")])
     [('A', 'B', ['delay']), ('B', 'A', ['cost:O2'])]
     """
-    told: dict[tuple[str, str], set[str]] = {}
+    contents: dict[tuple[str, str], set[str]] = {}
     first = next((node for name, node in ops if watermark_at in (SOURCE, name)), None)
     for index, (name, node) in enumerate(ops):
         for upstream in {other for _, other in ops[:index]} - {node}:
-            told.setdefault((node, upstream), set()).add(f"cost:{name}")
+            contents.setdefault((node, upstream), set()).add(f"cost:{name}")
         if first is not None and node != first:
-            told.setdefault((first, node), set()).add("delay")
-    return [(sender, receiver, sorted(info)) for (sender, receiver), info in sorted(told.items())]
+            contents.setdefault((first, node), set()).add("delay")
+    return [(sender, receiver, sorted(info)) for (sender, receiver), info in sorted(contents.items())]

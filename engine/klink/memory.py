@@ -1,4 +1,4 @@
-"""When waiting records fill the memory: which query frees most of it next, and when slack counts again."""
+"""Memory mode of the scheduler: the query that frees most memory runs next while waiting records fill it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pick_for_memory(views: Sequence[QueryView], cycle_ms: float, now_ms: float) 
 
 
 class MemoryMode:
-    """Whether memory is what counts: from `bound_bytes` on, until enough of it is free or time is over.
+    """Memory mode: on from `bound_bytes`, until enough memory is free or its time is over.
 
     It ends when `release_share` of the bound is free, or after `release_s`. Ended by time it rests for as long, so
     that under an overload that nothing frees slack has every other turn.
@@ -70,7 +70,7 @@ class MemoryMode:
         self._since_ms = float("-inf")  # of this state; for ever before the first
 
     def update(self, used_bytes: float, now_ms: float) -> bool:
-        """Whether memory counts in the cycle that begins now; `now_ms` of a clock that does not go back."""
+        """Update the mode for the cycle that begins at `now_ms` of a monotonic clock; whether it is on."""
         over = now_ms - self._since_ms >= self._release_ms
         if self.active and used_bytes <= self._free_bytes:
             self.active, self._since_ms = False, float("-inf")

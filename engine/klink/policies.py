@@ -96,7 +96,7 @@ class Klink:
         self._sizes: dict[str, tuple[float | None, _Size]] = {}  # last window's deadline, and what work they are
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
-        """As `Policy.pick`."""
+        """Pick like `QueryPolicy.pick`."""
         self._remember(views)
         here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
         if not here:
@@ -122,7 +122,7 @@ class Klink:
             self._sizes[view.id] = view.deadline_ms, size.after(view.pending_work_ms)
 
     def _share(self) -> float:
-        """Of the time that all waiting work takes, by which windows may be late before the short ones yield.
+        """Share of the time that all waiting work takes, by which windows may be late before short ones yield.
 
         By how much queries' usual windows differ (deviation over mean), less what chance adds to that.
         """
@@ -137,13 +137,13 @@ class Klink:
 
 
 class RoundRobin:
-    """In turn, by id: the one after that which was picked last."""
+    """Round robin by id: the query after the one picked last."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
-        """As `Policy.pick`."""
+        """Pick like `QueryPolicy.pick`."""
         picked = _first(views, lambda view: view.id <= self._last)
         if picked is not None:
             self._last = views[picked].id
@@ -157,7 +157,7 @@ class RankedPolicy:
         self._rank = rank
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
-        """As `Policy.pick`."""
+        """Pick like `QueryPolicy.pick`."""
         return _first(views, lambda view: self._rank(view, now_ms))
 
 
@@ -195,14 +195,14 @@ def due_ms(view: QueryView, now_ms: float) -> float:
 
 
 def _is_here(view: QueryView, now_ms: float) -> bool:
-    """Whether its sweeping watermark is here; without windows, whether its records have waited for long enough."""
+    """Whether its sweeping watermark has arrived; without windows, whether its records have waited long enough."""
     if view.deadline_ms is None:
         return slack_ms(view, now_ms) <= 0
     return view.pending_ms is not None or _patience_ms(view, now_ms) <= 0
 
 
 def _is_early(view: QueryView) -> bool:
-    """Of what is here: for the age of its records alone, before its watermark has come."""
+    """Whether a due query is due by the age of its records alone, before its watermark arrives."""
     return view.deadline_ms is not None and view.pending_ms is None
 
 

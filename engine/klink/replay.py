@@ -1,4 +1,4 @@
-"""What would another policy change: the policies over the arrivals that queries of one agent really had.
+"""Replay of an agent's arrivals under other policies: the latencies that each would give.
 
 The same simulation as in the benchmarks (docs/models/klink-scheduling.md), on one core.
 """
@@ -93,9 +93,9 @@ def replay(document: Any) -> dict[str, Any]:
     read = _read(document)
     bin_ms, cores = read.get("bin_ms", 1_000.0), read.get("cores", 1.0)
     settings = ScheduleSettings(**read.get("schedule", {}))
-    given = sorted(read["queries"], key=lambda one: str(one["id"]))  # the order in which policies break ties
-    queries = [_query(one, cores, settings) for one in given]
-    arrivals = [_arrivals(one, query, bin_ms) for one, query in zip(given, queries, strict=True)]
+    given = sorted(read["queries"], key=lambda entry: str(entry["id"]))  # the order in which policies break ties
+    queries = [_query(entry, cores, settings) for entry in given]
+    arrivals = [_arrivals(entry, query, bin_ms) for entry, query in zip(given, queries, strict=True)]
     names = list(dict.fromkeys(read.get("policies", POLICIES)))
     runs = {name: simulate(queries, arrivals, _setting(name, settings)) for name in names}
     bins = len(given[0]["arrivals"])
@@ -113,55 +113,55 @@ def _read(document: Any) -> dict[str, Any]:
         faults += _clashes(read["queries"])
     if faults:
         raise DocumentError(faults, "replay")
-    found: dict[str, Any] = read
-    return found
+    checked: dict[str, Any] = read
+    return checked
 
 
 def _clashes(queries: Sequence[Any]) -> list[Fault]:
-    """What single fields cannot show: ids given twice, different numbers of bins, delays without windows."""
+    """Faults across fields: duplicate ids, different numbers of bins, delays without windows."""
     faults, ids, bins = [], set(), None
-    for index, one in enumerate(queries):
+    for index, query in enumerate(queries):
         path = join_path("queries", index)
-        if one is BAD:
+        if query is BAD:
             continue
-        if one["id"] is not BAD and one["id"] in ids:
-            faults.append(Fault(join_path(path, "id"), f"id is {one['id']!r} again; allowed: each once"))
-        ids.add(one["id"])
-        if one["arrivals"] is not BAD:
-            bins = bins or len(one["arrivals"])
-            if len(one["arrivals"]) != bins:
-                said = f"arrivals has {len(one['arrivals'])} bins; allowed: {bins}, as the first query"
+        if query["id"] is not BAD and query["id"] in ids:
+            faults.append(Fault(join_path(path, "id"), f"id is {query['id']!r} again; allowed: each once"))
+        ids.add(query["id"])
+        if query["arrivals"] is not BAD:
+            bins = bins or len(query["arrivals"])
+            if len(query["arrivals"]) != bins:
+                said = f"arrivals has {len(query['arrivals'])} bins; allowed: {bins}, as the first query"
                 faults.append(Fault(join_path(path, "arrivals"), said))
-        if "delays_ms" in one and "period_ms" not in one:
+        if "delays_ms" in query and "period_ms" not in query:
             said = "delays_ms is given without period_ms; allowed: both or none"
             faults.append(Fault(join_path(path, "delays_ms"), said))
     return faults
 
 
-def _query(one: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> SimulatedQuery:
-    period_ms = one.get("period_ms")
+def _query(document: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> SimulatedQuery:
+    period_ms = document.get("period_ms")
     backlog_ms = 1e3 * settings.backlog_s(None if period_ms is None else period_ms / 1e3)
     return SimulatedQuery(
-        id=one["id"],
-        operators=(SimulatedOperator(one["cost_ms"] / cores, one.get("output_ratio", 1.0)),),
+        id=document["id"],
+        operators=(SimulatedOperator(document["cost_ms"] / cores, document.get("output_ratio", 1.0)),),
         period_ms=period_ms,
-        first_ms=one.get("first_ms", period_ms or 0.0),
-        event_bytes=one.get("record_bytes", _RECORD_BYTES),
-        waits_ms=one.get("waits_ms", backlog_ms),
+        first_ms=document.get("first_ms", period_ms or 0.0),
+        event_bytes=document.get("record_bytes", _RECORD_BYTES),
+        waits_ms=document.get("waits_ms", backlog_ms),
     )
 
 
-def _arrivals(one: Mapping[str, Any], query: SimulatedQuery, bin_ms: float) -> Arrivals:
+def _arrivals(document: Mapping[str, Any], query: SimulatedQuery, bin_ms: float) -> Arrivals:
     """Records in pieces; a piece of a bin comes at the end of its part of the bin."""
-    records = np.repeat(np.array(one["arrivals"]) / _PIECES, _PIECES)
-    end_ms = len(one["arrivals"]) * bin_ms
+    records = np.repeat(np.array(document["arrivals"]) / _PIECES, _PIECES)
+    end_ms = len(document["arrivals"]) * bin_ms
     at_ms = (np.arange(len(records)) + 1) * (bin_ms / _PIECES)
     at = np.ceil(at_ms / _TICK_MS - 1e-9).astype(np.int64)
     bins = math.ceil(end_ms / _TICK_MS) + 1
     events, stimulus = np.zeros(bins), np.full(bins, math.inf)
     np.add.at(events, at, records)
     np.minimum.at(stimulus, at, at_ms - bin_ms / _PIECES)
-    delays = np.array(one.get("delays_ms", [])) if query.period_ms is not None else np.empty(0)
+    delays = np.array(document.get("delays_ms", [])) if query.period_ms is not None else np.empty(0)
     due = query.first_ms + np.arange(len(delays)) * (query.period_ms or 0.0)
     seen = due < end_ms
     due, delays = due[seen], delays[seen]
@@ -170,7 +170,7 @@ def _arrivals(one: Mapping[str, Any], query: SimulatedQuery, bin_ms: float) -> A
 
 
 def _setting(policy: str, settings: ScheduleSettings) -> SimulationSetting:
-    """As an agent has it: memory and starvation are looked after by Sluice's default policy."""
+    """Simulation setting of an agent: memory mode and starvation limit belong to Sluice's default policy."""
     own = policy == "klink"
     return SimulationSetting(
         policy=policy,
@@ -204,7 +204,7 @@ def _figures(run: KlinkRun, index: int | None) -> dict[str, Any]:
         "mean_ms": float(latencies.mean()) if len(latencies) else None,
         "p99_ms": float(np.quantile(latencies, 0.99)) if len(latencies) else None,
         "most_ms": float(latencies.max()) if len(latencies) else None,
-        "unswept": int(sum(np.isnan(one).sum() for one in run.swept_ms[chosen])),
+        "unswept": int(sum(np.isnan(times).sum() for times in run.swept_ms[chosen])),
         "records": came,
         "processed": float(run.processed[chosen].sum()),
         "overflow": overflow,

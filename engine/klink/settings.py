@@ -75,13 +75,13 @@ class ScheduleSettings:
 
     @classmethod
     def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> ScheduleSettings | None:
-        """As `parse`, for a document within another: faults are added, None where there were any."""
+        """Parse a document within another: add its faults; None if there are any."""
         before = len(faults)
         read = SCHEDULE.read(document, parent, key, faults)
         return None if read is BAD or len(faults) > before else cls(**read)
 
     def to_dict(self) -> Mapping[str, Any]:
-        """As `parse` reads it."""
+        """Document that `parse` reads."""
         return asdict(self)
 
     def backlog_s(self, period_s: float | None) -> float:
@@ -120,7 +120,7 @@ class WatermarkPrior:
 
     @classmethod
     def of(cls, read: Mapping[str, Any]) -> WatermarkPrior:
-        """Of a document that `WATERMARK_PRIOR` has read without a fault."""
+        """Prior of a document that `WATERMARK_PRIOR` has read without a fault."""
         quantiles = read.get("quantiles") or {"levels": (), "values_s": ()}
         return cls(
             stream=read["stream"],
@@ -134,7 +134,7 @@ class WatermarkPrior:
 
     @staticmethod
     def check(read: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
-        """What its fields say of each other."""
+        """Faults across fields."""
         if (read.get("mean_s") is None) != (read.get("variance_s2") is None):
             faults.append(Fault(f"{path}.mean_s", "mean_s and variance_s2 stand together, or neither does"))
         quantiles = read.get("quantiles")
@@ -162,7 +162,7 @@ REFINED_SCHEDULE = FieldTable(
 
 @dataclass(frozen=True)
 class RefinedSchedule(RefinedDocument):
-    """How the queries of one agent share its core."""
+    """Refined schedule of one agent: how its queries share its core."""
 
     schedule: ScheduleSettings
 
@@ -194,7 +194,7 @@ class RefinedSchedule(RefinedDocument):
 
 
 def judge_schedule(refined: RefinedSchedule, *, current: int, agent: str, now_us: int) -> list[str]:
-    """Why an agent refuses a refined schedule, in words; empty where it takes it.
+    """Reasons of an agent to refuse a refined schedule, in words; empty if it accepts.
 
     `current` is the version in force, 0 while there is none; `now_us` microseconds since 1970.
     """

@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SweepForecast:
-    """When the next sweeping watermark of one stream is expected; milliseconds of any one clock."""
+    """Forecast of one stream's next sweeping watermark; milliseconds of any one clock."""
 
     mean_ms: float
     deviation_ms: float  #: 0 while only the period is known
@@ -173,7 +173,7 @@ class SweepHistory:
         return fsum(means), fsum(mean * mean for mean in means), fsum(epoch.square_ms2 for epoch in self._epochs)
 
     def forecast(self, deadline_ms: float, confidence: float) -> SweepForecast:
-        """When the watermark that sweeps the window of this deadline is expected.
+        """Forecast of the watermark that sweeps the window of this deadline.
 
         With fewer than three epochs, of others too: at the deadline itself. The interval is that of the delays
         themselves where there are enough for this confidence, of a prior's quantiles, or of the normal form.
@@ -213,7 +213,7 @@ class SweepHistory:
 
 
 def _prior_interval(prior: SweepPrior, confidence: float) -> tuple[float, float] | None:
-    """From the least known quantile to that of the confidence; None where none is known that high."""
+    """Interval from the lowest known quantile to that of the confidence; None where none is known that high."""
     if not prior.levels or prior.levels[-1] < confidence:
         return None
     above = bisect_left(prior.levels, confidence)

@@ -65,8 +65,8 @@ def best_by_flow(
         if k and budget_s is not None and spent_s * (k + 1) / k > budget_s:
             break
         step(k, len(placed))
-        found = estimate(whole, mace_every=every, intervals=False)
-        scored.append((flow_value(goal, found), k, RankedCandidate(candidate, whole, found)))
+        result = estimate(whole, mace_every=every, intervals=False)
+        scored.append((flow_value(goal, result), k, RankedCandidate(candidate, whole, result)))
     return min(scored, key=lambda item: item[:2])[2]
 
 
@@ -85,18 +85,18 @@ def _near(
     return near[:_MAX_CANDIDATES]
 
 
-def flow_value(goal: Goal, found: Estimate) -> float:
+def flow_value(goal: Goal, result: Estimate) -> float:
     """The goal by Flow: the worst latency of the deployment, or the largest weighted estimate of a query."""
     if goal.kind == "worst":
-        return found.flow.wc
+        return result.flow.wc
     return max(
-        (float(goal.weight[i]) * found.queries[name].estimate_s for i, name in enumerate(goal.parties) if name),
-        default=found.flow.wc,
+        (float(goal.weight[i]) * result.queries[name].estimate_s for i, name in enumerate(goal.parties) if name),
+        default=result.flow.wc,
     )
 
 
 def standing(deployment: Deployment) -> Deployment:
-    """What runs already: queries all of whose operators have a place and read only from such."""
+    """The deployment's running part: queries whose operators all have a place and read only from such."""
     gone = {op.query or op.id for op in deployment.operators if not op.replicas}
     owner = {op.id: op.query or op.id for op in deployment.operators}
     while True:
@@ -149,16 +149,16 @@ def query_rows(
     return rows
 
 
-def _mace_by_query(found: Mace) -> dict[str, float]:
+def _mace_by_query(result: Mace) -> dict[str, float]:
     """Largest Mace of the servers that each query's own operators use."""
-    layout, graph = found.deployment.layout, found.deployment.graph
-    worst = np.zeros(len(found.deployment.queries) + 1)  # the last is for operators without a query
+    layout, graph = result.deployment.layout, result.deployment.graph
+    worst = np.zeros(len(result.deployment.queries) + 1)  # the last is for operators without a query
     party = graph.query[layout.rep_operator]
-    np.maximum.at(worst, party, found.worst_s[layout.rep_server])
+    np.maximum.at(worst, party, result.worst_s[layout.rep_server])
     reader = np.repeat(party, np.diff(layout.hop_start))
     on_link = layout.hop_server >= 0
-    np.maximum.at(worst, reader[on_link], found.worst_s[layout.hop_server[on_link]])
-    return {query: float(worst[i]) for i, query in enumerate(found.deployment.queries)}
+    np.maximum.at(worst, reader[on_link], result.worst_s[layout.hop_server[on_link]])
+    return {query: float(worst[i]) for i, query in enumerate(result.deployment.queries)}
 
 
 def server_rows(was: Mace, now: Mace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -51,22 +51,22 @@ def extend_placement(
     InfeasibleError
         If constraints leave an operator without a node.
     """
-    found = greedy(deployment, closed=closed, coarse=coarse)
-    if found is None:
+    base = greedy(deployment, closed=closed, coarse=coarse)
+    if base is None:
         return {}
-    table = _Table(deployment, found)
+    table = _Table(deployment, base)
     first = table.greedy_cores
     value = table.value(first)
-    best, least = first, value * (1.0 - _MIN_GAIN)
-    if value > 0.0 and (bound := table.bound()) < least:
+    best, limit = first, value * (1.0 - _MIN_GAIN)
+    if value > 0.0 and (bound := table.bound()) < limit:
         climbed = table.climbed(first)
         starts = [climbed] if table.value(climbed) <= bound * (1.0 + _MIN_GAIN) else table.searched(rounds, seed)
         for cores in (climbed, *(table.climbed(start) for start in starts if start is not climbed)):
-            if table.is_good(cores) and (reached := table.value(cores)) < least:
-                best, least = cores, reached
+            if table.is_good(cores) and (reached := table.value(cores)) < limit:
+                best, limit = cores, reached
     if best is first:
-        return found.placement
-    return {name: (table.core(int(core)),) for name, core in zip(found.placement_names, best, strict=True)}
+        return base.placement
+    return {name: (table.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class _Table:
 
     @cached_property
     def greedy_cores(self) -> IntArray:
-        """Where greedy puts the joining operators."""
+        """Cores that vector-greedy gives the new operators."""
         places = [self.found.placement[name][0] for name in self.found.placement_names]
         return np.array([self.index[part.node, part.core] for part in places], dtype=np.int64)
 
@@ -234,7 +234,7 @@ class _Table:
         return np.maximum(base, 0.0)
 
     def bound(self) -> float:
-        """What no placement can beat: the operator that alone costs most on its best core."""
+        """Lower bound of any placement: the largest cost of one operator alone on its best core."""
         net, count = self.net, len(self.found.missing)
         weight = net.weight[net.party[:count]]
         return float(
@@ -250,13 +250,13 @@ class _Table:
         return climb(self.net, self._state(cores), _STEPS)[: len(cores)]
 
     def is_good(self, cores: IntArray) -> bool:
-        """Whether everything is where it may be, and apart."""
+        """Whether every operator is where it may be, and anti-affinity holds."""
         nodes = self._core_node[cores]
         allowed = self._allowed[np.arange(len(cores)), cores].all()
         return bool(allowed) and all(len({int(nodes[i]) for i in group}) == len(group) for group in self._apart)
 
     def searched(self, rounds: int, seed: int) -> list[IntArray]:
-        """What the search of the cores finds; links and the objectives of those who run there are left out."""
+        """Placement by local search of the cores, without links and without the objectives of running queries."""
         board, count = self.found.board, len(self.cores)
         step = -(-board.load.shape[1] // _POINTS)
         own, base = (_summed(series, step) for series in (board.load[self.found.missing], self._base))

@@ -1,4 +1,4 @@
-"""What a placement is judged by: the worst latency, or the worst of latency over objective, cores and links and delays.
+"""Goals of a placement: the worst latency, or the worst ratio of latency to objective, over cores, links and delays.
 
 A query waits for the slowest server it uses and for the delays of its longest path. Servers are cores and the links
 with a bandwidth. The goal is the largest such sum over the queries, each times its weight.
@@ -80,7 +80,7 @@ class GoalValue:
 
     @property
     def value(self) -> float:
-        """What is to be small: seconds, or a share of the objectives."""
+        """The value to minimise: seconds, or a share of the objectives."""
         return float((self.goal.weight * (self.party_s + self.delay_s)).max(initial=0.0))
 
     @property
@@ -91,19 +91,19 @@ class GoalValue:
 
 def measure(coarse: Deployment, goal: Goal) -> GoalValue:
     """The goal of a placed deployment at Mace's width, exactly, whatever way its loads combine."""
-    found, layout = mace(coarse), coarse.layout
+    result, layout = mace(coarse), coarse.layout
     party = goal.party[layout.rep_operator]
     party_s, delay_s = np.zeros(len(goal.parties)), np.zeros(len(goal.parties))
-    np.maximum.at(party_s, party, found.worst_s[layout.rep_server])
+    np.maximum.at(party_s, party, result.worst_s[layout.rep_server])
     reader = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))
     on_link = layout.hop_server >= 0
-    np.maximum.at(party_s, party[reader[on_link]], found.worst_s[layout.hop_server[on_link]])
+    np.maximum.at(party_s, party[reader[on_link]], result.worst_s[layout.hop_server[on_link]])
     if layout.hop_delay_s.any():
         ranges = [np.arange(layout.rep_start[j], layout.rep_start[j + 1]) for j in coarse.graph.order]
         order = np.concatenate(ranges).astype(np.int64)
         reached = _reached(order, layout.hop_start, layout.hop_origin, layout.hop_delay_s)
         np.maximum.at(delay_s, party, reached)
-    return GoalValue(goal, found, party_s, delay_s)
+    return GoalValue(goal, result, party_s, delay_s)
 
 
 @compiled

@@ -60,8 +60,8 @@ def place(deployment: Deployment, *, closed: Collection[str] = (), coarse: int =
     >>> place(two)["f"][0].node
     'b'
     """
-    found = greedy(deployment, closed=closed, coarse=coarse)
-    return found.placement if found else {}
+    result = greedy(deployment, closed=closed, coarse=coarse)
+    return result.placement if result else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class GreedyPlacement:
 
 
 def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> GreedyPlacement | None:
-    """As `place`, with the loads; None if every operator has a place."""
+    """Place like `place` and keep the loads; None if every operator has a place."""
     missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
     if not missing:
         return None
@@ -240,7 +240,7 @@ class _Board:
         return replica
 
     def _company(self, operator: Operator) -> Counter[str]:
-        """How many operators of the same query are on each node."""
+        """Number of operators of the same query on each node."""
         if operator.query is None:
             return Counter()
         members = (self.deployment.operators[j].id for j in self.deployment.operators_of(operator.query))
@@ -248,7 +248,7 @@ class _Board:
 
     def _crossings(self, i: int, node: str, *, upstream_only: bool = False) -> list[tuple[tuple[str, str], FloatArray]]:
         """Links that operator `i` on `node` would use to those already placed, and bytes per subinterval on each."""
-        found = []
+        crossings = []
         operators = self.deployment.operators
         for a, b in self.edges[i]:
             other = a if b == i else b
@@ -257,8 +257,8 @@ class _Board:
             for replica in self.replicas.get(operators[other].id, ()):
                 pair = (replica.node, node) if b == i else (node, replica.node)
                 if pair[0] != pair[1]:
-                    found.append((pair, self.output[a] * (operators[a].bytes_per_event * replica.fraction)))
-        return found
+                    crossings.append((pair, self.output[a] * (operators[a].bytes_per_event * replica.fraction)))
+        return crossings
 
     def _link_cost_s(self, i: int, node: str) -> float:
         """Delay of the links that would be used, and the peak queue on those with a bandwidth."""

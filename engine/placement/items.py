@@ -24,7 +24,7 @@ Placement = dict[str, tuple[Replica, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What is to be placed, at Mace's width.
+    """Items to place, at Mace's width.
 
     Attributes
     ----------
@@ -70,17 +70,17 @@ class Items:
     def placement(self, assignment: IntArray) -> Placement:
         """Replicas by operator; those of one operator that share a core are merged into one."""
         layout = self.coarse.layout
-        found: Placement = {}
+        placement: Placement = {}
         for j, operator in enumerate(self.coarse.operators):
             shares: dict[int, float] = {}
             for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
                 core = int(assignment[r])
                 shares[core] = shares.get(core, 0.0) + float(layout.rep_fraction[r])
             whole = len(shares) == 1
-            found[operator.id] = tuple(
+            placement[operator.id] = tuple(
                 replace(self.cores[core], fraction=1.0 if whole else shares[core]) for core in sorted(shares)
             )
-        return found
+        return placement
 
     def placed(self, assignment: IntArray) -> Deployment:
         """The deployment at Mace's width with the items where `assignment` puts them, merged."""
@@ -150,7 +150,7 @@ def items_of(deployment: Deployment, every: int, parts: Mapping[str, int]) -> It
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How long and how to search."""
+    """Settings of a placement search: algorithm, budget, seed, tolerance."""
 
     algorithm: str = "search"
     budget_s: float | None = 5.0

@@ -1,4 +1,4 @@
-"""What a placement must respect, and what of it can be seen to be impossible before any search."""
+"""Limits of a placement, and proofs before any search that they cannot be met."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PlacementLimits:
         return frozenset(self.deployment.constraints.may_split or ())
 
     def open_nodes(self, name: str) -> list[bool]:
-        """For every node whether an operator may come to it."""
+        """Nodes that an operator may move to, as flags."""
         limits = self.deployment.constraints
         if name not in limits.pin and name not in limits.forbid:
             return self._not_closed
@@ -53,7 +53,7 @@ class PlacementLimits:
         return limits.pin.get(name, node) == node and node not in limits.forbid.get(name, ())
 
     def why_not(self, name: str, node: str) -> str:
-        """Why an operator may not come to a node; empty if it may."""
+        """Reason that an operator may not move to a node; empty if it may."""
         limits = self.deployment.constraints
         pin = limits.pin.get(name)
         if pin is not None and pin != node:
@@ -160,19 +160,19 @@ def _crowded(limits: PlacementLimits) -> Iterator[Fault]:
 
 
 def _each_has_one(choices: list[list[str]]) -> bool:
-    """Whether everybody can have a node of their own among their choices (bipartite matching)."""
+    """Whether each operator can have a node of its own among its choices (bipartite matching)."""
     holder: dict[str, int] = {}
 
-    def seat(who: int, seen: set[str]) -> bool:
-        for name in choices[who]:
+    def seat(index: int, seen: set[str]) -> bool:
+        for name in choices[index]:
             if name not in seen:
                 seen.add(name)
                 if name not in holder or seat(holder[name], seen):
-                    holder[name] = who
+                    holder[name] = index
                     return True
         return False
 
-    return all(seat(who, set()) for who in range(len(choices)))
+    return all(seat(operator, set()) for operator in range(len(choices)))
 
 
 def _stuck(limits: PlacementLimits) -> Iterator[Fault]:
@@ -199,15 +199,15 @@ def _stuck(limits: PlacementLimits) -> Iterator[Fault]:
 def _must_part(deployment: Deployment, group: tuple[str, ...], forced: Counter[str]) -> Counter[str]:
     """One of two operators apart that share a node now, unless it has to move anyhow."""
     held: dict[str, str] = {}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in group:
         operator = deployment.operators[deployment.operator_index[name]]
         if name in forced or len(operator.replicas) != 1:
             continue
         node = operator.replicas[0].node
         if held.setdefault(node, name) != name:
-            found[name] = 1
-    return found
+            counts[name] = 1
+    return counts
 
 
 def _stateful(limits: PlacementLimits) -> Iterator[Fault]:

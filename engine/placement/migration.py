@@ -62,12 +62,12 @@ class MigrationStep:
 
 def changes_of(deployment: Deployment, placement: Placement) -> dict[str, tuple[Replicas, Replicas]]:
     """Operators whose replicas differ, with the old and the new ones."""
-    found = {}
+    changes = {}
     for operator in deployment.operators:
         new = placement.get(operator.id, operator.replicas)
         if _shares(operator.replicas) != _shares(new):
-            found[operator.id] = (operator.replicas, new)
-    return found
+            changes[operator.id] = (operator.replicas, new)
+    return changes
 
 
 def _shares(replicas: Replicas) -> dict[tuple[str, int], float]:
@@ -140,7 +140,7 @@ class _Cores:
         return {core: share for core, share in shares.items() if share}
 
     def after(self, name: str, old: Replicas, new: Replicas) -> tuple[int, float, float]:
-        """How bad it would be: conflicts of operators apart, the largest Mace, and the sum of squares."""
+        """Badness after a move: anti-affinity conflicts, the largest Mace, and the sum of squares."""
         row, worst = self.row(name), self.worst_s.copy()
         for core, share in self.delta(name, old, new).items():
             worst[core] = self._worst(self.load[core] + share * row, core)
@@ -190,7 +190,7 @@ def _next(cores: _Cores, left: dict[str, tuple[Replicas, Replicas]]) -> list[str
 
 
 def _why(cores: _Cores, name: str, old: Replicas, new: Replicas) -> str:
-    """What it takes from the core it relieves most; empty for an operator that had no place."""
+    """Relief of the core that gains most; empty for an operator that had no place."""
     gone = {core: -share for core, share in cores.delta(name, old, new).items() if share < 0.0}
     row = cores.row(name)
     shares = {
@@ -205,7 +205,7 @@ def _why(cores: _Cores, name: str, old: Replicas, new: Replicas) -> str:
 
 
 def _effect(cores: _Cores, before: FloatArray, name: str, old: Replicas, new: Replicas) -> str:
-    """What that does to the Mace of the core relieved most, and to the load of the core joined."""
+    """Effect on the Mace of the core relieved most, and on the load of the core joined."""
     delta = cores.delta(name, old, new)
     words = []
     gone = [core for core, share in delta.items() if share < 0.0]

@@ -78,8 +78,8 @@ class NetworkProblem:
         """The best placement there is; None if none is allowed. For small instances."""
         first = self.net.allowed.argmax(axis=1)
         free = np.flatnonzero(self.net.allowed.sum(axis=1) > 1)
-        value, found = every_placement(self.net, self.state(first), free, self._room)
-        return found if np.isfinite(value) else None
+        value, assignment = every_placement(self.net, self.state(first), free, self._room)
+        return assignment if np.isfinite(value) else None
 
     def climb(self, assignment: IntArray, goes_on: Callable[[float], bool]) -> IntArray:
         """Move and exchange items of the bottleneck while that makes the goal less.
@@ -245,7 +245,7 @@ def _links(items: Items) -> tuple[IntArray, FloatArray]:
 
 
 def pairs_of(groups: Sequence[tuple[int, ...]], count: int) -> tuple[IntArray, IntArray]:
-    """For every item those it must not share a node with."""
+    """Items that each item must not share a node with."""
     near: list[set[int]] = [set() for _ in range(count)]
     for group in groups:
         for item in group:

@@ -21,7 +21,7 @@ _TIE = 1e-10
 
 
 class NetworkArrays(NamedTuple):
-    """What does not change. i items, c cores, s servers (cores, then links), e edges between items, v nodes."""
+    """Constant arrays of a network. i items, c cores, s servers (cores, then links), e edges between items, v nodes."""
 
     load: FloatArray  # (i, d)
     output: FloatArray  # (m, d) events put out

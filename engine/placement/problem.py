@@ -214,7 +214,7 @@ def core_costs(problem: PlacementProblem, assignment: IntArray) -> FloatArray:
 
 
 def _plain(load: FloatArray, assignment: IntArray) -> tuple[FloatArray, IntArray]:
-    """As compiled code takes them; copies only where they are otherwise."""
+    """Convert to the form that compiled code takes; copy only where the form differs."""
     return np.ascontiguousarray(load, dtype=np.float64), np.ascontiguousarray(assignment, dtype=np.int64)
 
 

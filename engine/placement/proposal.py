@@ -29,7 +29,7 @@ _WORTH_SAYING = 0.01  # share by which moves must shorten the longest delay to b
 
 
 def messages_of(hunt: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
-    """What a person should know about the answer, in sentences."""
+    """Messages about a proposal for a person, in sentences."""
     words, spared = [], _spared_words(hunt, best)
     if spared is not None:
         words.append(spared)
@@ -37,15 +37,15 @@ def messages_of(hunt: PlacementSearch, best: RankedCandidate, moves: list[dict[s
         words.append("No better placement was found: everything stays where it is.")
     if (words_of_few := _few_words(hunt, moves)) is not None:
         words.append(words_of_few)
-    return words + [_alone_words(one, hunt.goal.kind) for one in hunt.alone]
+    return words + [_alone_words(bottleneck, hunt.goal.kind) for bottleneck in hunt.alone]
 
 
 def _spared_words(hunt: PlacementSearch, best: RankedCandidate) -> str | None:
-    """What was left out for gaining less than the tolerance; None if nothing was."""
+    """Message about moves left out for gaining less than the tolerance; None if there are none."""
     share, value = hunt.settings.tolerance, best.candidate.measured.value
     if share <= 0.0 or hunt.start is None or not hunt.found:
         return None
-    least, moves = min(one.whole for one in hunt.found)
+    least, moves = min(candidate.whole for candidate in hunt.found)
     if least >= value * (1.0 - _TIE):
         return None
     unit = " s" if hunt.goal.kind == "worst" else " of its objective"
@@ -56,7 +56,7 @@ def _spared_words(hunt: PlacementSearch, best: RankedCandidate) -> str | None:
 
 
 def _few_words(hunt: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
-    """How many of many moves bring nearly all of the gain; None where they are few or all of them are needed."""
+    """Message about the first moves that bring nearly all of the gain; None where moves are few or all needed."""
     if hunt.start is None or len(moves) <= _FEW:
         return None
     before, after = hunt.start.measured.mace.worst, moves[-1]["mace_s"]
@@ -73,21 +73,20 @@ def _few_words(hunt: PlacementSearch, moves: list[dict[str, Any]]) -> str | None
     )
 
 
-def _alone_words(one: dict[str, Any], kind: str) -> str:
+def _alone_words(bottleneck: dict[str, Any], kind: str) -> str:
     words = (
-        f"Operator {one['operator']} alone on the best core it may use takes {one['own_s']:.3g} s: "
+        f"Operator {bottleneck['operator']} alone on the best core it may use takes {bottleneck['own_s']:.3g} s: "
         "no placement of it in one piece is faster."
     )
-    if one["load_share"] > 1.0:
-        words += f" Its mean load is {one['load_share']:.2f} of that core's capacity, so it never catches up."
-    if one["split_value"] is not None:
+    if bottleneck["load_share"] > 1.0:
+        words += f" Its mean load is {bottleneck['load_share']:.2f} of that core's capacity, so it never catches up."
+    if bottleneck["split_value"] is not None:
         unit = " s" if kind == "worst" else " of its objective"
-        words += (
-            f" Split into {one['parts']} parts it would be {one['split_value']:.3g}{unit}; may_split does not list it."
-        )
-    elif one["stateless"] is False:
+        parts, value = bottleneck["parts"], bottleneck["split_value"]
+        words += f" Split into {parts} parts it would be {value:.3g}{unit}; may_split does not list it."
+    elif bottleneck["stateless"] is False:
         words += " It has state and cannot be split."
-    elif one["stateless"] is None:
+    elif bottleneck["stateless"] is None:
         words += " Whether it has state is not known; a stateless operator could be split."
     return words
 

@@ -99,7 +99,7 @@ class PlacementSearch:
         return left_s is not None and left_s <= 0.0
 
     def _start(self) -> PlacementCandidate | None:
-        """What runs, if everything has a place that it may keep."""
+        """The running placement, if every operator has a place that it may keep."""
         if not self.deployment.operators:
             return None
         items = items_of(self.deployment, self.settings.mace_every, {})
@@ -108,7 +108,7 @@ class PlacementSearch:
         return PlacementCandidate(items, items.start, measure(items.placed(items.start), self.goal))
 
     def _breaks(self, items: Items, assignment: IntArray) -> bool:
-        """Whether an assignment is against the limits."""
+        """Whether an assignment breaks the limits."""
         allowed = items.allowed(self.limits)[np.arange(len(assignment)), assignment]
         nodes = items.core_node[assignment]
         crowded = any(len({int(nodes[i]) for i in group}) < len(group) for group in items.apart(self.limits))
@@ -142,10 +142,10 @@ class PlacementSearch:
             finalists = [self._best_of_all(items, board)]
         else:
             network = has_network(items)
-            found = self._search_cores(items, network)
-            self.bound, self.stopped = found.bound, found.stopped
-            self.rounds += found.rounds
-            finalists = [found.assignment, *found.finalists]
+            result = self._search_cores(items, network)
+            self.bound, self.stopped = result.bound, result.stopped
+            self.rounds += result.rounds
+            finalists = [result.assignment, *result.finalists]
             if network:
                 finalists = self._climb(board, finalists)
         good = [assignment for assignment in finalists if not self._breaks(items, assignment)]
@@ -260,19 +260,19 @@ class PlacementSearch:
         known = self.found if self.start is None else [self.start, *self.found]
         best = min(known, key=lambda candidate: candidate.measured.value)
         blocking = alone_in(items, self.limits, self.goal, best.measured.value)
-        splittable = [one for one in blocking if one.may_split]
+        splittable = [bottleneck for bottleneck in blocking if bottleneck.may_split]
         if len(splittable) < len(blocking):
             self._tell_gain(items, blocking)
             return {}
         more = parts_for(items, self.limits, self.goal, splittable, self.parts)
         if blocking and not more:
-            self.alone = [one.to_dict(None, None) for one in blocking]
+            self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
         return more
 
     def _tell_gain(self, items: Items, blocking: list[BottleneckOperator]) -> None:
-        """What splitting the operators in the way would gain, where none of them has state."""
-        if any(one.operator.stateless is not True for one in blocking):
-            self.alone = [one.to_dict(None, None) for one in blocking]
+        """Report the gain of splitting the bottleneck operators, where none of them has state."""
+        if any(bottleneck.operator.stateless is not True for bottleneck in blocking):
+            self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
             return
         parts = self.parts | parts_for(items, self.limits, self.goal, blocking, self.parts)
         cut = items_of(self.deployment, self.settings.mace_every, parts)
@@ -280,8 +280,8 @@ class PlacementSearch:
         self._report("Trying what splitting would gain")
         try:
             problem = cut.problem(self.limits, self.goal)
-            found = search(problem, seed=self.settings.seed, rounds=_TRIAL_ROUNDS, budget_s=budget_s)
+            result = search(problem, seed=self.settings.seed, rounds=_TRIAL_ROUNDS, budget_s=budget_s)
         except InfeasibleError:
-            self.alone = [one.to_dict(None, None) for one in blocking]
+            self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
             return
-        self.alone = [one.to_dict(parts.get(one.operator.id), found.value_s) for one in blocking]
+        self.alone = [bottleneck.to_dict(parts.get(bottleneck.operator.id), result.value_s) for bottleneck in blocking]

@@ -59,15 +59,15 @@ def alone_in(items: Items, limits: PlacementLimits, goal: Goal, value: float) ->
     kinds, kind_of = _core_kinds(items)
     own_s = _own_s(items.load, kinds, _usable(items, limits, kind_of), items.coarse.subinterval_s)
     cost = own_s * goal.weight[goal.party[items.operator]]
-    found: dict[int, BottleneckOperator] = {}
+    bottlenecks: dict[int, BottleneckOperator] = {}
     for item in np.argsort(-cost, kind="stable"):
         j = int(items.operator[item])
-        if cost[item] < value * (1.0 - _TIE) or j in found:
+        if cost[item] < value * (1.0 - _TIE) or j in bottlenecks:
             continue
         operator = items.coarse.operators[j]
         share = float(items.load[item].mean() / kinds[_usable(items, limits, kind_of)[item]].mean(axis=1).max())
-        found[j] = BottleneckOperator(operator, float(own_s[item]), share, operator.id in limits.may_split)
-    return list(found.values())
+        bottlenecks[j] = BottleneckOperator(operator, float(own_s[item]), share, operator.id in limits.may_split)
+    return list(bottlenecks.values())
 
 
 def parts_for(
@@ -79,27 +79,27 @@ def parts_for(
     """
     kinds, kind_of = _core_kinds(items)
     usable = _usable(items, limits, kind_of)
-    names = {one.operator.id for one in blocking}
+    names = {bottleneck.operator.id for bottleneck in blocking}
     blocked = np.array([items.coarse.operators[j].id in names for j in items.operator], dtype=bool)
     weight = goal.weight[goal.party[items.operator]]
     own = _own_s(items.load, kinds, usable, items.coarse.subinterval_s) * weight
     cores = items.budget[: len(items.cores)]
     together = worst_of(items.load.sum(axis=0), cores.sum(axis=0), items.coarse.subinterval_s)
     target = max(float(own[~blocked].max(initial=0.0)), together * float(weight.min()))
-    found = {}
-    for one in blocking:
-        mine = np.flatnonzero(blocked & (items.operator == items.coarse.operator_index[one.operator.id]))
+    counts = {}
+    for bottleneck in blocking:
+        mine = np.flatnonzero(blocked & (items.operator == items.coarse.operator_index[bottleneck.operator.id]))
         places = int(np.isin(kind_of, np.flatnonzero(usable[mine].any(axis=0))).sum())
         most = min(MAX_PARTS, places) if len(kinds) == 1 or places == 1 else MAX_PARTS
-        before = now.get(one.operator.id, 1)
+        before = now.get(bottleneck.operator.id, 1)
         if most <= before:
             continue
         largest = items.load[mine[int(own[mine].argmax())]]
         where, heavy = usable[mine[:1]], weight[mine[0]]
         costs = ((k, heavy * _part_cost(largest / k, items, kinds, where)) for k in range(2, most))
         parts = next((k for k, cost in costs if cost <= target), most)
-        found[one.operator.id] = min(most, before * parts * (1 if len(kinds) == 1 else 2))
-    return found
+        counts[bottleneck.operator.id] = min(most, before * parts * (1 if len(kinds) == 1 else 2))
+    return counts
 
 
 def _part_cost(load: FloatArray, items: Items, kinds: FloatArray, usable: BoolArray) -> float:

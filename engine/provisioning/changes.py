@@ -170,7 +170,7 @@ def read_changes(changes: Any, deployment: Deployment, *, path: str = "changes")
 
 
 def applied(deployment: Deployment, changes: Any, *, path: str = "changes") -> AppliedChanges:
-    """As `apply_changes`, with the changes as they were read and their words."""
+    """Apply changes like `apply_changes`; keep the changes as read and their words."""
     faults: list[Fault] = []
     walk = _Application(deployment, faults)
     read = read_list(changes, path, faults)

@@ -47,11 +47,11 @@ class ProgressClock:
         self.tell(None, step)
         began = time.monotonic()
         with ThreadPoolExecutor(1, "provisioning") as threads:
-            found = threads.submit(work)
+            future = threads.submit(work)
             try:
-                while wait([found], _EVERY_S).not_done:
+                while wait([future], _EVERY_S).not_done:
                     self.tell(None, f"{step}, {time.monotonic() - began:.0f} s")
             except BaseException:
                 self._ended = True
                 raise
-            return found.result()
+            return future.result()

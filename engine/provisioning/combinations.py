@@ -193,10 +193,10 @@ class MixCombinations:
         capacity = float(left.sum())
         if capacity >= self._enough:
             return None
-        found = self._fused.refute(left, self.prover.lose)
-        if found is None:
+        refutation = self._fused.refute(left, self.prover.lose)
+        if refutation is None:
             self._enough = capacity
-        return found
+        return refutation
 
     @cached_property
     def _alone(self) -> dict[tuple[bool, ...], Refutation | None]:
@@ -210,7 +210,7 @@ class MixCombinations:
 def _free(name: str, number: int, taken: set[str]) -> str:
     """``type-1``, ``type-2`` ... past the names that nodes have already."""
     k = number + 1
-    while (found := f"{name}-{k}") in taken:
+    while (free := f"{name}-{k}") in taken:
         k += 1
-    taken.add(found)
-    return found
+    taken.add(free)
+    return free

@@ -177,10 +177,10 @@ _BESIDE = ("changes", "scenarios")
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``changes`` or ``scenarios`` beside a deployment document; or a question about it, asked by option `answer_question`.
+    """Compare ``changes`` or ``scenarios`` beside a deployment document, or answer the question of option `find`.
 
-    With `answer_question`, changes are applied before the question is asked. Options: `place`, `seed`, `mace_every`, `flow`,
-    `intervals`, `draws`, `rounds`, `answer_question`, `parameters`.
+    With `find`, changes are applied first. Options: `place`, `seed`, `mace_every`, `flow`, `intervals`, `draws`,
+    `rounds`, `find`, `parameters`.
     """
     if not isinstance(document, Mapping):
         raise DocumentError([Fault("", f"the document is {value_words(document)}; allowed: an object")])

@@ -60,8 +60,8 @@ class ObjectiveMiss:
         lost = f" with {self.lost} lost" if self.lost else ""
         where = ""
         if self.report and self.report.bottleneck:
-            found = self.report.bottleneck
-            where = f"; {found.server} falls behind in subintervals {found.from_p} to {found.to_p}"
+            bottleneck = self.report.bottleneck
+            where = f"; {bottleneck.server} falls behind in subintervals {bottleneck.from_p} to {bottleneck.to_p}"
         return f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s{lost}{where}"
 
 

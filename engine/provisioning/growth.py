@@ -35,7 +35,7 @@ def is_linear(deployment: Deployment) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Added:
-    """What one more time the load of a query adds: to servers, and to what each query emits."""
+    """Addition of one more times a query's load: to servers, and to the events that each query emits."""
 
     servers: IntArray
     load: FloatArray  # (servers, d)
@@ -43,14 +43,14 @@ class _Added:
 
 
 class LoadGrowth:
-    """Whether objectives are kept at factors of the load, on one deployment at Mace's width."""
+    """Growth of loads on one deployment at Mace's width: which factors keep the objectives."""
 
     def __init__(self, coarse: Deployment) -> None:
         self.deployment = coarse
-        found = mace(coarse)
-        self.load = np.ascontiguousarray(found.load)
-        self.mace_s = found.mace_s
-        self.worst_s = found.worst_s
+        result = mace(coarse)
+        self.load = np.ascontiguousarray(result.load)
+        self.mace_s = result.mace_s
+        self.worst_s = result.worst_s
         self.emitted = sink_events(coarse)
         self.objectives = [entry for entry in coarse.objectives if entry.query in coarse.queries]
         self.used = _servers_used(coarse)
@@ -177,10 +177,10 @@ class LoadGrowth:
     def _hops_from(self) -> dict[int, list[int]]:
         """Hops over a link server by the replica they come from."""
         layout = self.deployment.layout
-        found: dict[int, list[int]] = {}
+        hops: dict[int, list[int]] = {}
         for h in np.flatnonzero((layout.hop_server >= 0) & (layout.hop_origin >= 0)).tolist():
-            found.setdefault(int(layout.hop_origin[h]), []).append(h)
-        return found
+            hops.setdefault(int(layout.hop_origin[h]), []).append(h)
+        return hops
 
 
 def _add(rows: dict[int, FloatArray], server: int, more: FloatArray) -> None:
@@ -203,7 +203,7 @@ _LESS = 0.97  # what Flow does not confirm is tried again at this share
 
 @dataclass(frozen=True, eq=False)
 class Headroom:
-    """How far one load may grow, everything staying where it is.
+    """Headroom of one load with every operator staying in its place.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class Growth:
     def to_dict(self) -> dict[str, Any]:
         return {
             "together": self.together.to_dict(),
-            "queries": {query: found.to_dict() for query, found in self.queries.items()},
+            "queries": {query: headroom.to_dict() for query, headroom in self.queries.items()},
             "flows": self.flows,
         }
 
@@ -298,20 +298,20 @@ def headroom_by_query(
     search = _GrowthSearch(deployment, most, confirm, mace_every, flow)
     tell(0.0, "Growing everything together")
     together = search.confirmed(search.by_mace(None))
-    found = {}
+    headrooms = {}
     steps = len(names) + (1 + _RUN * min(tightest, len(names)) if flow else 1)
     for i, query in enumerate(names):
         tell((i + 1) / steps, f"Growing {query}, {i + 1} of {len(names)}")
-        found[query] = search.by_mace(query)
+        headrooms[query] = search.by_mace(query)
     if flow:
-        open_ = sorted((q for q in names if found[q].factor is not None), key=lambda q: found[q].factor or 0.0)
+        open_ = sorted((q for q in names if headrooms[q].factor is not None), key=lambda q: headrooms[q].factor or 0.0)
         for k, query in enumerate(open_[:tightest]):
             tell((len(names) + 1 + _RUN * k) / steps, f"Flow of {query}, {k + 1} of {min(tightest, len(open_))}")
-            found[query] = search.confirmed(found[query])
+            headrooms[query] = search.confirmed(headrooms[query])
         for query in open_[tightest:]:
-            found[query] = replace(found[query], note=f"by Mace alone: {tightest} queries break sooner")
+            headrooms[query] = replace(headrooms[query], note=f"by Mace alone: {tightest} queries break sooner")
     tell(1.0, "Done")
-    return Growth(together, found, search.flows[0])
+    return Growth(together, headrooms, search.flows[0])
 
 
 class _GrowthSearch:
@@ -342,11 +342,11 @@ class _GrowthSearch:
             low, high = (middle, high) if keeps(middle) else (low, middle)
         return low
 
-    def confirmed(self, found: Headroom) -> Headroom:
+    def confirmed(self, headroom: Headroom) -> Headroom:
         """The same by Flow, which may lower the factor."""
-        query, factor, unlimited, miss = found.query, found.factor, found.unlimited, None
+        query, factor, unlimited, miss = headroom.query, headroom.factor, headroom.unlimited, None
         if not self.flow or factor is None:
-            return found
+            return headroom
         for _ in range(self.confirm):
             late = self._miss(self._grown(query, factor))
             if late is None:
@@ -374,12 +374,12 @@ class _GrowthSearch:
         return LoadGrowth(self.deployment.coarsened(self.mace_every))
 
     def _in_full(self, query: str | None) -> Callable[[float], bool]:
-        """For loads that are not linear: everything is worked out anew."""
+        """Compute everything anew, for loads that are not linear."""
 
         def keeps(factor: float) -> bool:
             coarse = self._grown(query, factor).coarsened(self.mace_every)
-            found = mace(coarse)
-            series = mace_by_query(found)
+            result = mace(coarse)
+            series = mace_by_query(result)
             return all(
                 self._value(coarse, series[entry.query], entry) <= entry.bound_s
                 for entry in coarse.objectives

@@ -126,10 +126,10 @@ class _MixSearch:
             if self.pool.cost_per_hour is not None and cost >= self.pool.cost_per_hour * (1.0 - 1e-9):
                 break
             (self.open if self.mixes.refutation(counts) is None else self.refuted).append(counts)
-        found = self._bisected() if self.mixes.prover.is_large else self._first()
-        if found is None:
+        held = self._bisected() if self.mixes.prover.is_large else self._first()
+        if held is None:
             return self._none_cheaper()
-        return self._made(*found)
+        return self._made(*held)
 
     @property
     def _least_cost(self) -> float | None:
@@ -141,9 +141,9 @@ class _MixSearch:
         for counts in self.open:
             if self._is_over():
                 return None
-            found = self._held(counts)
-            if found is not None:
-                return counts, *found
+            held = self._held(counts)
+            if held is not None:
+                return counts, *held
         return None
 
     def _bisected(self) -> tuple[Counts, PoolSize, Solver] | None:
@@ -151,11 +151,11 @@ class _MixSearch:
         best, low, high = None, 0, len(self.open)
         while low < high and not self._is_over():
             middle = (low + high) // 2
-            found = self._held(self.open[middle])
-            if found is None:
+            held = self._held(self.open[middle])
+            if held is None:
                 low = middle + 1
             else:
-                best, high = (self.open[middle], *found), middle
+                best, high = (self.open[middle], *held), middle
         return best
 
     def _is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a search for the cheapest mix answers, also where it is a pool of one type."""
+"""Answer of a search for the cheapest mix, also where it is a pool of one type."""
 
 from __future__ import annotations
 
@@ -109,61 +109,61 @@ class MixAnswer:
         }
 
 
-def of_pool(found: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:
+def of_pool(answer: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:
     """The answer for one type as a mix: new nodes have the names they would have in one."""
     entry = types[t]
-    added = found.added
-    taken = {replica.node for held in found.placement.values() for replica in held}
+    added = answer.added
+    taken = {replica.node for held in answer.placement.values() for replica in held}
     new = {
         name: f"{entry.name}-{k + 1}"
-        for k, name in enumerate(_new_names(found))
+        for k, name in enumerate(_new_names(answer))
         if f"{entry.name}-{k + 1}" not in taken
     }
     placement = {
         name: tuple(replace(replica, node=new.get(replica.node, replica.node)) for replica in held)
-        for name, held in found.placement.items()
+        for name, held in answer.placement.items()
     }
-    never = found.nodes is None and found.proof is not None and found.proof.refutation is not None
-    proofs = () if found.proof is None else (_priced(found.proof, found.present, entry, types),)
+    never = answer.nodes is None and answer.proof is not None and answer.proof.refutation is not None
+    proofs = () if answer.proof is None else (_priced(answer.proof, answer.present, entry, types),)
     return MixAnswer(
         types=tuple(types),
-        present=found.present,
-        counts=None if added is None else {one.name: added if k == t else 0 for k, one in enumerate(types)},
+        present=answer.present,
+        counts=None if added is None else {type_.name: added if k == t else 0 for k, type_ in enumerate(types)},
         cost_per_hour=None if added is None else added * entry.price_per_hour,
-        least_cost_per_hour=None if never else _least(found) * entry.price_per_hour,
-        best=found.best,
+        least_cost_per_hour=None if never else _least(answer) * entry.price_per_hour,
+        best=answer.best,
         placement=placement,
-        refuted=max(0, (found.most + 1 if never else _proven_least(found)) - found.present),
-        tried=sum(1 for size in found.sizes if found.nodes is None or size.nodes < found.nodes),
+        refuted=max(0, (answer.most + 1 if never else _proven_least(answer)) - answer.present),
+        tried=sum(1 for size in answer.sizes if answer.nodes is None or size.nodes < answer.nodes),
         proofs=proofs,
-        complete=found.complete,
-        flows=found.flows,
-        confirmed=found.confirmed,
-        splits=found.splits,
-        beyond=found.beyond,
-        confirmation=found.confirmation,
+        complete=answer.complete,
+        flows=answer.flows,
+        confirmed=answer.confirmed,
+        splits=answer.splits,
+        beyond=answer.beyond,
+        confirmation=answer.confirmation,
     )
 
 
-def _proven_least(found: PoolAnswer) -> int:
+def _proven_least(answer: PoolAnswer) -> int:
     """Fewest nodes of the pool that are not refuted."""
-    if found.proof is not None and found.proof.refutation is not None and found.nodes is not None:
-        return found.nodes
-    return min(found.least, found.nodes or found.least)
+    if answer.proof is not None and answer.proof.refutation is not None and answer.nodes is not None:
+        return answer.nodes
+    return min(answer.least, answer.nodes or answer.least)
 
 
-def _least(found: PoolAnswer) -> int:
-    return max(0, _proven_least(found) - found.present)
+def _least(answer: PoolAnswer) -> int:
+    return max(0, _proven_least(answer) - answer.present)
 
 
-def _new_names(found: PoolAnswer) -> list[str]:
+def _new_names(answer: PoolAnswer) -> list[str]:
     """Names of the nodes that were added, in their order."""
-    names = {replica.node for held in found.placement.values() for replica in held}
+    names = {replica.node for held in answer.placement.values() for replica in held}
     return sorted((name for name in names if name.startswith("new-")), key=lambda name: (len(name), name))
 
 
 def _priced(proof: Proof, present: int, entry: NodeType, types: Sequence[NodeType]) -> Proof:
     """The case against one node less, in the words of mixes: with what was bought."""
     added = proof.nodes - present
-    words = {one.name: added if one is entry else 0 for one in types}
+    words = {type_.name: added if type_ is entry else 0 for type_ in types}
     return replace(proof, pool=words, cost_per_hour=added * entry.price_per_hour)

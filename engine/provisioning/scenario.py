@@ -114,8 +114,8 @@ def read_scenarios(items: Any, deployment: Deployment, *, path: str = "scenarios
     """
     faults: list[Fault] = []
     if not isinstance(items, (list, tuple)) or not 0 < len(items) <= MAX_SCENARIOS:
-        found = f"{path} is {value_words(items)}; allowed: a list of 1 to {MAX_SCENARIOS} scenarios"
-        raise DocumentError([Fault(path, found)], "what-if")
+        fault = f"{path} is {value_words(items)}; allowed: a list of 1 to {MAX_SCENARIOS} scenarios"
+        raise DocumentError([Fault(path, fault)], "what-if")
     seen: dict[str, int] = {}
     scenarios = []
     for i, item in enumerate(items):

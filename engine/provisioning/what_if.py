@@ -64,7 +64,7 @@ class ObjectiveProbability:
 def probabilities(
     deployment: Deployment, *, draws: int, seed: int, step: Callable[[int, int], None] | None = None
 ) -> dict[str, ObjectiveProbability]:
-    """How often every objective held, by query.
+    """Share of draws in which every objective holds, by query.
 
     Queries without an objective are left out, and all of them if no input has two batches to draw from.
 
@@ -113,8 +113,8 @@ def _scales(batches: tuple[Batch, ...], draws: int, rng: np.random.Generator) ->
     chosen = rng.integers(0, len(rows), (draws, len(rows)))
     sums, total = rows[chosen].sum(axis=1), rows.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = (sums[:, 1:] / total[1:]) / (sums[:, :1] / total[0])
-    return np.asarray(np.where(np.isfinite(found), found, 1.0))
+        scales = (sums[:, 1:] / total[1:]) / (sums[:, :1] / total[0])
+    return np.asarray(np.where(np.isfinite(scales), scales, 1.0))
 
 
 def _sink_events(deployment: Deployment, graph: DataflowGraph) -> Mapping[str, FloatArray]:
@@ -133,7 +133,7 @@ class _Bare(Loads):
 
 @dataclass(frozen=True, eq=False)
 class ScenarioOutcome:
-    """What would become of a scenario.
+    """Outcome of a scenario: its estimate beside the present one.
 
     Attributes
     ----------
@@ -298,17 +298,17 @@ def _by_flow(
     intervals: bool,
     draws: int,
     seed: int,
-    told: Progress,
+    progress: Progress,
 ) -> ScenarioOutcome:
     part = 0.5 if draws else 1.0
-    found = estimate(
-        whole, mace_every=mace_every, intervals=intervals, progress=lambda share, step: told(part * share, step)
+    result = estimate(
+        whole, mace_every=mace_every, intervals=intervals, progress=lambda share, step: progress(part * share, step)
     )
     chances = probabilities(
-        whole, draws=draws, seed=seed, step=lambda k, of: told(0.5 + 0.5 * k / of, f"Draw {k} of {of}")
+        whole, draws=draws, seed=seed, step=lambda k, of: progress(0.5 + 0.5 * k / of, f"Draw {k} of {of}")
     )
     return ScenarioOutcome(
-        scenario, whole, None, found.mace, found.flow.wc, found.alarm.message, found.queries, chances, moves
+        scenario, whole, None, result.mace, result.flow.wc, result.alarm.message, result.queries, chances, moves
     )
 
 
@@ -321,22 +321,24 @@ def by_mace(
 ) -> ScenarioOutcome:
     """An outcome by Mace alone; `known` are reports of queries that are not affected by what moved."""
     coarse = whole.coarsened(mace_every)
-    found = mace(coarse)
+    result = mace(coarse)
     # Mace over time in Flow's place: the reports are made of any latency over time.
-    stand_in = Flow(found.total_s, mace_by_query(found), 1, {})
+    stand_in = Flow(result.total_s, mace_by_query(result), 1, {})
     runs = Jackknife((), covered_inputs(coarse))
-    reporter = QueryReporter(coarse, coarse, found, stand_in, runs, coarse.subinterval_s / 4)
-    told = known or {}
-    reports = {query: told[query] if query in told else reporter.report(query) for query in coarse.queries}
-    return ScenarioOutcome(scenario, whole, None, found, None, "", reports, None, moves)
+    reporter = QueryReporter(coarse, coarse, result, stand_in, runs, coarse.subinterval_s / 4)
+    estimates = known or {}
+    reports = {query: estimates[query] if query in estimates else reporter.report(query) for query in coarse.queries}
+    return ScenarioOutcome(scenario, whole, None, result, None, "", reports, None, moves)
 
 
-def mace_by_query(found: Mace) -> dict[str, FloatArray]:
+def mace_by_query(result: Mace) -> dict[str, FloatArray]:
     """Largest Mace of each query's servers over time, shape (d,) each."""
-    deployment = found.deployment
+    deployment = result.deployment
     start, members = closures_of(deployment)
     return {
-        query: found.mace_s[servers_above(deployment.layout, members[start[i] : start[i + 1]])].max(axis=0, initial=0.0)
+        query: result.mace_s[servers_above(deployment.layout, members[start[i] : start[i + 1]])].max(
+            axis=0, initial=0.0
+        )
         for i, query in enumerate(deployment.queries)
     }
 
@@ -360,11 +362,11 @@ def _place(replica: Any) -> dict[str, Any]:
     return {"node": replica.node, "core": replica.core, "fraction": replica.fraction}
 
 
-def _nodes(found: Mace) -> list[dict[str, Any]]:
+def _nodes(result: Mace) -> list[dict[str, Any]]:
     """Loads of every node: means and peaks of its cores."""
-    deployment = found.deployment
-    shares = found.load_share
-    held = found.deployment.layout.rep_server
+    deployment = result.deployment
+    shares = result.load_share
+    held = result.deployment.layout.rep_server
     rows = []
     for i, node in enumerate(deployment.nodes):
         mine = [k for k, server in enumerate(deployment.servers) if server.node == i]
@@ -375,7 +377,7 @@ def _nodes(found: Mace) -> list[dict[str, Any]]:
                 "price_per_hour": node.price_per_hour,
                 "load_mean": float(shares[mine].mean()),
                 "load_peak": float(shares[mine].max()),
-                "mace_s": float(found.worst_s[mine].max()),
+                "mace_s": float(result.worst_s[mine].max()),
                 "operators": int(sum((held == k).sum() for k in mine)),
             }
         )

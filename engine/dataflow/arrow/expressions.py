@@ -55,8 +55,10 @@ def checked(fast: Callable[..., Any], exact: Callable[..., int]) -> Callable[...
 
 def _one_by_one(exact: Callable[..., int], *values: Any) -> Any:
     """The slow way, for a batch in which at least one result leaves 64 bits."""
-    length = next((len(one) for one in values if not isinstance(one, pa.Scalar)), None)
-    columns = [[one.as_py()] * (length or 1) if isinstance(one, pa.Scalar) else one.to_pylist() for one in values]
+    length = next((len(column) for column in values if not isinstance(column, pa.Scalar)), None)
+    columns = [
+        [column.as_py()] * (length or 1) if isinstance(column, pa.Scalar) else column.to_pylist() for column in values
+    ]
     made = [None if None in row else _fitting(exact(*row)) for row in zip(*columns, strict=True)]
     return pa.scalar(made[0], pa.int64()) if length is None else pa.array(made, pa.int64())
 
@@ -87,7 +89,7 @@ _divided = checked(pc.divide_checked, _exact_div)
 
 
 def mod(left: Any, right: Any) -> Any:
-    """What `div` leaves, with the sign of `left`; null for a divisor of 0."""
+    """Remainder of `div`, with the sign of `left`; null for a divisor of 0."""
     divisor = _but(_but(right, 0, None), -1, 1)  # nothing is left by 1 either, and 1 cannot overflow
     return pc.subtract(left, pc.multiply(pc.divide(left, divisor), divisor))
 
@@ -139,14 +141,14 @@ def _matching(values: Any, pattern: str) -> Any:
     return pc.if_else(pc.match_substring_regex(values, pattern), values, pa.scalar(None, pa.string()))
 
 
-def _read(values: Any, target: Type, one: Callable[[str], int | None]) -> Any:
+def _read(values: Any, target: Type, convert: Callable[[str], int | None]) -> Any:
     """All at once; where a text that looks right is none (a 30th of February, 20 digits), one by one."""
     try:
         return pc.cast(values, ARROW[target])
     except pa.ArrowInvalid:
         if isinstance(values, pa.Scalar):
-            return pa.scalar(one(values.as_py()), ARROW[target])
-        return pa.array([None if text is None else one(text) for text in values.to_pylist()], ARROW[target])
+            return pa.scalar(convert(values.as_py()), ARROW[target])
+        return pa.array([None if text is None else convert(text) for text in values.to_pylist()], ARROW[target])
 
 
 _CASTS: Final[Mapping[tuple[Type, Type], _Convert]] = {
@@ -173,8 +175,8 @@ def _real(kernel: Callable[..., Any]) -> Callable[..., Any]:
 def _extract(texts: Any, pattern: pa.Scalar, group: pa.Scalar) -> Any:
     """The text of a group, empty for one that took no part; null without a match."""
     number = group.as_py() + 1
-    found = pc.extract_regex(texts, named(f"({pattern.as_py()})"))
-    return pc.if_else(pc.is_valid(found), pc.struct_field(found, number - 1), pa.scalar(None, pa.string()))
+    groups = pc.extract_regex(texts, named(f"({pattern.as_py()})"))
+    return pc.if_else(pc.is_valid(groups), pc.struct_field(groups, number - 1), pa.scalar(None, pa.string()))
 
 
 def _substring(texts: Any, start: pa.Scalar, length: pa.Scalar | None = None) -> Any:
@@ -188,7 +190,7 @@ def _trim(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def _constant(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel whose second argument and on are constants."""
-    return lambda values, *given: kernel(values, *[one.as_py() for one in given])
+    return lambda values, *given: kernel(values, *[argument.as_py() for argument in given])
 
 
 CALLS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -257,14 +259,14 @@ def evaluator(node: Node) -> Evaluator:
             constant = pa.scalar(value, ARROW[kind])
             return lambda _: constant
         case Call(function, arguments, _):
-            return _call(CALLS[function], [evaluator(one) for one in arguments])
+            return _call(CALLS[function], [evaluator(item) for item in arguments])
         case Cast(argument, kind):
             inner, convert = evaluator(argument), cast(argument.type, kind)
             return lambda batch: convert(inner(batch))
         case CaseWhen():
             return _case(node)
         case In(argument, options, _):
-            return _in(evaluator(argument), pa.array([one.value for one in options], ARROW[argument.type]))
+            return _in(evaluator(argument), pa.array([item.value for item in options], ARROW[argument.type]))
 
 
 def array_of(value: Any, batch: pa.RecordBatch) -> pa.Array:
@@ -281,7 +283,7 @@ def _call(function: Callable[..., Any], arguments: list[Evaluator]) -> Evaluator
     if len(arguments) == 2:
         left, right = arguments
         return lambda batch: function(left(batch), right(batch))
-    return lambda batch: function(*[one(batch) for one in arguments])
+    return lambda batch: function(*[argument(batch) for argument in arguments])
 
 
 def _case(node: CaseWhen) -> Evaluator:

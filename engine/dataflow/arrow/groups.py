@@ -29,14 +29,14 @@ class Groups:
         self._spec = spec
         self._keys = list(spec.keys)
         keys = [pa.field(name, ARROW[columns_in[name]]) for name in spec.keys]
-        self.partial_schema = pa.schema([*keys, *(pa.field(one.name, one.type) for one in spec.states)])
+        self.partial_schema = pa.schema([*keys, *(pa.field(state.name, state.type) for state in spec.states)])
         self._output_schema = pa.schema([(name, ARROW[kind]) for name, kind in columns_out.items()])
         self._inputs: list[tuple[str, Evaluator, bool]] = []
-        self._partials = [self._first(one.kind, one.argument) for one in spec.states]
-        self._merges = [([_ROW], "list") if one.kind == "sketch" else self._again(one) for one in spec.states]
+        self._partials = [self._first(state.kind, state.argument) for state in spec.states]
+        self._merges = [([_ROW], "list") if state.kind == "sketch" else self._again(state) for state in spec.states]
 
     def _first(self, kind: str, argument: Node | None) -> tuple[Any, ...]:
-        """How a state is aggregated from records; notes the column that it is aggregated from."""
+        """Aggregation of a state from records; notes the column that it is aggregated from."""
         if argument is None:
             return [], "count_all"
         name = f"_{'bucket' if kind == 'sketch' else 'value'}_{argument_number(self._spec, argument)}"
@@ -64,7 +64,7 @@ class Groups:
     def merge(self, partials: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """The states of the groups of all partials together, in whatever order they come."""
         table = pa.Table.from_batches(partials, self.partial_schema).combine_chunks()
-        sketched = {one.name: _one(table[one.name]) for one in self._spec.states if one.kind == "sketch"}
+        sketched = {state.name: _one(table[state.name]) for state in self._spec.states if state.kind == "sketch"}
         if sketched:
             table = table.drop_columns(list(sketched)).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         grouped = table.group_by(self._keys, use_threads=False).aggregate(self._merges)
@@ -103,7 +103,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 def _finished(output: Output, partial: pa.RecordBatch) -> pa.Array:
     states = [partial.column(name) for name in output.states]
     if output.function == "avg":
-        total, count = (pc.cast(one, pa.float64(), safe=False) for one in states)
+        total, count = (pc.cast(state, pa.float64(), safe=False) for state in states)
         return finite(pc.divide(total, count))
     if output.share is not None:
         return quantile(states[0], output.share)

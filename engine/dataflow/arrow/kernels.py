@@ -47,7 +47,7 @@ def side_of(spec: StreamJoinSpec, rows: pa.RecordBatch) -> pa.RecordBatch:
     finite = finite_columns(columns)
     schema = side_schema(spec)
     if AGENT in rows.schema.names:
-        columns, schema = (one.append(pa.field(AGENT, pa.string())) for one in (columns, schema))
+        columns, schema = (part.append(pa.field(AGENT, pa.string())) for part in (columns, schema))
     batch = rows.select(columns.names)
     return row_function(spec.window, schema)(batch if finite is None else finite(batch))
 
@@ -65,11 +65,11 @@ def joined(spec: StreamJoinSpec, schema: pa.Schema, records: pa.RecordBatch, sid
     keys = {f"_key_{i}": side.column(name) for i, name in enumerate(theirs)}
     taken = {f"_taken_{i}": side.column(name) for i, (_, name) in enumerate(spec.take)}
     how = "inner" if spec.inner else "left outer"
-    found = pa.Table.from_batches([records]).join(
+    matches = pa.Table.from_batches([records]).join(
         pa.table(keys | taken), mine, right_keys=list(keys), join_type=how, use_threads=False
     )
     place = {name: f"_taken_{i}" for i, (name, _) in enumerate(spec.take)}
-    return pa.Table.from_arrays([found[place.get(name, name)] for name in schema.names], schema=schema)
+    return pa.Table.from_arrays([matches[place.get(name, name)] for name in schema.names], schema=schema)
 
 
 def _first(side: pa.RecordBatch, keys: Sequence[str], spec: StreamJoinSpec) -> pa.RecordBatch:
@@ -129,7 +129,7 @@ class RowKernel:
         self._finite = finite_columns(operator.input_schema) if operator.index == 0 else None
 
     def run(self, rows: Rows) -> Rows:
-        """What the operator makes of the rows."""
+        """Run the operator on rows."""
         batch = _batch(rows)
         if batch.schema.names != self._names:
             batch = batch.select(self._names)
@@ -154,12 +154,12 @@ class StreamJoinKernel:
 
     @property
     def most(self) -> int:
-        """How many records of the other stream one record matches at most."""
+        """Largest number of records of the other stream that one record matches."""
         return self._spec.most
 
     @property
     def side_schema(self) -> pa.Schema:
-        """What `side` makes, besides the column of agents."""
+        """Schema of `side`, without the column of agents."""
         return side_schema(self._spec)
 
     def side(self, rows: Rows) -> Rows:
@@ -168,8 +168,8 @@ class StreamJoinKernel:
 
     def run(self, rows: Rows, side: Rows) -> Rows:
         """The records of `rows`, each as often as it matches; `side` holds whole windows of the other stream."""
-        found = joined(self._spec, self.operator.output_schema, _batch(rows), _batch(side))
-        return _like(rows, _batch(found))
+        matches = joined(self._spec, self.operator.output_schema, _batch(rows), _batch(side))
+        return _like(rows, _batch(matches))
 
 
 class AggregateKernel:
@@ -204,10 +204,10 @@ class AggregateKernel:
         """The states of all partials together."""
         if not partials:
             raise ValueError("nothing to merge; allowed: at least one partial")
-        return _like(partials[0], self._groups.merge([self._partial(one) for one in partials]))
+        return _like(partials[0], self._groups.merge([self._partial(partial) for partial in partials]))
 
     def partial_fault(self, partial: Rows) -> str:
-        """Why a partial of the right schema cannot be merged, whoever made it; empty where it can."""
+        """Reason that a partial of the right schema cannot be merged; empty if it can."""
         batch = self._partial(partial)
         if WINDOW_START in batch.schema.names and batch.column(WINDOW_START).null_count:
             return f"{WINDOW_START} is null; allowed: the beginning of a window"
@@ -234,8 +234,8 @@ class AggregateKernel:
 def _are_counts(column: pa.Array) -> bool:
     if column.null_count or not len(column):
         return not column.null_count
-    found = pc.min_max(column).as_py()
-    return bool(found["min"] >= 0 and found["max"] <= MAX_COUNT)
+    bounds = pc.min_max(column).as_py()
+    return bool(bounds["min"] >= 0 and bounds["max"] <= MAX_COUNT)
 
 
 Kernel = RowKernel | AggregateKernel | StreamJoinKernel
@@ -288,12 +288,16 @@ def partial_schema(pipeline: Pipeline) -> pa.Schema:
 
 def _through(pipeline: Pipeline, rows: Rows, first: int, other: Rows | None = None) -> Rows:
     for k in range(first, len(pipeline.operators)):
-        one = kernel(pipeline, k)
-        if isinstance(one, StreamJoinKernel):
+        operator_kernel = kernel(pipeline, k)
+        if isinstance(operator_kernel, StreamJoinKernel):
             assert other is not None, f"records of the stream {pipeline.streams[-1]!r} are missing"
-            rows = one.run(rows, one.side(other))
+            rows = operator_kernel.run(rows, operator_kernel.side(other))
         else:
-            rows = one.run(rows) if isinstance(one, RowKernel) else one.finalise(one.partial(rows))
+            rows = (
+                operator_kernel.run(rows)
+                if isinstance(operator_kernel, RowKernel)
+                else operator_kernel.finalise(operator_kernel.partial(rows))
+            )
     return rows
 
 

@@ -39,9 +39,9 @@ def lookup(spec: JoinSpec, schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.R
     def run(batch: pa.RecordBatch) -> pa.RecordBatch:
         places = place(batch)
         if spec.inner and places.null_count:
-            found = pc.is_valid(places)
-            batch, places = batch.filter(found), places.filter(found)
-        arrays = [taken[one].take(places) if one in taken else batch.column(one) for one in schema.names]
+            present = pc.is_valid(places)
+            batch, places = batch.filter(present), places.filter(present)
+        arrays = [taken[column].take(places) if column in taken else batch.column(column) for column in schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return run
@@ -82,7 +82,7 @@ def reader(spec: ParseSpec, schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.
     def run(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns, sound = read(batch.column(spec.column))
         made = dict(zip(names, columns, strict=True))
-        arrays = [made[one] if one in made else batch.column(one) for one in schema.names]
+        arrays = [made[column] if column in made else batch.column(column) for column in schema.names]
         parsed = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return parsed.filter(sound) if spec.drop_faulty else parsed
 
@@ -100,13 +100,13 @@ def _patterns(spec: ParseSpec) -> _Read:
     nothing = pa.scalar(None, pa.string())
 
     def read(lines: pa.Array) -> tuple[list[pa.Array], pa.Array]:
-        found = [pc.extract_regex(lines, pattern) for pattern in arrow]
-        valid = [pc.is_valid(one) for one in found]
+        groups = [pc.extract_regex(lines, pattern) for pattern in arrow]
+        valid = [pc.is_valid(match) for match in groups]
         columns = []
         for which, group, convert in wanted:
-            values = pc.struct_field(found[which], group)
+            values = pc.struct_field(groups[which], group)
             columns.append(
-                convert(values if not found[which].null_count else pc.if_else(valid[which], values, nothing))
+                convert(values if not groups[which].null_count else pc.if_else(valid[which], values, nothing))
             )
         return columns, reduce(pc.or_, valid)
 
@@ -123,9 +123,9 @@ def _json(spec: ParseSpec) -> _Read:
 
     def read(lines: pa.Array) -> tuple[list[pa.Array], pa.Array]:
         objects = [_object(line) for line in lines.to_pylist()]
-        found = [{} if one is None else one for one in objects]
-        columns = [pa.array([value(one.get(name)) for one in found], kind) for name, value, kind in wanted]
-        return columns, pa.array([one is not None for one in objects], pa.bool_())
+        records = [{} if record is None else record for record in objects]
+        columns = [pa.array([value(record.get(name)) for record in records], kind) for name, value, kind in wanted]
+        return columns, pa.array([record is not None for record in objects], pa.bool_())
 
     return read
 
@@ -210,7 +210,7 @@ def _computed(columns: dict[str, Any], schema: pa.Schema) -> RowFunction:
 
 def _with(batch: pa.RecordBatch, name: str, values: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in `schema`, with one column set."""
-    arrays = [values if one == name else batch.column(one) for one in schema.names]
+    arrays = [values if column == name else batch.column(column) for column in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -245,7 +245,7 @@ def _buckets(spec: BucketsSpec, schema: pa.Schema) -> RowFunction:
 
 
 def finite_columns(schema: pa.Schema) -> RowFunction | None:
-    """What a source sends may hold NaN and infinities: the first operator of a pipeline reads them as null."""
+    """Function that turns NaN and infinities of a source's records into null, for a pipeline's first operator."""
     floats = [i for i, column in enumerate(schema) if pa.types.is_floating(column.type)]
     if not floats:
         return None

@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Argument:
-    """What one argument may be. `constant` names what kind of constant is needed: text, regex, plain, or a number."""
+    """Allowed types of one argument. `constant` names the kind of constant needed: text, regex, plain, or a number."""
 
     types: frozenset[Type]
     constant: str = ""
@@ -136,7 +136,7 @@ _MAX_PLACE: Final = 4_000  # of a position in a text
 
 
 class ExpressionError(Exception):
-    """What is wrong with an expression, in words; `allowed` may be empty."""
+    """Fault of an expression, in words; `allowed` may be empty."""
 
 
 def bounded(node: Node) -> Node:
@@ -215,7 +215,7 @@ def coalesced(values: list[Node], kind: Type) -> Node:
     *earlier, last = values
     if not earlier:
         return last
-    branches = tuple((negation(Call("is_null", (one,), Type.BOOL)), one) for one in earlier)
+    branches = tuple((negation(Call("is_null", (node,), Type.BOOL)), node) for node in earlier)
     return CaseWhen(branches, last, kind)
 
 
@@ -242,8 +242,8 @@ def called(name: str, signature: Signature, given: list[Node]) -> Node:
         raise ExpressionError(f"{name} is given {len(given)} arguments; allowed: {allowed}")
     if signature.result is None and len(given) > 1:
         kind = common(given, name)
-        given = [converted(one, kind, name) for one in given]
-    made = [_fitted(name, one, argument) for one, argument in zip(given, wanted, strict=False)]
+        given = [converted(argument_node, kind, name) for argument_node in given]
+    made = [_fitted(name, argument_node, argument) for argument_node, argument in zip(given, wanted, strict=False)]
     if name == "regexp_extract":
         made[1] = regex(given[1], group=int(constant(made[2])))
     if name == "regexp_replace" and set("\\$") & set(str(constant(made[2]))):

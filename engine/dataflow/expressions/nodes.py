@@ -1,4 +1,4 @@
-"""Typed expressions: a closed set of six nodes, made from SQL by `engine.dataflow.expressions.sql` and run by its translations.
+"""Nodes of typed expressions: a closed set of six, made from SQL by `engine.dataflow.expressions.sql`.
 
 A tree is explicit: every implied conversion stands in it as a `Cast`, ``between``, ``if``, ``coalesce`` and ``nullif``
 as what they are short for, regular expressions in the form that RE2 and Java read alike. What each function means is

@@ -198,9 +198,9 @@ class Typing:
 
     def _case(self, whens: list[Node], results: list[Any]) -> Node:
         """A case; a result that is null or left out takes the type of the others."""
-        typed = [None if one is None or isinstance(one, exp.Null) else self.node(one) for one in results]
-        kind = common([one for one in typed if one is not None], "case")
-        values = [Literal(None, kind) if one is None else converted(one, kind, "case") for one in typed]
+        typed = [None if result is None or isinstance(result, exp.Null) else self.node(result) for result in results]
+        kind = common([result for result in typed if result is not None], "case")
+        values = [Literal(None, kind) if result is None else converted(result, kind, "case") for result in typed]
         return bounded(CaseWhen(tuple(zip(whens, values[:-1], strict=True)), values[-1], kind))
 
     def _cast(self, tree: Any) -> Node:
@@ -224,9 +224,9 @@ class Typing:
 
     def _call(self, name: str, given: list[Any]) -> Node:
         if name == "coalesce" and given:
-            values = [self.node(one) for one in given]
+            values = [self.node(tree) for tree in given]
             kind = common(values, name)
-            return bounded(coalesced([converted(one, kind, name) for one in values], kind))
+            return bounded(coalesced([converted(tree, kind, name) for tree in values], kind))
         if name == "nullif" and len(given) == 2:
             first = self.node(given[0])
             same = compared("eq", first, self.node(given[1]))
@@ -237,7 +237,7 @@ class Typing:
             raise ExpressionError(
                 f"{name} is not a function here; allowed: {_ALLOWED}{hint}{suggestion(name, list(FUNCTIONS))}"
             )
-        return called(name, signature, [self.node(one) for one in given])
+        return called(name, signature, [self.node(tree) for tree in given])
 
     def _typed(self, tree: Any, kind: Type, by: str) -> Node:
         made = self.node(tree)

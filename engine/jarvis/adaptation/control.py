@@ -75,23 +75,23 @@ class EpochObservation:
     @property
     def overflow(self) -> int:
         """Records that were let in and not processed, over all operators; those that wait included."""
-        return sum(one.overflow for one in self.operators)
+        return sum(operator.overflow for operator in self.operators)
 
     @property
     def bytes_sent(self) -> int:
         """Bytes that left the source: drained, overflowing and put out by the last operator."""
         if not self.operators:
             return 0
-        return sum(one.bytes_drained for one in self.operators) + self.operators[-1].bytes_out
+        return sum(operator.bytes_drained for operator in self.operators) + self.operators[-1].bytes_out
 
     @property
     def idle_s(self) -> float:
-        """Of the CPU time that it could have had, what it had no use for."""
+        """CPU time that it could have had and did not use."""
         return max(self.budget_s - self.used_s, 0.0)
 
 
 class Phase(StrEnum):
-    """Where the runtime of a query stands (Jarvis, section IV-C)."""
+    """Phase of a query's runtime (Jarvis, section IV-C)."""
 
     STARTUP = "startup"
     PROBE = "probe"
@@ -100,7 +100,7 @@ class Phase(StrEnum):
 
 
 class EpochState(StrEnum):
-    """What the last epoch was (Jarvis, section IV-C; only overflow counts as congestion)."""
+    """State of the last epoch (Jarvis, section IV-C; only overflow counts as congestion)."""
 
     CONGESTED = "congested"
     IDLE = "idle"
@@ -109,7 +109,7 @@ class EpochState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdaptationDecision:
-    """What the next epoch runs with, and why."""
+    """Decision for the next epoch: load factors and the reason."""
 
     load_factors: tuple[float, ...]  #: M of them
     phase: Phase
@@ -123,7 +123,7 @@ class Controller(Protocol):
 
     @property
     def load_factors(self) -> tuple[float, ...]:
-        """For the next epoch."""
+        """Load factors of the next epoch."""
 
     def decide(self, observation: EpochObservation) -> AdaptationDecision:
         """An epoch has ended: what the next one runs with."""
@@ -152,9 +152,9 @@ def epoch_state(observation: EpochObservation, settings: AdaptationSettings) -> 
     and a query that runs everything here is never idle, as there is nothing that it could do more.
     """
     operators = observation.operators
-    if any(one.overflow > settings.drained_thres * one.records_in for one in operators):
+    if any(operator.overflow > settings.drained_thres * operator.records_in for operator in operators):
         return EpochState.CONGESTED
-    everything = all(one.load_factor >= 1.0 for one in operators)
+    everything = all(operator.load_factor >= 1.0 for operator in operators)
     if observation.idle_s > settings.idle_thres * observation.budget_s and not everything and observation.n_records:
         return EpochState.IDLE
     return EpochState.STABLE
@@ -189,7 +189,7 @@ _SETTLED = 2  # stable epochs in a row, after which a change is over
 
 
 class ChangeHistory:
-    """For the heartbeat."""
+    """Changes of the load factors, for the heartbeat."""
 
     def __init__(self) -> None:
         self.moves = self.stable_epochs = 0

@@ -45,7 +45,7 @@ def static_factors(settings: AdaptationSettings, operators: Sequence[SourceOpera
     if settings.method == "all-src":
         return (1.0,) * count
     if settings.method == "filter-src":
-        cut = filter_cut([one.kind for one in operators])
+        cut = filter_cut([field.kind for field in operators])
         return (1.0,) * cut + (0.0,) * (count - cut)
     given = settings.load_factors[:count] if settings.method == "fixed" else ()
     return tuple(given) + (0.0,) * (count - len(given))
@@ -66,7 +66,7 @@ class StaticMethod:
 
 
 class BestOpMethod(ScalarMethod):
-    """The method ``best-op``: learns and watches as `ScalarMethod` does, but an operator gets all of its input or nothing."""
+    """Method ``best-op``: learns like `ScalarMethod`, but an operator gets all of its input or nothing."""
 
     def _plan(self, epoch: EndedEpoch, usable: int, budget_s: float) -> LoadFactorPlan:
         volume, objective = self._volume.planned, epoch.settings.objective
@@ -90,7 +90,7 @@ _ADAPTING: dict[str, Callable[[], Method]] = {
 def controller(
     settings: AdaptationSettings, operators: Sequence[SourceOperator], prior: RefinedAdaptation | None
 ) -> Controller:
-    """What decides the load factors of a query; without a prior an adapting one begins at All-SP, always correct."""
+    """Make the controller of a query; without a prior an adapting one begins at All-SP, which is always correct."""
     return _Adapter(settings, tuple(operators), prior)
 
 
@@ -114,7 +114,7 @@ class _Adapter:
         return self._factors
 
     def decide(self, observation: EpochObservation) -> AdaptationDecision:
-        """As `Controller.decide`; what is odd in an observation counts as nothing."""
+        """Decide like `Controller.decide`; odd figures of an observation count as nothing."""
         seen = _sane(observation, len(self._operators))
         old = self._factors
         self._model.observe(seen)
@@ -139,7 +139,7 @@ class _Adapter:
             "reason": self._reason,
             "stable_epochs": self._history.stable_epochs,
             "moves": self._history.moves,
-            "changes": [dict(one) for one in self._history.changes],
+            "changes": [dict(field) for field in self._history.changes],
         }
 
     def _begin(self, *, fresh: bool) -> None:
@@ -172,7 +172,7 @@ class _Adapter:
 _MIN_EPOCH_S = 1e-3
 _MIN_BUDGET_S = 1e-9  # clocks count no less
 _MAX_VALUE = 1e12  # records, bytes or seconds of an epoch that can be
-_NUMBERS = tuple(one.name for one in fields(OperatorEpoch) if one.name != "load_factor")
+_NUMBERS = tuple(field.name for field in fields(OperatorEpoch) if field.name != "load_factor")
 
 
 def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
@@ -180,8 +180,8 @@ def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
     seen = observation.operators
     if len(seen) != operators:
         seen = (OperatorEpoch(*(0.0, *(0,) * 9, 0.0)),) * operators
-    if any(not _possible(one) for one in seen):
-        seen = tuple(_mended(one) for one in seen)
+    if any(not _possible(field) for field in seen):
+        seen = tuple(_mended(field) for field in seen)
     epoch_s = observation.epoch_s if _MIN_EPOCH_S <= observation.epoch_s < math.inf else 1.0
     return replace(
         observation,
@@ -196,12 +196,12 @@ def _number(value: float) -> float:
     return value if 0 <= value <= _MAX_VALUE else 0.0
 
 
-def _possible(one: OperatorEpoch) -> bool:
-    counts = (one.records_in, one.processed, one.drained, one.overflow, one.records_out, one.groups)
-    numbers = (*counts, one.bytes_in, one.bytes_out, one.bytes_drained, one.cpu_s)
+def _possible(epoch: OperatorEpoch) -> bool:
+    counts = (epoch.records_in, epoch.processed, epoch.drained, epoch.overflow, epoch.records_out, epoch.groups)
+    numbers = (*counts, epoch.bytes_in, epoch.bytes_out, epoch.bytes_drained, epoch.cpu_s)
     return all(0 <= number <= _MAX_VALUE for number in numbers)
 
 
-def _mended(one: OperatorEpoch) -> OperatorEpoch:
-    numbers: dict[str, Any] = {name: _number(getattr(one, name)) for name in _NUMBERS}
-    return replace(one, **numbers)
+def _mended(epoch: OperatorEpoch) -> OperatorEpoch:
+    numbers: dict[str, Any] = {name: _number(getattr(epoch, name)) for name in _NUMBERS}
+    return replace(epoch, **numbers)

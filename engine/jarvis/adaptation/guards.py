@@ -1,4 +1,4 @@
-"""What keeps adapting from going astray: operators that fail, input in bursts, plans that come and go."""
+"""Guards of adaptation: failing operators, input in bursts, plans that come and go."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class FailingOperators:
         observation, settings = epoch.observation, epoch.settings
         spare = observation.idle_s > 2 * settings.idle_thres * observation.budget_s
         self.suspect = None
-        for k, one in enumerate(observation.operators):
+        for k, operator in enumerate(observation.operators):
             tried_again = k in self._rests and not self._rests[k].proven
-            if one.processed and k in self._rests:
+            if operator.processed and k in self._rests:
                 self._rests[k].proven = True
-            if one.processed or not spare:
+            if operator.processed or not spare:
                 self._left[k] = (0, 0)
-            elif one.overflow > (0 if tried_again else settings.drained_thres * one.records_in):
+            elif operator.overflow > (0 if tried_again else settings.drained_thres * operator.records_in):
                 epochs, records = self._left.get(k, (0, 0))
-                self._left[k] = (epochs + 1, records + one.overflow)
+                self._left[k] = (epochs + 1, records + operator.overflow)
                 self._judge(k, epoch.number, tried_again=tried_again)
 
     def _judge(self, k: int, number: int, *, tried_again: bool) -> None:
@@ -74,7 +74,7 @@ class FailingOperators:
 
 
 class ObtainableBudget:
-    """How much of the budget can be had: less, where records overflow though there was CPU time by the books.
+    """Obtainable share of the budget: smaller where records overflow though CPU time was left by the books.
 
     A machine that is busy with other things does not give a process its turn in time. What was missed comes back
     slowly.
@@ -100,7 +100,7 @@ class ObtainableBudget:
 
 
 class Volume:
-    """How many records to plan for: the last epoch's, or where they come in bursts those of a burst."""
+    """Number of records to plan for: the last epoch's, or a burst's where records come in bursts."""
 
     EPOCHS, TURNS = 12, 3
     KEPT = 24  # epochs that a burst is remembered
@@ -196,11 +196,13 @@ class Restraint:
         return self._best()
 
     def _best(self) -> tuple[float, ...]:
-        """Of the plans seen that which was congested in the fewest of its epochs; of equal ones, what sent least."""
+        """The plan congested in the smallest share of its epochs; of equal ones, the one that sent least."""
         runs: dict[tuple[float, ...], list[tuple[bool, float]]] = {}
         for factors, congested, sent in self._seen:
             runs.setdefault(factors, []).append((congested, sent))
-        return min(runs, key=lambda one: tuple(sum(column) / len(runs[one]) for column in zip(*runs[one], strict=True)))
+        return min(
+            runs, key=lambda plan: tuple(sum(column) / len(runs[plan]) for column in zip(*runs[plan], strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True)

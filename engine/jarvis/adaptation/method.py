@@ -29,7 +29,7 @@ class EndedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class MethodStep:
-    """What the next epoch is to run with."""
+    """Step of a method: load factors, phase and state of the next epoch."""
 
     load_factors: tuple[float, ...]
     phase: Phase
@@ -47,7 +47,7 @@ class Method(Protocol):
 
 
 def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[float]) -> str:
-    """Which load factors change: two by name, the others by their number.
+    """Words for changed load factors: two by name, the others by their number.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[flo
 
 
 def use_in_words(observation: EpochObservation) -> str:
-    """How much of the budget was used, and what overflowed.
+    """Words for the used share of the budget, and for overflow.
 
     Examples
     --------

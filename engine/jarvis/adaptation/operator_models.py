@@ -64,7 +64,7 @@ class _Cost:
         return self._t / unit * (self._a * records + self._b * groups) if unit > 0 else 0.0
 
     def seed(self, cost_s: float, group_cost_s: float | None, groups_per_record: float) -> None:
-        """What others learned: the proportion, unless it was seen here; the level, where nothing is known."""
+        """Seed from learned figures: the proportion, unless seen here; the level, where nothing is known."""
         if group_cost_s is not None and cost_s + group_cost_s > 0 and not self._apart:
             self._a, self._b = cost_s, group_cost_s
         if not self.known:
@@ -79,7 +79,7 @@ class _Cost:
         self._t = _FORGETTING * self._t + cpu_s
         share, cost = groups / records, cpu_s / records
         new = (1.0, share, share * share, cost, share * cost)
-        self._equations = tuple(_SLOW * old + one for old, one in zip(self._equations, new, strict=True))  # type: ignore[assignment]
+        self._equations = tuple(_SLOW * old + added for old, added in zip(self._equations, new, strict=True))  # type: ignore[assignment]
         both = separate_costs(*self._equations)
         if both and sum(both) > 0:
             (self._a, self._b), self._apart = both, True
@@ -125,7 +125,7 @@ class _Blocks:
 
 
 def _whole(epochs_per_window: float) -> tuple[int, int]:
-    """How many windows make up a whole number of epochs, nearly, and how many epochs."""
+    """Smallest numbers of windows and of epochs that nearly span the same time."""
     for windows in range(1, 10):
         epochs = windows * epochs_per_window
         if epochs >= 1 and abs(epochs - round(epochs)) <= 0.05 * epochs:
@@ -175,7 +175,7 @@ class OperatorModel:
         if seen.processed <= 0:
             return
         new = (1, seen.processed, seen.groups, seen.records_out, seen.cpu_s)
-        epochs, records, groups, rows, cpu_s = (old + one for old, one in zip(self._waiting, new, strict=True))
+        epochs, records, groups, rows, cpu_s = (old + added for old, added in zip(self._waiting, new, strict=True))
         if records < MIN_RECORDS:
             self._waiting = (epochs, records, groups, rows, cpu_s)
             return
@@ -201,7 +201,7 @@ class OperatorModel:
                 self.window_law.observe(records / windows, rows / windows)
 
     def seed(self, prior: OperatorPrior, record_bytes: float, records: float) -> None:
-        """What others learned of it at about so many records an epoch, where it is not known here."""
+        """Seed from figures learned elsewhere at about so many records an epoch, where nothing is known here."""
         groups = prior.groups if self.operator.stateful else None
         per_record = distinct(records, groups) / records if groups and records > 0 else 0.0
         self.cost.seed(prior.cost_s, prior.group_cost_s, per_record)
@@ -215,7 +215,7 @@ class OperatorModel:
 
 @dataclass(frozen=True, slots=True)
 class EpochForecast:
-    """What load factors lead to in an epoch."""
+    """Forecast of an epoch under given load factors."""
 
     cpu_s: float
     sent: float  #: bytes, or records drained
@@ -225,7 +225,7 @@ class PipelineModel:
     """A chain of operators at one source."""
 
     def __init__(self, operators: Sequence[SourceOperator]) -> None:
-        self.operators = tuple(OperatorModel(one) for one in operators)
+        self.operators = tuple(OperatorModel(operator) for operator in operators)
         self.record_bytes = _Ratio()
         self.epoch_s = 1.0
         self._factors: tuple[float, ...] = ()
@@ -233,7 +233,7 @@ class PipelineModel:
     def observe(self, observation: EpochObservation) -> None:
         """Learn from an epoch that has ended."""
         self.epoch_s = observation.epoch_s
-        factors = tuple(one.load_factor for one in observation.operators)
+        factors = tuple(operator.load_factor for operator in observation.operators)
         steady, self._factors = factors == self._factors, factors
         first = observation.operators[0] if observation.operators else None
         if first and first.records_in:
@@ -290,6 +290,6 @@ class PipelineModel:
         """Bytes that an epoch sent for each record, output averaged over windows."""
         if not observation.n_records:
             return 0.0
-        drained = sum(one.bytes_drained for one in observation.operators)
+        drained = sum(operator.bytes_drained for operator in observation.operators)
         rows = self.operators[-1].rows(observation.operators[-1].processed, self.epoch_s)
         return (drained + rows * self.sizes()[-1]) / observation.n_records

@@ -53,7 +53,7 @@ def with_floor(lo: int, hi: int, theta: float, floor: float, operators: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a plan is made for: an epoch, and what counts."""
+    """Conditions of a plan: the expected epoch and the objective."""
 
     n_records: float  #: above 0
     budget_s: float  #: CPU seconds, above 0
@@ -90,7 +90,7 @@ def best_plan(
 
 
 def _candidates(model: PipelineModel, ask: Ask) -> Iterator[LoadFactorPlan]:
-    """By costs at all of the input, then at the load of the plan that these gave."""
+    """Plans by costs at the whole input, then at the load of the plan that these give."""
     effective: tuple[float, ...] | None = None
     tried: set[tuple[int, int]] = set()
     for _ in range(_ROUNDS):
@@ -121,15 +121,15 @@ def _filled(model: PipelineModel, ask: Ask, pair: tuple[int, int], theta: float)
     budget_s = ask.budget_s
     if (whole := plan(1.0)).cpu_s <= (1 + _NEAR) * budget_s:
         return whole
-    low, high, least_s, found = 0.0, 1.0, plan(0.0).cpu_s, plan(theta)
+    low, high, least_s, best = 0.0, 1.0, plan(0.0).cpu_s, plan(theta)
     for _ in range(_HALVINGS):
-        if abs(found.cpu_s - budget_s) <= _NEAR * budget_s:
+        if abs(best.cpu_s - budget_s) <= _NEAR * budget_s:
             break
-        low, high = (theta, high) if found.cpu_s < budget_s else (low, theta)
-        guess = theta * (budget_s - least_s) / (found.cpu_s - least_s) if found.cpu_s > least_s else 1.0
+        low, high = (theta, high) if best.cpu_s < budget_s else (low, theta)
+        guess = theta * (budget_s - least_s) / (best.cpu_s - least_s) if best.cpu_s > least_s else 1.0
         theta = guess if low < guess < high else (low + high) / 2
-        found = plan(theta)
-    return found
+        best = plan(theta)
+    return best
 
 
 _LARGE = 2.0  # times IdleThres: a deviation that is acted on at once
@@ -196,9 +196,9 @@ class ScalarMethod:
         return MethodStep(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 
     def _usable(self, epoch: EndedEpoch) -> int:
-        """How many operators, from the first on, are known and do not fail."""
+        """Number of leading operators that are known and do not fail."""
         operators = len(epoch.load_factors)
-        unknown = next((k for k, one in enumerate(epoch.model.operators) if not one.known), operators)
+        unknown = next((k for k, operator in enumerate(epoch.model.operators) if not operator.known), operators)
         return min(unknown, self._failing.first(operators))
 
     def _conditions(self, epoch: EndedEpoch) -> Conditions:
@@ -219,8 +219,8 @@ class ScalarMethod:
             self._tries *= 0.5 if epoch.state is EpochState.CONGESTED else 2.0
         plan = self._plan(epoch, k, _TRIED_BUDGET * epoch.settings.margin * epoch.observation.budget_s)
         comes = self._volume.planned
-        for p, one in zip(plan.load_factors[:k], model.operators, strict=False):
-            comes = one.rows(comes * p, model.epoch_s)
+        for p, operator in zip(plan.load_factors[:k], model.operators, strict=False):
+            comes = operator.rows(comes * p, model.epoch_s)
         before, few = plan.load_factors[:k], comes < 2 * MIN_RECORDS
         if few:  # the operators before it are worth little by themselves: all are tried
             before, comes = (1.0,) * k, self._volume.planned
@@ -230,8 +230,12 @@ class ScalarMethod:
             if self._failing.resting(k + 1 + j, epoch.number):
                 after[j:] = [0.0] * (len(after) - j)
                 break
-        one = model.operators[k]
-        before_now = f"{one.operator.id} failed" if one.known else f"what {one.operator.id} costs is not known yet"
+        operator = model.operators[k]
+        before_now = (
+            f"{operator.operator.id} failed"
+            if operator.known
+            else f"what {operator.operator.id} costs is not known yet"
+        )
         why = f"{before_now}; it is tried with {share:.1%} of its records".replace("%", " %")
         factors = (share, *before, *after) if few else (*before, share, *after)
         return MethodStep(factors, Phase.PROFILE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
@@ -264,7 +268,7 @@ class ScalarMethod:
         return stay(epoch, EpochState.STABLE)
 
     def _due(self, epoch: EndedEpoch) -> bool:
-        """Is it time to look for a better plan: at once, after two odd epochs, or after four quiet ones?"""
+        """Whether to look for a better plan: at once, after two odd epochs, or after four quiet ones."""
         observation, settings = epoch.observation, epoch.settings
         use, idle = observation.used_s / observation.budget_s, epoch.state is EpochState.IDLE
         if epoch.state is EpochState.CONGESTED:
@@ -294,13 +298,15 @@ class ScalarMethod:
     def _correct(self, epoch: EndedEpoch, use: float) -> None:
         """z: what the records that were worked on should have taken, by what is known now, over what they took."""
         seen, settings = epoch.observation.operators, epoch.settings
-        expected_s = sum(model.cpu_s(one.processed) for model, one in zip(epoch.model.operators, seen, strict=True))
+        expected_s = sum(
+            model.cpu_s(operator.processed) for model, operator in zip(epoch.model.operators, seen, strict=True)
+        )
         if expected_s > 0 and use > 0:
             z = expected_s / (use * epoch.observation.budget_s)
             self.z = min(max(z, settings.z_least), settings.z_most)
 
     def _move(self, epoch: EndedEpoch, usable: int, plan: LoadFactorPlan, now_s: float) -> MethodStep:
-        """To a better plan; half the way where the last move went the other way under the same conditions."""
+        """Move to a better plan; half the way where the last move went the other way under the same conditions."""
         here, way = self._conditions(epoch), 1 if plan.cpu_s > now_s else -1
         back = way == -self._way and here.like(self._moved) and here.number - self._moved.number <= _REVERSAL_EPOCHS
         if back and plan.cpu_s > 0 and now_s > 0:
@@ -327,7 +333,7 @@ class ScalarMethod:
         return MethodStep(factors, Phase.ADAPT, epoch.state, words)
 
     def _words(self, epoch: EndedEpoch, plan: LoadFactorPlan) -> str:
-        names = [one.operator.id for one in epoch.model.operators]
+        names = [operator.operator.id for operator in epoch.model.operators]
         words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, epoch.load_factors, plan.load_factors)}"
         if not self._volume.bursts:
             return words

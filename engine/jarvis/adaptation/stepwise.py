@@ -59,7 +59,7 @@ class StepWiseMethod:
         self._pause, self._paused_until, self._moves = _FIRST_PAUSE, 0, 0
 
     def step(self, epoch: EndedEpoch) -> MethodStep:
-        """As the machine says: watch, profile, plan, tune."""
+        """Step by the machine's phase: watch, profile, plan, tune."""
         if not epoch.observation.n_records:
             return stay(epoch, EpochState.STABLE, "no records came")
         if epoch.number < self._paused_until:
@@ -116,7 +116,7 @@ class StepWiseMethod:
         return self._set(epoch, self._search.k, self._search.middle)
 
     def _next(self, epoch: EndedEpoch, *, congested: bool) -> _StepSearch | None:
-        """Of the least relay ratio and not all in where there is CPU time; of the greatest and not out where not."""
+        """Next operator to tune: the lowest relay ratio that can be raised, or the highest that can be lowered."""
         levels, factors = epoch.settings.levels, epoch.load_factors
         order = sorted(range(len(factors)), key=lambda k: self._relay[k], reverse=congested)
         for k in order:
@@ -132,7 +132,7 @@ class StepWiseMethod:
         old = epoch.load_factors
         new = (*old[:k], level / epoch.settings.levels, *old[k + 1 :])
         self._moves += 1
-        names = [one.operator.id for one in epoch.model.operators]
+        names = [operator.operator.id for operator in epoch.model.operators]
         words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, old, new)}"
         return MethodStep(new, Phase.ADAPT, epoch.state, words)
 
@@ -149,10 +149,10 @@ class StepWiseMethod:
 def _profiled(epoch: EndedEpoch) -> tuple[list[float], list[float], list[float]]:
     """Relay, cost and sizes as the profiling epoch showed them; of an operator it did not reach, as known before."""
     relay, cost, sizes = epoch.model.inputs(epoch.observation.n_records)
-    for k, (one, model) in enumerate(zip(epoch.observation.operators, epoch.model.operators, strict=True)):
-        if one.processed >= MIN_RECORDS:
-            relay[k] = model.rows(one.processed, epoch.model.epoch_s) / one.processed
-            cost[k] = one.cpu_s / one.processed
+    for k, (operator, model) in enumerate(zip(epoch.observation.operators, epoch.model.operators, strict=True)):
+        if operator.processed >= MIN_RECORDS:
+            relay[k] = model.rows(operator.processed, epoch.model.epoch_s) / operator.processed
+            cost[k] = operator.cpu_s / operator.processed
     return relay, cost, sizes
 
 

@@ -36,7 +36,7 @@ class SimulatedOperator:
 
 @dataclass(frozen=True)
 class SimulatedQuery:
-    """What is to run; windows have their deadlines at `first_ms` and every `period_ms` from then on."""
+    """Query of a simulation; its windows have their deadlines at `first_ms` and every `period_ms` from then on."""
 
     id: str
     operators: tuple[SimulatedOperator, ...]
@@ -50,17 +50,21 @@ class SimulatedQuery:
     @property
     def cost_ms(self) -> float:
         """CPU time of an event through the whole chain."""
-        return float(sum(reach * one.cost_ms for reach, one in zip(self.reaches, self.operators, strict=True)))
+        return float(
+            sum(reach * operator.cost_ms for reach, operator in zip(self.reaches, self.operators, strict=True))
+        )
 
     @property
     def reaches(self) -> list[float]:
         """Events that come to each operator, per event of the source."""
-        return list(itertools.accumulate([1.0, *(one.selectivity for one in self.operators[:-1])], lambda x, y: x * y))
+        return list(
+            itertools.accumulate([1.0, *(operator.selectivity for operator in self.operators[:-1])], lambda x, y: x * y)
+        )
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What comes to a query: events by bins, watermarks by windows (rows) and streams (columns)."""
+    """Arrivals of a query: events by bins, watermarks by windows (rows) and streams (columns)."""
 
     events: Array  #: (bins,), that come until the bin begins
     stimulus_ms: Array  #: (bins,), the earliest event time of these
@@ -71,7 +75,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class SimulationSetting:
-    """How queries run."""
+    """Setting of a simulation: nodes, cores, policy, limits."""
 
     policy: str
     tick_ms: float = 10.0

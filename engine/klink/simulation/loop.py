@@ -20,7 +20,7 @@ _MIN_WORK = 1e-9
 
 @part
 def take_in(world: KlinkWorld, n: int, b: int) -> None:
-    """What came to a node until the bin begins; above the limit of its intake a share of it is refused."""
+    """Take in the arrivals of a node until the bin begins; above its intake limit a share is refused."""
     room, wanted = world.intake * (world.nodes[n]["end_core"] - world.nodes[n]["first_core"]), 0.0
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
         room -= world.stages[s]["waiting"] * (world.stages[s]["cost"] + world.stages[s]["further"])
@@ -71,7 +71,7 @@ def remember(world: KlinkWorld, s: int, j: int, w: int, sign: float) -> None:
 
 @part
 def overflow(world: KlinkWorld, s: int, b: int) -> None:
-    """What has waited too long leaves the node."""
+    """Send on events that have waited too long."""
     row = world.stages[s]
     h, before = row["head"], b * world.tick - row["age"]
     while h <= b and h * world.tick < before:
@@ -183,7 +183,7 @@ def note(world: KlinkWorld, s: int, c: int, begin: float, end: float) -> None:
 
 @part
 def next_free(world: KlinkWorld, n: int, now: float, end: float) -> float:
-    """When a stage with work that another core has run in this bin is free again; `end` where there is none."""
+    """Time when a stage with work that another core runs in this bin is free again; `end` if there is none."""
     soonest = end
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
         if world.stages[s]["taken"] == 0 and now < world.stages[s]["free_at"] < soonest and has_work(world, s):
@@ -231,7 +231,7 @@ def look(world: KlinkWorld, n: int, b: int) -> None:
 
 @part
 def settled(world: KlinkWorld, b: int) -> bool:
-    """Whether nothing waits, nothing is between two nodes, and no window can be swept any more."""
+    """Whether nothing waits, nothing travels between nodes, and no further window can be swept."""
     soon = min(world.arriving.shape[1], b + 2 + math.ceil(world.link / world.tick))
     for s in range(len(world.stages)):
         row = world.stages[s]
@@ -245,7 +245,7 @@ def settled(world: KlinkWorld, b: int) -> bool:
 
 def _stamp() -> int:
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("simulation_*.py")):
+    for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:7], "big")
 

@@ -56,7 +56,7 @@ def add_size(world: KlinkWorld, s: int, size: float) -> None:
 
 @part
 def bound_of(world: KlinkWorld, n: int, now: float) -> float:
-    """By how much windows may be late before the short ones yield; infinite below saturation."""
+    """Lateness that windows may have before short ones yield; infinite below saturation."""
     node, total, count, sizes, squares, chance = world.nodes[n], 0.0, 0, 0.0, 0.0, 0.0
     for s in range(node["first_stage"], node["end_stage"]):
         row = world.stages[s]
@@ -132,7 +132,7 @@ def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
     bound = bound_of(world, n, now) if world.policy == _KLINK else math.inf
     relieving = world.nodes[n]["relieving"] > 0.0
-    found, group, best = -1, math.inf, math.inf
+    picked, group, best = -1, math.inf, math.inf
     starved, longest = -1, world.starvation
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
         if not ready(world, s, now):
@@ -145,11 +145,11 @@ def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
         else:
             mine, own = rank(world, s, now, b, bound)
         if mine < group or (mine == group and own < best):
-            found, group, best = s, mine, own
+            picked, group, best = s, mine, own
     if starved >= 0:
-        found = starved
-    if found >= 0:
+        picked = starved
+    if picked >= 0:
         world.counters[_PICKS] += 1
-        world.nodes[n]["last"] = found
-        world.stages[found]["ran"] = now
-    return found
+        world.nodes[n]["last"] = picked
+        world.stages[picked]["ran"] = now
+    return picked

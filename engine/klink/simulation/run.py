@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class KlinkRun:
-    """What became of the queries, in the order in which they were given."""
+    """Results of a simulation, by query in the order given."""
 
     deadlines_ms: tuple[Array, ...]  #: of each query's windows
     swept_ms: tuple[Array, ...]  #: NaN where a window was not swept until the end
@@ -44,12 +44,12 @@ class KlinkRun:
     def latencies_ms(self, since_ms: float = 0.0, index: int | None = None) -> Array:
         """Latencies of windows due from `since_ms` on, of one query or all; one that is not swept has that so far."""
         chosen = range(len(self.deadlines_ms)) if index is None else (index,)
-        found = [np.empty(0)]
+        latencies = [np.empty(0)]
         for i in chosen:
             due, swept = self.deadlines_ms[i], self.swept_ms[i]
             seen = due >= since_ms
-            found.append(np.where(np.isnan(swept[seen]), self.end_ms, swept[seen]) - due[seen])
-        return np.concatenate(found)
+            latencies.append(np.where(np.isnan(swept[seen]), self.end_ms, swept[seen]) - due[seen])
+        return np.concatenate(latencies)
 
 
 def simulate(
@@ -64,7 +64,7 @@ def simulate(
     """
     stages = stages_of(queries)
     world = world_of(stages, queries, arrivals, setting, story)
-    offered = np.array([one.events.sum() for one in arrivals])
+    offered = np.array([entry.events.sum() for entry in arrivals])
     ended = run(world)
     return _result(stages, queries, setting, world, offered, ended)
 
@@ -113,7 +113,7 @@ def _result(
 
 def _by_query(stages: Sequence[QueryStage], values: Array) -> Array:
     """Sums over a query's stages, as events of the source."""
-    found = np.zeros(max(stage.query for stage in stages) + 1)
+    sums = np.zeros(max(stage.query for stage in stages) + 1)
     for stage, value in zip(stages, values, strict=True):
-        found[stage.query] += value / stage.entry
-    return found
+        sums[stage.query] += value / stage.entry
+    return sums

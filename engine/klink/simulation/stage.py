@@ -46,7 +46,7 @@ def front(world: KlinkWorld, s: int, b: int) -> int:
 
 @part
 def sweepable(world: KlinkWorld, s: int) -> bool:
-    """Whether watermarks of all streams passed its next deadline: nothing but what waits before them is left to do."""
+    """Whether watermarks of all streams have passed its next deadline, so only work before them is left."""
     row = world.stages[s]
     w = row["swept"]
     if w >= row["windows"]:
@@ -72,7 +72,7 @@ def ready(world: KlinkWorld, s: int, now: float) -> bool:
 
 @part
 def pending_at(world: KlinkWorld, s: int) -> float:
-    """When the last stream's watermark came that sweeps the next window."""
+    """Arrival of the last stream's watermark that sweeps the next window."""
     row = world.stages[s]
     latest = -math.inf
     for j in range(row["streams"]):
@@ -97,7 +97,7 @@ def pending_work(world: KlinkWorld, s: int) -> float:
 
 @part
 def arrived(world: KlinkWorld, s: int, b: int) -> float:
-    """When what has waited longest came: an event, or a watermark where nothing else waits."""
+    """Arrival of the oldest waiting event, or of a watermark where nothing else waits."""
     return float(front(world, s, b) * world.tick) if world.stages[s]["waiting"] > 0.0 else pending_at(world, s)
 
 

@@ -109,16 +109,16 @@ class QueryStage:
 
 
 def stages_of(queries: Sequence[SimulatedQuery]) -> list[QueryStage]:
-    """By node, then by id."""
-    found = []
+    """Stages of the queries, by node, then by id."""
+    stages = []
     for i, query in enumerate(queries):
         if len(query.nodes) == 1:
-            found.append(QueryStage(i, query.nodes[0], query.operators, 1.0, last=True))
+            stages.append(QueryStage(i, query.nodes[0], query.operators, 1.0, last=True))
             continue
         before, after = query.operators[: query.split], query.operators[query.split :]
-        found.append(QueryStage(i, query.nodes[0], before, 1.0, last=False))
-        found.append(QueryStage(i, query.nodes[1], after, query.reaches[query.split], last=True))
-    return sorted(found, key=lambda stage: (stage.node, queries[stage.query].id))
+        stages.append(QueryStage(i, query.nodes[0], before, 1.0, last=False))
+        stages.append(QueryStage(i, query.nodes[1], after, query.reaches[query.split], last=True))
+    return sorted(stages, key=lambda stage: (stage.node, queries[stage.query].id))
 
 
 def world_of(
@@ -130,8 +130,8 @@ def world_of(
 ) -> KlinkWorld:
     count, horizon = len(stages), len(arrivals[0].events)
     bins = horizon + round(setting.drain_s * 1e3 / setting.tick_ms)
-    windows = max(len(one.marks_ms) for one in arrivals)
-    streams = max(max(one.marks_ms.shape[1] for one in arrivals), 1)
+    windows = max(len(coming.marks_ms) for coming in arrivals)
+    streams = max(max(coming.marks_ms.shape[1] for coming in arrivals), 1)
     chains = [_chain(stage.operators) for stage in stages]
     longest = max(len(cost) for cost, _ in chains)
     sample = round(SAMPLE_MS / setting.tick_ms)
@@ -224,11 +224,11 @@ def _fed(stages: Sequence[QueryStage], stage: QueryStage) -> int:
 
 
 def _chain(operators: Sequence[SimulatedOperator]) -> _Sums:
-    """Of an event, for each k: CPU time of its first k operators, and events out of them."""
+    """Sums over the first k operators for each k: CPU time of an event, and events out of them."""
     costs, keeps, cost, kept = [], [], 0.0, 1.0
-    for one in operators:
-        cost += kept * one.cost_ms
-        kept *= one.selectivity
+    for operator in operators:
+        cost += kept * operator.cost_ms
+        kept *= operator.selectivity
         costs.append(cost)
         keeps.append(kept)
     return costs, keeps
@@ -247,11 +247,11 @@ def _padded(rows: Sequence[Sequence[float]], length: int) -> Array:
 def _fill(world: KlinkWorld, stages: Sequence[QueryStage], arrivals: Sequence[Arrivals]) -> None:
     """Put in what comes. A watermark that overtakes one before it passes that one's deadline, too."""
     for index, stage in enumerate(stages):
-        one = arrivals[stage.query]
-        windows, streams = one.marks_ms.shape
-        world.mean[index, :windows, :streams] = one.mean_ms
-        world.square[index, :windows, :streams] = one.square_ms2
+        coming = arrivals[stage.query]
+        windows, streams = coming.marks_ms.shape
+        world.mean[index, :windows, :streams] = coming.mean_ms
+        world.square[index, :windows, :streams] = coming.square_ms2
         if not world.stages[index]["fed"]:
-            world.arriving[index, : world.horizon] = one.events
-            world.stimulus[index, : world.horizon] = one.stimulus_ms
-            world.marks[index, :windows, :streams] = np.minimum.accumulate(one.marks_ms[::-1])[::-1]
+            world.arriving[index, : world.horizon] = coming.events
+            world.stimulus[index, : world.horizon] = coming.stimulus_ms
+            world.marks[index, :windows, :streams] = np.minimum.accumulate(coming.marks_ms[::-1])[::-1]

@@ -274,9 +274,9 @@ class _Component:
         movable = [item for item in self.items if self.home[item] is not None]
         most = len(movable) if self.problem.max_moves is None else min(len(movable), self.problem.max_moves)
         for moves in range(most + 1) if self.problem.max_moves is not None else [most]:
-            found = self._place({}, moves)
-            if found is not None:
-                return [self._core(item, found[item]) for item in self.items]
+            nodes = self._place({}, moves)
+            if nodes is not None:
+                return [self._core(item, nodes[item]) for item in self.items]
         names = _listed(self.items)
         if self.steps > _STEPS:
             message = f"no placement was found that keeps apart the items {names}"
@@ -285,31 +285,31 @@ class _Component:
             message += f" with {most} moves" if self.problem.max_moves is not None else ""
         raise InfeasibleError(message, [Fault("apart", message)])
 
-    def _place(self, found: dict[int, int], moves: int) -> dict[int, int] | None:
+    def _place(self, nodes: dict[int, int], moves: int) -> dict[int, int] | None:
         """Depth first without recursion; each level keeps the choices it has not tried."""
         levels: list[tuple[int, list[int]]] = []
-        while len(found) < len(self.items):
+        while len(nodes) < len(self.items):
             self.steps += 1
             if self.steps > _STEPS:
                 return None
-            levels.append(self._choices(found, moves))
+            levels.append(self._choices(nodes, moves))
             while not levels[-1][1]:
                 levels.pop()
                 if not levels:
                     return None
-                del found[levels[-1][0]]
+                del nodes[levels[-1][0]]
             item, choices = levels[-1]
-            found[item] = choices.pop()
-        return found
+            nodes[item] = choices.pop()
+        return nodes
 
-    def _choices(self, found: dict[int, int], moves: int) -> tuple[int, list[int]]:
+    def _choices(self, nodes: dict[int, int], moves: int) -> tuple[int, list[int]]:
         """The item with the fewest nodes left, and these nodes, its own last (it is tried first)."""
-        used = sum(1 for item, node in found.items() if self.home[item] is not None and self.home[item] != node)
+        used = sum(1 for item, node in nodes.items() if self.home[item] is not None and self.home[item] != node)
         best: tuple[int, list[int]] = (-1, [])
         for item in self.items:
-            if item in found:
+            if item in nodes:
                 continue
-            left = self.options[item] - {found[other] for other in self.fellows[item] if other in found}
+            left = self.options[item] - {nodes[other] for other in self.fellows[item] if other in nodes}
             if self.home[item] is not None and used >= moves:
                 left &= {self.home[item]}
             if best[0] < 0 or len(left) < len(best[1]):

@@ -20,7 +20,7 @@ _STEP = 1e-10
 
 
 class BestPlacements(NamedTuple):
-    """What a walk goes back to, and the best ends of its climbs."""
+    """Best placement of a local search, to restart from, and the best ends of its climbs."""
 
     core: IntArray  # (m,)
     residual: FloatArray  # (cores, d)

@@ -37,7 +37,7 @@ _MANY = 2**62
 
 @dataclass(frozen=True, eq=False)
 class LocalSearchResult:
-    """What a search found.
+    """Result of a local search: placements, bound, rounds, trace.
 
     Attributes
     ----------
@@ -128,8 +128,10 @@ def compile_kernels(corr: bool) -> None:
 
     With `corr` those of the algorithm of that name as well.
     """
-    one = PlacementProblem(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool))
-    _Run(one, "corr" if corr else "search", 0, 1, 1).walks[0].advance(1, -1.0, 1)
+    problem = PlacementProblem(
+        np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool)
+    )
+    _Run(problem, "corr" if corr else "search", 0, 1, 1).walks[0].advance(1, -1.0, 1)
 
 
 def _refuse_wrong(

@@ -20,7 +20,7 @@ _IDLE = 1e-9
 
 
 def fixed_of(problem: PlacementProblem) -> SearchArrays:
-    """What does not change in a search; loads and rates in cycles per subinterval."""
+    """Constant arrays of a search; loads and rates in cycles per subinterval."""
     items, d = problem.load.shape
     load = np.empty((items + 1, d))
     load[:items], load[items] = problem.load, 0.0
@@ -135,16 +135,16 @@ def first_placements(problem: PlacementProblem) -> list[IntArray]:
     placed = np.flatnonzero(kept >= 0)
     kept[placed[~problem.allowed[placed, kept[placed]]]] = -1
     starts = [kept] if (kept < 0).all() or problem.max_moves is not None else [kept, np.full(problem.items, -1)]
-    found = []
+    placements = []
     for start in starts:
         core = greedy(problem, start)
         if core is not None and not faults_of(problem, core):
-            found.append(core)
-    if not found:
+            placements.append(core)
+    if not placements:
         # The constraints decide where some go; the others follow.
         core = greedy(problem, respectful(problem))
-        found = [core] if core is not None else []
-    return sorted(found, key=lambda core: value_of(problem, core)) if len(found) > 1 else found
+        placements = [core] if core is not None else []
+    return sorted(placements, key=lambda core: value_of(problem, core)) if len(placements) > 1 else placements
 
 
 def greedy(problem: PlacementProblem, core: IntArray) -> IntArray | None:
@@ -206,7 +206,7 @@ def _fill(
         costs[c] = reached[c] * (max(heaviest[c], 1e-300) / rate[c])
     for item in order:
         add = load[item]
-        told = False
+        changed = False
         best, best_cost, best_overlap = NONE, np.inf, np.inf
         likely = _least(reached, rate)
         for n in range(-1, cores):
@@ -223,9 +223,9 @@ def _fill(
             if not free:
                 continue
             cost = _highest(residual[c], add, best_cost / scale) * scale
-            if not told and (cost == 0.0 or cost == best_cost):
+            if not changed and (cost == 0.0 or cost == best_cost):
                 # Most items are told apart by what they cost.
-                told = True
+                changed = True
                 _overlaps(by_block, add, overlap)
                 best_overlap = np.inf if best < 0 else overlap[best] / rate[best]
             if best < 0 or cost < best_cost or (cost == best_cost and overlap[c] / rate[c] < best_overlap):

@@ -37,7 +37,7 @@ NONE = cast(int, np.int64(-1))
 
 
 class SearchArrays(NamedTuple):
-    """What a search does not change. Row `m` of `load` is zeros: "no item"."""
+    """Constant arrays of a local search. Row `m` of `load` is zeros: "no item"."""
 
     load: FloatArray  # (m + 1, d)
     upto: FloatArray  # (d + 1, m): sums of the items' loads before each subinterval
@@ -55,7 +55,7 @@ class SearchArrays(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """Where a search is."""
+    """State of a local search: the places of items, and sums kept up with each move."""
 
     core: IntArray  # (m,)
     residual: FloatArray  # (cores, d)
@@ -135,13 +135,13 @@ def heaviest(weight: FloatArray, first: int, after: IntArray, plus: int, minus: 
     """Weight of a core with one item more and one less; `first` is the head of its list."""
     if len(weight) == 0:
         return 1.0
-    found = weight[plus] if plus < len(weight) else 0.0
+    highest = weight[plus] if plus < len(weight) else 0.0
     item = first
     while item >= 0:
         if item != minus:
-            found = max(found, weight[item])
+            highest = max(highest, weight[item])
         item = after[item]
-    return found
+    return highest
 
 
 @inner
@@ -152,16 +152,16 @@ def members_of(first: int, after: IntArray) -> IntArray:
     while item >= 0:
         count += 1
         item = after[item]
-    found = np.empty(count, np.int64)
+    members = np.empty(count, np.int64)
     item = first
     for n in range(count):
         at = n
-        while at > 0 and found[at - 1] > item:
-            found[at] = found[at - 1]
+        while at > 0 and members[at - 1] > item:
+            members[at] = members[at - 1]
             at -= 1
-        found[at] = item
+        members[at] = item
         item = after[item]
-    return found
+    return members
 
 
 @inner
@@ -205,7 +205,7 @@ def _is_in(group_start: IntArray, groups: IntArray, item: int, group: int) -> in
 
 @inner
 def steps(origin: int, home: int, core: int) -> int:
-    """By how much the count of items away from their origin grows if an item goes from home to a core."""
+    """Growth of the number of items away from their origin if an item goes from home to a core."""
     if origin < 0:
         return 0
     return (1 if core != origin else 0) - (1 if home != origin else 0)

@@ -31,7 +31,7 @@ def core_cost(fixed: SearchArrays, state: SearchState, core: int, plus: int, min
         if _refuted(fixed.upto, state.own[core], state.own_sum[core], plus, minus, above):
             return np.inf
     state.counts[1] += 1
-    found, begin, end = scan(
+    excess, begin, end = scan(
         state.residual[core],
         fixed.load[plus],
         fixed.load[minus],
@@ -40,14 +40,14 @@ def core_cost(fixed: SearchArrays, state: SearchState, core: int, plus: int, min
         fixed.most[core],
         limit / weight,
     )
-    if found == np.inf and limit < np.inf:
+    if excess == np.inf and limit < np.inf:
         place = state.own_next[core]
         state.own_next[core] = (place + 1) % OWN
         state.own[core, place, 0], state.own[core, place, 1] = begin, end
         state.own_sum[core, place] = _residual_in(state.residual[core], begin, end)
         if state.counts[0] < WINDOWS or state.counts[1] % _EVERY == 0:
             _learn(fixed, state, begin, end)
-    return found * weight
+    return excess * weight
 
 
 @inner

@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Refutation:
-    """Why no placement on a pool keeps every objective.
+    """Refutation of a pool: the reason that no placement on it keeps every objective.
 
     `least_s` is infinite where nothing can run at all. `parts` are those the operator was
     cut into already, `whole` is why it is not cut (any further).
@@ -144,7 +144,7 @@ def of_operator(board: PoolProblem, judge: Judge, late: LateOperator) -> Refutat
 
 def late_alone(board: PoolProblem, judge: Judge, cores: int) -> list[LateOperator]:
     """Items that no placement on the first `cores` cores can keep in time, the worst of all first."""
-    found = []
+    operators = []
     best_s = alone_s(board, cores)
     for i, query in enumerate(judge.queries):
         limit = float(judge.bounds[i])
@@ -154,8 +154,8 @@ def late_alone(board: PoolProblem, judge: Judge, cores: int) -> list[LateOperato
             if judge.statistics[i] != "worst" and np.isfinite(least_s):
                 least_s = statistic_of(_series(board, int(item), cores), judge.weights[query], judge.statistics[i])
             if least_s > limit:
-                found.append(LateOperator(int(item), i, least_s, least_s / limit))
-    return sorted(found, key=lambda late: -late.over)
+                operators.append(LateOperator(int(item), i, least_s, least_s / limit))
+    return sorted(operators, key=lambda late: -late.over)
 
 
 def _series(board: PoolProblem, item: int, cores: int) -> FloatArray:
@@ -176,14 +176,14 @@ def alone_s(board: PoolProblem, cores: int, scale: FloatArray | None = None) -> 
     budgets, kind = np.unique(board.budget[:cores], axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     share = np.ones(len(board.load)) if scale is None else scale
-    found = np.full(len(board.load), np.inf)
+    seconds = np.full(len(board.load), np.inf)
     for k in range(len(budgets)):
         open_ = board.allowed[:, :cores][:, kind == k].any(axis=1)
         for item in np.flatnonzero(open_ & (share > 0.0)):
-            if found[item] > 0.0:
+            if seconds[item] > 0.0:
                 alone = fused_s(board.load[item] * share[item], budgets[[k]], board.deployment.subinterval_s)
-                found[item] = min(found[item], alone)
-    return found
+                seconds[item] = min(seconds[item], alone)
+    return seconds
 
 
 class FusedBound:
@@ -226,11 +226,11 @@ def parts_needed(board: PoolProblem, judge: Judge, cores: int) -> dict[str, int]
         if not board.whole(operators[board.operator[late.item]]):
             bound_s = float(judge.bounds[late.query])
             limits[late.item] = min(limits.get(late.item, np.inf), bound_s)
-    found: dict[str, int] = {}
+    parts: dict[str, int] = {}
     for item, bound_s in limits.items():
         name = operators[board.operator[item]].id
-        found[name] = max(found.get(name, 1), _parts(board, cores, item, _ROOM * bound_s))
-    return found
+        parts[name] = max(parts.get(name, 1), _parts(board, cores, item, _ROOM * bound_s))
+    return parts
 
 
 def _parts(board: PoolProblem, cores: int, item: int, limit_s: float) -> int:
@@ -256,7 +256,7 @@ def splits_of(deployment: Deployment, placement: Placement) -> dict[str, int]:
 
 
 def splits_said(splits: Mapping[str, int]) -> str:
-    """In words, as the beginning of a sentence; empty without splits."""
+    """Splits in words, as the beginning of a sentence; empty without splits."""
     if not splits:
         return ""
     words = [f"{name} in {parts} parts" for name, parts in list(splits.items())[:5]]

@@ -87,12 +87,12 @@ class PoolCurve:
         Placements found at earlier positions are tried again, so answers depend on what was asked before; they only
         get better by it.
         """
-        wanted = sorted(set(sizes))
-        if not wanted:
+        ordered = sorted(set(sizes))
+        if not ordered:
             return []
         tell = progress or (lambda share, step: None)
         tell(0.0, "Laying out the fleet")
-        key, board = self._board(wanted[-1], like)
+        key, board = self._board(ordered[-1], like)
         board = board.scaled(scaled_loads(board.deployment, factor))
         if split:
             key, board, parts = self._split(key, board)
@@ -100,19 +100,19 @@ class PoolCurve:
             parts = {}
         clock = ProgressClock(progress)
         solver = solver_for(board, lose_one=lose_one, rounds=rounds, seed=seed, clock=clock)
-        found: list[PoolSize] = []
-        for done, size in enumerate(wanted):
-            clock.tell(done / len(wanted), f"{size} nodes")
+        entries: list[PoolSize] = []
+        for done, size in enumerate(ordered):
+            clock.tell(done / len(ordered), f"{size} nodes")
             known = self._remembered.setdefault((key, size), [])
-            solve = partial(solver.solve, size, found[-1] if found else None, known, self._of_smaller(key, size))
+            solve = partial(solver.solve, size, entries[-1] if entries else None, known, self._of_smaller(key, size))
             best = clock.during(f"{size} nodes", solve) if is_large(board) else solve()
             placed = solver.as_placed(size) if size == self._present else None
             best = replace(best, splits=parts, as_placed=placed)
-            found.append(best)
+            entries.append(best)
             if best.stuck is None and not any(np.array_equal(best.assignment, other) for other in known):
                 known.insert(0, best.assignment)
                 del known[_REMEMBERED:]
-        return found
+        return entries
 
     def _split(self, key: Any, board: PoolProblem) -> tuple[Any, PoolProblem, dict[str, int]]:
         """The board with what alone is too large at this load in parts, and what its placements are kept under."""

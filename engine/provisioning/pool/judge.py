@@ -1,4 +1,4 @@
-"""What the queries wait for by Mace once every item has a place, against their objectives."""
+"""Judge of a pool's placements: Mace of every query against its objective."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Judge", "operator_weights", "queries_above"]
 
 
 def queries_above(deployment: Deployment) -> BoolArray:
-    """Which operators a query's latency can depend on, shape (queries, operators): its own and all they read."""
+    """Operators that a query's latency can depend on, shape (queries, operators): its own and all they read."""
     graph, base = deployment.graph, len(deployment.sources)
     member = np.zeros((len(deployment.queries), len(deployment.operators)), dtype=bool)
     own = np.flatnonzero(graph.query >= 0)
@@ -31,7 +31,7 @@ def queries_above(deployment: Deployment) -> BoolArray:
 
 
 def operator_weights(deployment: Deployment, stand_in: Mapping[str, float] | None = None) -> FloatArray:
-    """What a second at an operator counts: the tightest bound over that of its query, shape (operators,).
+    """Weight of a second at an operator: the tightest bound over that of its query, shape (operators,).
 
     An operator that several queries depend on has the largest; one without an objective counts as the loosest of all,
     or as one with the bound that `stand_in` has for its query.
@@ -124,15 +124,15 @@ class Judge:
             return np.zeros(0)
         ends = self.board.node[assignment[self.edges]]
         used = self.link[ends[:, 0], ends[:, 1]]
-        found = np.zeros(len(used))
+        seconds = np.zeros(len(used))
         w = self.board.deployment.subinterval_s
         for k in np.unique(used[used >= 0]):
             mine = used == k
             above = self.board.operator[self.edges[mine, 0]]
             total = self.edge_bytes[mine] @ self.board.output[above]
             budget = np.array([[self.bandwidth[k] * w]])
-            found[mine] = peaks(total[None, :], budget, 1.0 / np.array([self.bandwidth[k]]))[0]
-        return found
+            seconds[mine] = peaks(total[None, :], budget, 1.0 / np.array([self.bandwidth[k]]))[0]
+        return seconds
 
     def worst_by_query(self, assignment: IntArray, core_s: FloatArray, edge_s: FloatArray) -> FloatArray:
         """Largest Mace among the servers of each query, shape (queries,)."""
@@ -140,21 +140,21 @@ class Judge:
         if len(edge_s):
             item_s = item_s.copy()
             np.maximum.at(item_s, self.edges[:, 1], edge_s)
-        found = np.zeros(len(self.queries))
+        worst = np.zeros(len(self.queries))
         if len(self._member_items):
-            found[self._filled] = np.maximum.reduceat(item_s[self._member_items], self._member_start)
-        return found
+            worst[self._filled] = np.maximum.reduceat(item_s[self._member_items], self._member_start)
+        return worst
 
     def by_query(self, assignment: IntArray, worst_s: FloatArray, cores: int) -> FloatArray:
         """The statistic of each query's objective, shape (queries,): exact for cores, and no less than that for links.
 
         The worst case stands in where it is no later than the bound already: no statistic exceeds it.
         """
-        found = worst_s.copy()
+        latency = worst_s.copy()
         open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and worst_s[i] > self.bounds[i]]
         if open_ and not len(self.edges):
             series = self.core_series(assignment, cores)
             for i in open_:
                 mine = series[np.unique(assignment[self.members[i]])].max(axis=0, initial=0.0)
-                found[i] = statistic_of(mine, self.weights[self.queries[i]], self.statistics[i])
-        return found
+                latency[i] = statistic_of(mine, self.weights[self.queries[i]], self.statistics[i])
+        return latency

@@ -50,10 +50,10 @@ def peak(row: FloatArray, added: FloatArray, budget: FloatArray, limit: float, c
 def peaks(total: FloatArray, budget: FloatArray, seconds: FloatArray) -> FloatArray:
     """Largest excess of every core in seconds, shape (cores,). `seconds` are those of one cycle on each."""
     none = np.zeros(total.shape[1])
-    found = np.zeros(len(total))
+    excess = np.zeros(len(total))
     for c in range(len(total)):
-        found[c] = peak(total[c], none, budget[c], np.inf, np.inf)[0] * seconds[c]
-    return found
+        excess[c] = peak(total[c], none, budget[c], np.inf, np.inf)[0] * seconds[c]
+    return excess
 
 
 @compiled

@@ -95,7 +95,7 @@ def solver_for(
 
 
 class LargeSolver(Solver):
-    """As `Solver`, from the placements of neighbouring sizes, or what runs; never from nothing."""
+    """Solver for large deployments: starts from placements of neighbouring sizes or the running one."""
 
     def __init__(
         self,
@@ -163,17 +163,17 @@ class LargeSolver(Solver):
 
     def _packed(self, solver: Solver, size: int) -> list[PoolSize]:
         """The packing that keeps every objective, or those that leave least out, completed."""
-        found: list[tuple[int, IntArray]] = []
+        packed: list[tuple[int, IntArray]] = []
         if not np.isfinite(self._tightest_s):
             return []
         for placed, left in packings(solver.board, size, self._tightest_s, _MAX_PACKINGS if self._enough else 1):
             if left == 0:
                 return [solver._judged(size, placed)]
-            found.append((left, placed))
+            packed.append((left, placed))
             if self._clock.is_over or left > _HOPELESS * len(placed):
                 break
-        found.sort(key=lambda one: one[0])
-        return [solver._judged(size, placed) for _, placed in found[:1]]
+        packed.sort(key=lambda entry: entry[0])
+        return [solver._judged(size, placed) for _, placed in packed[:1]]
 
     def _on(self, board: PoolProblem) -> Solver:
         return Solver(board, lose_one=False, rounds=self.rounds, seed=self.seed, judge=self.judge)

@@ -64,7 +64,7 @@ class PoolProblem:
     split: bool = False
 
     def whole(self, operator: Operator) -> str:
-        """Why an operator is not cut into more parts; for messages."""
+        """Reason that an operator is not split into more parts, for messages."""
         if operator.stateless is False:
             return "it has state, so it cannot be split"
         if operator.stateless is None:
@@ -241,7 +241,7 @@ def _series(deployment: Deployment) -> tuple[FloatArray, FloatArray]:
 
 
 def _allowed(deployment: Deployment, closed: Sequence[str]) -> BoolArray:
-    """Where operators may be by pins, forbidden and closed nodes, shape (operators, nodes)."""
+    """Nodes allowed to operators by pins, forbidden and closed nodes, shape (operators, nodes)."""
     index, nodes = deployment.operator_index, deployment.node_index
     allowed = np.ones((len(index), len(nodes)), dtype=bool)
     for name, node in deployment.constraints.pin.items():
@@ -264,7 +264,7 @@ def _groups(deployment: Deployment, operator: IntArray) -> tuple[tuple[int, ...]
         if all(len(items) == 1 for items in parts):
             groups.append(tuple(items[0] for items in parts))
         else:
-            groups += [(a, b) for one, other in itertools.combinations(parts, 2) for a in one for b in other]
+            groups += [(a, b) for part, other in itertools.combinations(parts, 2) for a in part for b in other]
     return tuple(groups)
 
 

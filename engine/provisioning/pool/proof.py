@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """Why a smaller or cheaper pool is not the answer.
+    """Proof that a smaller or cheaper pool is not the answer.
 
     `refutation` proves it for every placement (by Mace); without one, the best placement found misses an objective.
     """
@@ -56,8 +56,8 @@ class Proof:
             return self.refutation.message
         if self.stuck is not None:
             return f"operator {self.stuck} fits no node"
-        found = self.miss.message if self.miss else "it breaks an objective by Mace"
-        return f"no placement was found that keeps every objective; in the best one {found}"
+        reason = self.miss.message if self.miss else "it breaks an objective by Mace"
+        return f"no placement was found that keeps every objective; in the best one {reason}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -146,19 +146,19 @@ class Prover:
     def _leave_out(self, closed: Sequence[str]) -> None:
         """Take away the objectives that an operator alone breaks on the best core there is."""
         board, judge = self.board, Judge(self.board)
-        found: dict[str, Refutation] = {}
+        refutations: dict[str, Refutation] = {}
         for late in late_alone(board, judge, len(board.budget)):
             if np.isfinite(late.least_s):
                 proof = of_operator(board, judge, late)
-                found.setdefault(proof.query, proof)
-        if not found or len(found) == len(self.fine.objectives):
+                refutations.setdefault(proof.query, proof)
+        if not refutations or len(refutations) == len(self.fine.objectives):
             return
-        self.beyond = tuple(found.values())
-        self.fine, self.coarse = (_without(deployment, found) for deployment in (self.fine, self.coarse))
+        self.beyond = tuple(refutations.values())
+        self.fine, self.coarse = (_without(deployment, refutations) for deployment in (self.fine, self.coarse))
         # Twice what is least possible, so that the search does not wait for what cannot be.
-        stand_in = {query: 2.0 * proof.least_s for query, proof in found.items()}
+        stand_in = {query: 2.0 * proof.least_s for query, proof in refutations.items()}
         weight = operator_weights(self.coarse, stand_in)[board.operator]
-        self.board = replace(board, deployment=_without(board.deployment, found), weight=weight)
+        self.board = replace(board, deployment=_without(board.deployment, refutations), weight=weight)
 
     def tell(self, share: float | None, step: str) -> None:
         """Report progress, which never goes back; whoever listens may raise to end the search."""
@@ -186,7 +186,7 @@ class Prover:
 
     @cached_property
     def _alone_share(self) -> dict[str, float]:
-        """What the operators of each query take of its bound alone, with a little room: no bound can be tighter."""
+        """Share of each query's bound that its operators take alone, with a little room: no bound can be tighter."""
         judge, alone = self._judge, alone_s(self.board, len(self.board.budget))
         worst = np.where(judge.members, np.where(np.isfinite(alone), alone, 0.0), 0.0).max(axis=1, initial=0.0)
         return dict(zip(judge.queries, map(float, _ROOM * worst / judge.bounds), strict=True))
@@ -233,7 +233,7 @@ class Prover:
 
     @property
     def confirmation(self) -> str:
-        """How Flow confirms: at which width, and which losses."""
+        """Description of Flow's confirmation: at which width, and for which losses."""
         width_s = self.board.deployment.subinterval_s if self.is_large else self.fine.subinterval_s
         said = f"Flow in steps of {width_s:g} s"
         if not self.lose:
@@ -243,7 +243,7 @@ class Prover:
         return f"{said}, with the {_FEW_LOSSES} worst losses by Mace; all losses by Mace"
 
     def confirm(self, entry: PoolSize, solver: Solver | None = None) -> ObjectiveMiss | None:
-        """What Flow finds wrong with a placement, with all nodes and with nodes lost; None if nothing.
+        """Objective that a placement misses by Flow, with all nodes or with nodes lost; None if it keeps all.
 
         Of a large deployment Flow runs at Mace's width, and for the losses that are worst by Mace alone.
         """
@@ -299,4 +299,6 @@ class Prover:
 
 def _without(deployment: Deployment, queries: Collection[str]) -> Deployment:
     """The deployment without the objectives of some queries, which keep running."""
-    return replace(deployment, objectives=tuple(one for one in deployment.objectives if one.query not in queries))
+    return replace(
+        deployment, objectives=tuple(objective for objective in deployment.objectives if objective.query not in queries)
+    )

@@ -21,7 +21,7 @@ _SAME_SIZE = 2  # placements of a size that Flow may refuse before a larger one 
 
 @dataclass(frozen=True, eq=False)
 class PoolAnswer:
-    """How many nodes it takes.
+    """Answer of a pool search: the number of nodes and its proof.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class _PoolSearch:
         return self.sizes[nodes]
 
     def miss(self, nodes: int) -> ObjectiveMiss | None:
-        """What Flow finds wrong with a size."""
+        """Objective that a size misses by Flow; None if it keeps all."""
         if nodes not in self.misses:
             self.misses[nodes] = self.prover.confirm(self.at(nodes))
         return self.misses[nodes]
@@ -200,16 +200,16 @@ class _PoolSearch:
             return None, None, False, self._against(entry)
         steps = 0
         self.prover.tell(0.7, f"Confirming {nodes} nodes")
-        found = self.miss(nodes)
-        while found is not None and steps < confirm:
+        miss = self.miss(nodes)
+        while miss is not None and steps < confirm:
             steps += 1
-            more = self._tightened(min(self.most, nodes + (steps > _SAME_SIZE)), found)
+            more = self._tightened(min(self.most, nodes + (steps > _SAME_SIZE)), miss)
             if more is None:
                 break
-            nodes, found = more, self.miss(more)
-        while found is None and steps < confirm and nodes > self.least and self._may_do(nodes - 1):
+            nodes, miss = more, self.miss(more)
+        while miss is None and steps < confirm and nodes > self.least and self._may_do(nodes - 1):
             nodes, steps = nodes - 1, steps + 1
-        return self.at(nodes), found, found is None, self._below(nodes)
+        return self.at(nodes), miss, miss is None, self._below(nodes)
 
     def _by_mace(self) -> int | None:
         """Gallop up from the least size that is not proven too small, then bisect; None if the time is over before."""

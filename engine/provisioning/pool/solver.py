@@ -124,7 +124,7 @@ class PoolSize:
 
     @property
     def figures(self) -> tuple[float, float]:
-        """What a larger pool must not be worse in, the first first."""
+        """Figures that a larger pool must not worsen, the most important first."""
         return self.over_bound, self.worst_s
 
     @property
@@ -196,7 +196,7 @@ class Solver:
         return self._judged(size, best.assignment)
 
     def _tried(self, size: int, smaller: PoolSize | None, known: Sequence[IntArray]) -> list[PoolSize]:
-        """What a smaller pool had, what is remembered, what runs, a fresh placement, and the best of these improved."""
+        """Placements tried: a smaller pool's, known ones, the running one, a fresh one, and the best improved."""
         starts = [*known] or [np.full(len(self.board.start), -1)]
         starts.append(self.board.start)
         if smaller is not None and smaller.stuck is None:
@@ -208,14 +208,14 @@ class Solver:
         return tried
 
     def _searched(self, size: int, best: PoolSize) -> list[PoolSize]:
-        """What the placement search makes of the best so far; it may fit what one item after the other does not."""
+        """Placements by local search from the best so far; it may fit items that one after the other do not fit."""
         if best.stuck is None:
             return [self._judged(size, self._climbed(size, best.assignment))]
         try:
-            found = search(self.board.problem(size), rounds=max(1, self.rounds), seed=self.seed, finalists=1)
+            result = search(self.board.problem(size), rounds=max(1, self.rounds), seed=self.seed, finalists=1)
         except InfeasibleError:
             return []
-        return [self._judged(size, found.assignment)]
+        return [self._judged(size, result.assignment)]
 
     def _climbed(self, size: int, start: IntArray) -> IntArray:
         """The walk of the search from a placement: `search` itself would first look for a start and a bound."""
@@ -314,5 +314,5 @@ def losses(
 
 
 def _number(value: float) -> float | None:
-    """As JSON has it: null for what is infinite."""
+    """The number for JSON: null if it is infinite."""
     return value if np.isfinite(value) else None

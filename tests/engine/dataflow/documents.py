@@ -35,7 +35,7 @@ def table(**columns: list[Any]) -> pa.Table:
 
 
 def computed(expression: str, **columns: list[Any]) -> list[Any]:
-    """What an expression makes of the columns."""
+    """Values of an expression over columns."""
     made = row_kernel(pipeline({"op": "project", "columns": {"made": expression}}), 0)
     return made.run(table(**(columns or {"i": [1]})))["made"].to_pylist()
 

@@ -106,13 +106,13 @@ def test_partials_of_any_cut_merge_in_any_order_to_the_whole(found: Any, places:
 
 @relaxed
 @given(records, st.lists(st.integers(0, 200), max_size=6))
-def test_a_chain_over_any_cut_of_batches_is_the_chain_over_all(found: Any, places: list[int]) -> None:
+def test_pipeline_over_any_batches_equals_the_pipeline_over_all(found: Any, places: list[int]) -> None:
     given = given_records(found)
     parts = [through(part) for part in cut(given, places)]
     assert sorted(map(repr, rows(pa.concat_tables(parts)))) == sorted(map(repr, rows(through(given))))
 
 
-def test_aggregates_mean_what_sql_says_of_nulls() -> None:
+def test_aggregates_treat_nulls_like_sql() -> None:
     chain = pipeline(
         {
             "op": "aggregate",
@@ -132,25 +132,25 @@ def test_aggregates_mean_what_sql_says_of_nulls() -> None:
     assert made["q"].to_pylist() == [None, pytest.approx(1.0, rel=0.01)]
 
 
-def test_a_sum_of_whole_numbers_is_taken_modulo_two_to_the_64() -> None:
+def test_integer_sum_wraps_modulo_two_to_the_64() -> None:
     chain = pipeline({"op": "aggregate", "by": ["s"], "compute": {"t": "sum(i)"}})
     assert whole(chain, table(s=["a"] * 3, i=[MOST, 1, -1]))["t"].to_pylist() == [MOST]
     assert whole(chain, table(s=["a"] * 2, i=[MOST, 1]))["t"].to_pylist() == [-MOST - 1]
 
 
-def test_outputs_of_one_argument_share_their_states() -> None:
+def test_outputs_of_one_argument_share_states() -> None:
     compute = {"a": "avg(x)", "t": "sum(x)", "c": "count(x)", "p": "quantile(x, 0.1)", "q": "quantile(x, 0.9)"}
     chain = pipeline({"op": "aggregate", "by": ["s"], "compute": compute})
     assert partial_schema(chain).names == ["s", "_rows", "_sum_0", "_count_0", "_sketch_0"]
 
 
-def test_the_rows_of_every_group_are_counted_unasked() -> None:
+def test_partials_always_count_rows() -> None:
     chain = pipeline({"op": "aggregate", "by": ["s"], "compute": {"m": "max(x)"}})
     made = aggregate_kernel(chain).partial(table(s=["a", "a", "b"], x=[1.0, None, 2.0]))
     assert dict(rows(made, "s", "_rows")) == {"a": 2, "b": 1}
 
 
-def test_nothing_to_merge_is_refused_and_an_empty_partial_is_none() -> None:
+def test_merge_of_no_partial_is_refused_and_empty_partials_merge() -> None:
     kernel = aggregate_kernel(CHAIN)
     with pytest.raises(ValueError, match="at least one partial"):
         kernel.merge([])
@@ -158,7 +158,7 @@ def test_nothing_to_merge_is_refused_and_an_empty_partial_is_none() -> None:
     assert kernel.finalise(kernel.merge([empty, empty])).num_rows == 0
 
 
-def test_a_partial_from_another_writer_merges_all_the_same() -> None:
+def test_partial_of_another_writer_merges() -> None:
     """Spark calls the items of a list otherwise, and says of counts that they are never null."""
     chain = pipeline({"op": "aggregate", "by": ["s"], "compute": {"q": "quantile(x, 1)"}})
     kernel = aggregate_kernel(chain)
@@ -178,7 +178,7 @@ def sketch_of(values: list[float | None]) -> pa.ListArray:
 @given(
     st.lists(st.floats(-1e12, 1e12).filter(lambda x: x == 0 or abs(x) > 1e-9), min_size=1, max_size=60), st.floats(0, 1)
 )
-def test_quantiles_are_those_of_the_ddsketch_package(values: list[float], share: float) -> None:
+def test_quantiles_equal_the_ddsketch_package(values: list[float], share: float) -> None:
     reference = DDSketch(relative_accuracy=sketch.ALPHA)
     for value in values:
         reference.add(value)
@@ -188,7 +188,7 @@ def test_quantiles_are_those_of_the_ddsketch_package(values: list[float], share:
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.99, 1.0])
 @pytest.mark.parametrize("values", ["lognormal", "negative", "mixed", "huge", "tiny"])
-def test_a_quantile_is_within_one_percent_of_the_sorted_values(values: str, share: float) -> None:
+def test_quantile_is_within_one_percent_of_the_sorted_values(values: str, share: float) -> None:
     drawn = np.random.default_rng(7).lognormal(5, 2, 5_000)
     given = {
         "lognormal": drawn,
@@ -202,7 +202,7 @@ def test_a_quantile_is_within_one_percent_of_the_sorted_values(values: str, shar
     assert abs(found - exact) <= sketch.ALPHA * abs(exact) * (1 + 1e-9) + 5e-324
 
 
-def test_a_sketch_of_nothing_has_no_quantile() -> None:
+def test_empty_sketch_has_no_quantile() -> None:
     assert sketch.quantile(sketch_of([None, None]), 0.5).to_pylist() == [None]
     assert sketch_of([None]).to_pylist() == [[]]
 
@@ -224,7 +224,7 @@ def partial_with(**columns: Any) -> pa.Table:
     return pa.Table.from_pylist([row | columns], schema=schema)
 
 
-def test_a_partial_that_could_be_is_without_fault() -> None:
+def test_valid_partial_has_no_fault() -> None:
     assert SMALL.partial_fault(partial_with()) == ""
     assert SMALL.partial_fault(partial_with(s=None, _sketch_0=[])) == ""
     assert SMALL.partial_fault(SMALL.partial_schema.empty_table()) == ""
@@ -244,11 +244,11 @@ def test_a_partial_that_could_be_is_without_fault() -> None:
         ({"_sketch_0": [{"bucket": 5, "count": MOST}]}, "_sketch_0 is no sketch"),
     ],
 )
-def test_a_partial_that_nobody_counted_has_a_fault(columns: dict[str, Any], words: str) -> None:
+def test_impossible_partial_has_a_fault(columns: dict[str, Any], words: str) -> None:
     assert words in SMALL.partial_fault(partial_with(**columns))
 
 
-def test_what_is_not_finite_is_in_no_bucket_and_spoils_no_other() -> None:
+def test_nonfinite_values_are_in_no_bucket() -> None:
     found = sketch.sketches(
         pa.ListArray.from_arrays([0, 2, 4], sketch.bucket_of(pa.array([1.0, math.inf, math.nan, 2])))
     )

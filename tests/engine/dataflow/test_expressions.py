@@ -1,4 +1,4 @@
-"""What expressions mean: every rule of docs/models/dataflow.md that a batch can show."""
+"""Meaning of expressions: every rule of docs/models/dataflow.md that a batch can show."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ Numbers = dict[str, list[Any]]
         ("9223372036854775807 + 1", {"i": [0]}, [None]),
     ],
 )
-def test_expression_means(expression: str, columns: Numbers, expected: list[Any]) -> None:
+def test_expression_evaluates_to(expression: str, columns: Numbers, expected: list[Any]) -> None:
     assert computed(expression, **columns) == expected
 
 
@@ -141,7 +141,7 @@ def test_expression_means(expression: str, columns: Numbers, expected: list[Any]
         ("b and " * 120 + "b", "nested too deeply; allowed: 100 levels"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_is_allowed(where: str, says: str) -> None:
+def test_invalid_expression_is_refused_with_the_allowed_ones(where: str, says: str) -> None:
     with pytest.raises(DocumentError) as caught:
         Pipeline.parse(document({"op": "filter", "where": where}))
     (fault,) = caught.value.faults

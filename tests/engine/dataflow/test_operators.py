@@ -1,4 +1,4 @@
-"""What each operation does to records."""
+"""Effect of each operation on records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def starts(given: pa.Table) -> list[int]:
     return given["window_start"].cast(pa.int64()).to_pylist()
 
 
-def test_a_tumbling_window_begins_at_whole_multiples_of_its_size_before_1970_too() -> None:
+def test_tumbling_windows_begin_at_multiples_of_their_size_even_before_1970() -> None:
     made = run({"op": "window", "size_s": 10}, table(at=[0, 9_999_999, 10 * SECOND, -1, None]))
     assert starts(made) == [0, 0, 10 * SECOND, -10 * SECOND]
 
 
-def test_a_sliding_window_has_every_record_once_for_each_window_it_is_in() -> None:
+def test_sliding_window_copies_a_record_into_each_of_its_windows() -> None:
     made = run({"op": "window", "size_s": 10, "slide_s": 5}, table(at=[12 * SECOND, 4 * SECOND], i=[1, 2]))
     assert sorted(zip(made["i"].to_pylist(), starts(made), strict=True)) == [
         (1, 5 * SECOND),
@@ -39,17 +39,17 @@ def test_a_sliding_window_has_every_record_once_for_each_window_it_is_in() -> No
     ]
 
 
-def test_a_filter_keeps_what_is_true_and_not_what_is_null() -> None:
+def test_filter_drops_false_and_null() -> None:
     assert run({"op": "filter", "where": "i > 1"}, table(i=[1, 2, None]))["i"].to_pylist() == [2]
 
 
-def test_a_map_computes_all_columns_from_those_before() -> None:
+def test_map_computes_all_columns_from_its_input() -> None:
     made = run({"op": "map", "set": {"j": "i", "i": "j", "sum": "i + j"}}, table(i=[1], j=[2]))
     assert rows(made, "i", "j", "sum") == [(2, 1, 3)]
     assert made.schema.names == ["at", "b", "i", "j", "s", "x", "y", "sum"]
 
 
-def test_a_project_keeps_the_time_and_the_window() -> None:
+def test_project_keeps_time_and_window() -> None:
     chain = pipeline({"op": "window", "size_s": 1}, {"op": "project", "columns": {"two": "i * 2", "a": "s"}})
     assert chain.operators[1].output_schema.names == ["window_start", "at", "a", "two"]
 
@@ -57,13 +57,13 @@ def test_a_project_keeps_the_time_and_the_window() -> None:
 @pytest.mark.parametrize(
     ("how", "expected"), [("inner", [(1, "t1"), (2, None)]), ("left", [(1, "t1"), (2, None), (3, None), (None, None)])]
 )
-def test_a_join_looks_keys_up(how: str, expected: list[Any]) -> None:
+def test_join_looks_up_keys(how: str, expected: list[Any]) -> None:
     join = {"op": "join", "table": "switches", "on": {"s": "ip", "i": "port"}, "take": {"tor": "tor"}, "how": how}
     made = run(join, table(s=["a", "a", "a", "a"], i=[1, 2, 3, None]), tables={"switches": SWITCHES})
     assert rows(made, "i", "tor") == expected
 
 
-def test_null_joins_nothing_although_the_table_has_null() -> None:
+def test_null_key_joins_nothing_even_with_null_in_the_table() -> None:
     tables = {"t": {"columns": {"k": "string", "v": "int64"}, "rows": [[None, 1], ["a", 2]]}}
     made = run({"op": "join", "table": "t", "on": {"s": "k"}, "take": {"v": "v"}}, table(s=[None, "a"]), tables=tables)
     assert made["v"].to_pylist() == [2]
@@ -75,14 +75,14 @@ def parsed(lines: list[str | None], **parse: Any) -> list[tuple[Any, ...]]:
     return rows(made, *sorted(parse["into"]))
 
 
-def test_a_regex_finds_its_groups_and_drops_lines_without_a_match() -> None:
+def test_regex_parse_extracts_groups_and_drops_other_lines() -> None:
     parse = {"as": "regex", "pattern": r"(?P<k>\w+)=(?P<v>\d+)?;", "into": {"k": "string", "v": "int64"}}
     lines = ["a=1;", "x b=22; c=3;", "c=;", "junk", None]
     assert parsed(lines, **parse) == [("a", 1), ("b", 22), ("c", None)]
     assert parsed(lines, **parse, on_error="null") == [("a", 1), ("b", 22), ("c", None), (None, None), (None, None)]
 
 
-def test_pairs_are_found_by_their_keys_in_any_order() -> None:
+def test_key_value_parse_finds_keys_in_any_order() -> None:
     lines = ["b=1.5 a=x", "xa=n a=y b=z", "a= a=2", "none", None]
     assert parsed(lines, **{"as": "kv", "into": {"a": "string", "b": "float64"}}) == [
         ("x", 1.5),
@@ -93,7 +93,7 @@ def test_pairs_are_found_by_their_keys_in_any_order() -> None:
     assert parsed(["b:2|a:1", "a:1 |b:2"], **piped) == [(1,), (None,)]
 
 
-def test_json_gives_values_of_the_columns_types_and_null_for_others() -> None:
+def test_json_parse_gives_typed_values_and_null_for_others() -> None:
     lines = [
         '{"i": 1, "f": 2, "text": "a", "b": true, "t": "1970-01-01 00:00:01"}',
         '{"i": 1.5, "f": "2", "text": 3, "b": 1, "t": 5, "more": {}}',
@@ -120,7 +120,7 @@ def test_buckets_are_numbered_from_below_the_first_bound_to_above_the_last() -> 
     assert listed["n"].to_pylist() == [0, 1, 2, None]
 
 
-def test_what_a_source_sends_that_is_no_number_is_null_to_the_first_operator() -> None:
+def test_nonfinite_source_values_are_null_to_the_first_operator() -> None:
     odd = table(x=[float("nan"), float("inf"), 1.0])
     assert run({"op": "filter", "where": "true"}, odd)["x"].to_pylist() == [None, None, 1.0]
 
@@ -138,7 +138,7 @@ def test_operators_after_the_aggregate_run_on_its_rows_and_may_aggregate_again()
     assert rest(chain, whole(closed, given)).equals(whole(chain, given))
 
 
-def test_a_batch_gives_a_batch_and_a_table_a_table_in_any_order_of_columns() -> None:
+def test_kernel_returns_the_input_kind_for_any_column_order() -> None:
     given = table(i=[1, 2]).select(["s", "i", "j", "at", "x", "y", "b"])
     chain = pipeline({"op": "filter", "where": "i > 1"})
     from_table = row_kernel(chain, 0).run(given)
@@ -148,7 +148,7 @@ def test_a_batch_gives_a_batch_and_a_table_a_table_in_any_order_of_columns() -> 
     assert row_kernel(chain, 0).run(given.slice(0, 0)).num_rows == 0
 
 
-def test_what_can_run_nowhere_has_no_kernel() -> None:
+def test_operator_that_can_run_nowhere_has_no_kernel() -> None:
     chain = pipeline({"op": "window", "size_s": 1}, {"op": "aggregate", "compute": {"m": "median(x)"}})
     with pytest.raises(NotRunnableError, match="quantile"):
         kernel(chain, 1)

@@ -21,7 +21,7 @@ from engine.dataflow.expressions.patterns import PatternError, named, portable
         (r"^(a|b)\w", r"^(a|b)[0-9A-Za-z_]", (None,)),
     ],
 )
-def test_what_the_engines_spell_differently_is_rewritten(
+def test_pattern_spelled_differently_by_engines_is_rewritten(
     pattern: str, text: str, names: tuple[str | None, ...]
 ) -> None:
     assert portable(pattern) == (text, names)
@@ -52,19 +52,19 @@ def test_what_the_engines_spell_differently_is_rewritten(
         ("(?P<a>x)(?P<a>y)", "two groups have the name 'a'"),
     ],
 )
-def test_what_is_not_common_is_refused_with_what_is(pattern: str, says: str) -> None:
+def test_uncommon_pattern_is_refused_with_the_allowed_form(pattern: str, says: str) -> None:
     with pytest.raises(PatternError) as caught:
         portable(pattern)
     assert says in str(caught.value)
 
 
-def test_groups_are_named_for_arrow_alone() -> None:
+def test_groups_are_named_for_arrow_only() -> None:
     assert named(r"(a)(?:b)\((c)[(]") == r"(?P<g1>a)(?:b)\((?P<g2>c)[(]"
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=r"ab\dsw.[]()*+?{}1,|^$-P<>:", max_size=12))
-def test_a_portable_pattern_stays_one(pattern: str) -> None:
+def test_rewritten_pattern_is_portable_without_group_names(pattern: str) -> None:
     """Whatever is let through is read by RE2, and is portable itself but for the end of the text."""
     try:
         text, names = portable(pattern)

@@ -33,7 +33,7 @@ def fingerprints(*expressions: dict[str, Any], **more: Any) -> list[str]:
     return [one.fingerprint for one in pipeline(*expressions, **more).operators]
 
 
-def test_a_live_pipeline_has_a_window_and_an_aggregate() -> None:
+def test_live_pipeline_has_a_window_and_an_aggregate() -> None:
     made = pipeline(WINDOW, FILTER, COUNT)
     assert (made.aggregate, made.source_operators, made.not_live) == (2, 3, ())
     assert made.window is not None and made.window.size_us == made.window.slide_us == 10_000_000
@@ -49,11 +49,11 @@ def test_a_live_pipeline_has_a_window_and_an_aggregate() -> None:
         ([WINDOW, {**COUNT, "compute": {"m": "median(x)"}}], "o1 computes m (median)"),
     ],
 )
-def test_what_cannot_be_a_live_query_says_why(expressions: list[dict[str, Any]], says: str) -> None:
+def test_pipeline_that_cannot_run_live_is_refused_with_the_reason(expressions: list[dict[str, Any]], says: str) -> None:
     assert any(says in fault.message for fault in pipeline(*expressions).not_live)
 
 
-def test_all_faults_are_found_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     given = document({"op": "filter", "where": "q = 1"}, {"op": "map", "set": {"a": "nope", "b": "i +"}}, {"op": "x"})
     given["operators"][0]["kind"] = "join"
     given["operators"][1]["id"] = "o0"
@@ -75,11 +75,11 @@ def test_all_faults_are_found_at_once() -> None:
 
 
 @pytest.mark.parametrize("given", [None, [], "a", {}, {"source": 1, "operators": {}}, {"source": {}, "operators": [1]}])
-def test_what_is_no_pipeline_at_all_is_refused(given: Any) -> None:
+def test_value_that_is_no_pipeline_is_refused(given: Any) -> None:
     assert all("allowed" in text or "missing" in text for text in faults_of(given).values())
 
 
-def test_static_tables_are_read_strictly() -> None:
+def test_faulty_static_tables_are_refused() -> None:
     tables = {
         "t": {"columns": {"k": "string", "v": "int64"}, "rows": [["a", 1], ["a"], [1, True], [None, None]]},
         "u": {"columns": {"v": "int64", "k": "string"}, "rows": []},
@@ -93,7 +93,7 @@ def test_static_tables_are_read_strictly() -> None:
     assert "stands 2 times; allowed: keys that are unique" in "".join(faults_of(document(JOIN, tables=twice)).values())
 
 
-def test_the_order_of_an_objects_keys_says_nothing() -> None:
+def test_key_order_does_not_change_fingerprints() -> None:
     given = document(WINDOW, {"op": "map", "set": {"b2": "i", "a2": "j"}}, COUNT)
     turned = json.loads(json.dumps(given, sort_keys=True), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     one, other = Pipeline.parse(given), Pipeline.parse(turned)
@@ -101,13 +101,13 @@ def test_the_order_of_an_objects_keys_says_nothing() -> None:
     assert [a.output_schema for a in one.operators] == [b.output_schema for b in other.operators]
 
 
-def test_the_digest_is_of_what_is_said_and_not_of_how_numbers_are_written() -> None:
+def test_digest_ignores_number_notation() -> None:
     given = document({"op": "window", "size_s": 10}, COUNT)
     assert Pipeline.parse(document({"op": "window", "size_s": 10.0}, COUNT)).digest == Pipeline.parse(given).digest
     assert Pipeline.parse(document({"op": "window", "size_s": 11}, COUNT)).digest != Pipeline.parse(given).digest
 
 
-def test_a_pipeline_does_not_change_with_the_document_it_was_read_from() -> None:
+def test_pipeline_is_independent_of_its_document() -> None:
     given = copy.deepcopy(document(WINDOW, COUNT))
     made = Pipeline.parse(given)
     before = copy.deepcopy(dict(made.document))
@@ -115,7 +115,7 @@ def test_a_pipeline_does_not_change_with_the_document_it_was_read_from() -> None
     assert made.document == before
 
 
-def test_a_fingerprint_survives_a_redeploy_of_an_unchanged_operator() -> None:
+def test_fingerprint_survives_a_redeploy_of_an_unchanged_operator() -> None:
     plain = fingerprints(WINDOW, FILTER, COUNT)
     assert fingerprints(WINDOW, {"op": "filter", "where": "( i=0 )"}, COUNT) == plain
     renamed = document(WINDOW, FILTER, COUNT)
@@ -125,7 +125,7 @@ def test_a_fingerprint_survives_a_redeploy_of_an_unchanged_operator() -> None:
     assert after[:3] == plain
 
 
-def test_a_fingerprint_changes_with_the_operator_and_with_what_is_before_it() -> None:
+def test_fingerprint_changes_with_the_operator_and_those_before_it() -> None:
     plain = fingerprints(WINDOW, FILTER, COUNT)
     changed = fingerprints(WINDOW, {"op": "filter", "where": "i = 1"}, COUNT)
     assert changed[0] == plain[0] and changed[1] != plain[1] and changed[2] != plain[2]
@@ -134,20 +134,20 @@ def test_a_fingerprint_changes_with_the_operator_and_with_what_is_before_it() ->
     assert fingerprints(WINDOW) != fingerprints(WINDOW, columns={"at": "timestamp"})
 
 
-def test_rule_1_exact_aggregates_run_nowhere_and_quantile_is_advised() -> None:
+def test_rule_1_refuses_exact_aggregates_and_advises_quantile() -> None:
     for compute in ("median(x)", "percentile(x, 0.9)", "count(distinct s)"):
         made = pipeline(WINDOW, {**COUNT, "compute": {"m": compute}})
         assert [rule.number for rule in made.rules] == [None, 1] and made.source_operators == 1
         assert "quantile()" in made.rules[1].reason and made.operators[1].not_runnable is not None
 
 
-def test_rule_2_what_comes_after_the_aggregate_stays_at_the_stream_processor() -> None:
+def test_rule_2_keeps_operators_after_the_aggregate_at_the_stream_processor() -> None:
     made = pipeline(WINDOW, COUNT, {"op": "filter", "where": "n > 1"}, {"op": "map", "set": {"m": "n + 1"}})
     assert [rule.number for rule in made.rules] == [None, None, 2, 2] and made.source_operators == 2
     assert made.not_live == () and "o1" in made.rules[2].reason
 
 
-def test_rule_4_copies_keep_an_operator_from_the_source_but_not_from_running() -> None:
+def test_rule_4_keeps_copying_operators_at_the_stream_processor() -> None:
     given = document(WINDOW, FILTER, COUNT)
     given["operators"][1]["copies"] = 3
     made = Pipeline.parse(given)
@@ -155,17 +155,17 @@ def test_rule_4_copies_keep_an_operator_from_the_source_but_not_from_running() -
     assert "3 physical copies" in made.rules[1].reason
 
 
-def test_the_schema_of_a_document_has_a_form_for_every_operation() -> None:
+def test_document_schema_covers_every_operation() -> None:
     forms = PIPELINE.schema()["properties"]["operators"]["items"]["properties"]["expression"]["oneOf"]
     assert [form["properties"]["op"]["const"] for form in forms] == list(OPERATIONS)
 
 
-def test_a_pipeline_can_be_sent_to_another_process() -> None:
+def test_pipeline_can_be_pickled() -> None:
     made = pipeline(JOIN, FILTER, tables={"t": TABLE})
     assert pickle.loads(pickle.dumps(made)).operators[1].fingerprint == made.operators[1].fingerprint
 
 
-def test_sqlglot_and_pandas_are_not_loaded_with_the_package() -> None:
+def test_package_loads_neither_sqlglot_nor_pandas() -> None:
     code = (
         "import sys, engine.dataflow.arrow.kernels, engine.dataflow.templates;"
         "print([name for name in ('sqlglot', 'pandas', 'scipy', 'numba') if name in sys.modules])"

@@ -55,14 +55,14 @@ def test_records_of_one_window_match_by_equal_keys() -> None:
     assert left == [(1, "a", 10), (1, "a", 7), (1, "a", 9), (2, "a", None), (3, "a", None)]
 
 
-def test_null_equals_nothing() -> None:
+def test_null_keys_do_not_match() -> None:
     records = sent([1, 1], i=[None, 1], s=["a", None])
     others = acks(acked=[1, 1, 1], id=[None, 1, 1], name=["a", None, "a"], ms=[1, 2, 3])
     assert join(records, others) == []
     assert [row[3] for row in join(records, others, how="left")] == [None, None]
 
 
-def test_a_record_matches_no_more_than_it_may_and_the_first_by_time() -> None:
+def test_record_matches_at_most_the_limit_earliest_first() -> None:
     records = sent([1, 2], i=[1, 1], s=["a", "a"])
     others = acks(acked=[5, 3, 3, 4, 3], id=[1] * 5, name=["a"] * 5, ms=[0, 9, None, 1, 8])
     assert [row[3] for row in join(records, others, most=2)] == [8, 9, 8, 9]
@@ -70,7 +70,7 @@ def test_a_record_matches_no_more_than_it_may_and_the_first_by_time() -> None:
     assert len(join(records, others)) == 10
 
 
-def test_with_sliding_windows_two_records_match_in_every_window_that_both_are_in() -> None:
+def test_records_match_in_every_shared_sliding_window() -> None:
     found = join(
         sent([7], i=[1], s=["a"]),
         acks(acked=[12, 21], id=[1, 1], name=["a", "a"], ms=[1, 2]),
@@ -85,20 +85,20 @@ def test_with_sliding_windows_two_records_match_in_every_window_that_both_are_in
     assert len(found) == 2
 
 
-def test_what_the_other_stream_sends_that_is_no_number_is_null() -> None:
+def test_nonfinite_numbers_of_the_other_stream_are_null() -> None:
     chain = pipeline(WINDOW, {**JOIN, "take": {"ratio": "ratio"}})
     others = acks(acked=[1, 1], id=[1, 2], name=["a", "a"], ratio=[float("nan"), 0.5])
     made = whole(chain, sent([1, 1], i=[1, 2], s=["a", "a"]), others)
     assert sorted(rows(made, "i", "ratio")) == [(1, None), (2, 0.5)]
 
 
-def test_columns_that_are_taken_may_replace_those_that_are_there() -> None:
+def test_taken_columns_may_replace_existing_ones() -> None:
     chain = pipeline(WINDOW, {**JOIN, "take": {"s": "name", "j": "ms"}, "on": {"i": "id"}})
     made = whole(chain, sent([1], i=[1], s=["a"], j=[5]), acks(acked=[1], id=[1], name=["other"], ms=[6]))
     assert rows(made, "s", "j") == [("other", 6)]
 
 
-def test_within_agents_only_records_of_one_match() -> None:
+def test_join_within_agents_matches_records_of_one_agent() -> None:
     chain = pipeline(WINDOW, {**JOIN, "within": "agent"})
     join = stream_join_kernel(chain)
     assert join.within_agent
@@ -131,7 +131,7 @@ def matches(records: pa.Table, others: pa.Table, most: int, inner: bool, size: i
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_joins_are_those_of_a_loop_over_all_pairs_however_records_are_ordered(seed: int) -> None:
+def test_stream_join_equals_a_loop_over_all_pairs_in_any_order(seed: int) -> None:
     draw = random.Random(seed)
     count = draw.choice([0, 1, 60])
     records = sent(
@@ -153,7 +153,7 @@ def test_joins_are_those_of_a_loop_over_all_pairs_however_records_are_ordered(se
     assert found == sorted(matches(records, others, most, how == "inner", 10), key=repr)
 
 
-def test_the_join_and_what_comes_behind_it_run_at_the_stream_processor_by_rule_3() -> None:
+def test_rule_3_keeps_the_stream_join_and_later_operators_at_the_stream_processor() -> None:
     for within, why in (("query", "may be at other sources"), ("agent", "no agent holds records back")):
         made = pipeline(WINDOW, {**JOIN, "within": within}, COUNT)
         assert [rule.number for rule in made.rules] == [None, 3, None] and made.source_operators == 1
@@ -161,7 +161,7 @@ def test_the_join_and_what_comes_behind_it_run_at_the_stream_processor_by_rule_3
         assert made.rules[2].reason == "o2 comes after o1, which must not run at a source"
 
 
-def test_records_of_the_other_stream_enter_behind_all_operators_with_the_columns_that_are_needed() -> None:
+def test_other_streams_records_enter_behind_all_operators_with_needed_columns() -> None:
     made = pipeline(WINDOW, JOIN, COUNT)
     assert (made.stream_join, made.other_entry, made.streams) == (1, 3, ("stream", "acks"))
     assert made.entry_schema(3) == pa.schema(
@@ -175,7 +175,7 @@ def test_records_of_the_other_stream_enter_behind_all_operators_with_the_columns
     assert [plain.entry_schema(k) is None for k in (-1, 0, 1, 2)] == [True, False, False, True]
 
 
-def test_what_is_matched_and_with_what_is_part_of_the_fingerprint() -> None:
+def test_stream_join_parameters_are_part_of_the_fingerprint() -> None:
     plain = pipeline(WINDOW, JOIN).operators[1].fingerprint
     for change in ({"most": 7}, {"within": "agent"}, {"how": "left"}, {"stream": "other"}):
         assert pipeline(WINDOW, {**JOIN, **change}).operators[1].fingerprint != plain
@@ -199,14 +199,14 @@ def test_what_is_matched_and_with_what_is_part_of_the_fingerprint() -> None:
         ([WINDOW, {**JOIN, "table": "t"}], "operators[1].expression", "allowed: exactly one of both"),
     ],
 )
-def test_faults_say_what_is_allowed(chain: list[dict[str, Any]], path: str, says: str) -> None:
+def test_stream_join_faults_state_the_allowed_values(chain: list[dict[str, Any]], path: str, says: str) -> None:
     plain = [{**one, "compute": {"n": "count(*)"}} if one["op"] == "aggregate" else one for one in chain]
     with pytest.raises(DocumentError) as caught:
         Pipeline.parse(document(*plain))
     assert says in {fault.path: fault.message for fault in caught.value.faults}[path]
 
 
-def test_fields_of_a_join_with_a_stream_are_refused_beside_a_table() -> None:
+def test_stream_join_fields_are_refused_beside_a_table() -> None:
     tables = {"t": {"columns": {"k": "string", "v": "int64"}, "rows": []}}
     given = {"op": "join", "table": "t", "on": {"s": "k"}, "take": {"v": "v"}, "within": "agent", "most": 3}
     with pytest.raises(DocumentError) as caught:

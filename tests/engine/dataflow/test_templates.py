@@ -24,7 +24,7 @@ def given(chain: Pipeline, **columns: list[object]) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_makes_a_live_pipeline_that_may_run_at_the_source(name: str) -> None:
+def test_template_makes_a_live_pipeline_that_may_run_at_the_source(name: str) -> None:
     made = TEMPLATES[name](source="mine", window_s=5)
     chain = Pipeline.parse(made.document)
     assert chain.not_live == () and chain.source.id == "mine"
@@ -32,7 +32,7 @@ def test_a_template_makes_a_live_pipeline_that_may_run_at_the_source(name: str) 
     assert len(made.load_factors) == len(made.assumed) == len(chain.operators) == chain.source_operators
 
 
-def test_parameters_are_checked() -> None:
+def test_template_parameters_out_of_range_are_refused() -> None:
     with pytest.raises(OptionError) as caught:
         LOGANALYTICS(window_s=0, bucket=3)
     says = [fault.message for fault in caught.value.faults]
@@ -69,7 +69,7 @@ def test_log_analytics_is_listing_3() -> None:
     assert (row["tenant"], row["jobs"], row["cpu_bucket"], row["memory_bucket"]) == ("contoso", 2, 2, 4)
 
 
-def test_the_consoles_access_log_is_read() -> None:
+def test_access_log_template_reads_the_consoles_log() -> None:
     chain = Pipeline.parse(ACCESSLOG(slow_ms=100).document)
     line = "time=2026-11-21T15:04:05.123456+00:00 method=GET route={} path=/c/eu-1/ status={} ms={} bytes={}"
     lines = [
@@ -86,7 +86,7 @@ def test_the_consoles_access_log_is_read() -> None:
     ]
 
 
-def test_the_common_log_format_is_read() -> None:
+def test_common_log_template_reads_the_common_format() -> None:
     chain = Pipeline.parse(COMMONLOG(group_depth=2).document)
     lines = [
         '1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET /blog/tags/x?q=1 HTTP/1.0" 200 2326 "-" "Mozilla"',

@@ -10,7 +10,7 @@ PLAN = "ab" * 32
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """Of a filter and an aggregate, with these fields otherwise; its checksum is its own."""
+    """A sealed document of a filter and an aggregate, with changed fields."""
     fields: dict[str, Any] = {
         "schema": 1,
         "config": "c-118",

@@ -1,4 +1,4 @@
-"""What Jarvis is measured against, on the paper's probe of figure 5 and in general."""
+"""Baselines of Jarvis, on the paper's probe of figure 5 and in general."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def told(method: str, budget_s: float, **settings: object) -> tuple[EpochPredict
     return epoch, epoch.bytes_sent * 8 / 1e6
 
 
-def test_figure_5():
+def test_baselines_reproduce_figure_5():
     epoch, mbps = told("scalar", 0.8)
     assert epoch.load_factors == pytest.approx((1.0, 0.8375))
     assert (mbps, epoch.overflow) == (pytest.approx(9.32, abs=0.01), pytest.approx(0, abs=1e-6))
@@ -36,7 +36,7 @@ def test_figure_5():
         assert told(method, 0.8)[1] == pytest.approx(22.53, abs=0.01)
 
 
-def test_what_does_not_fit_overflows():
+def test_records_beyond_the_budget_overflow():
     """All-Src takes 93 % of a core: with 80, 13 of 93 records leave as they came."""
     epoch, mbps = told("all-src", 0.8)
     assert (epoch.cpu_s, epoch.overflow / RECORDS) == (pytest.approx(0.8), pytest.approx(13 / 93))
@@ -44,12 +44,12 @@ def test_what_does_not_fit_overflows():
     assert told("all-src", 0.0)[1] == pytest.approx(26.2)
 
 
-def test_with_enough_budget_the_best_cut_is_all_of_it():
+def test_best_cut_with_enough_budget_runs_every_operator():
     assert told("best-op", 1.0) == told("all-src", 1.0)
     assert told("scalar", 1.0)[0].load_factors == (1.0, 1.0)
 
 
-def test_methods_that_adapt_keep_their_margin_and_load_factors_by_hand_are_as_many_as_operators():
+def test_adaptive_methods_keep_their_margin_and_fixed_load_factors_match_the_operators():
     factors = PROBE.settled(AdaptationSettings(margin=0.9), 0.8, RECORDS)
     assert PROBE.epoch(factors, 0.8, RECORDS).cpu_s == pytest.approx(0.72)
     assert PROBE.settled(AdaptationSettings("fixed", load_factors=(0.5,)), 0.8, RECORDS) == (0.5, 0.0)
@@ -69,7 +69,7 @@ def test_methods_that_adapt_keep_their_margin_and_load_factors_by_hand_are_as_ma
         ([], 0),
     ],
 )
-def test_filter_src_runs_the_first_filters_and_what_they_need(kinds, cut):
+def test_filter_src_runs_the_first_filters_and_their_preparation(kinds, cut):
     assert filter_cut(kinds) == cut
 
 
@@ -77,7 +77,7 @@ def test_filter_src_runs_the_first_filters_and_what_they_need(kinds, cut):
     st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1e-3), st.floats(0, 200)), min_size=1, max_size=6),
     st.floats(0, 2),
 )
-def test_nothing_that_fits_the_budget_sends_less(operators, budget_s):
+def test_jarvis_sends_least_of_all_methods_within_the_budget(operators, budget_s):
     relay, cost, sizes = (list(column) for column in zip(*operators, strict=True))
     chain = SourcePipeline(relay, cost, [100.0, *sizes], ["filter"] * len(relay))
 
@@ -93,6 +93,6 @@ def test_nothing_that_fits_the_budget_sends_less(operators, budget_s):
             assert best_op.bytes_sent <= one.bytes_sent * (1 + 1e-9) + 1e-6
 
 
-def test_faults_are_told():
+def test_settled_refuses_missing_sizes():
     with pytest.raises(DocumentError, match="sizes"):
         SourcePipeline([0.5], [1.0], [8.0], ["filter"]).settled(AdaptationSettings(), 1.0, 1.0)

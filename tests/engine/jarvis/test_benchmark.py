@@ -1,4 +1,4 @@
-"""What the benchmark of Jarvis builds and compares; how fast it is, is not asked here."""
+"""The Jarvis benchmark builds its instances and compares methods; its speed is not tested."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from engine.jarvis.partition import Frontier
 from engine.jarvis.settings import AdaptationSettings
 
 
-def test_instances_are_of_all_kinds():
+def test_benchmark_instances_cover_all_kinds():
     drawn = instances(300)
     relays = [relay for one in drawn for relay in one.relay]
     assert {len(one.relay) for one in drawn} == set(range(1, 11))
@@ -22,7 +22,7 @@ def test_instances_are_of_all_kinds():
     assert 0.0 in [cost for one in drawn for cost in one.cost]
 
 
-def test_the_reference_is_the_papers_program():
+def test_reference_solver_is_the_papers_linear_program():
     """A chain whose filter alone is not worth its CPU time: the best plan mixes all and nothing."""
     one = Instance((0.86, 0.5), (1e-6, 4e-6), (86.0, 86.0, 52.0), 0.1, 40_000.0)
     assert highs(one) == pytest.approx(2_006_666.667, rel=1e-9)
@@ -30,7 +30,7 @@ def test_the_reference_is_the_papers_program():
     assert plan.objective == pytest.approx(highs(one), rel=1e-9)
 
 
-def test_the_papers_ratios_and_sources_come_out(capsys):
+def test_throughput_reproduces_the_papers_ratios(capsys):
     assert throughput(budgets=()) and several_sources()
     printed = capsys.readouterr().out
     assert "S2SProbe 80 %: over best-op        1.25      1.10    1.10      1.25    1.25" in printed
@@ -44,7 +44,7 @@ def test_no_strategy_sustains_more_than_the_best_plan():
             assert sustained(query, strategy, 0.2, 18.0) <= 1.03 * best
 
 
-def test_every_simulated_part_runs(capsys):
+def test_every_simulated_part_of_the_benchmark_runs(capsys):
     assert jarvis.main(["--quick", "--parts", "convergence,scale"]) in (0, 1)
     printed = capsys.readouterr().out
     assert all(method in printed for method in METHODS)
@@ -52,13 +52,13 @@ def test_every_simulated_part_runs(capsys):
     assert "of a core" in printed
 
 
-def test_parts_that_do_not_exist_are_refused(capsys):
+def test_unknown_benchmark_part_is_refused(capsys):
     with pytest.raises(SystemExit):
         jarvis.main(["--parts", "solver,speed"])
     assert "speed" in capsys.readouterr().err
 
 
-def test_a_real_agent_is_watched(tmp_path):
+def test_benchmark_observes_a_real_agent(tmp_path):
     agent = LogAgent(tmp_path, AdaptationSettings(method="all-sp"), 1.0)
     rows = agent.run(3)
     agent.close()
@@ -67,7 +67,7 @@ def test_a_real_agent_is_watched(tmp_path):
     assert sum(file.stat().st_size for file in (tmp_path / "frames").iterdir()) > 100_000
 
 
-def test_a_change_has_settled_where_epochs_run_as_the_last_ones():
+def test_change_is_settled_once_epochs_match_the_last_ones():
     def row(share, overflow=0):
         return {"p": [1.0, share], "o": overflow, "n": 100}
 

@@ -15,7 +15,7 @@ queries = st.lists(st.tuples(amounts | st.just(math.inf), st.floats(0.1, 10)), m
 
 
 @given(st.floats(0, 1000), queries)
-def test_max_min_shares(total, asked):
+def test_max_min_shares_are_fair_and_never_exceed_demands(total, asked):
     demands, weights = zip(*asked, strict=True)
     shares = max_min(total, demands, weights)
     assert sum(shares) == pytest.approx(min(total, sum(demands)), abs=1e-6)

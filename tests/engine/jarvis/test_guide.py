@@ -46,11 +46,11 @@ def fields(table: FieldTable, within: str = "") -> list[str]:
         ("A tree of nodes", TREE),
     ],
 )
-def test_every_field_is_described_and_nothing_else(section, table):
+def test_guide_describes_every_field_and_no_other(section, table):
     assert sorted(name for first, *_ in rows(section) for name in names(first)) == sorted(fields(table))
 
 
-def test_defaults_of_settings_are_those_of_the_guide():
+def test_guide_states_the_settings_defaults():
     told: dict[str, str] = {}
     for first, defaults, *_ in rows("Settings"):
         told |= dict(zip(names(first), defaults.replace("`", "").split(", "), strict=True))

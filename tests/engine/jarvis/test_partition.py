@@ -64,7 +64,7 @@ def random_problems(count: int) -> list:
 
 
 @pytest.mark.parametrize(("relay", "cost", "sizes", "budget_s", "n_records"), random_problems(400))
-def test_as_good_as_the_linear_program(relay, cost, sizes, budget_s, n_records):
+def test_partition_equals_the_linear_program(relay, cost, sizes, budget_s, n_records):
     plan = Frontier.of(relay, cost, sizes).at(budget_s, n_records)
     scale = n_records * max(np.cumprod([1.0, *relay]) * (sizes or 1.0))
     assert plan.objective == pytest.approx(least(relay, cost, sizes, budget_s, n_records), rel=1e-9, abs=1e-9 * scale)
@@ -73,7 +73,7 @@ def test_as_good_as_the_linear_program(relay, cost, sizes, budget_s, n_records):
 @given(problems(), BUDGETS, RECORDS)
 @example({"relay": [1.0, 1.0], "cost": [0.0, 0.0], "sizes": [0.0, 0.0, 0.0]}, 0.0, 1.0)
 @example({"relay": [0.5], "cost": [1e-310], "sizes": None}, 0.0, 1.0)
-def test_the_products_of_the_paper_say_the_same(problem, budget_s, n_records):
+def test_outcome_equals_the_papers_products(problem, budget_s, n_records):
     plan = Frontier.of(**problem).at(budget_s, n_records)
     found = outcome(**problem, load_factors=plan.load_factors, n_records=n_records)
     volume = max(np.cumprod([1.0, *problem["relay"]]))
@@ -91,7 +91,7 @@ def _check_shape(plan: Partition, operators: int) -> None:
 
 
 @given(problems())
-def test_the_envelope_is_convex_falls_and_lies_below_every_cut(problem):
+def test_envelope_is_convex_decreasing_and_below_every_cut(problem):
     frontier = Frontier.of(**problem)
     corners = [(frontier.cpu_s[k], frontier.sent[k]) for k in frontier.corners]
     slopes = [(b - a) / (after - before) for (before, a), (after, b) in pairwise(corners)]
@@ -104,7 +104,7 @@ def test_the_envelope_is_convex_falls_and_lies_below_every_cut(problem):
 
 
 @given(problems(), BUDGETS, BUDGETS, RECORDS)
-def test_more_budget_never_sends_more_and_saves_by_the_shadow_price(problem, budget_s, more_s, n_records):
+def test_more_budget_never_sends_more_and_saves_the_shadow_price(problem, budget_s, more_s, n_records):
     frontier = Frontier.of(**problem)
     plan, richer = frontier.at(budget_s, n_records), frontier.at(budget_s + more_s, n_records)
     slack = 1e-9 * n_records * max(frontier.sent)
@@ -118,7 +118,7 @@ def test_more_budget_never_sends_more_and_saves_by_the_shadow_price(problem, bud
 
 
 @given(problems(), BUDGETS, RECORDS, st.randoms(use_true_random=False))
-def test_no_other_load_factors_do_as_well_where_the_plan_is_unique(problem, budget_s, n_records, draw):
+def test_unique_plan_beats_all_other_load_factors(problem, budget_s, n_records, draw):
     plan = Frontier.of(**problem).at(budget_s, n_records)
     scale = n_records * max(np.cumprod([1.0, *problem["relay"]]) * (problem["sizes"] or 1.0))
     load_factors = [draw.choice([0.0, 1.0, draw.random()]) for _ in problem["relay"]]
@@ -142,17 +142,17 @@ def test_no_other_load_factors_do_as_well_where_the_plan_is_unique(problem, budg
         ([0.5, 1.0], [1.0, 1.0], [8.0, 8.0, 8.0], 1.1, False),  # now there is
     ],
 )
-def test_a_plan_says_whether_there_are_others_as_good(relay, cost, sizes, budget_s, unique):
+def test_partition_reports_whether_it_is_unique(relay, cost, sizes, budget_s, unique):
     frontier = Frontier.of(relay, cost, sizes)
     assert frontier.at(budget_s, 1.0).unique is unique
 
 
-def test_of_equally_good_plans_it_is_the_cheapest_with_the_fewest_operators():
+def test_equal_plans_are_broken_by_cost_then_number_of_operators():
     plan = Frontier.of([0.5, 1.0, 1.0], [1.0, 0.0, 1.0], [8.0] * 4).at(10.0, 1.0)
     assert (plan.lo, plan.hi, plan.cpu_s, plan.load_factors) == (1, 1, 1.0, (1.0, 0.0, 0.0))
 
 
-def test_a_chain_without_operators_sends_everything():
+def test_pipeline_without_operators_sends_everything():
     plan = Frontier.of([], [], [80.0]).at(1.0, 100.0)
     assert (plan.load_factors, plan.objective, plan.cpu_s) == ((), 8000.0, 0.0)
 
@@ -168,12 +168,12 @@ def test_every_fault_is_told_at_once():
 
 
 @pytest.mark.parametrize("relay", [[1e200, 1e200], [float("nan"), 0.5], [0.5, float("inf")]])
-def test_what_no_number_holds_is_refused(relay):
+def test_frontier_refuses_overflowing_or_nonfinite_figures(relay):
     with pytest.raises(DocumentError, match="relay"):
         Frontier.of(relay, [1.0, 1.0])
 
 
-def test_load_factors_out_of_range_or_number_are_refused():
+def test_outcome_refuses_load_factors_of_wrong_range_or_length():
     with pytest.raises(DocumentError) as refused:
         outcome([0.5], [1.0], None, [1.5], 100)
     assert [fault.path for fault in refused.value.faults] == ["load_factors[0]"]
@@ -181,10 +181,11 @@ def test_load_factors_out_of_range_or_number_are_refused():
         outcome([0.5], [1.0], None, [1.0, 1.0], 100)
 
 
-def test_agents_load_no_solver_and_no_compiler_for_it():
+def test_agent_loads_neither_scipy_nor_numba():
     asked = (
         "import sys, agent.cli, engine.jarvis.partition, engine.jarvis.baselines,"
-        " engine.jarvis.refined_config, engine.jarvis.fairness; print(sorted({'scipy', 'numba', 'pandas'} & set(sys.modules)))"
+        " engine.jarvis.refined_config, engine.jarvis.fairness;"
+        " print(sorted({'scipy', 'numba', 'pandas'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
     assert found.stdout == "[]\n", found.stderr

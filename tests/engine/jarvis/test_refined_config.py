@@ -24,7 +24,7 @@ def faults(**changes: Any) -> list[str]:
 
 
 def reasons(*, changes: dict | None = None, **here: Any) -> list[str]:
-    """Why a source with this chain refuses a document."""
+    """Reasons of a source with this pipeline to refuse a document."""
     known: dict[str, Any] = {
         "current": 117,
         "query": "this-host/s2s-probe",
@@ -36,7 +36,7 @@ def reasons(*, changes: dict | None = None, **here: Any) -> list[str]:
     return judge_config(RefinedAdaptation.parse(document(**changes or {})), **(known | here))
 
 
-def test_a_sound_document_is_read_whole_and_taken():
+def test_valid_document_is_read_and_accepted():
     refined = RefinedAdaptation.parse(document())
     assert (refined.version, refined.settings.margin, refined.plan_prior.theta) == (118, 0.95, 0.8)
     assert refined.operators[1].groups == 500
@@ -44,7 +44,7 @@ def test_a_sound_document_is_read_whole_and_taken():
 
 
 @pytest.mark.parametrize("torn", [lambda whole: {**whole, "version": 119}, lambda whole: {**whole, "ttl_s": 10**9}])
-def test_a_document_changed_on_its_way_is_refused(torn):
+def test_document_with_wrong_checksum_is_refused(torn):
     with pytest.raises(DocumentError, match="checksum"):
         RefinedAdaptation.parse(torn(document()))
 
@@ -64,7 +64,7 @@ def test_a_document_changed_on_its_way_is_refused(torn):
         ({"load_factors": [1.1]}, "load_factors[0]"),
     ],
 )
-def test_settings_out_of_their_safe_range_are_refused(settings, field):
+def test_settings_outside_their_safe_range_are_refused(settings, field):
     assert faults(settings=settings) == [f"settings.{field}"]
 
 
@@ -93,22 +93,22 @@ def test_figures_out_of_range_are_refused(wrong, path):
         ({"lo": 0, "hi": 2, "theta": 1.5, "load_factors": [1.0, 1.0]}, "plan_prior.theta"),
     ],
 )
-def test_a_plan_that_contradicts_itself_is_refused(plan, path):
+def test_contradictory_plan_is_refused(plan, path):
     assert faults(plan_prior=plan) == [path]
 
 
-def test_what_no_record_comes_to_may_have_any_load_factor():
+def test_operator_without_records_may_have_any_load_factor():
     plan = {"lo": 0, "hi": 0, "theta": 0.0, "load_factors": [0.0, 1.0]}
     assert RefinedAdaptation.parse(document(plan_prior=plan)).plan_prior.load_factors == (0.0, 1.0)
 
 
-def test_lengths_and_ranges_that_do_not_fit_are_told_at_once():
+def test_wrong_lengths_and_ranges_are_reported_together():
     found = faults(record_bytes=[86], fitted={"records": [9, 1], "cores": [0.1, 0.8]})
     assert found == ["record_bytes", "fitted.records"]
 
 
 @given(st.lists(st.floats(0, 3), min_size=2, max_size=2), st.floats(0, 1e-3))
-def test_what_the_solver_plans_is_always_sound(relay, budget_s):
+def test_solver_plans_are_always_valid(relay, budget_s):
     plan = Frontier.of(relay, [1e-6, 4e-6], [86, 86, 52]).at(budget_s, 1000.0)
     prior = {"lo": plan.lo, "hi": plan.hi, "theta": plan.theta, "load_factors": list(plan.load_factors)}
     assert RefinedAdaptation.parse(document(plan_prior=prior)).plan_prior.hi == plan.hi
@@ -125,18 +125,18 @@ def test_what_the_solver_plans_is_always_sound(relay, budget_s):
         ({"now_us": NOW_US + 3_600_000_000}, "it was valid for 3600 s and is older"),
     ],
 )
-def test_what_is_for_elsewhere_or_old_is_refused(here, says):
+def test_outdated_or_misaddressed_document_is_refused(here, says):
     (reason,) = reasons(**here)
     assert reason.startswith(says)
 
 
-def test_a_document_for_another_agent_is_refused():
+def test_document_for_another_agent_is_refused():
     (reason,) = reasons(changes={"agent": "a-2"})
     assert reason == "it is for agent a-2; this one is a-1"
 
 
 @pytest.mark.parametrize("seen_s", [0.9e-7, 1.1e-5])
-def test_a_cost_tenfold_off_what_is_seen_needs_a_thousand_records(seen_s):
+def test_tenfold_cost_difference_needs_a_thousand_records(seen_s):
     first, second = document()["operators"]
     little = {"operators": [first | {"records": 999}, second]}
     (reason,) = reasons(changes=little, known_costs=[seen_s, None])
@@ -146,7 +146,7 @@ def test_a_cost_tenfold_off_what_is_seen_needs_a_thousand_records(seen_s):
     assert reasons(changes=little, known_costs=[None, seen_s]) == []
 
 
-def test_what_groups_may_make_of_a_cost_is_no_change():
+def test_cost_difference_explained_by_groups_is_accepted():
     """3 microseconds a record and 10 a group: 13 where every record is a group of its own."""
     first, second = document()["operators"]
     little = {"operators": [first, second | {"records": 10}]}
@@ -155,13 +155,13 @@ def test_what_groups_may_make_of_a_cost_is_no_change():
 
 
 @pytest.mark.parametrize(("groups", "cost_us"), [(None, 13.0), (500, 3 + 10 * 0.4323), (1e9, 13.0), (1e-3, 3.0)])
-def test_a_record_costs_less_where_it_is_seldom_a_new_group(groups, cost_us):
+def test_record_costs_less_when_it_is_seldom_a_new_group(groups, cost_us):
     _, second = document()["operators"]
     refined = RefinedAdaptation.parse(document(operators=[document()["operators"][0], second | {"groups": groups}]))
     assert refined.operators[1].cost_at(1000) * 1e6 == pytest.approx(cost_us, abs=1e-3)
 
 
-def test_steps_that_jump_over_the_band_are_refused_where_they_are_searched():
+def test_coarse_steps_are_refused_for_searching_methods():
     """A whole epoch of pairs costs 34,400 x 3.145 us = 108 ms, a step of 100 is 1.08; 15 % of 5 ms are 0.75."""
     here = {"n_records": 40_000, "budget_s": 0.005}
     (reason,) = reasons(changes={"settings": {"method": "stepwise-lp"}}, **here)

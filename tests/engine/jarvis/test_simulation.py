@@ -31,7 +31,7 @@ class Given:
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", QUERIES)
-def test_processed_drained_and_overflow_are_the_input_at_every_proxy(name, law):
+def test_processed_drained_and_overflow_sum_to_the_input_at_every_proxy(name, law):
     query, found = QUERIES[name], Given(len(QUERIES[name].operators))
     simulate(query, found, [WorkloadPhase(30, cores) for cores in (0.0, 0.1, 1.0)], 1, law=law)
     for seen in found.seen:
@@ -42,7 +42,7 @@ def test_processed_drained_and_overflow_are_the_input_at_every_proxy(name, law):
             assert one.groups <= one.processed
 
 
-def test_the_budget_is_kept_by_leaving_records_before_the_first_operator():
+def test_simulated_source_overflows_before_the_first_operator_to_keep_its_budget():
     found = Given(2, 1.0, 1.0)
     simulate(QUERIES["s2s"], found, [WorkloadPhase(5, 0.5)], 0)
     for seen in found.seen:
@@ -51,7 +51,7 @@ def test_the_budget_is_kept_by_leaving_records_before_the_first_operator():
         assert seen.operators[1].overflow == 0
 
 
-def test_a_window_puts_out_once_what_its_epochs_held():
+def test_window_emits_once_for_all_its_epochs():
     query, found = windowed(QUERIES["t2t"], 5.0), Given(3, 1.0, 1.0, 1.0)
     simulate(query, found, [WorkloadPhase(20, 2.0)], 0)
     rows = [seen.operators[-1].records_out for seen in found.seen]
@@ -59,7 +59,7 @@ def test_a_window_puts_out_once_what_its_epochs_held():
     assert set(rows[4::5]) == {500}
 
 
-def test_the_same_seed_is_the_same_run():
+def test_equal_seeds_give_equal_runs():
     query = QUERIES["log"]
     first, again, other = (
         simulate(query, adapting(query), [WorkloadPhase(20, 0.2)], seed, law="mismatched") for seed in (3, 3, 4)
@@ -70,7 +70,7 @@ def test_the_same_seed_is_the_same_run():
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("name", "cores"), list(itertools.product(QUERIES, (0.05, 0.2, 0.5, 0.9))))
-def test_no_plan_on_a_grid_sends_less_than_the_least(name, cores, law):
+def test_no_grid_plan_sends_less_than_the_minimum(name, cores, law):
     query = QUERIES[name]
     least = min_bytes(query, query.records_s, cores, law)
     for factors in itertools.product((0.0, 0.25, 0.5, 0.75, 1.0), repeat=len(query.operators)):
@@ -87,14 +87,14 @@ def test_no_plan_on_a_grid_sends_less_than_the_least(name, cores, law):
 @pytest.mark.parametrize(
     ("name", "cores"), [("s2s", 0.93), ("t2t", 1.76), ("log", 0.31)], ids=["13 + 80 %", "13 + 110 + 53 %", "31 %"]
 )
-def test_the_queries_take_as_much_as_the_paper_says(name, cores):
+def test_simulated_queries_need_the_papers_cores(name, cores):
     query = QUERIES[name]
     everything = min_bytes(query, query.records_s, 10 * cores)
     assert min_bytes(query, query.records_s, cores * 1.001) == pytest.approx(everything)
     assert min_bytes(query, query.records_s, cores * 0.97) > everything * 1.02
 
 
-def test_the_six_changes_begin_stable_and_are_felt():
+def test_each_of_the_six_changes_disturbs_a_stable_run():
     for change in CHANGES:
         query = change.query
         run = simulate(query, adapting(query), change.schedule, 0)
@@ -102,7 +102,7 @@ def test_the_six_changes_begin_stable_and_are_felt():
         assert not run.stable[change.at]
 
 
-def test_a_run_that_never_settles_says_so():
+def test_unsettled_run_reports_no_settling_time():
     run = simulate(QUERIES["s2s"], Given(2, 1.0, 1.0), [WorkloadPhase(10, 0.3)], 0)
     assert run.epochs_to_stable(0) is None
     assert run.congested.all()

@@ -91,7 +91,7 @@ def _sent(nodes: dict, streams: list, ways: list, plan: tuple) -> float | None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_exact_is_the_best_of_all_plans(seed):
+def test_exact_search_finds_the_best_of_all_plans(seed):
     given = document(seed, sources=1 + seed % 4, between=seed % 3)
     tree = Tree.parse(given)
     plan = cut_exactly(tree)
@@ -99,7 +99,7 @@ def test_exact_is_the_best_of_all_plans(seed):
     assert next(plan.load(tree).late(), None) is None
 
 
-def test_greedy_is_sound_and_seldom_far_from_the_best():
+def test_greedy_search_is_feasible_and_near_the_best():
     gaps = []
     for seed in range(150):
         tree = Tree.parse(document(seed, sources=2 + seed % 5, between=seed % 3))
@@ -111,7 +111,7 @@ def test_greedy_is_sound_and_seldom_far_from_the_best():
     assert max(gaps) < 0.2
 
 
-def test_large_fleets_are_cut_greedily_and_always_alike():
+def test_large_fleet_is_cut_greedily_and_deterministically():
     tree = Tree.parse(document(1, sources=300, between=4))
     plan = cut(tree)
     assert combinations(tree) > 10**50
@@ -128,22 +128,22 @@ def alike(sources: int, **root: Any) -> dict[str, Any]:
     return {"nodes": nodes, "streams": [{"node": f"s{i}", **chain} for i in range(sources)]}
 
 
-def test_sources_run_more_where_the_root_has_more_to_do():
+def test_sources_run_more_when_the_root_is_loaded():
     """Running both takes half a second here. Two of thirty leave everything to the root, which then takes as long."""
     one, many = (cut(Tree.parse(alike(sources))) for sources in (1, 30))
     assert [choice.cuts for choice in one.choices] == [(1,)]
     assert sorted(choice.cuts[0] for choice in many.choices) == [0] * 2 + [2] * 28
 
 
-def test_a_narrow_link_keeps_work_at_sources():
+def test_narrow_link_keeps_work_at_sources():
     assert cut(Tree.parse(alike(1, ingress_bytes_s=4e5))).choices[0].cuts == (2,)
 
 
-def test_equal_streams_are_counted_once():
+def test_equal_streams_count_once_among_combinations():
     assert combinations(Tree.parse(alike(30))) == 32 * 31 // 2
 
 
-def test_the_command_says_where_and_why():
+def test_command_returns_cuts_and_reasons():
     found = command(alike(2), {})
     assert found["exact"] is True
     assert [stream["cuts"] for stream in found["streams"]] == [{"s0": 1}, {"s1": 1}]
@@ -168,13 +168,13 @@ def test_the_command_says_where_and_why():
         ({"streams": [{"node": "s0", "relay": [1], "cost": [], "sizes": [1, 1], "n_records": 1}]}, "streams[0].cost"),
     ],
 )
-def test_what_is_no_tree_is_refused(changes, path):
+def test_invalid_tree_is_refused_with_the_path(changes, path):
     with pytest.raises(DocumentError) as refused:
         Tree.parse({**alike(1), **changes})
     assert path in [fault.path for fault in refused.value.faults]
 
 
-def test_a_circle_below_a_root_is_found():
+def test_cycle_below_a_root_is_refused():
     nodes = [{"id": "r", "cores": 1}, {"id": "a", "parent": "b", "cores": 1}, {"id": "b", "parent": "a", "cores": 1}]
     with pytest.raises(DocumentError, match="a never comes to the root"):
         Tree.parse({"nodes": nodes, "streams": []})

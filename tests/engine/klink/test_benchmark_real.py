@@ -7,7 +7,7 @@ from benchmarks.klink_real import BEGIN_US, LOADS, QUERIES, ReplayedSource, reco
 from engine.klink.settings import POLICIES
 
 
-def test_recordings_are_the_same_for_the_same_seed_and_late_ones_come_after_their_watermark_never():
+def test_recordings_are_deterministic_and_never_late():
     for load in LOADS:
         first, again, other = (recordings(load, 20, seed) for seed in (1, 1, 2))
         assert all((a.records_us == b.records_us).all() for a, b in zip(first, again, strict=True))
@@ -19,7 +19,7 @@ def test_recordings_are_the_same_for_the_same_seed_and_late_ones_come_after_thei
     assert {one.period_s for one in recordings("mixed", 2, 1)} == {2, 5, 10}
 
 
-def test_a_recording_is_given_out_as_time_passes():
+def test_recording_is_replayed_as_time_passes():
     recording = recordings("alike", 5, seed=1)[0]
     source, given, marks = ReplayedSource(recording, 0), [], []
     for now_s in np.arange(0.0, 6.5, 0.05):
@@ -36,7 +36,7 @@ def test_a_recording_is_given_out_as_time_passes():
     assert marks[-1] == BEGIN_US + 5_000_000
 
 
-def test_a_watched_agent_sweeps_every_window_and_loses_nothing_while_it_has_time():
+def test_unloaded_agent_sweeps_every_window_without_loss():
     seen = watch_agent(recordings("alike", 7, seed=1, times=0.1), "klink", 1.0, 0.0, 5.9)
     assert seen.windows == 2 * QUERIES  # the ends at 2 and at 4 s; watermarks come a second later at most
     assert seen.overflow == 0
@@ -44,7 +44,7 @@ def test_a_watched_agent_sweeps_every_window_and_loses_nothing_while_it_has_time
     assert 0 < seen.picks < seen.scheduling < 1
 
 
-def test_the_real_part_runs(capsys):
+def test_benchmark_with_real_agents_runs(capsys):
     assert klink.main(["--quick", "--parts", "real"]) in (0, 1)
     printed = capsys.readouterr().out
     assert all(printed.count(f"    {policy} ") == 1 for policy in POLICIES)

@@ -1,4 +1,4 @@
-"""What nodes tell each other about a query that they share."""
+"""Messages between the nodes of a shared query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPS = st.lists(st.sampled_from("ABCD"), min_size=1, max_size=7).map(
 )
 
 
-def test_an_operator_that_makes_watermarks_tells_both_ways():
+def test_operator_that_makes_watermarks_sends_both_ways():
     ops = [("O1", "A"), ("O2", "B"), ("O3", "C")]
     assert messages(ops, "O2") == [
         ("B", "A", ["cost:O2", "delay"]),
@@ -24,7 +24,7 @@ def test_an_operator_that_makes_watermarks_tells_both_ways():
 
 @settings(deadline=None)
 @given(OPS)
-def test_every_node_learns_the_delay_and_the_cost_of_all_that_lies_downstream(ops):
+def test_every_node_receives_the_delay_and_all_downstream_costs(ops):
     told = {(receiver, what) for _, receiver, info in messages(ops) for what in info}
     for index, (_, node) in enumerate(ops):
         if node != ops[0][1]:
@@ -35,7 +35,7 @@ def test_every_node_learns_the_delay_and_the_cost_of_all_that_lies_downstream(op
 
 @settings(deadline=None)
 @given(OPS)
-def test_no_node_tells_itself_nor_anything_twice(ops):
+def test_no_node_sends_to_itself_or_repeats_a_message(ops):
     sent = messages(ops)
     assert all(sender != receiver for sender, receiver, _ in sent)
     assert len({(sender, receiver) for sender, receiver, _ in sent}) == len(sent)

@@ -1,4 +1,4 @@
-"""Which query frees most memory, and when memory counts."""
+"""Memory mode: the query that frees most memory, and when the mode is on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHAIN = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3), st.floats(0, 10))
 
 @settings(deadline=None)
 @given(CHAIN, st.floats(0.001, 500))
-def test_never_more_is_removed_than_waits_and_more_time_removes_no_less_of_shrinking_chains(chain, cycle_ms):
+def test_gain_never_exceeds_waiting_events_and_grows_with_time(chain, cycle_ms):
     queued, selectivity, cost_ms = zip(*chain, strict=True)
     gain, k = best_gain(queued, selectivity, cost_ms, cycle_ms)
     assert 0 <= gain <= sum(queued) * (1 + 1e-9)
@@ -23,28 +23,28 @@ def test_never_more_is_removed_than_waits_and_more_time_removes_no_less_of_shrin
         assert best_gain(queued, selectivity, cost_ms, 2 * cycle_ms)[0] >= gain * (1 - 1e-9)
 
 
-def test_without_limit_of_time_every_event_leaves_by_the_share_that_is_dropped():
+def test_unlimited_time_frees_the_dropped_share_of_all_events():
     assert best_gain([100.0, 40.0], [0.5, 0.25], [0.1, 0.1], 1e9) == (100 * 0.875 + 40 * 0.75, 2)
 
 
-def test_the_deepest_queue_is_served_first():
+def test_deepest_queue_is_served_first():
     gain, k = best_gain([1000.0, 100.0], [0.5, 0.25], [1.0, 1.0], 130.0)
     assert (gain, k) == (100 * 0.75 + (30 / 1.5) * 0.875, 2)
 
 
-def test_an_operator_that_adds_events_is_passed_only_where_they_vanish_later():
+def test_expanding_operator_is_passed_only_when_later_ones_reduce():
     assert best_gain([100.0], [3.0], [0.1], 120.0) == (0, 0)
     assert best_gain([100.0, 0.0], [3.0, 1.0], [0.1, 0.1], 120.0) == (0, 0)
     assert best_gain([100.0, 0.0], [3.0, 0.1], [0.1, 0.1], 120.0)[1] == 2
 
 
-def test_of_equal_gains_the_least_slack_goes_first_then_the_id():
+def test_equal_gains_are_broken_by_slack_then_id():
     assert pick_by_gain({"a": 5.0, "b": 5.0, "c": 1.0}, {"a": 9.0, "b": 3.0, "c": 0.0}) == "b"
     assert pick_by_gain({"b": 5.0, "a": 5.0}, {"a": 3.0, "b": 3.0}) == "a"
     assert pick_by_gain({}, {}) is None
 
 
-def test_of_views_it_is_the_one_with_most_to_drop():
+def test_pick_for_memory_takes_the_query_that_drops_most():
     views = [
         QueryView("a", [100.0], [0.1], [0.9], 10.0, slack_ms=-5.0),
         QueryView("b", [100.0], [0.1], [0.1], 10.0, slack_ms=500.0),
@@ -53,20 +53,20 @@ def test_of_views_it_is_the_one_with_most_to_drop():
     assert pick_for_memory([], 120.0, 0.0) is None
 
 
-def test_memory_counts_from_the_bound_until_enough_is_free():
+def test_memory_mode_lasts_from_the_bound_until_enough_is_free():
     mode = MemoryMode(1000, 0.5, 3.0)
     story = [(0, 999), (120, 1000), (240, 900), (360, 501), (480, 500), (600, 999), (720, 1001)]
     assert [mode.update(used, now) for now, used in story] == [False, True, True, True, False, False, True]
 
 
-def test_or_until_time_is_over_and_then_rests_for_as_long():
+def test_memory_mode_ends_after_its_time_and_pauses_as_long():
     mode = MemoryMode(1000, 0.5, 3.0)
     seconds = [mode.update(5000, second * 1000) for second in range(12)]
     assert seconds == [True] * 3 + [False] * 3 + [True] * 3 + [False] * 3
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
-def test_the_share_says_how_much_is_to_be_freed(share):
+def test_memory_mode_frees_the_given_share(share):
     mode = MemoryMode(1000, share, 3.0)
     mode.update(1000, 0)
     assert mode.update(1000 * (1 - share) + 1, 100)

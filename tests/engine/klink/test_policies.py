@@ -1,4 +1,4 @@
-"""Which query runs next, told as small situations; and what must hold of every policy."""
+"""Scheduling policies in small situations, and properties of every policy."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ def picked(name: str, *views: QueryView, saturated: bool = False) -> str:
     return views[index].id
 
 
-def test_agents_know_no_policy_that_does_not_exist():
+def test_settings_name_only_existing_policies():
     assert set(POLICIES) <= set(ALL_POLICIES)
     with pytest.raises(KeyError):
         policy("luck")
 
 
-def test_the_default_runs_what_is_due_before_what_has_little_slack():
+def test_klink_runs_due_queries_before_those_with_little_slack():
     assert picked("klink", query("a", slack_ms=-50.0), here("b", slack_ms=-10.0)) == "b"
 
 
-def test_of_what_is_due_the_latest_for_its_work_goes_first():
+def test_klink_runs_the_relatively_latest_due_query_first():
     long, short = here("a", pending_work_ms=400.0), here("b", pending_work_ms=40.0)
     assert picked("klink", long, short) == "b"
     ancient = here("a", pending_work_ms=400.0, deadline_ms=NOW_MS - 60_000)
     assert picked("klink", ancient, short) == "a"
 
 
-def test_before_any_watermark_is_here_the_least_slack_decides():
+def test_klink_runs_the_lowest_slack_before_any_watermark_arrives():
     assert picked("klink", query("a", slack_ms=90.0), query("b", slack_ms=-3.0), query("c", slack_ms=0.0)) == "b"
 
 
-def test_above_saturation_the_short_windows_go_first_unless_one_is_too_late():
+def test_saturated_klink_prefers_short_windows_until_one_is_too_late():
     short, long = here("a", pending_work_ms=5.0), here("b", pending_work_ms=4_000.0, work_ms=4_000.0)
     assert picked("klink", short, long, saturated=True) == "a"
     late = here("b", pending_work_ms=4_000.0, work_ms=4_000.0, deadline_ms=NOW_MS - 5_000)
@@ -62,7 +62,7 @@ def test_above_saturation_the_short_windows_go_first_unless_one_is_too_late():
     assert picked("klink", query("a", slack_ms=-9_000.0), long, saturated=True) == "b"
 
 
-def test_windows_that_differ_much_in_work_may_be_later_before_the_short_ones_yield():
+def test_windows_of_unequal_work_may_be_later_before_short_ones_yield():
     def first(works: list[float], windows: int = 8) -> str:
         """After some windows of each query: what goes first where the last one is late."""
         turns = policy("klink")
@@ -79,7 +79,7 @@ def test_windows_that_differ_much_in_work_may_be_later_before_the_short_ones_yie
     assert first([1.0, 2.0, 3.0, 900.0], windows=7) == "z", "bursts make few windows of equal queries differ, too"
 
 
-def test_records_that_would_soon_be_too_old_make_a_query_due():
+def test_expiring_records_make_a_query_due():
     old = query("a", slack_ms=9_000.0, work_ms=50.0, expires_ms=NOW_MS + 20)
     assert picked("klink", old, query("b")) == "a"
     assert picked("klink", query("a", slack_ms=9_000.0, work_ms=50.0, expires_ms=NOW_MS + 3_000), query("b")) == "b"
@@ -87,7 +87,7 @@ def test_records_that_would_soon_be_too_old_make_a_query_due():
     assert picked("klink", old, here("b", pending_work_ms=4.0, work_ms=4_000.0), saturated=True) == "b"
 
 
-def test_a_query_without_windows_waits_as_long_as_its_slack_and_no_longer():
+def test_query_without_windows_waits_as_long_as_its_slack():
     windowless = query("a", deadline_ms=None, slack_ms=700.0)
     assert picked("klink", windowless, query("b")) == "b"
     overdue = query("a", deadline_ms=None, slack_ms=-5_000.0)
@@ -97,14 +97,14 @@ def test_a_query_without_windows_waits_as_long_as_its_slack_and_no_longer():
     assert picked("klink", just, here("b")) == "b"
 
 
-def test_where_nothing_is_known_age_counts():
+def test_age_decides_when_nothing_is_known():
     young = query("a", deadline_ms=None, slack_ms=None, arrived_ms=NOW_MS)
     old = query("a", deadline_ms=None, slack_ms=None, arrived_ms=NOW_MS - 5_000)
     assert picked("klink", young, query("b")) == "b"
     assert picked("klink", old, query("b")) == "a"
 
 
-def test_the_other_policies_look_at_one_thing_each():
+def test_other_policies_rank_by_one_figure_each():
     early = query("a", stimulus_ms=1.0)
     assert picked("stimulus-time", query("b"), early) == "a"
     assert picked("fcfs", query("b"), query("a", arrived_ms=1.0)) == "a"
@@ -115,7 +115,7 @@ def test_the_other_policies_look_at_one_thing_each():
     assert picked("response-ratio", query("b"), query("a", work_ms=1.0)) == "a"
 
 
-def test_round_robin_goes_round_whatever_comes_and_goes():
+def test_round_robin_continues_while_queries_come_and_go():
     turns = policy("round-robin")
     views = {name: query(name) for name in "abcd"}
 
@@ -127,13 +127,13 @@ def test_round_robin_goes_round_whatever_comes_and_goes():
 
 
 @pytest.mark.parametrize("name", ALL_POLICIES)
-def test_nobody_is_picked_of_nobody_and_equals_go_by_id(name):
+def test_no_query_gives_no_pick_and_ties_go_by_id(name):
     assert policy(name).pick([], NOW_MS) is None
     assert picked(name, query("b"), query("a"), query("c")) == "a"
     assert picked(name, query("b"), query("a"), query("c"), saturated=True) == "a"
 
 
-def test_what_has_waited_too_long_for_its_turn_is_named():
+def test_starving_query_is_found():
     waits = query("a", ran_ms=NOW_MS - 6_000, arrived_ms=NOW_MS - 9_000)
     longer = query("b", arrived_ms=NOW_MS - 7_000)
     served = query("c", ran_ms=NOW_MS - 100, arrived_ms=NOW_MS - 60_000)
@@ -158,7 +158,7 @@ VIEWS = st.lists(
 
 @settings(deadline=None)
 @given(st.sampled_from(ALL_POLICIES), VIEWS, st.booleans())
-def test_one_is_picked_whatever_is_known_and_the_order_of_listing_is_nothing(name, views, saturated):
+def test_every_policy_picks_regardless_of_order_and_missing_figures(name, views, saturated):
     index = policy(name).pick(views, NOW_MS, saturated)
     backwards = policy(name).pick(views[::-1], NOW_MS, saturated)
     assert index is not None and backwards is not None
@@ -167,7 +167,7 @@ def test_one_is_picked_whatever_is_known_and_the_order_of_listing_is_nothing(nam
 
 @pytest.mark.parametrize("name", ["klink", "fcfs", "round-robin", "stimulus-time", "nearest-deadline", "least-slack"])
 @pytest.mark.parametrize("saturated", [False, True])
-def test_a_query_without_windows_is_served_beside_windows_that_never_end(name, saturated):
+def test_query_without_windows_is_served_beside_endless_windows(name, saturated):
     """Two queries whose windows are always due share a core with one that has none: all run, none alone."""
     runs = dict.fromkeys("abc", 0)
     turns, since = policy(name), dict.fromkeys("abc", 0.0)

@@ -1,4 +1,4 @@
-"""What another policy would change on recorded arrivals: the document, and what the answer adds up to."""
+"""Replay of recorded arrivals under other policies: its document, its faults and its sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def query(name="a", **more):
     return {"id": name, "cost_ms": 0.1, "period_ms": 2_000, "arrivals": [500] * 10, "delays_ms": [100] * 4} | more
 
 
-def test_alone_and_with_time_to_spare_a_window_waits_for_its_watermark_alone():
+def test_unloaded_window_waits_only_for_its_watermark():
     answer = replay({"queries": [query()]})
     assert (answer["bins"], answer["duration_s"], tuple(answer["policies"])) == (10, 10.0, POLICIES)
     for one in answer["policies"].values():
@@ -29,7 +29,7 @@ def test_alone_and_with_time_to_spare_a_window_waits_for_its_watermark_alone():
         assert one["queries"]["a"]["mean_ms"] == one["mean_ms"]
 
 
-def test_a_smaller_budget_makes_records_wait_and_overflow():
+def test_smaller_budget_makes_records_wait_and_overflow():
     short = {"queries": [query("a", cost_ms=1.0), query("b", cost_ms=1.0)], "cores": 0.5}
     for one in replay(short)["policies"].values():
         assert one["overflow"] > 3_000
@@ -40,7 +40,7 @@ def test_a_smaller_budget_makes_records_wait_and_overflow():
     assert patient["overflow"] == 0 and patient["waiting"] > 3_000
 
 
-def test_policies_differ_where_windows_wait_for_each_other():
+def test_policies_differ_when_windows_compete():
     queries = [query("short", cost_ms=0.05, arrivals=[20] * 10), query("long", cost_ms=1.9, arrivals=[490] * 10)]
     asked = {"queries": queries, "policies": list(ALL_POLICIES), "schedule": {"backlog_periods": 5}}
     answer = replay(asked)["policies"]
@@ -49,13 +49,13 @@ def test_policies_differ_where_windows_wait_for_each_other():
     assert replay(asked) == replay(asked)
 
 
-def test_a_watermark_that_did_not_come_is_passed_by_the_next():
+def test_missing_watermark_is_replaced_by_the_next():
     one = replay({"queries": [query(delays_ms=[None, 100, None])], "policies": ["klink"]})["policies"]["klink"]
     assert (one["windows"], one["unswept"]) == (3, 1)
     assert one["most_ms"] == pytest.approx(4_020, abs=30)  # not swept until the end, 10.02 s, of one due at 6 s
 
 
-def test_a_query_without_windows_has_no_latencies():
+def test_query_without_windows_has_no_latencies():
     plain = {"id": "a", "cost_ms": 0.1, "arrivals": [500] * 10}
     answer = replay({"queries": [plain], "policies": ["klink"]})["policies"]["klink"]
     assert (answer["windows"], answer["mean_ms"], answer["p99_ms"]) == (0, None, None)
@@ -84,7 +84,7 @@ def test_every_fault_is_told_at_once():
     }  # fmt: skip
 
 
-def test_the_command_line_answers_as_the_function_does(tmp_path, capsys):
+def test_command_line_equals_the_function(tmp_path, capsys):
     file = tmp_path / "recorded.json"
     file.write_text(json.dumps({"queries": [query()]}))
     assert main(["replay", str(file)]) == 0

@@ -22,12 +22,12 @@ FORECAST = SweepForecast(12_000.0, 80.0, 11_850.0, 12_150.0, 10)
 
 
 @pytest.mark.parametrize("z", np.linspace(-8, 4, 25))
-def test_the_mean_excess_is_that_of_scipy(z):
+def test_mean_excess_equals_scipy(z):
     assert mean_excess(z) == pytest.approx(np.sqrt(2 / np.pi) / erfcx(z / np.sqrt(2)) - z, rel=1e-12)
 
 
 @pytest.mark.parametrize("z", [4.999, 5.0, 5.001, 6.0, 10.0, 25.0, 100.0, 1e4])
-def test_far_overdue_it_is_the_integral_of_what_lies_above(z):
+def test_mean_excess_far_overdue_equals_the_tail_integral(z):
     """integral of Q(z + x) over x, divided by Q(z), both scaled: no difference of equal numbers."""
 
     def scaled(x: float) -> float:
@@ -37,13 +37,13 @@ def test_far_overdue_it_is_the_integral_of_what_lies_above(z):
     assert mean_excess(z) == pytest.approx(area / erfcx(z / np.sqrt(2)), rel=1e-12)
 
 
-def test_both_forms_meet():
+def test_both_forms_of_the_mean_excess_agree_at_the_switch():
     below, above = mean_excess(5.0), mean_excess(np.nextafter(5.0, 6.0))
     assert below == pytest.approx(above, rel=1e-12)
 
 
 @pytest.mark.parametrize("now_ms", [11_000.0, 11_900.0, 12_000.0, 12_100.0, 12_300.0])
-def test_the_wait_is_the_mean_of_the_truncated_normal(now_ms):
+def test_expected_wait_is_the_truncated_normals_mean(now_ms):
     z = (now_ms - 12_000) / 80
     mean = truncnorm.mean(z, inf, loc=12_000, scale=80)
     assert expected_wait_ms(now_ms, 12_000, 80) == pytest.approx(mean - now_ms, abs=1e-8)
@@ -51,7 +51,7 @@ def test_the_wait_is_the_mean_of_the_truncated_normal(now_ms):
 
 @settings(deadline=None)
 @given(TIMES, TIMES, st.floats(0, 1e9))
-def test_a_wait_is_finite_never_below_zero_nor_before_the_mean(now_ms, mean_ms, deviation_ms):
+def test_expected_wait_is_finite_and_never_negative_or_before_the_mean(now_ms, mean_ms, deviation_ms):
     wait_ms = expected_wait_ms(now_ms, mean_ms, deviation_ms)
     assert isfinite(wait_ms)
     assert wait_ms >= max(0.0, mean_ms - now_ms) * (1 - 1e-12)
@@ -59,35 +59,35 @@ def test_a_wait_is_finite_never_below_zero_nor_before_the_mean(now_ms, mean_ms, 
 
 @settings(deadline=None)
 @given(TIMES, st.floats(0.001, 1e6), st.floats(-30, 60), st.floats(0.001, 10))
-def test_a_wait_falls_as_time_goes_by(mean_ms, deviation_ms, z, step):
+def test_expected_wait_falls_with_time(mean_ms, deviation_ms, z, step):
     first = expected_wait_ms(mean_ms + z * deviation_ms, mean_ms, deviation_ms)
     then = expected_wait_ms(mean_ms + (z + step) * deviation_ms, mean_ms, deviation_ms)
     assert then <= first * (1 + 1e-9) + 1e-6
 
 
-def test_it_falls_to_nothing_where_what_is_overdue_is_certain():
+def test_expected_wait_of_a_certain_overdue_watermark_is_zero():
     assert expected_wait_ms(500.0, 900.0, 0.0) == 400
     assert expected_wait_ms(1000.0, 900.0, 0.0) == 0
     assert expected_wait_ms(1000.0, 900.0, 1e-300) == 0
     assert expected_wait_ms(500.0, 900.0, 1e-300) == 400
 
 
-def test_a_watermark_that_is_here_leaves_less_than_nothing():
+def test_arrived_watermark_gives_negative_slack():
     assert stream_slack_ms(12_100, 200, FORECAST) == pytest.approx(
         80 * (norm.pdf(1.25) / norm.sf(1.25) - 1.25) - 200, abs=1e-9
     )
     assert stream_slack_ms(12_100, 200, FORECAST, pending_ms=12_040) == -260
 
 
-def test_a_query_has_the_least_slack_of_its_streams():
+def test_query_slack_is_the_minimum_of_its_streams():
     later = SweepForecast(15_000.0, 0.0, 15_000.0, 15_000.0, 5)
     assert min_slack_ms(12_000, 100, [(later, None), (FORECAST, None)]) == stream_slack_ms(12_000, 100, FORECAST)
     assert min_slack_ms(12_000, 100, [(later, 11_000.0), (FORECAST, None)]) == -1100
     assert min_slack_ms(12_000, 100, []) is None
 
 
-def test_what_an_agent_computes_with_loads_no_numbers_library():
-    modules = ("slack", "distribution", "history", "policies", "memory", "forwarding", "algorithm1", "view")
+def test_scheduler_modules_load_no_numeric_library():
+    modules = ("slack", "watermarks", "policies", "memory", "forwarding")
     code = (
         f"import sys\nfor name in {modules!r}: __import__('engine.klink.' + name)\n"
         "print(sorted({'numpy', 'scipy', 'numba'} & set(sys.modules)))"

@@ -15,7 +15,7 @@ def forecast(mean_ms, deviation_ms):
     return SweepForecast(mean_ms, deviation_ms, mean_ms, mean_ms, 3)
 
 
-def test_every_query_has_the_slack_it_has_alone():
+def test_slack_arrays_equal_the_scalar_slack():
     rng = np.random.default_rng(3)
     count, streams, now_ms = 500, 3, 10_000.0
     mean_ms = rng.uniform(8_000, 14_000, (count, streams))
@@ -38,14 +38,14 @@ def test_every_query_has_the_slack_it_has_alone():
         assert (np.isnan(found[row]) and alone is None) or found[row] == pytest.approx(alone, rel=1e-12, abs=1e-9)
 
 
-def test_the_whole_range_of_times_agrees_with_one_at_a_time():
+def test_expected_wait_arrays_equal_the_scalar_wait_at_all_times():
     z = np.concatenate([np.linspace(-60, 60, 2401), [-1e12, -1e3, 1e3, 1e12]])
     found = expected_waits_ms(0.0, -80.0 * z, np.full(z.shape, 80.0))
     alone = [expected_wait_ms(0.0, -80.0 * value, 80.0) for value in z]
     np.testing.assert_allclose(found, alone, rtol=1e-12)
 
 
-def test_histories_of_different_lengths_have_the_moments_they_have_alone():
+def test_moment_arrays_of_padded_histories_equal_the_scalar_moments():
     rng = np.random.default_rng(4)
     mu, chi = np.full((20, 30), np.nan), np.full((20, 30), np.nan)
     for row in range(1, 20):

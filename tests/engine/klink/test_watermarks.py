@@ -1,4 +1,4 @@
-"""What is kept of a stream's watermarks: moments, intervals, and the odd things that happen to clocks."""
+"""History of a stream's watermarks: moments, intervals, and odd clocks."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def filled(delays, length=400, prior=None):
     return history
 
 
-def test_the_moments_are_those_of_all_delays_together():
+def test_moments_pool_all_delays():
     rng = np.random.default_rng(1)
     epochs = rng.uniform(50, 900, (40, 25))
     mean, variance = moments(list(epochs.mean(1)), list((epochs**2).mean(1)))
     assert (mean, variance) == pytest.approx((epochs.mean(), epochs.var()), rel=1e-9)
 
 
-def test_the_printed_variance_is_that_of_the_mean_of_the_history():
+def test_equation_6_variance_is_that_of_the_mean():
     mu, chi = [100.0, 300.0, 200.0], [10_400.0, 90_900.0, 40_100.0]
     assert moments(mu, chi, "eq6")[1] == pytest.approx((400 + 900 + 100) / 9)
 
 
-def test_large_delays_of_little_spread_do_not_cancel():
+def test_large_delays_of_little_spread_keep_their_variance():
     assert filled([1e9, 1e9 + 1, 1e9 + 2]).forecast(0.0, 0.95).deviation_ms == pytest.approx(sqrt(2 / 3))
 
 
-def test_only_the_period_is_used_before_three_epochs():
+def test_forecast_uses_only_the_period_before_three_epochs():
     for delays in ([], [500.0], [500.0, 700.0]):
         forecast = filled(delays).forecast(9000.0, 0.95)
         assert (forecast.mean_ms, forecast.deviation_ms, forecast.least_ms, forecast.most_ms) == (9000, 0, 9000, 9000)
@@ -46,7 +46,7 @@ def test_only_the_period_is_used_before_three_epochs():
     assert filled([500.0, 700.0, 600.0]).forecast(9000.0, 0.95).mean_ms == 9600
 
 
-def test_a_short_history_has_the_normal_interval_a_long_one_that_of_its_delays():
+def test_interval_is_normal_for_short_and_empirical_for_long_histories():
     short = filled([100.0, 200.0, 300.0]).forecast(0.0, 0.95)
     half = norm.ppf(0.975) * np.std([100, 200, 300])
     assert (short.least_ms, short.most_ms) == pytest.approx((200 - half, 200 + half))
@@ -55,7 +55,7 @@ def test_a_short_history_has_the_normal_interval_a_long_one_that_of_its_delays()
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.99])
-def test_the_interval_of_delays_holds_the_next_one_as_often_as_it_says(confidence):
+def test_interval_covers_the_next_delay_at_its_confidence(confidence):
     """Delays of few values and a long tail, for which the normal interval is wrong."""
     rng = np.random.default_rng(7)
     draws = rng.zipf(1.99, 60_000).clip(1, 100) * 10 + rng.uniform(0, 1, 60_000)
@@ -69,14 +69,14 @@ def test_the_interval_of_delays_holds_the_next_one_as_often_as_it_says(confidenc
     assert abs(hits / asked - confidence) < 4 * sqrt(confidence * (1 - confidence) / asked)
 
 
-def test_only_the_last_epochs_count_and_leave_nothing_behind():
+def test_old_epochs_leave_no_trace():
     history = filled([1e9] * 5 + [1.0, 2.0, 3.0], length=3)
     forecast = history.forecast(0.0, 0.95)
     assert (len(history), forecast.mean_ms, forecast.deviation_ms) == (3, 2, pytest.approx(sqrt(2 / 3)))
     assert history.sums == (6, 14, 14)
 
 
-def test_what_is_odd_is_counted_and_left_out():
+def test_odd_delays_are_counted_and_left_out():
     history = filled([100.0, 100.0, 100.0])
     assert not history.add(nan, 1.0)
     assert not history.add(9000.0, nan)
@@ -91,12 +91,12 @@ def test_what_is_odd_is_counted_and_left_out():
     assert history.forecast(0.0, 0.95).mean_ms == 75
 
 
-def test_zero_variance_is_certainty():
+def test_zero_variance_gives_a_point_forecast():
     forecast = filled([100.0] * 10).forecast(1000.0, 0.95)
     assert (forecast.mean_ms, forecast.deviation_ms, forecast.least_ms, forecast.most_ms) == (1100, 0, 1100, 1100)
 
 
-def test_what_others_have_seen_counts_until_there_is_enough_of_its_own():
+def test_prior_counts_until_own_epochs_suffice():
     prior = SweepPrior(400.0, 2500.0, 200, (0.05, 0.5, 0.9, 0.99), (320.0, 400.0, 470.0, 560.0))
     fresh = filled([], prior=prior).forecast(0.0, 0.945)
     assert (fresh.mean_ms, fresh.deviation_ms, fresh.epochs) == (400, pytest.approx(50), 30)
@@ -106,7 +106,7 @@ def test_what_others_have_seen_counts_until_there_is_enough_of_its_own():
     assert (own.mean_ms, own.most_ms) == (100, 100)
 
 
-def test_other_settings_keep_what_is_known():
+def test_changed_settings_keep_the_history():
     history = filled([100.0, 200.0, 300.0, 400.0])
     history.adopt(3, None)
     assert (len(history), history.forecast(0.0, 0.95).mean_ms) == (3, 300)
@@ -115,7 +115,7 @@ def test_other_settings_keep_what_is_known():
     assert not history.add(2000.0, 100.0)
 
 
-def test_quantiles_that_do_not_reach_the_confidence_are_not_stretched():
+def test_interval_is_normal_when_quantiles_do_not_reach_the_confidence():
     prior = SweepPrior(400.0, 2500.0, 200, (0.05, 0.9), (320.0, 470.0))
     assert filled([], prior=prior).forecast(0.0, 0.95).most_ms == pytest.approx(400 + deviations(0.95) * 50)
 
@@ -125,7 +125,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY, st.none() | ANY), max_size=60))
-def test_whatever_comes_it_goes_on(samples):
+def test_history_survives_any_sample(samples):
     history = SweepHistory(10)
     for sample in samples:
         history.add(*sample)

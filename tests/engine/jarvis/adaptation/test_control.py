@@ -18,34 +18,34 @@ def left(overflow: int):
     return replace(HALF, processed=500 - overflow, overflow=overflow)
 
 
-def test_planned_drain_is_no_congestion():
+def test_planned_drain_is_not_congestion():
     assert epoch_state(epoch(HALF), SETTINGS) is EpochState.STABLE
 
 
 @pytest.mark.parametrize(("overflow", "state"), [(50, EpochState.STABLE), (51, EpochState.CONGESTED)])
-def test_congested_above_the_threshold_of_overflow(overflow, state):
+def test_epoch_is_congested_above_the_overflow_threshold(overflow, state):
     assert epoch_state(epoch(left(overflow)), SETTINGS) is state
 
 
-def test_one_congested_operator_is_enough():
+def test_one_congested_operator_makes_the_epoch_congested():
     assert epoch_state(epoch(HALF, left(60)), SETTINGS) is EpochState.CONGESTED
 
 
 @pytest.mark.parametrize(("cpu_s", "state"), [(0.90, EpochState.STABLE), (0.89, EpochState.IDLE)])
-def test_idle_above_the_threshold_of_unused_budget(cpu_s, state):
+def test_epoch_is_idle_above_the_unused_budget_threshold(cpu_s, state):
     assert epoch_state(epoch(replace(HALF, cpu_s=cpu_s)), SETTINGS) is state
 
 
-def test_what_runs_everything_here_is_not_idle():
+def test_epoch_with_everything_at_the_source_is_not_idle():
     assert epoch_state(epoch(worked(1_000), worked(1_000)), SETTINGS) is EpochState.STABLE
 
 
-def test_what_has_no_records_or_no_budget_is_not_idle():
+def test_epoch_without_records_or_budget_is_not_idle():
     assert epoch_state(epoch(replace(HALF, records_in=0, processed=0, cpu_s=0)), SETTINGS) is EpochState.STABLE
     assert epoch_state(epoch(HALF, budget_s=0.0), SETTINGS) is EpochState.STABLE
 
 
-def test_every_phase_is_reached_and_three_unstable_epochs_come_before_profiling():
+def test_machine_reaches_every_phase_and_profiles_after_three_unstable_epochs():
     machine, idle, stable = RuntimeMachine(), EpochState.IDLE, EpochState.STABLE
     assert machine.phase is Phase.STARTUP
     assert [machine.after(idle) for _ in range(DETECT_EPOCHS)] == [Phase.PROBE] * DETECT_EPOCHS
@@ -58,7 +58,7 @@ def test_every_phase_is_reached_and_three_unstable_epochs_come_before_profiling(
     assert machine.after(stable) is Phase.PROBE
 
 
-def test_unstable_epochs_must_come_in_a_row():
+def test_only_consecutive_unstable_epochs_start_profiling():
     machine = RuntimeMachine()
     states = [EpochState.CONGESTED, EpochState.CONGESTED, EpochState.STABLE] * 5
     assert {machine.after(one) for one in states} == {Phase.PROBE}

@@ -1,4 +1,4 @@
-"""What holds of every method, whatever it is shown."""
+"""Properties of every method's controller."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ observations = st.builds(
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=40, deadline=None)
 @given(seen=st.lists(observations, max_size=20), prior=st.booleans())
-def test_no_observation_is_too_odd(method, seen, prior):
+def test_controller_accepts_odd_observations(method, seen, prior):
     """Load factors stay M shares of one, a reason is given, nothing is raised."""
     found = controller(
         AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()) if prior else None
@@ -58,7 +58,7 @@ def test_no_observation_is_too_odd(method, seen, prior):
 
 
 @pytest.mark.parametrize("method", ADAPTING)
-def test_a_budget_below_what_clocks_count_is_none(method):
+def test_budget_below_clock_resolution_counts_as_zero(method):
     found = controller(AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()))
     for budget_s in (1.0, 5e-324):
         decision = found.decide(epoch(worked(1_000), worked(1_000, groups=10), budget_s=budget_s))
@@ -67,13 +67,13 @@ def test_a_budget_below_what_clocks_count_is_none(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_query_of_which_nothing_may_run_here(method):
+def test_controller_without_runnable_operators_drains_everything(method):
     decision = controller(AdaptationSettings(method=method), (), None).decide(EpochObservation(0, 1.0, (), 0.5, 0.0))
     assert decision.load_factors == ()
 
 
 @pytest.mark.parametrize("method", ADAPTING)
-def test_without_a_prior_it_begins_at_the_stream_processor(method):
+def test_controller_without_prior_begins_at_the_stream_processor(method):
     assert controller(AdaptationSettings(method=method), OPERATORS, None).load_factors == (0.0, 0.0)
 
 
@@ -97,7 +97,7 @@ def test_static_methods_keep_their_load_factors(given, factors):
 
 
 @pytest.mark.parametrize("method", ADAPTING)
-def test_without_a_budget_everything_goes_to_the_stream_processor_in_the_next_epoch(method):
+def test_zero_budget_sends_everything_to_the_stream_processor_next_epoch(method):
     query = QUERIES["s2s"]
     run = simulate(
         query,
@@ -111,7 +111,7 @@ def test_without_a_budget_everything_goes_to_the_stream_processor_in_the_next_ep
     assert run.load_factors[-1].any()
 
 
-def test_every_phase_is_reached_by_the_published_method():
+def test_published_method_reaches_every_phase():
     query = QUERIES["s2s"]
     found = adapting(query, method="stepwise-lp")
     assert found.report()["phase"] == Phase.STARTUP
@@ -122,17 +122,17 @@ def test_every_phase_is_reached_by_the_published_method():
 class TestPrior:
     REFINED = RefinedAdaptation.parse(document())
 
-    def test_it_begins_from_its_plan(self):
+    def test_controller_begins_from_the_priors_plan(self):
         assert controller(AdaptationSettings(), OPERATORS, self.REFINED).load_factors == (1.0, 0.8)
 
-    def test_it_is_not_asked_to_try_out_what_it_was_told(self):
+    def test_controller_does_not_retry_operators_known_from_the_prior(self):
         found = controller(AdaptationSettings(), OPERATORS, self.REFINED)
         decision = found.decide(epoch(replace(NOTHING, records_in=10_000, drained=10_000), NOTHING))
         assert decision.phase is not Phase.PROFILE
 
 
 class TestAdopting:
-    def test_what_was_learned_outlives_a_change_of_method(self):
+    def test_learned_costs_outlive_a_change_of_method(self):
         query = QUERIES["s2s"]
         found = adapting(query)
         simulate(query, found, [WorkloadPhase(10, 0.6)], 0)
@@ -142,7 +142,7 @@ class TestAdopting:
         run = simulate(query, found, [WorkloadPhase(4, 0.6)], 0)
         assert run.epochs_to_stable(0) == 1
 
-    def test_other_parameters_do_not_move_the_plan_by_themselves(self):
+    def test_changed_parameters_alone_do_not_move_the_plan(self):
         query = QUERIES["s2s"]
         found = adapting(query)
         simulate(query, found, [WorkloadPhase(10, 0.6)], 0)
@@ -151,7 +151,7 @@ class TestAdopting:
         assert found.load_factors == before
 
 
-def test_the_report_tells_each_change_once_it_is_over():
+def test_report_lists_each_finished_change_once():
     query = QUERIES["s2s"]
     found = adapting(query)
     simulate(query, found, [WorkloadPhase(20, 0.9), WorkloadPhase(20, 0.6)], 0)
@@ -169,7 +169,7 @@ def test_the_report_tells_each_change_once_it_is_over():
     assert "lowered from" in change["why"]
 
 
-def test_a_failing_operator_rests_and_is_tried_again_after_growing_pauses():
+def test_failing_operator_is_retried_after_growing_pauses():
     query = QUERIES["t2t"]
     found = Meddled(adapting(query), lambda number, seen: crashed(seen, 1) if 10 <= number < 60 else seen)
     run = simulate(query, found, [WorkloadPhase(110, 0.6)], 0)
@@ -182,7 +182,7 @@ def test_a_failing_operator_rests_and_is_tried_again_after_growing_pauses():
     assert run.load_factors[-1][1] == pytest.approx(run.load_factors[9][1], rel=0.1)
 
 
-def test_no_records_for_minutes_changes_nothing():
+def test_minutes_without_records_change_nothing():
     query = QUERIES["t2t"]
     run = simulate(
         query,

@@ -1,4 +1,4 @@
-"""What is learned of operators from ordinary epochs."""
+"""Models of operators learn from ordinary epochs."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_keys_is_the_inverse_of_distinct(records, share):
     assert distinct(records, keys(records, share * records)) == pytest.approx(share * records, rel=1e-6)
 
 
-def test_every_record_a_group_of_its_own_has_no_end_of_keys():
+def test_records_without_collisions_give_infinite_keys():
     assert keys(100, 100) == float("inf")
     assert distinct(100, float("inf")) == 100
 
 
-def test_an_epoch_with_few_collisions_hardly_counts():
+def test_epoch_with_few_collisions_hardly_counts():
     law = GroupLaw()
     law.observe(30_000, distinct(30_000, 500))
     for _ in range(50):
@@ -52,7 +52,7 @@ def test_an_epoch_with_few_collisions_hardly_counts():
     assert law.groups == pytest.approx(500, rel=0.05)
 
 
-def test_a_changed_number_of_keys_is_believed_at_once():
+def test_changed_number_of_keys_is_accepted_at_once():
     law = GroupLaw()
     for _ in range(20):
         law.observe(30_000, distinct(30_000, 50))
@@ -75,27 +75,27 @@ def test_relay_and_cost_depend_on_the_share_that_gets_through():
     assert part[0] > whole[0]
 
 
-def test_in_proportion_the_two_costs_cannot_be_told_apart_and_none_is_negative():
+def test_proportional_records_and_groups_give_no_negative_cost():
     model = learned(GROUP, *[grouped(5_000)] * 30)
     for records in (50, 5_000, 500_000):
         assert model.operators[0].cpu_s(records) > 0
     assert model.operators[0].cpu_s(5_000) == pytest.approx(A * 5_000 + B * distinct(5_000, 500), rel=1e-3)
 
 
-def test_a_cost_that_falls_with_groups_is_not_believed():
+def test_cost_falling_with_groups_is_rejected():
     model = learned(GROUP, *[grouped(500, cpu_s=4e-3)] * 5, *[grouped(5_000, cpu_s=4.1e-2)] * 5)
     assert model.operators[0].cpu_s(100) >= 0
     assert model.operators[0].cpu_s(50_000) > model.operators[0].cpu_s(5_000)
 
 
 @pytest.mark.parametrize("scale", [10.0, 0.1])
-def test_a_cost_ten_times_as_large_or_small_is_believed_at_once(scale):
+def test_tenfold_cost_change_is_accepted_at_once(scale):
     model = learned(GROUP, *[grouped(500)] * 5, *[grouped(5_000)] * 20, grouped(5_000, scale=scale))
     assert model.operators[0].cpu_s(5_000) == pytest.approx(scale * (A * 5_000 + B * distinct(5_000, 500)), rel=0.05)
     assert model.operators[0].cpu_s(500) == pytest.approx(scale * (A * 500 + B * distinct(500, 500)), rel=0.10)
 
 
-def test_fewer_than_thirty_records_teach_nothing_until_they_are_thirty():
+def test_model_learns_only_from_thirty_records():
     model = learned(MAP, *[worked(10)] * 2)
     assert not model.operators[0].known
     model.observe(epoch(worked(10)))
@@ -103,7 +103,7 @@ def test_fewer_than_thirty_records_teach_nothing_until_they_are_thirty():
     assert model.operators[0].cpu_s(100) == pytest.approx(1e-4)
 
 
-def test_an_epoch_that_only_drained_teaches_nothing():
+def test_drained_epoch_teaches_nothing():
     model = learned(MAP, *[worked(1_000)] * 5)
     before = model.inputs(1_000)
     model.observe(epoch(worked(0, records_in=1_000, drained=1_000, bytes_in=10_000, bytes_drained=10_000)))
@@ -115,11 +115,11 @@ def test_relay_is_a_ratio_of_sums():
     assert model.inputs(1_000)[0][0] == pytest.approx((0.7 * 900 + 9_000) / (0.7 * 1_000 + 9_000))
 
 
-def test_relay_above_one():
+def test_relay_ratio_may_exceed_one():
     assert learned(MAP, worked(1_000, records_out=3_000)).inputs(500)[0] == [3.0]
 
 
-def test_a_windowed_aggregate_is_judged_by_whole_windows():
+def test_windowed_aggregate_is_learned_by_whole_windows():
     """Skewed keys: 300 groups in an epoch, 2,000 in a window of ten of them, when rows leave."""
     model = PipelineModel([SourceOperator("pairs", "aggregate", stateful=True, window_s=10.0)])
     seen = []
@@ -132,7 +132,7 @@ def test_a_windowed_aggregate_is_judged_by_whole_windows():
     assert model.sizes() == [10.0, 50.0]
 
 
-def test_windows_of_few_records_are_learned_from_together():
+def test_windows_of_few_records_are_learned_together():
     """A reading a second of one host: its window of ten of them makes one row."""
     model = PipelineModel([SourceOperator("hosts", "aggregate", stateful=True, window_s=10.0)])
     known = []
@@ -144,7 +144,7 @@ def test_windows_of_few_records_are_learned_from_together():
     assert model.operators[0].rows(1, 1.0) == pytest.approx(0.1, rel=0.01)
 
 
-def test_a_window_that_began_under_other_load_factors_is_not_learned_from():
+def test_window_begun_under_other_load_factors_is_ignored():
     model = PipelineModel([SourceOperator("pairs", "aggregate", stateful=True, window_s=10.0)])
     for number in range(100):
         p = 1.0 if number % 8 < 4 else 0.5
@@ -153,7 +153,7 @@ def test_a_window_that_began_under_other_load_factors_is_not_learned_from():
     assert model.operators[0].window_law.groups is None
 
 
-def test_forecast_sends_what_is_drained_and_what_comes_out():
+def test_forecast_adds_drained_and_output_bytes():
     model = learned(MAP, worked(1_000, records_out=500, bytes_out=1_000))
     forecast = model.forecast(100, (0.4,))
     assert forecast.cpu_s == pytest.approx(40e-6)
@@ -164,7 +164,7 @@ def test_forecast_sends_what_is_drained_and_what_comes_out():
 class TestSeeded:
     OPERATORS = (SourceOperator("errors", "filter"), SourceOperator("pairs", "aggregate", stateful=True))
 
-    def test_what_is_unknown_is_taken_over(self):
+    def test_unknown_figures_are_seeded_from_the_prior(self):
         model = PipelineModel(self.OPERATORS)
         model.seed(RefinedAdaptation.parse(document()))
         relay, cost, sizes = model.inputs(10_000)
@@ -173,7 +173,7 @@ class TestSeeded:
         assert cost == pytest.approx([1e-6, 3e-6 + 1e-5 * distinct(8_600, 500) / 8_600])
         assert sizes == [86, 86, 52]
 
-    def test_what_is_known_here_stays(self):
+    def test_known_figures_are_kept_over_the_prior(self):
         model = PipelineModel(self.OPERATORS)
         model.observe(epoch(worked(1_000, cpu_s=2e-3), worked(1_000, groups=100, records_out=100, cpu_s=4e-3)))
         model.seed(RefinedAdaptation.parse(document()))

@@ -34,7 +34,7 @@ def runs(change, law, **settings):
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
-def test_settles_within_two_epochs_of_each_change(change, law):
+def test_scalar_settles_within_two_epochs_of_each_change(change, law):
     epochs = [run.epochs_to_stable(change.at) for run in runs(change, law)]
     assert None not in epochs
     assert median(epochs) <= (3 if change.name == "T2T 10 to 100 %" else 2)
@@ -43,7 +43,7 @@ def test_settles_within_two_epochs_of_each_change(change, law):
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
-def test_then_sends_hardly_more_than_the_least(change, law):
+def test_settled_scalar_sends_hardly_more_than_the_minimum(change, law):
     """Within 15 %, or 5 % of what the margin by itself costs where that is more; 10 % with a margin of 0.98."""
     true, records_s = change.after.at(change.query)
     budget_s = change.after.cores
@@ -56,7 +56,7 @@ def test_then_sends_hardly_more_than_the_least(change, law):
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", QUERIES)
-def test_no_limit_cycle_in_two_hundred_steady_epochs(name, law):
+def test_scalar_does_not_oscillate_in_two_hundred_steady_epochs(name, law):
     query = QUERIES[name]
     for cores in BUDGETS:
         run = simulate(query, adapting(query), [WorkloadPhase(230, cores)], 0, law=law)
@@ -66,7 +66,7 @@ def test_no_limit_cycle_in_two_hundred_steady_epochs(name, law):
         assert run.stable[30:].mean() > 0.95
 
 
-def test_the_case_in_which_the_published_method_cycles_hardly_moves():
+def test_scalar_is_stable_where_the_published_method_oscillates():
     query = QUERIES["t2t"]
     run = simulate(query, adapting(query), [WorkloadPhase(230, 0.6)], 0)
     assert run.moved[30:].sum() <= 1
@@ -74,14 +74,14 @@ def test_the_case_in_which_the_published_method_cycles_hardly_moves():
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_output_in_bursts_of_a_window_is_no_change(law):
+def test_window_output_bursts_do_not_move_the_plan(law):
     query = windowed(QUERIES["s2s"], 10.0)
     run = simulate(query, adapting(query), [WorkloadPhase(230, 0.6)], 0, law=law)
     assert run.moved[40:].sum() <= 2
     assert run.over_least(40) <= 1.15
 
 
-def test_one_load_factor_is_between_none_and_all_and_the_floor_makes_another():
+def test_plan_has_one_fractional_load_factor_and_one_more_by_the_floor():
     query = QUERIES["log"]
     for cores in np.linspace(0.02, 0.4, 20):
         run = simulate(query, adapting(query), [WorkloadPhase(12, float(cores))], 0)
@@ -92,7 +92,7 @@ def test_one_load_factor_is_between_none_and_all_and_the_floor_makes_another():
             assert effective[-1] > 0
 
 
-def test_every_operator_stays_observable_for_a_twentieth_of_the_budget_at_most():
+def test_floor_keeps_operators_observable_within_a_twentieth_of_the_budget():
     query = QUERIES["t2t"]
     run = simulate(query, adapting(query, floor=0.01), [WorkloadPhase(20, 0.05)], 0)
     effective = np.cumprod(run.load_factors[-1])
@@ -101,13 +101,13 @@ def test_every_operator_stays_observable_for_a_twentieth_of_the_budget_at_most()
     assert cost <= 0.06 * 0.05
 
 
-def test_without_a_floor_what_does_not_run_sees_nothing():
+def test_operator_without_floor_and_load_sees_no_records():
     query = QUERIES["t2t"]
     run = simulate(query, adapting(query, floor=0.0), [WorkloadPhase(20, 0.05)], 0)
     assert run.load_factors[-1][1:].tolist() == [0.0, 0.0]
 
 
-def test_unknown_operators_are_tried_with_a_small_share_first():
+def test_unknown_operator_is_tried_with_a_small_share_first():
     query = QUERIES["s2s"]
     run = simulate(query, adapting(query), [WorkloadPhase(20, 0.6)], 0)
     assert run.decisions[0].phase is Phase.PROFILE
@@ -116,21 +116,21 @@ def test_unknown_operators_are_tried_with_a_small_share_first():
     assert "not known yet" in run.decisions[0].reason
 
 
-def test_an_operator_that_few_records_reach_is_learned_too():
+def test_operator_with_few_records_is_learned():
     few = TrueOperator("alarms", "filter", 2e-6, 0.001, 100)
     query = SourceQuery("rare", (few, TrueOperator("parse", "map", 5e-5, 1.0, 20)), 100, 20_000)
     run = simulate(query, adapting(query), [WorkloadPhase(60, 0.2)], 0)
     assert run.load_factors[-1].tolist() == [1.0, 1.0]
 
 
-def test_a_handful_of_records_is_no_reason_not_to_run_them_here():
+def test_few_records_still_run_at_the_source():
     query = QUERIES["s2s"]
     run = simulate(query, adapting(query), [WorkloadPhase(60, 0.6, records_s=12)], 0)
     assert run.load_factors[-1][0] == 1.0
     assert run.moved[30:].sum() <= 1
 
 
-def test_expanding_operators_are_worth_it_for_what_follows():
+def test_expanding_operator_runs_when_later_ones_reduce_more():
     query = SourceQuery(
         "log lines",
         (TrueOperator("parse", "map", 2e-6, 3.0, 40), TrueOperator("errors", "filter", 1e-6, 0.1, 40)),
@@ -142,7 +142,7 @@ def test_expanding_operators_are_worth_it_for_what_follows():
     assert run.load_factors[-1].tolist() == [1.0, 1.0]
 
 
-def test_a_cost_ten_times_as_high_and_back():
+def test_scalar_follows_a_tenfold_cost_and_back():
     query = QUERIES["t2t"]
     operators = tuple(replace(one, cost_s=10 * one.cost_s) if one.id == "join" else one for one in query.operators)
     dear = WorkloadPhase(20, 0.6, query=replace(query, operators=operators))
@@ -152,7 +152,7 @@ def test_a_cost_ten_times_as_high_and_back():
     assert "overflowed" in run.decisions[20].reason
 
 
-def test_input_in_bursts_is_planned_for_by_the_burst():
+def test_bursty_input_is_planned_by_the_burst():
     query = QUERIES["t2t"]
     bursts = [WorkloadPhase(1, 0.6, records_s=110_000), WorkloadPhase(4, 0.6, records_s=100)] * 20
     run = simulate(query, adapting(query), bursts, 0)
@@ -161,7 +161,7 @@ def test_input_in_bursts_is_planned_for_by_the_burst():
     assert "bursts of 110,000" in run.decisions[41].reason
 
 
-def test_input_that_wavers_is_not_run_after():
+def test_wavering_input_does_not_move_the_plan_each_time():
     rng = np.random.default_rng(5)
     query = QUERIES["t2t"]
     wavering = [WorkloadPhase(1, 0.6, records_s=38_000 * rng.uniform(0.6, 1.4)) for _ in range(200)]
@@ -170,7 +170,7 @@ def test_input_that_wavers_is_not_run_after():
     assert run.congested[30:].mean() < 0.05
 
 
-def test_dips_of_the_budget_cost_a_move_there_and_one_back():
+def test_budget_dip_costs_one_move_there_and_one_back():
     query = QUERIES["t2t"]
     run = simulate(query, adapting(query), [WorkloadPhase(230, 0.6)], 0, dips=0.05)
     dips = int(run.congested[30:].sum())
@@ -179,7 +179,7 @@ def test_dips_of_the_budget_cost_a_move_there_and_one_back():
     assert run.over_least(30) <= 1.10
 
 
-def test_the_records_objective_is_its_own():
+def test_records_objective_gives_its_own_plan():
     query = QUERIES["t2t"]
     drained = simulate(query, adapting(query, objective="records"), [WorkloadPhase(30, 1.0)], 0)
     sent = simulate(query, adapting(query), [WorkloadPhase(30, 1.0)], 0)
@@ -187,7 +187,7 @@ def test_the_records_objective_is_its_own():
     assert drained.bytes_sent[-1] > sent.bytes_sent[-1]
 
 
-def test_a_machine_that_gives_less_than_it_grants_is_planned_for():
+def test_plan_uses_the_obtainable_budget():
     """Half of the granted time is all that can be had: what is over overflows, and the books say half is idle."""
     query = QUERIES["t2t"]
 
@@ -200,7 +200,7 @@ def test_a_machine_that_gives_less_than_it_grants_is_planned_for():
 
 
 class TestGuards:
-    def test_one_step_to_another_volume_is_no_burst(self):
+    def test_single_step_to_another_volume_is_no_burst(self):
         volume = Volume()
         for records in [1_000] * 10 + [4_000] * 10 + [900] * 10:
             volume.add(records)
@@ -214,7 +214,7 @@ class TestGuards:
         assert not volume.bursts
         assert volume.planned == pytest.approx(100)
 
-    def test_too_many_moves_are_answered_by_holding_longer_each_time(self):
+    def test_too_many_moves_lengthen_each_hold(self):
         query = QUERIES["t2t"]
         restraint = Restraint()
         assert [restraint.hold(Conditions(number, 1.0, 1e3)) for number in range(3)] == [None] * 3
@@ -225,6 +225,6 @@ class TestGuards:
         assert "moved 8 times in 20 epochs" in run.decisions[held[0]].reason
         assert run.moved.sum() < 40
 
-    def test_an_operator_that_works_again_is_not_resting(self):
+    def test_recovered_operator_is_not_resting(self):
         assert FailingOperators().first(3) == 3
         assert FailingOperators().resting(0, 5) == 0

@@ -16,20 +16,20 @@ DETECTED = 4  # epochs: three to detect, one to profile
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
-def test_with_the_program_it_settles_soon_after_profiling(change):
+def test_stepwise_lp_settles_soon_after_profiling(change):
     query = change.query
     run = simulate(query, adapting(query, method="stepwise-lp"), change.schedule, 0)
     assert run.epochs_to_stable(change.at) <= DETECTED + 5
 
 
-def test_without_the_program_it_takes_a_binary_search_of_each_operator():
+def test_stepwise_without_lp_searches_each_operator():
     change = CHANGES[0]
     query = change.query
     run = simulate(query, adapting(query, method="stepwise"), change.schedule, 0)
     assert DETECTED < run.epochs_to_stable(change.at) <= DETECTED + 2 * math.ceil(math.log2(100))
 
 
-def test_the_profiling_epoch_lets_everything_in():
+def test_profiling_epoch_admits_all_records():
     query = QUERIES["s2s"]
     run = simulate(query, adapting(query, method="stepwise-lp"), [WorkloadPhase(10, 0.6)], 0)
     profiled = [one.phase for one in run.decisions].index(Phase.PROFILE)
@@ -46,7 +46,7 @@ def test_load_factors_are_whole_levels():
 
 @pytest.mark.parametrize("method", ["stepwise-lp", "stepwise", "lp"])
 @pytest.mark.parametrize("name", QUERIES)
-def test_it_ends_whatever_the_budget(name, method):
+def test_stepwise_ends_under_any_budget(name, method):
     """Moves stop, or become rare as the pauses double."""
     query = QUERIES[name]
     for cores in (0.05, 0.2, 0.6, 1.0):
@@ -55,7 +55,7 @@ def test_it_ends_whatever_the_budget(name, method):
         assert run.moved.sum() < 200
 
 
-def test_what_does_not_settle_is_held_at_the_best_plan_seen_and_says_so():
+def test_unsettled_search_holds_the_best_plan_with_a_reason():
     """A profile as misleading as can be: operators cost half as much once it is over."""
 
     def halved(_: int, seen: EpochObservation) -> EpochObservation:
@@ -71,7 +71,7 @@ def test_what_does_not_settle_is_held_at_the_best_plan_seen_and_says_so():
 
 
 @pytest.mark.parametrize("most", range(11))
-def test_the_search_finds_the_most_that_does_not_congest(most):
+def test_binary_search_finds_the_highest_uncongested_level(most):
     search, steps = _StepSearch(0, 0, 10), 0
     while not search.over:
         search.learn(EpochState.CONGESTED if search.middle > most else EpochState.IDLE)

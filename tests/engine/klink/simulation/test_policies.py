@@ -1,4 +1,4 @@
-"""What is compiled for the simulation picks as the policies that agents run: on random states, several in a row."""
+"""Compiled policies of the simulation pick the same queries as the agents' policies, on random states."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def both(queries, world, choose):
 
 
 @pytest.mark.parametrize("name", ALL_POLICIES)
-def test_every_policy_picks_the_same(name):
+def test_compiled_policy_picks_like_the_agents(name):
     random, chosen = np.random.default_rng(7), set()
     for _ in range(5):
         queries, world = eight_queries(name, random)
@@ -135,7 +135,7 @@ def test_every_policy_picks_the_same(name):
     assert len(chosen) > 4
 
 
-def test_the_memory_mode_picks_the_same():
+def test_compiled_memory_mode_picks_like_the_agents():
     random = np.random.default_rng(8)
     for _ in range(STATES):
         queries, world = eight_queries("klink", random)
@@ -145,7 +145,7 @@ def test_the_memory_mode_picks_the_same():
         assert found == expected
 
 
-def test_who_starves_is_the_same():
+def test_compiled_starvation_equals_the_agents():
     random, starved = np.random.default_rng(9), 0
     for _ in range(STATES):
         queries, world = eight_queries("fcfs", random, starvation_ms=1_200.0)
@@ -162,7 +162,7 @@ def test_who_starves_is_the_same():
     assert 5 < starved < STATES
 
 
-def test_the_memory_mode_begins_and_ends_the_same():
+def test_compiled_memory_mode_begins_and_ends_like_the_agents():
     random = np.random.default_rng(10)
     _, world = eight_queries("klink", random, memory_bytes=1_000.0, release_share=0.4, release_s=0.5)
     agents, seen = MemoryMode(1_000.0, 0.4, 0.5), set()

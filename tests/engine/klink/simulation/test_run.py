@@ -53,28 +53,28 @@ TWO = (
 )
 
 
-def test_first_come_first_served_works_off_what_came_first():
+def test_fcfs_processes_the_oldest_event_first():
     run, log = story(*TWO, "fcfs")
     assert log == [(10, 60, "a"), (60, 100, "b")]
     assert [list(one) for one in run.swept_ms] == [[210.0], [110.0]]
 
 
-def test_round_robin_takes_turns_of_a_cycle():
+def test_round_robin_alternates_by_quantum():
     assert story(*TWO, "round-robin")[1] == [(10, 40, "a"), (40, 70, "b"), (70, 90, "a"), (90, 100, "b")]
 
 
-def test_the_nearest_deadline_goes_first_once_a_cycle_is_over():
+def test_nearest_deadline_runs_first_after_the_quantum():
     assert story(*TWO, "nearest-deadline")[1] == [(10, 40, "a"), (40, 80, "b"), (80, 100, "a")]
 
 
-def test_the_least_slack_counts_the_work_that_is_left():
+def test_lowest_slack_counts_the_remaining_work():
     queries = [query("a", 1.0, 200.0, 200.0), query("b", 1.0, 200.0, 160.0)]
     coming = [arrivals({1: (100, 0)}, [200.0]), arrivals({1: (20, 0)}, [160.0])]
     assert story(queries, coming, "least-slack")[1] == [(10, 70, "a"), (70, 90, "b"), (90, 130, "a")]
     assert story(queries, coming, "nearest-deadline")[1] == [(10, 30, "b"), (30, 130, "a")]
 
 
-def test_klink_finishes_the_short_window_first_whose_watermark_is_here():
+def test_klink_finishes_the_short_due_window_first():
     queries = [query("a", 1.0, 400.0, 20.0), query("b", 1.0, 400.0, 20.0)]
     coming = [arrivals({3: (60, 0)}, [30.0]), arrivals({3: (10, 0)}, [30.0])]
     run, log = story(queries, coming, "klink")
@@ -82,30 +82,30 @@ def test_klink_finishes_the_short_window_first_whose_watermark_is_here():
     assert run.latencies_ms().tolist() == [80.0, 20.0]
 
 
-def test_a_join_is_swept_by_the_last_of_its_streams():
+def test_join_is_swept_by_the_last_watermark_of_its_streams():
     run, _ = story([query("a", 1.0, 100.0, 20.0)], [arrivals({1: (5, 0)}, [(30.0, 70.0), (130.0, 120.0)])], "klink")
     assert [list(one) for one in run.swept_ms] == [[70.0, 130.0]]
 
 
-def test_a_watermark_waits_for_what_came_before_it_and_not_for_what_came_after():
+def test_watermark_waits_only_for_earlier_events():
     coming = [arrivals({1: (10, 0), 4: (30, 30)}, [20.0])]
     run, _ = story([query("a", 2.0, 400.0, 10.0)], coming, "fcfs")
     assert run.swept_ms[0].tolist() == [30.0]
 
 
-def test_a_later_watermark_passes_the_deadlines_before_it():
+def test_later_watermark_sweeps_earlier_deadlines():
     run, _ = story([query("a", 1.0, 100.0, 20.0)], [arrivals({}, [math.inf, 150.0, 220.0, 320.0])], "klink")
     assert run.swept_ms[0].tolist() == [150.0, 150.0, 220.0, 320.0]
 
 
-def test_two_cores_run_two_queries_and_never_one_query_twice_at_once():
+def test_two_cores_run_two_queries_but_never_one_query_twice():
     queries = [query("a", 1.0), query("b", 1.0), query("c", 1.0)]
     coming = [arrivals({1: (30, 0)}), arrivals({1: (30, 0)}), arrivals({})]
     assert story(queries, coming, "fcfs", cores=2)[1] == [(10, 40, "a"), (10, 40, "b")]
     assert story(queries[:1], coming[:1], "fcfs", cores=2)[1] == [(10, 40, "a")]
 
 
-def test_a_query_over_two_nodes_hands_events_and_watermarks_on():
+def test_query_over_two_nodes_forwards_events_and_watermarks():
     chain = (SimulatedOperator(1.0, 0.5), SimulatedOperator(4.0))
     spanning = SimulatedQuery("a", chain, 400.0, 20.0, nodes=(0, 1), split=1)
     run, log = story([spanning], [arrivals({1: (20, 0)}, [20.0])], "klink", nodes=2, link_ms=10.0)
@@ -114,14 +114,14 @@ def test_a_query_over_two_nodes_hands_events_and_watermarks_on():
     assert (run.processed[0], run.waiting[0]) == (20.0, 0.0)
 
 
-def test_what_is_above_the_limit_of_the_intake_is_refused():
+def test_events_above_the_intake_limit_are_refused():
     coming = [arrivals({1: (30, 0)}), arrivals({1: (90, 0)})]
     run, _ = story([query("a", 1.0), query("b", 1.0)], coming, "fcfs", intake_s=0.04)
     assert run.refused.tolist() == pytest.approx([20.0, 60.0])
     assert run.processed.tolist() == pytest.approx([10.0, 30.0])
 
 
-def test_what_waits_too_long_overflows_at_the_end_of_an_epoch_and_its_watermark_is_swept():
+def test_old_events_overflow_at_the_epochs_end_and_their_window_is_swept():
     queries = [query("a", 1.0), query("b", 1.0, 400.0, 20.0, waits_ms=50.0)]
     coming = [arrivals({1: (90, 0)}), arrivals({2: (10, 0), 9: (10, 0)}, [20.0])]
     run, log = story(queries, coming, "fcfs", epoch_ms=100.0)
@@ -130,14 +130,14 @@ def test_what_waits_too_long_overflows_at_the_end_of_an_epoch_and_its_watermark_
     assert run.swept_ms[1].tolist() == [100.0]
 
 
-def test_a_starving_query_has_its_turn():
+def test_starving_query_runs():
     queries = [query("a", 1.0, 400.0, 10.0), query("b", 1.0, 400.0, 390.0)]
     coming = [arrivals({1: (200, 0)}, [10.0]), arrivals({1: (10, 0)}, [390.0])]
     assert story(queries, coming, "nearest-deadline")[1][0] == (10, 210, "a")
     assert story(queries, coming, "nearest-deadline", starvation_ms=80.0)[1][:2] == [(10, 100, "a"), (100, 110, "b")]
 
 
-def test_above_the_bound_of_memory_the_query_goes_first_that_frees_most():
+def test_memory_mode_runs_the_query_that_frees_most():
     queries = [
         SimulatedQuery("a", (SimulatedOperator(1.0, 1.0),), 400.0, 20.0, event_bytes=10.0),
         SimulatedQuery("b", (SimulatedOperator(1.0, 0.1),), 400.0, 390.0, event_bytes=10.0),
@@ -148,13 +148,13 @@ def test_above_the_bound_of_memory_the_query_goes_first_that_frees_most():
     assert log == [(10, 40, "b"), (40, 90, "a"), (90, 110, "b")]
 
 
-def test_a_window_that_is_never_swept_counts_with_what_it_has_waited():
+def test_unswept_window_counts_its_wait_so_far():
     run, _ = story([query("a", 1.0, 400.0, 100.0)], [arrivals({}, [math.inf])], "klink")
     assert np.isnan(run.swept_ms[0]).all()
     assert run.latencies_ms().tolist() == [300.0]
 
 
-def test_what_is_left_drains_without_new_records_and_counts_with_its_own_latency():
+def test_remaining_events_drain_with_their_own_latency():
     queries, coming = [query("a", 1.0, 400.0, 20.0)], [arrivals({1: (600, 0)}, [30.0])]
     assert np.isnan(story(queries, coming, "klink")[0].swept_ms[0]).all()
     run, log = story(queries, coming, "klink", drain_s=5.0)
@@ -164,7 +164,7 @@ def test_what_is_left_drains_without_new_records_and_counts_with_its_own_latency
     assert (np.isnan(cut.swept_ms[0]).all(), cut.end_ms, cut.latencies_ms().tolist()) == (True, 500.0, [480.0])
 
 
-def test_draining_waits_for_watermarks_and_for_what_is_between_nodes():
+def test_draining_waits_for_watermarks_and_events_in_transit():
     late = story([query("a", 1.0, 400.0, 20.0)], [arrivals({1: (5, 0)}, [700.0])], "klink", drain_s=5.0)[0]
     assert late.swept_ms[0].tolist() == [700.0]
     chain = (SimulatedOperator(1.0), SimulatedOperator(4.0))
@@ -175,7 +175,7 @@ def test_draining_waits_for_watermarks_and_for_what_is_between_nodes():
 
 
 @pytest.mark.parametrize("policy", ["highest-rate", "response-ratio", "klink", "random"])
-def test_above_saturation_every_policy_takes_in_as_much_and_leaves_no_window_behind(policy):
+def test_saturated_policies_admit_equally_and_sweep_every_window(policy):
     queries, coming = draw(DrawnLoad("ysb", 40, seed=2, horizon_s=20.0, bursty=True))
     setting = SimulationSetting(policy, cores=2, intake_s=4.0, drain_s=60.0)
     run, fcfs = (simulate(queries, coming, dataclasses.replace(setting, policy=one)) for one in (policy, "fcfs"))
@@ -194,11 +194,11 @@ def outcome(load, setting):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_same_load_gives_the_same_run(policy):
+def test_equal_load_gives_an_equal_run(policy):
     assert outcome(BURSTY, SimulationSetting(policy, cores=1)) == outcome(BURSTY, SimulationSetting(policy, cores=1))
 
 
-def test_another_seed_gives_another_run():
+def test_different_seed_gives_a_different_run():
     assert outcome(BURSTY, SimulationSetting("fcfs")) != outcome(
         dataclasses.replace(BURSTY, seed=4), SimulationSetting("fcfs")
     )
@@ -206,7 +206,7 @@ def test_another_seed_gives_another_run():
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", ["ysb", "lrb", "nyt", "mixed"])
-def test_every_event_is_accounted_for_and_no_core_works_more_than_there_is(kind, policy):
+def test_events_are_conserved_and_cores_never_exceed_their_time(kind, policy):
     load = DrawnLoad(kind, 14, seed=1, horizon_s=12.0, bursty=True, waits_periods=0.5)
     queries, coming = draw(load)
     run = simulate(queries, coming, SimulationSetting(policy, cores=1, intake_s=2.0), story=True)
@@ -217,14 +217,14 @@ def test_every_event_is_accounted_for_and_no_core_works_more_than_there_is(kind,
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_core_idles_while_something_waits(policy):
-    """As much work is done under every policy; what is left differs by what one core cannot share."""
+def test_no_core_idles_while_events_wait(policy):
+    """Every policy does the same work; the rest differs by work that one core cannot share."""
     queries, coming = draw(DrawnLoad("ysb", 14, seed=2, horizon_s=12.0, bursty=True))
     done = simulate(queries, coming, SimulationSetting(policy, cores=1)).busy_ms.sum()
     assert done == pytest.approx(simulate(queries, coming, SimulationSetting("fcfs", cores=1)).busy_ms.sum(), rel=1e-9)
 
 
-def test_one_query_waits_as_the_work_before_it_says():
+def test_single_query_waits_for_the_work_before_it():
     """Each window against the unfinished work of a single server (Lindley's recursion), and so does what waits."""
     queries, coming = draw(DrawnLoad("nyt", 1, seed=4, horizon_s=60.0, bursty=True))
     cost_ms = 12.0 * queries[0].cost_ms  # 1.2 cores wanted of one
@@ -240,7 +240,7 @@ def test_one_query_waits_as_the_work_before_it_says():
     assert run.latencies_ms().max() > 3_000.0
 
 
-def test_a_query_never_runs_on_two_cores_at_once():
+def test_query_never_runs_on_two_cores_at_once():
     queries, coming = draw(DrawnLoad("mixed", 10, seed=5, horizon_s=15.0, bursty=True))
     run = simulate(queries, coming, SimulationSetting("klink", cores=3), story=True)
     by_query = {}
@@ -249,7 +249,7 @@ def test_a_query_never_runs_on_two_cores_at_once():
         by_query[name] = end
 
 
-def test_delays_are_within_a_second_and_zipf_prefers_short_ones():
+def test_drawn_delays_stay_within_a_second_and_zipf_prefers_short_ones():
     random = np.random.default_rng(1)
     uniform, zipf = delays_ms("uniform", 20_000, random), delays_ms("zipf", 20_000, random)
     assert uniform.mean() == pytest.approx(500, rel=0.02)
@@ -257,7 +257,7 @@ def test_delays_are_within_a_second_and_zipf_prefers_short_ones():
     assert float(np.median(zipf)) < 50 < float(np.quantile(zipf, 0.9))
 
 
-def test_bursts_keep_the_mean_rate():
+def test_bursty_load_keeps_the_mean_rate():
     steady, bursty = (draw(DrawnLoad("ysb", 30, 1, horizon_s=200.0, bursty=one))[1] for one in (False, True))
     assert sum(one.events.sum() for one in bursty) == pytest.approx(sum(one.events.sum() for one in steady), rel=0.1)
     assert max(one.events.max() for one in bursty) > 2 * max(one.events.max() for one in steady)
