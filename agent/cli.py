@@ -100,7 +100,7 @@ def _enrol(options: argparse.Namespace) -> int:
     folder = options.state_dir or Path(os.environ.get("SLUICE_VAR_DIR") or "var") / "agents" / options.name
     values: dict[str, Any] = {"url": options.url, "name": options.name}
     if options.read_from:
-        values["read_from"] = [str(one.absolute()) for one in options.read_from]
+        values["read_from"] = [str(path.absolute()) for path in options.read_from]
     settings = AgentSettings.parse(values | {"token": options.token}, folder.absolute())
     try:
         identity = enrol(settings)
@@ -168,8 +168,10 @@ def status_lines(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
     state = f"runs, process {says['pid']}" if alive else f"does not run; this is how it was {age_s:,.0f} s ago"
     yield f"{says['name']} ({says['kind']} {says['version']}) {state}"
     if "console" in says:
-        told = "tells of changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
-        yield f"  console     {says['console']['state']}  {says['url']}  {told}".rstrip()
+        push_text = (
+            "tells of changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
+        )
+        yield f"  console     {says['console']['state']}  {says['url']}  {push_text}".rstrip()
     yield f"  uses        {says['cpu_cores']:.3f} of {says['budget_cores']:g} cores, {_mib(says['rss_bytes'])} MiB"
     spool = says["spool"]
     held = f"{_mib(spool['bytes'])} of {_mib(spool['limit_bytes'])} MiB, {spool['frames']:,} frames to send"

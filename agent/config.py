@@ -133,7 +133,7 @@ class ChildConfig:
 
 @dataclass(frozen=True)
 class RelayConfig:
-    """The relay role: whose frames are taken where, and what is merged. Children by their ids."""
+    """The relay role: address, accepted children and merged queries."""
 
     listen: tuple[str, int]
     children: Mapping[str, ChildConfig]
@@ -150,7 +150,7 @@ class ParentConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """Everything an agent is told."""
+    """The whole configuration of an agent."""
 
     version: int
     agent: str
@@ -210,9 +210,9 @@ def _is_object(value: Any) -> bool:
 
 
 def _sources(read: Mapping[str, Any], faults: list[Fault]) -> dict[str, SourceConfig]:
-    given = read["sources"]
+    documents = read["sources"]
     kept: dict[str, SourceConfig] = {}
-    for name, says in given.items() if _is_object(given) else ():
+    for name, says in documents.items() if _is_object(documents) else ():
         path = f"sources.{name}"
         if says is BAD or says["kind"] is BAD:
             continue
@@ -283,7 +283,7 @@ def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[
     try:
         pipeline = Pipeline.parse(document)
     except DocumentError as error:
-        faults.extend(Fault(f"{path}.{one.path}" if one.path else path, one.message) for one in error.faults)
+        faults.extend(Fault(f"{path}.{fault.path}" if fault.path else path, fault.message) for fault in error.faults)
         return None
     if plan is not BAD and pipeline.digest != plan:
         faults.append(
@@ -296,8 +296,8 @@ def _check_sources(
     pipeline: Pipeline, sources: Mapping[str, SourceConfig], given: Any, path: str, faults: list[Fault]
 ) -> None:
     """The pipeline reads sources of this configuration, by columns and types that they have."""
-    wanted = pipeline.document["source"]
-    _check_stream("id", wanted["id"], wanted["time"], wanted["columns"], sources, given, f"{path}.source", faults)
+    source = pipeline.document["source"]
+    _check_stream("id", source["id"], source["time"], source["columns"], sources, given, f"{path}.source", faults)
     for operator in pipeline.operators:
         if isinstance(operator.spec, StreamJoinSpec):
             spec, at = operator.spec, f"{path}.operators[{operator.index}].expression"

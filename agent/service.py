@@ -42,8 +42,8 @@ class _Role(Protocol):
     def apply(self, config: AgentConfig) -> None: ...
     def run(self, stopping: threading.Event) -> None: ...
     def report(self) -> dict[str, Any]: ...
-    def unsaid(self) -> dict[str, list[dict[str, Any]]]: ...
-    def said(self, queries: Mapping[str, int]) -> None: ...
+    def unreported(self) -> dict[str, list[dict[str, Any]]]: ...
+    def mark_reported(self, queries: Mapping[str, int]) -> None: ...
 
 
 class AgentService:
@@ -61,13 +61,13 @@ class AgentService:
         self._configured = threading.Event()
         self._lock = threading.Lock()
         self._spool: Spool | None = None
-        self._work: _Role | None = None
+        self._role: _Role | None = None
         self._control: Control | None = None
         self._sender: FrameSender | LocalFrames | None = None
         self._identity: Identity | None = None
 
     def stop(self) -> None:
-        """From a signal handler: end the epoch, send what is under way, say goodbye."""
+        """Stop, from a signal handler: end the epoch, send pending frames, send a last heartbeat."""
         self.stopping.set()
         self._configured.set()
         self._changed.set()
@@ -120,8 +120,8 @@ class AgentService:
             self._identity,
             self._settings.state_dir,
             report=self._heartbeat,
-            progress=self._hear,
-            quiet=self._quiet,
+            progress=self._on_heartbeat_answer,
+            post_marker=self._post_marker,
             adopt=self._adopt,
         )
         if self._config is not None:
@@ -151,20 +151,20 @@ class AgentService:
                     self._open_spool(config)
                 self._changed.clear()
                 self._start_sender(config)
-                self._work = self._work_of(config)
+                self._role = self._role_of(config)
             log.info("configuration %d: %s", config.version, config_line(config))
             if self.stopping.is_set():
                 self._changed.set()
-            self._work.run(self._changed)
+            self._role.run(self._changed)
             self._stop_sender()
 
-    def _work_of(self, config: AgentConfig) -> _Role:
+    def _role_of(self, config: AgentConfig) -> _Role:
         assert self._spool is not None
         if config.relay is not None:
             from agent.relay.relay import Relay
 
             return Relay(config, self._spool)
-        return SourceAgent(config, self._spool, self._settings.readable, news=self._tell)
+        return SourceAgent(config, self._spool, self._settings.readable, notify=self._beat_soon)
 
     def _start_sender(self, config: AgentConfig) -> None:
         assert self._spool is not None
@@ -172,14 +172,14 @@ class AgentService:
             assert self._identity is not None
             route = config.parent.url if config.parent is not None else CONSOLE
             folder = self._settings.state_dir
-            self._sender = FrameSender(self._spool, self._client_of, folder, route=route, costs=self._hear_costs)
+            self._sender = FrameSender(self._spool, self._client_of, folder, route=route, costs=self._on_costs)
         assert self._sender is not None
         self._sender.start()
 
-    def _hear_costs(self, costs: Costs) -> None:
-        """What rows of this agent cost at the relay above it; from the sender's thread."""
-        if isinstance(self._work, SourceAgent):
-            self._work.downstream(costs)
+    def _on_costs(self, costs: Costs) -> None:
+        """Take in the costs of this agent's rows at the relay above; called by the sender's thread."""
+        if isinstance(self._role, SourceAgent):
+            self._role.downstream(costs)
 
     def _client_of(self, route: str) -> Client:
         """A way to the console, or to the relay at that address."""
@@ -198,8 +198,8 @@ class AgentService:
             self._write_status()
             self._spool.close()
 
-    def _tell(self) -> None:
-        """Something that the console is to hear before the next heartbeat; from any thread."""
+    def _beat_soon(self) -> None:
+        """Send a heartbeat before the next one is due; from any thread."""
         if self._control is not None:
             self._control.wake()
 
@@ -210,40 +210,42 @@ class AgentService:
             before, self._config = self._config, config
             if self._spool is not None:
                 self._spool.limit_bytes = config.spool_max_bytes
-            if before is not None and self._work is not None:
+            if before is not None and self._role is not None:
                 if (before.relay is None, before.parent) != (config.relay is None, config.parent):
                     self._changed.set()  # the work begins anew, as what it is now
                 else:
-                    self._work.apply(config)
+                    self._role.apply(config)
                     if before.version != config.version:
                         log.info("configuration %d: %s", config.version, config_line(config))
         self._configured.set()
 
-    def _quiet(self) -> int | None:
-        return self._sender.quiet() if isinstance(self._sender, FrameSender) else None
+    def _post_marker(self) -> int | None:
+        return self._sender.post_marker() if isinstance(self._sender, FrameSender) else None
 
-    def _hear(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
-        """A heartbeat was answered: what it told need not be told again, and how far the frames have come."""
-        if self._work is not None:
-            self._work.said({one["query"]: one["epochs"][-1]["e"] for one in document["queries"] if one["epochs"]})
+    def _on_heartbeat_answer(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
+        """Take in the answer to a heartbeat: its epochs are acknowledged, and the frames' position is known."""
+        if self._role is not None:
+            self._role.mark_reported(
+                {query["query"]: query["epochs"][-1]["e"] for query in document["queries"] if query["epochs"]}
+            )
         spool = self._spool
         if not isinstance(self._sender, FrameSender) or spool is None or document["life"] != spool.life:
             return
         committed = says.get("committed_seq")
-        self._sender.heard(says.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
+        self._sender.reconcile(says.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
 
     # Reporting
 
     def _heartbeat(self) -> dict[str, Any]:
-        """What the agent says of itself, with the epochs that the console has not heard of."""
-        says, work = self._report(), self._work
-        epochs = work.unsaid() if work is not None else {}
-        return says | {"queries": [one | {"epochs": epochs.get(one["query"], [])} for one in says["queries"]]}
+        """Heartbeat of the agent, with the epochs not acknowledged yet."""
+        says, work = self._report(), self._role
+        epochs = work.unreported() if work is not None else {}
+        return says | {"queries": [query | {"epochs": epochs.get(query["query"], [])} for query in says["queries"]]}
 
     def _report(self) -> dict[str, Any]:
-        """How the agent is."""
+        """State of the agent."""
         spool, sender, control = self._spool, self._sender, self._control
-        config, work = self._config, self._work
+        config, work = self._config, self._role
         says: dict[str, Any] = work.report() if work is not None else {"queries": [], "collectors": [], "faults": []}
         faults = [*says["faults"]]
         if sender is not None and sender.fault:

@@ -25,7 +25,7 @@ class OutsideFolders(Exception):
 
 
 class ReadableFolders:
-    """Which files may be opened: those in `folders`, wherever links lead, and never those in `never`.
+    """Folders that collectors may read: files in `folders`, wherever links lead, and never those in `never`.
 
     `never` is the agent's own: its secret would make whoever edits sources the agent.
     """
@@ -43,9 +43,9 @@ class ReadableFolders:
             It may not.
         """
         real = real or os.path.realpath(path)
-        if any(_is_in(real, one) for one in self._never):
+        if any(_is_in(real, own) for own in self._never):
             raise OutsideFolders(f"{path} is the agent's own, which no collector may read")
-        if not any(_is_in(real, one) for one in self._folders):
+        if not any(_is_in(real, folder) for folder in self._folders):
             raise OutsideFolders(self.words(str(path)))
 
     def words(self, what: str) -> str:
@@ -110,7 +110,7 @@ class LocalSettings:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What the file says; paths are absolute, relative ones begin at the file."""
+    """Content of the file; paths are absolute, relative ones begin at the file."""
 
     name: str
     state_dir: Path
@@ -165,13 +165,13 @@ class AgentSettings:
             secret=read.get("secret", ""),
             agent=read.get("agent", ""),
             local=_local(local, folder) if local else None,
-            read_from=tuple(folder / one for one in read.get("read_from", DEFAULT_FOLDERS)),
+            read_from=tuple(folder / path for path in read.get("read_from", DEFAULT_FOLDERS)),
             own=(state_dir, token_file) if token_file is not None else (state_dir,),
         )
 
     @property
     def readable(self) -> ReadableFolders:
-        """What collectors may open."""
+        """Folders that collectors may read."""
         return ReadableFolders(self.read_from, self.own)
 
 

@@ -22,20 +22,20 @@ log = logging.getLogger(__name__)
 class SourceAgent:
     """Runs the epochs of one agent. `run` belongs to one thread; the others may be called from any.
 
-    `news` is called, by that thread, when the console has something to hear at once.
+    `notify` is called, by that thread, when the console has something to hear at once.
     """
 
     kind = "agent"
 
     def __init__(
-        self, config: AgentConfig, spool: Spool, readable: ReadableFolders, news: Callable[[], None] = lambda: None
+        self, config: AgentConfig, spool: Spool, readable: ReadableFolders, notify: Callable[[], None] = lambda: None
     ) -> None:
         self._readable = readable
         self._collectors = {name: (source, make_collector(source, readable)) for name, source in config.sources.items()}
-        self._leaving: list[tuple[float, Collector]] = []
+        self._retired: list[tuple[float, Collector]] = []
         self._lock = threading.Lock()
         self._epoch_s = config.epoch_s
-        self._runtime = Runtime(runtime_config(config), self._sources(), spool, news=news)
+        self._runtime = Runtime(runtime_config(config), self._sources(), spool, notify=notify)
 
     def apply(self, config: AgentConfig) -> None:
         """Go over to another configuration at the next epoch. Collectors that stay the same go on as they are."""
@@ -46,7 +46,7 @@ class SourceAgent:
                 stays = before is not None and before[0] == source
                 self._collectors[name] = old.pop(name) if stays else (source, make_collector(source, self._readable))
             until = time.monotonic() + 2 * max(self._epoch_s, config.epoch_s)  # the epoch under way still asks them
-            self._leaving += [(until, collector) for _, collector in old.values()]
+            self._retired += [(until, collector) for _, collector in old.values()]
             self._epoch_s = config.epoch_s
             self._runtime.apply(runtime_config(config), self._sources())
 
@@ -57,7 +57,7 @@ class SourceAgent:
             wait_s = self._runtime.tick()
             self._let_go()
         self._runtime.close()
-        for _, collector in self._leaving:
+        for _, collector in self._retired:
             collector.close()
         for _, collector in self._collectors.values():
             collector.close()
@@ -75,16 +75,16 @@ class SourceAgent:
             "epoch_us": state["epoch_us"],
         }
 
-    def unsaid(self) -> dict[str, list[dict[str, Any]]]:
-        """By query what the console has not heard of its epochs."""
-        return self._runtime.unsaid()
+    def unreported(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of unreported epochs by query."""
+        return self._runtime.unreported()
 
-    def said(self, queries: Mapping[str, int]) -> None:
-        """The console has heard of these queries' epochs up to these."""
-        self._runtime.said(queries)
+    def mark_reported(self, queries: Mapping[str, int]) -> None:
+        """Acknowledge the epochs of these queries up to these times."""
+        self._runtime.mark_reported(queries)
 
     def downstream(self, costs: Costs) -> None:
-        """What rows that leave the queries cost at the relay above; from any thread."""
+        """Set the costs of retired rows at the relay above; from any thread."""
         self._runtime.scheduler.downstream = costs
 
     def _collector_report(self, collector: Collector, state: dict[str, Any]) -> dict[str, Any]:
@@ -99,12 +99,12 @@ class SourceAgent:
         return {name: collector for name, (_, collector) in self._collectors.items()}
 
     def _let_go(self) -> None:
-        if not self._leaving:
+        if not self._retired:
             return
         now = time.monotonic()
         with self._lock:
-            gone = [collector for until, collector in self._leaving if until <= now]
-            self._leaving = [one for one in self._leaving if one[0] > now]
+            gone = [collector for until, collector in self._retired if until <= now]
+            self._retired = [entry for entry in self._retired if entry[0] > now]
         for collector in gone:
             collector.close()
 
@@ -113,13 +113,13 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
     """The runtime's part of a configuration."""
     queries = [
         RuntimeQuery(
-            query=one.query,
-            pipeline=one.pipeline,
-            settings=one.settings,
-            refined=one.refined,
-            weight=one.weight,
+            query=query.query,
+            pipeline=query.pipeline,
+            settings=query.settings,
+            refined=query.refined,
+            weight=query.weight,
         )
-        for one in config.queries
+        for query in config.queries
     ]
     return RuntimeConfig(
         version=config.version,

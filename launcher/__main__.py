@@ -1,4 +1,4 @@
-"""`python -m launcher`: what `./sluice` hands over to."""
+"""`python -m launcher`: the Python half of `./sluice`."""
 
 import sys
 

@@ -81,7 +81,7 @@ def end_family(
     process: subprocess.Popen[bytes],
     steps: Sequence[tuple[signal.Signals, float]] = ((signal.SIGTERM, 3.0),),
 ) -> int | None:
-    """Ask the leader to stop, step by step (signal, seconds to wait), then kill what is left of its family."""
+    """Ask the leader to stop, step by step (signal, seconds to wait), then kill the rest of its family."""
     for number, wait_s in steps:
         if process.poll() is not None:
             break
@@ -119,7 +119,7 @@ class ReaperPipe:
         self._tell(f"-{leader}\n")
 
     def close(self) -> None:
-        """End the reaper; it ends whatever is still noted first."""
+        """End the reaper; it first ends the groups still noted."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()

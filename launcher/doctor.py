@@ -1,4 +1,4 @@
-"""`./sluice doctor`: what this machine has, what is missing and how to mend it."""
+"""`./sluice doctor`: requirements of this machine, and remedies for missing ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WEB_PORT = 8000
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One answer of the doctor. What is not `needed` only matters for the tests or for comfort."""
+    """One finding of the doctor. One that is not `needed` matters for the tests or for comfort only."""
 
     name: str
     fine: bool
@@ -44,8 +44,8 @@ def _python() -> DoctorFinding:
 
 def _environment() -> DoctorFinding:
     stamp = Path(sys.prefix) / "sluice-requirements.txt"
-    wanted = (ROOT / "requirements.txt").read_bytes()
-    fine = stamp.is_file() and stamp.read_bytes() == wanted
+    requirements = (ROOT / "requirements.txt").read_bytes()
+    fine = stamp.is_file() and stamp.read_bytes() == requirements
     says = "as requirements.txt says" if fine else "differs from requirements.txt"
     return DoctorFinding("packages", fine, f"{says} ({sys.prefix})", "remove the folder .venv and start again")
 
@@ -111,22 +111,22 @@ def _database() -> DoctorFinding:
 
 
 def _java() -> DoctorFinding:
-    found = find_java(var_dir())
-    says = f"{found.version} ({found.origin}: {found.home})" if found else f"none that is {MIN_JAVA} or later"
+    java = find_java(var_dir())
+    says = f"{java.version} ({java.origin}: {java.home})" if java else f"none that is {MIN_JAVA} or later"
     mend = "the stream processor needs it: apt install openjdk-17-jre-headless, or set JAVA_HOME"
-    return DoctorFinding("Java", found is not None, says, mend, needed=False)
+    return DoctorFinding("Java", java is not None, says, mend, needed=False)
 
 
 def _chromium() -> DoctorFinding:
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     mend = "for the tests in the browser: apt install chromium"
-    return DoctorFinding("Chromium", found is not None, found or "not found", mend, needed=False)
+    return DoctorFinding("Chromium", path is not None, path or "not found", mend, needed=False)
 
 
 def _postgres() -> DoctorFinding:
-    found = find_postgres()
+    tools = find_postgres()
     mend = "for the tests on PostgreSQL: apt install postgresql"
-    return DoctorFinding("PostgreSQL", found is not None, str(found or "not found"), mend, needed=False)
+    return DoctorFinding("PostgreSQL", tools is not None, str(tools or "not found"), mend, needed=False)
 
 
 CHECKS: tuple[Callable[[], DoctorFinding], ...] = (

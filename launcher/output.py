@@ -1,4 +1,4 @@
-"""What the runner prints: progress, prefixed log lines, failures; and the log files beside it."""
+"""Output of the runner: progress, prefixed log lines, failures; and the log files beside it."""
 
 from __future__ import annotations
 

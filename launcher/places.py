@@ -34,7 +34,7 @@ def var_dir() -> Path:
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """This process's environment with what every part of Sluice wants; a variable set outside wins over ours."""
+    """This process's environment with the defaults of every part of Sluice; a variable set outside wins."""
     environment = dict(os.environ)
     # tasks run side by side in processes; threads within one would only compete with its neighbours
     for name in _SINGLE_THREADED:
@@ -50,7 +50,7 @@ def child_environment(**more: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class UpState:
-    """What a running `./sluice up` tells other commands in the same folder."""
+    """State of a running `./sluice up` for other commands in the same folder."""
 
     pid: int
     url: str
@@ -108,13 +108,13 @@ def port_answers(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> boo
 
 
 def port_owner(port: int) -> str:
-    """Who listens there, as " by NAME (process N)"; empty when the system does not say."""
+    """The listening process, as " by NAME (process N)"; empty when the system does not say."""
     import psutil  # here, for everything else in this module must work without the environment
 
     try:
-        found = [
+        pids = [
             c.pid for c in psutil.net_connections("tcp") if c.laddr and c.laddr.port == port and c.status == "LISTEN"
         ]
-        return f" by {psutil.Process(found[0]).name()} (process {found[0]})" if found and found[0] else ""
+        return f" by {psutil.Process(pids[0]).name()} (process {pids[0]})" if pids and pids[0] else ""
     except psutil.Error:
         return ""

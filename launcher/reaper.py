@@ -1,4 +1,5 @@
-"""Ends what a killed runner leaves behind. Run as a script by `launcher.children`; needs the standard library only.
+"""Reaper: ends the processes that a killed runner leaves behind. Run as a script by `launcher.children`; needs the
+standard library only.
 
 It reads "+PID" and "-PID" lines (leaders of process groups, in the order of their start). When its input ends, the
 runner is gone: whatever groups are still noted are asked to stop in reverse order, then killed.

@@ -104,7 +104,9 @@ def find_postgres() -> Path | None:
 
 
 def _as_other_user() -> list[str] | None:
-    """What runs a command as `postgres`, for the server refuses root; [] when not root, None if there is no way."""
+    """Prefix that runs a command as `postgres`, since the server refuses root; [] when not root, None if there is
+    none.
+    """
     if os.geteuid() != 0:
         return []
     try:

@@ -27,7 +27,7 @@ _RECENT_LINES = 15
 
 @dataclass(frozen=True)
 class Service:
-    """What to start, how to tell that it is healthy, how to stop it.
+    """A service: its command, health check and stop signals.
 
     A service is healthy when `healthy()` is true and, with a `ready_line`, a line of its output matched that pattern.
     `quiet` is a pattern of lines that go to the log file only. `stop_steps` are signals with the seconds each is given;
@@ -70,7 +70,7 @@ class ServiceRun:
         return self.process.poll()
 
     def stop(self) -> None:
-        """End it and its children, and take in what they still say."""
+        """End it and its children, and read their last output."""
         end_family(self.process, self.service.stop_steps)
         self.drain()
 
@@ -182,7 +182,7 @@ def beat(env: Mapping[str, str]) -> Service:
 
 
 def stream(env: Mapping[str, str]) -> Service:
-    """The stream processor. It warms up for a while after it has started; the console says so."""
+    """The stream processor. It warms up for a while after its start; the console shows that."""
     return Service(
         name="stream",
         command=[sys.executable, "-P", "-m", "spark_jobs"],

@@ -41,25 +41,25 @@ def _digest(root: Path, files: Iterable[Path]) -> str:
 
 
 class _Stamp:
-    """A file that holds what the step last worked from."""
+    """Stamp file with the digest of the step's last input."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def wanted(self) -> str | None:
-        """What the step would work from now; None when that cannot be known, so that the step always runs."""
+        """Digest of the step's present input; None when it cannot be known, so that the step always runs."""
         raise NotImplementedError
 
     @property
     def current(self) -> bool:
-        wanted = self.wanted()
-        return wanted is not None and self._path.is_file() and self._path.read_text() == wanted
+        digest = self.wanted()
+        return digest is not None and self._path.is_file() and self._path.read_text() == digest
 
     def write(self) -> None:
-        """Note that the step is done. Whoever cannot be sure of it next time finds no stamp."""
-        if (wanted := self.wanted()) is not None:
+        """Write the stamp of a finished step; without it the step runs next time."""
+        if (digest := self.wanted()) is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(wanted)
+            self._path.write_text(digest)
 
 
 class StaticStamp(_Stamp):
@@ -105,16 +105,16 @@ class MigrationStamp(_Stamp):
 
 
 def start_live(runner: ProcessRunner, console: Terminal, *, url: str, env: Mapping[str, str]) -> None:
-    """Start what watches and what computes, without waiting: the console is of use before, and says what is not ready.
+    """Start agents and stream processor without waiting: the console is of use before, and shows their state.
 
     Whatever is missing here leaves a console without live queries, never none.
     """
     env = {**env, "SLUICE_URL": url}
-    found = java.find_java(var_dir())
-    if found is None:
+    java_ = java.find_java(var_dir())
+    if java_ is None:
         console.failure("no Java 17 or later: the stream processor stays away; ./sluice doctor says how to mend it")
     elif (token := _stream_token(runner, console, env)) is not None:
-        more = {"SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(found.home)}
+        more = {"SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(java_.home)}
         runner.launch(services.stream({**env, **more}))
     for config in sorted((var_dir() / "agents").glob("*/agent.toml")):
         runner.launch(services.agent(config, env))
@@ -122,8 +122,8 @@ def start_live(runner: ProcessRunner, console: Terminal, *, url: str, env: Mappi
 
 def _stream_token(runner: ProcessRunner, console: Terminal, env: Mapping[str, str]) -> str | None:
     """The token the stream processor speaks with: one from outside, or one of this installation's own."""
-    if given := os.environ.get("SLUICE_STREAM_TOKEN"):
-        return given
+    if token := os.environ.get("SLUICE_STREAM_TOKEN"):
+        return token
     path = Path(var_dir() / "run" / "stream.token")
     try:
         runner.run_to_end(services.manage("token", "stream_token", "--file", str(path), env=env))
@@ -137,7 +137,7 @@ _LOGIN_LINES = 2  # the seeding commands end with what was made and how to sign 
 
 
 def up(*, port: int, empty: bool, live: bool = True, console: Terminal | None = None) -> int:
-    """Start everything and stay until a signal; the exit code says whether it ended as asked.
+    """Start everything and stay until a signal; the exit code tells a regular end from a failure.
 
     Without `live` neither stream processor nor agents are started.
     """
@@ -165,7 +165,7 @@ def up(*, port: int, empty: bool, live: bool = True, console: Terminal | None = 
 
 @contextmanager
 def _only_one(console: Terminal) -> Iterator[bool]:
-    """Hold the lock of the var directory; the kernel lets go of it whatever this process dies of."""
+    """Hold the lock of the var directory; the kernel releases it however this process ends."""
     path = var_dir() / "run" / "up.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
@@ -217,7 +217,7 @@ class _StartUp:
             start_live(self._runner, self._console, url=self._url, env=self._env)
 
     def _said_by(self, first_data: ServiceRun) -> list[str]:
-        """What the seeding command said: the login above all. A console without its demo is still a console."""
+        """Output of the seeding command: the login above all. A console without its demo is still a console."""
         try:
             self._runner.finish(first_data)
         except StartFailed as failure:

@@ -1,4 +1,4 @@
-"""`python -m spark_jobs`: the stream processor, until it is told to stop."""
+"""`python -m spark_jobs`: the stream processor, until it is stopped."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ _ABSENT = frozenset({502, 503, 504})
 
 
 class ConsoleAway(RuntimeError):
-    """The console gave no answer, or one that a later request may change; the text says which."""
+    """No answer of the console, or one that a later request may change; the text says which."""
 
 
 class ConsoleFailed(ConsoleAway):
-    """The console failed at this request: it may be what was sent, and it may be the console."""
+    """The console failed at this request, by fault of the data or of the console."""
 
 
 class ConsoleRefused(RuntimeError):
@@ -80,7 +80,7 @@ class ConsoleClient:
         self._ask("POST", "/frames", {"Content-Type": FRAMES_TYPE}, frames)
 
     def is_well(self) -> bool:
-        """Whether it says of itself that it can serve: its database answers and has its tables."""
+        """Whether the console reports itself ready: its database answers and has its tables."""
         try:
             with urlopen(f"{self._url}/healthz", timeout=self._timeout_s) as answer:
                 return bool(answer.status == 200)

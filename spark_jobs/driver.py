@@ -51,7 +51,7 @@ class StepFailed(RuntimeError):
 
 
 class LiveLoop:
-    """What Spark calls with every batch."""
+    """The live loop, called by Spark with every batch."""
 
     def __init__(self, state: StreamState, parts: StepContext) -> None:
         self.state, self._parts = state, parts
@@ -88,7 +88,7 @@ class LiveLoop:
         self._failed.clear()
 
     def publish(self) -> None:
-        """Tell agents what is behind the checkpoint: everything up to the state before the batch in work."""
+        """Publish the committed positions: everything up to the state before the batch in work."""
         changed = {key: seq for key, seq in self.state.positions.items() if self._published.get(key) != seq}
         try:
             publish_committed(self._parts.redis, changed)
@@ -97,8 +97,8 @@ class LiveLoop:
         self._published |= changed
 
     def _forget_outlived(self) -> None:
-        """Drop the numbers of lives that the console has named, unless frames of theirs wait for their plan."""
-        waiting = {one.stretch for one in self.state.waiting}
+        """Drop sequence numbers of generations that the console has named, unless their frames wait for a plan."""
+        waiting = {arrival.stretch for arrival in self.state.waiting}
         try:
             gone = generations.forget_generations(
                 self._parts.redis, generations.expired_names(self._parts.redis) - waiting
@@ -126,7 +126,7 @@ _JVM_END_S = 5.0
 
 
 def main() -> int:
-    """Run until SIGTERM; 1 when Spark has ended, 2 when the environment says too little."""
+    """Run until SIGTERM; 1 when Spark has ended, 2 when the environment is incomplete."""
     try:
         driver = Driver(Options.of(os.environ))
     except WrongOptions as wrong:
@@ -217,7 +217,7 @@ class Driver:
                 loop.state, failures = _restart(loop.state), 0
 
     def _until_it_ends(self, spark: SparkSession, loop: LiveLoop) -> str | None:
-        """Run the query until it is told to stop; what ended it otherwise."""
+        """Run the query until the process stops; the fault that ended it otherwise."""
         checkpoint = _checkpoint(self._options.folder, loop.state)
         writer = spans_of(spark, self._options.redis_url).writeStream.foreachBatch(loop)
         try:
@@ -310,13 +310,15 @@ def _last_commit(checkpoint: Path) -> int:
 
 
 def _say_no_traces() -> None:
-    """Py4j and Spark's own servers tell of a Java process that has ended in stack traces; one sentence of ours does."""
+    """Silence the stack traces of Py4j and of Spark's servers when the Java process ends; one sentence of ours
+    reports it.
+    """
     logging.disable(logging.ERROR)  # py4j says it to the root logger; nothing here logs
     socketserver.BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
 def _jvm_is_gone(spark: SparkSession) -> bool:
-    """Whether what was raised is py4j talking to nobody."""
+    """Whether the exception comes from a Java process that has ended."""
     try:
         return spark.sparkContext._gateway.proc.wait(_JVM_END_S) is not None
     except subprocess.TimeoutExpired:

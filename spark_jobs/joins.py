@@ -39,7 +39,7 @@ class JoinRows:
     others: list[pa.Table] = field(default_factory=list)
 
 
-def place_of(one: Arrival, pipeline: Pipeline) -> str:
+def place_of(arrival: Arrival, pipeline: Pipeline) -> str:
     """The agent whose records a frame holds, where only those of one agent match.
 
     Raises
@@ -47,22 +47,22 @@ def place_of(one: Arrival, pipeline: Pipeline) -> str:
     BadBody
         It holds no records.
     """
-    if one.kind != FrameKind.RECORDS:
-        raise BadBody(f"{one.kind} of a query that joins streams; allowed: records")
-    return str(one.says.get("origin") or one.agent) if stream_join_of(pipeline).within_agent else ""
+    if arrival.kind != FrameKind.RECORDS:
+        raise BadBody(f"{arrival.kind} of a query that joins streams; allowed: records")
+    return str(arrival.says.get("origin") or arrival.agent) if stream_join_of(pipeline).within_agent else ""
 
 
 def taken(pipeline: Pipeline, places: Mapping[str, Mapping[int, Sequence[pa.Table]]], work: OperatorWork) -> JoinRows:
     """Records by place and entry, taken as far as the join."""
-    found, join = JoinRows(), stream_join_of(pipeline)
+    rows, join = JoinRows(), stream_join_of(pipeline)
     assert pipeline.stream_join is not None and pipeline.other_entry is not None
     for place, entries in places.items():
         own = {entry: tables for entry, tables in entries.items() if entry != pipeline.other_entry}
         if own:
-            found.records.append(_named(carried(pipeline, own, pipeline.stream_join, work), place))
+            rows.records.append(_named(carried(pipeline, own, pipeline.stream_join, work), place))
         if others := entries.get(pipeline.other_entry):
-            found.others.append(_named(join.side(pa.concat_tables(others)), place))
-    return found
+            rows.others.append(_named(join.side(pa.concat_tables(others)), place))
+    return rows
 
 
 def _named(rows: pa.Table, place: str) -> pa.Table:
@@ -92,9 +92,9 @@ def _keep(parts: list[SideRows], tables: Iterable[pa.Table], step: int) -> None:
 def partial_of(
     flow: QueryFlow, pipeline: Pipeline, begin_us: int, work: OperatorWork, spark: SparkSession, at_hand_bytes: int
 ) -> pa.Table:
-    """Partial aggregates of a window: its two sides joined, and what comes of that."""
+    """Partial aggregates of a window: its two sides joined and processed."""
     sides = flow.sides[begin_us]
-    records = pa.concat_tables([one.rows for one in sides.records])
+    records = pa.concat_tables([record.rows for record in sides.records])
     others = _rows(pipeline, sides.others, like=records)
     if sides.size_bytes > at_hand_bytes:
         return joined_by_spark(spark, pipeline, records, others, work)
@@ -103,7 +103,7 @@ def partial_of(
 
 def _rows(pipeline: Pipeline, parts: Sequence[SideRows], like: pa.Table) -> pa.Table:
     if parts:
-        return pa.concat_tables([one.rows for one in parts])
+        return pa.concat_tables([part.rows for part in parts])
     empty = stream_join_of(pipeline).side_schema.empty_table()
     return empty.append_column(AGENT, pa.array([], pa.string())) if AGENT in like.column_names else empty
 
@@ -116,7 +116,7 @@ def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Op
     work.add(index, records.num_rows + others.num_rows, 0)
     partials = []
     for begin in range(0, records.num_rows, at_once):
-        found = join.run(records.slice(begin, at_once), others)
-        work.add(index, 0, found.num_rows)
-        partials.append(by_driver(pipeline, {index + 1: [found]}, work))
+        matches = join.run(records.slice(begin, at_once), others)
+        work.add(index, 0, matches.num_rows)
+        partials.append(by_driver(pipeline, {index + 1: [matches]}, work))
     return aggregate_of(pipeline).merge(partials)

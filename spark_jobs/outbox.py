@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 class Quarantine:
-    """A folder with the newest frames that were put aside, each beside a text that says why."""
+    """Folder with the newest quarantined frames, each beside a text with the reason."""
 
     def __init__(self, folder: Path, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ class Quarantine:
 
     @property
     def last_reasons(self) -> list[str]:
-        """Why the last frames of this process were put aside."""
+        """Reasons of this process's last quarantined frames."""
         return list(dict.fromkeys(self._last))
 
     def _bound(self) -> None:
@@ -60,7 +60,7 @@ _PATIENCE_S = 600.0
 
 
 class Outbox:
-    """One file for each step that said something, posted in order by a thread of its own.
+    """One file for each step with output, posted in order by a thread of its own.
 
     A file belongs to the state of its step: until that state is committed nothing of it is posted, and a step that
     runs again overwrites it.
@@ -90,12 +90,12 @@ class Outbox:
         self.put_aside = 0
 
     def start(self, committed_step: int) -> None:
-        """Post what a former process left behind."""
+        """Start the thread; it posts what a former process left behind."""
         self._upto = committed_step
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Let what is being posted come to its end; the rest stays on disk."""
+        """Stop after the post under way; the rest stays on disk."""
         with self._wake:
             self._ended = True
             self._wake.notify()
@@ -103,7 +103,7 @@ class Outbox:
             self._thread.join(timeout_s)
 
     def put(self, step: int, frames: list[bytes]) -> None:
-        """Keep the frames of a step that is not committed yet; none removes what a former attempt left."""
+        """Store the frames of a step that is not committed yet; no frames remove those of a former attempt."""
         path = self._path(step)
         if frames:
             write_whole(path, b"".join(frames))

@@ -27,7 +27,7 @@ _PAUSE_S = 5.0
 
 @dataclass(frozen=True)
 class LivePlan:
-    """What the console says of one live query."""
+    """A live query and its settings, as the console reports them."""
 
     query: str
     plan: str
@@ -67,7 +67,7 @@ class Plans:
         self.known = self._restore()
 
     def refresh(self) -> bool:
-        """Ask the console; whether it answered. What was known stays known when it did not."""
+        """Ask the console for the plans; whether it answered. Without an answer the known plans stay."""
         with self._asking:  # or the second to ask hears that nothing changed before the first has taken the change in
             try:
                 answer = self._console.plan()
@@ -86,21 +86,21 @@ class Plans:
 
     def widths_us(self) -> dict[str, int]:
         """Length of a subinterval by query."""
-        return {query: one.subinterval_us for query, one in self._by_query.items()}
+        return {query: plan.subinterval_us for query, plan in self._by_query.items()}
 
     def settings(self, query: str, plan: str) -> LivePlan:
-        """How to treat a flow; one no longer live keeps its query's settings and names no agents."""
-        if (found := self._live.get((query, plan))) is not None:
-            return found
+        """Settings of a flow; one no longer live keeps its query's settings and names no agents."""
+        if (plan_ := self._live.get((query, plan))) is not None:
+            return plan_
         other = self._by_query.get(query)
         if other is None:
             return LivePlan(query, plan)
         return LivePlan(query, plan, (), other.subinterval_us, other.retain_us, other.idle_after_ms)
 
     def windowed_entry(self, digest: str) -> int | None:
-        """Which operator of a plan aggregates over windows; None where none does, or the plan is not here."""
-        found = self._parsed.get(digest)
-        return found.aggregate if found is not None and found.window is not None else None
+        """The operator of a plan that aggregates over windows; None where there is none, or the plan is not known."""
+        pipeline = self._parsed.get(digest)
+        return pipeline.aggregate if pipeline is not None and pipeline.window is not None else None
 
     def pipeline(self, digest: str) -> Pipeline | None:
         """The pipeline of a digest.
@@ -118,10 +118,10 @@ class Plans:
         with self._lock:
             if digest in self._parsed or digest in self._refused:
                 return self._parsed.get(digest)
-            found = self._kept(digest) or self._fetched(digest)
-            if found is None:
+            pipeline = self._kept(digest) or self._fetched(digest)
+            if pipeline is None:
                 self._refused = {*list(self._refused)[-_MAX_KEPT:], digest}
-            return found
+            return pipeline
 
     def _kept(self, digest: str) -> Pipeline | None:
         """The pipeline from disk."""
@@ -148,10 +148,10 @@ class Plans:
         """Take the console's answer for the plan of record."""
         live = {}
         for item in answer.get("queries", ()):
-            one = LivePlan.of(item)
-            if self._keep(one.plan, item["pipeline"]) is not None:
-                live[one.query, one.plan] = one
-        self._live, self._by_query = live, {one.query: one for one in live.values()}
+            plan = LivePlan.of(item)
+            if self._keep(plan.plan, item["pipeline"]) is not None:
+                live[plan.query, plan.plan] = plan
+        self._live, self._by_query = live, {plan.query: plan for plan in live.values()}
         self._refused = set()  # what the console did not know it may know now
         self.known = True
 
@@ -211,26 +211,26 @@ def operator_of(pipeline: Pipeline, index: int) -> Kernel:
 
 
 def aggregate_of(pipeline: Pipeline) -> AggregateKernel:
-    """The first aggregate, which every live query has."""
+    """The first aggregate; every live query has one."""
     assert pipeline.aggregate is not None
-    made = operator_of(pipeline, pipeline.aggregate)
-    assert isinstance(made, AggregateKernel)
-    return made
+    operator = operator_of(pipeline, pipeline.aggregate)
+    assert isinstance(operator, AggregateKernel)
+    return operator
 
 
 def row_operator(pipeline: Pipeline, index: int) -> RowKernel:
     """A stateless operator."""
-    made = operator_of(pipeline, index)
-    assert isinstance(made, RowKernel)
-    return made
+    operator = operator_of(pipeline, index)
+    assert isinstance(operator, RowKernel)
+    return operator
 
 
 def stream_join_of(pipeline: Pipeline) -> StreamJoinKernel:
     """The join with another stream, of a pipeline that has one."""
     assert pipeline.stream_join is not None
-    made = operator_of(pipeline, pipeline.stream_join)
-    assert isinstance(made, StreamJoinKernel)
-    return made
+    operator = operator_of(pipeline, pipeline.stream_join)
+    assert isinstance(operator, StreamJoinKernel)
+    return operator
 
 
 @lru_cache(maxsize=1000)

@@ -32,26 +32,26 @@ class BadBody(ValueError):
     """A body that is no Arrow stream, or one of other columns than its entry asks for."""
 
 
-def body_of(one: Arrival, pipeline: Pipeline) -> pa.Table:
+def body_of(arrival: Arrival, pipeline: Pipeline) -> pa.Table:
     """The rows of a RECORDS, PARTIALS or CHECKPOINT frame.
 
     Raises
     ------
     BadBody
     """
-    assert pipeline.aggregate is not None and one.body is not None
-    if one.kind in (FrameKind.PARTIALS, FrameKind.CHECKPOINT):
-        if one.entry != pipeline.aggregate:
-            raise BadBody(f"partial aggregates of operator {one.entry}; allowed: {pipeline.aggregate}")
-        table = conforming(one.body, aggregate_of(pipeline).partial_schema)
+    assert pipeline.aggregate is not None and arrival.body is not None
+    if arrival.kind in (FrameKind.PARTIALS, FrameKind.CHECKPOINT):
+        if arrival.entry != pipeline.aggregate:
+            raise BadBody(f"partial aggregates of operator {arrival.entry}; allowed: {pipeline.aggregate}")
+        table = conforming(arrival.body, aggregate_of(pipeline).partial_schema)
         if fault := aggregate_of(pipeline).partial_fault(table):
             raise BadBody(fault)
         return table
-    return conforming(one.body, entry_schema(pipeline, one.entry))
+    return conforming(arrival.body, entry_schema(pipeline, arrival.entry))
 
 
 def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
-    """What records that enter at an operator look like.
+    """Schemas of records that enter at an operator.
 
     Raises
     ------
@@ -74,11 +74,11 @@ def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
     """
     try:
         table = table_of(body)
-        given = {field.name: field.type for field in table.schema}
-        wanted = [{field.name: field.type for field in schema} for schema in schemas]
-        if given not in wanted or len(table.schema) != len(given):
-            raise BadBody(f"columns {_words(given)}; allowed: {_words(wanted[0])}")
-        schema = schemas[wanted.index(given)]
+        columns = {field.name: field.type for field in table.schema}
+        allowed = [{field.name: field.type for field in schema} for schema in schemas]
+        if columns not in allowed or len(table.schema) != len(columns):
+            raise BadBody(f"columns {_words(columns)}; allowed: {_words(allowed[0])}")
+        schema = schemas[allowed.index(columns)]
         table = table.select(schema.names)
         table.validate(full=True)
         if WINDOW_START in schema.names and table[WINDOW_START].null_count:
@@ -89,7 +89,7 @@ def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
 
 
 def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: OperatorWork) -> pa.Table:
-    """Partial aggregates of records at hand; an entry may have none, as where all of its frames were put aside."""
+    """Partial aggregates of records at the driver; an entry may have none, where all of its frames were quarantined."""
     assert pipeline.aggregate is not None
     if not any(entries.values()):
         return aggregate_of(pipeline).partial_schema.empty_table()
@@ -99,7 +99,7 @@ def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], wor
 
 
 def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until: int, work: OperatorWork) -> pa.Table:
-    """What comes to the operator `until` of records that entered at it or before."""
+    """Rows that reach the operator `until`, of records that entered at it or before."""
     entries = {index: tables for index, tables in entries.items() if tables}
     rows: list[pa.Table] = []
     for index in range(min(entries, default=until), until):
@@ -112,9 +112,9 @@ def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until
 
 
 def by_spark(
-    frames: DataFrame, pipeline: Pipeline, wanted: Mapping[int, Sequence[str]], work: OperatorWork, *, few: bool
+    frames: DataFrame, pipeline: Pipeline, ids: Mapping[int, Sequence[str]], work: OperatorWork, *, few: bool
 ) -> tuple[pa.Table, dict[str, str]]:
-    """Partial aggregates of the records that stayed with Spark, and what is wrong with frames by id.
+    """Partial aggregates of the records that stayed with Spark, and the faults of frames by id.
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ def by_spark(
     faults = frames.sparkSession.sparkContext.accumulator({}, _FrameFaults())
     views = _Views(frames.sparkSession, pipeline)
     rows: DataFrame | None = None
-    for index in range(min(wanted), pipeline.aggregate + 1):
-        if index in wanted:
-            entered = _unpacked(frames, pipeline.operators[index].input_schema, wanted[index], faults)
+    for index in range(min(ids), pipeline.aggregate + 1):
+        if index in ids:
+            entered = _unpacked(frames, pipeline.operators[index].input_schema, ids[index], faults)
             rows = entered if rows is None else rows.unionByName(entered)
         assert rows is not None
         if few and index == pipeline.aggregate:
@@ -142,7 +142,7 @@ def by_spark(
     partial = rows.toArrow().select(schema.names).cast(schema)
     views.drop()
     counts = _counts(rows)
-    for index in range(min(wanted), pipeline.aggregate + 1):
+    for index in range(min(ids), pipeline.aggregate + 1):
         out = counts(f"out {index}") if index < pipeline.aggregate else 0  # of an aggregate, what closed windows give
         work.add(index, counts(f"in {index}"), out)
     return partial, dict(faults.value)
@@ -176,7 +176,7 @@ def _counted(rows: DataFrame, name: str) -> DataFrame:
 
 
 def _counts(done: DataFrame) -> Callable[[str], int]:
-    """What was counted on the way to `done`.
+    """Counters of the way to `done`.
 
     It is asked of the plan that was executed: an `Observation` hears nothing of `toArrow`.
     """
@@ -197,14 +197,14 @@ class _Views:
         }
 
     def after(self, index: int, rows: DataFrame) -> DataFrame:
-        """What comes out of an operator; partial aggregates where it is the aggregate."""
+        """Output of an operator; partial aggregates where it is the aggregate."""
         view = self._view(str(index), rows)
         if index == self._pipeline.aggregate:
             return self._spark.sql(spark_sql.partial(self._pipeline, view))
         return self._spark.sql(spark_sql.select(self._pipeline, index, view, self._tables, self._other))
 
     def join_with(self, rows: pa.Table) -> None:
-        """What the join of streams finds on its other side."""
+        """The other side of the join of streams."""
         self._other = self._view("other", self._spark.createDataFrame(rows))
 
     def drop(self) -> None:
@@ -219,7 +219,7 @@ class _Views:
 
 
 class _FrameFaults(AccumulatorParam[dict[str, str]]):
-    """What is wrong with frames, by id: a task that runs twice says the same of the same frame."""
+    """Faults of frames by id: a task that runs twice reports the same for the same frame."""
 
     def zero(self, value: dict[str, str]) -> dict[str, str]:
         return {}
@@ -235,12 +235,12 @@ def _unpacked(
     from pyspark.sql import functions as sql
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    wanted = frozenset(ids)
+    wanted_ids = frozenset(ids)
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for name, body in zip(batch["id"].to_pylist(), batch["body"].to_pylist(), strict=True):
-                if name not in wanted:
+                if name not in wanted_ids:
                     continue
                 try:
                     yield from conforming(body, schema).to_batches()

@@ -38,13 +38,13 @@ def family_cpu_ns(head: psutil.Process | None = None) -> int:
 
 def family_rss_bytes() -> dict[str, int]:
     """Resident bytes of the JVM and of Python."""
-    found = {"jvm": 0, "python": 0}
+    sizes = {"jvm": 0, "python": 0}
     for process in _family():
         try:
-            found["jvm" if process.name() == "java" else "python"] += process.memory_info().rss
+            sizes["jvm" if process.name() == "java" else "python"] += process.memory_info().rss
         except psutil.Error:
             continue
-    return found
+    return sizes
 
 
 def _family(head: psutil.Process | None = None) -> list[psutil.Process]:
@@ -57,7 +57,7 @@ _MAX_BEHIND = 10_000
 
 
 class StatusReport:
-    """A thread that writes `sluice:stream:state` and runs what else is due now and then."""
+    """Thread that writes `sluice:stream:state` and runs periodic duties."""
 
     def __init__(self, client: redis.Redis, options: Options, also: Callable[[], None]) -> None:
         self._client, self._options, self._also = client, options, also
@@ -71,13 +71,13 @@ class StatusReport:
         self._thread.start()
 
     def stop(self) -> None:
-        """Say the last word and no more."""
+        """Stop with a last report."""
         self._ended.set()
         self._thread.join(_PERIOD_S * 2)
         self._write()
 
     def say(self, state: str, fault: str | None = None) -> None:
-        """Enter a state; `fault` says why it is no better one."""
+        """Enter a state; `fault` is the reason where it is not ready."""
         if (state, fault) != (self._facts["state"], self._facts.get("fault")):
             print(f"stream processor: {state}{f': {fault}' if fault else ''}", file=sys.stderr, flush=True)
             since = self._facts["since"] if state == self._facts["state"] else time.time()
@@ -143,7 +143,7 @@ def _flow_facts(flow: QueryFlow, state: StreamState) -> dict[str, Any]:
         "windows_open": open_windows,
         "late": flow.late,
         "early": flow.early,
-        "unknown": sum(one.query == flow.query for one in state.waiting),
+        "unknown": sum(arrival.query == flow.query for arrival in state.waiting),
     }
 
 

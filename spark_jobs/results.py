@@ -25,7 +25,7 @@ SENDER = "stream"  #: the stream processor as an agent among agents
 
 @dataclass
 class OperatorWork:
-    """What the stream processor's operators of one flow did in a step: [records in, records out] by operator."""
+    """Counters of one flow's operators in a step: [records in, records out] by operator."""
 
     counts: dict[int, list[int]] = field(default_factory=dict)
     groups: int = 0
@@ -51,28 +51,30 @@ def finished(pipeline: Pipeline, partial: pa.Table, work: OperatorWork) -> pa.Ta
 
 
 def result_frame(
-    flow: QueryFlow, pipeline: Pipeline, one: DueWindow, rows: pa.Table, recovered: RecoveredRows, step: int, seq: int
+    flow: QueryFlow, pipeline: Pipeline, due: DueWindow, rows: pa.Table, recovered: RecoveredRows, step: int, seq: int
 ) -> Frame:
-    """The RESULT frame of a window, issued now; `recovered` is what silent agents had left of it, and is in `rows`."""
+    """The RESULT frame of a window, issued now; `recovered` are the rows that silent agents left of it, included in
+    `rows`.
+    """
     assert pipeline.window is not None
     body, left_out = _body(rows)
-    found = {agent: records_of(partial) for agent, partial in recovered.items()}
+    records_by_agent = {agent: records_of(partial) for agent, partial in recovered.items()}
     extra: dict[str, Any] = {
-        "window_us": one.begin_us,
+        "window_us": due.begin_us,
         "width_us": pipeline.window.size_us,
-        "revision": one.window.revision,
+        "revision": due.window.revision,
         "batch": step,
-        "complete": not one.missing,
-        "missing": one.missing[:_MAX_NAMED],
+        "complete": not due.missing,
+        "missing": due.missing[:_MAX_NAMED],
         "late": flow.late,
         "early": flow.early,
         "rows": rows.num_rows,
-        "records": one.window.records + sum(found.values()),
-        "closing_epoch_us": closing_epoch_us(flow.agents.values(), one.end_us),
+        "records": due.window.records + sum(records_by_agent.values()),
+        "closing_epoch_us": closing_epoch_us(flow.agents.values(), due.end_us),
         "emitted_us": time.time_ns() // 1000,
     }
-    if found:
-        extra["recovered"] = dict(sorted(found.items())[:_MAX_NAMED])
+    if records_by_agent:
+        extra["recovered"] = dict(sorted(records_by_agent.items())[:_MAX_NAMED])
     if left_out:
         extra["left_out"] = left_out
     return Frame(
@@ -82,7 +84,7 @@ def result_frame(
         seq=seq,
         query=flow.query,
         plan=flow.plan,
-        epoch=one.begin_us,
+        epoch=due.begin_us,
         extra=extra,
         body=body,
     )

@@ -37,7 +37,7 @@ class NoJava(RuntimeError):
 def spark_session(
     name: str, *, folder: Path, master: str = DEFAULT_MASTER, more: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process; whoever asks for it stops it.
+    """The Spark session of this process; the caller stops it.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
 
 
 def require_java() -> None:
-    """Refuse to go on without a Java; which one is Java 17 or later is for whoever sets JAVA_HOME to find.
+    """Raise without a Java; choosing Java 17 or later is left to the one who sets JAVA_HOME.
 
     Raises
     ------
@@ -140,7 +140,7 @@ class WrongOptions(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """Where everything is, and how often."""
+    """Addresses, folders and intervals of the stream processor."""
 
     url: str
     token: str
@@ -162,7 +162,7 @@ class Options:
         """
         faults: list[str] = []
         read = _EnvironmentReader(env, faults)
-        made = cls(
+        options = cls(
             read.text("SLUICE_URL", "the console's address, such as http://127.0.0.1:8000"),
             read.text("SLUICE_STREAM_TOKEN", "a token with scope ingest"),
             read.text("REDIS_URL", "the broker's address, such as redis://127.0.0.1:6379/0"),
@@ -175,7 +175,7 @@ class Options:
         )
         if faults:
             raise WrongOptions("\n".join(faults))
-        return made
+        return options
 
 
 class _EnvironmentReader:

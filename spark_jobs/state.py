@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass
 class AgentMarks:
-    """What one agent has said about one query."""
+    """Marks of one agent for one query."""
 
     since_ms: int  #: since when it is waited for
     seen_ms: int | None = None  #: arrival of its last mark
@@ -79,16 +79,16 @@ class JoinWindow:
 
     @property
     def size_bytes(self) -> int:
-        return sum(one.rows.nbytes for one in (*self.records, *self.others))
+        return sum(record.rows.nbytes for record in (*self.records, *self.others))
 
     @property
     def rows(self) -> int:
-        return sum(one.rows.num_rows for one in (*self.records, *self.others))
+        return sum(record.rows.num_rows for record in (*self.records, *self.others))
 
 
 @dataclass(frozen=True)
 class AgentCheckpoint:
-    """What an agent had in open windows, less what it has sent of them since."""
+    """Rows of an agent's open windows, less those it has sent since."""
 
     rows: pa.Table  #: partial aggregates
     step: int  #: that last changed them
@@ -173,7 +173,7 @@ def _copied(flow: QueryFlow) -> QueryFlow:
         begin: FlowWindow(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
     }
     checkpoints = {name: dict(getattr(flow, name)) for name in CHECKPOINTS}
-    sides = {begin: JoinWindow(list(one.records), list(one.others)) for begin, one in flow.sides.items()}
+    sides = {begin: JoinWindow(list(side.records), list(side.others)) for begin, side in flow.sides.items()}
     shared = {"windows", "sides", *CHECKPOINTS}
     rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
     return QueryFlow(**rest, **checkpoints, windows=windows, sides=sides)
@@ -203,11 +203,11 @@ def keep_checkpoint(
         if before is None or (before.epoch, before.parts) != (epoch, part - 1):
             return  # what went before is lost, and the checkpoint with it
         rows = pa.concat_tables([before.rows, rows])
-    made = AgentCheckpoint(rows, step, epoch, part)
+    checkpoint = AgentCheckpoint(rows, step, epoch, part)
     if part < parts:
-        flow.arriving[agent] = made
+        flow.arriving[agent] = checkpoint
     elif rows.num_rows:
-        flow.checkpoints[agent] = made
+        flow.checkpoints[agent] = checkpoint
     else:
         flow.checkpoints.pop(agent, None)
 
@@ -219,22 +219,22 @@ def supersede_checkpoint(flow: QueryFlow, agent: str, partial: pa.Table, step: i
 
 
 def _without(flow: QueryFlow, agent: str, begins: pa.Array, step: int) -> None:
-    known = flow.checkpoints[agent]
-    rows = known.rows.filter(pc.invert(pc.is_in(known.rows[WINDOW_START], value_set=begins)))
+    checkpoint = flow.checkpoints[agent]
+    rows = checkpoint.rows.filter(pc.invert(pc.is_in(checkpoint.rows[WINDOW_START], value_set=begins)))
     if not rows.num_rows:
         del flow.checkpoints[agent]
-    elif rows.num_rows < known.rows.num_rows:
-        flow.checkpoints[agent] = AgentCheckpoint(rows, step, known.epoch, known.parts)
+    elif rows.num_rows < checkpoint.rows.num_rows:
+        flow.checkpoints[agent] = AgentCheckpoint(rows, step, checkpoint.epoch, checkpoint.parts)
 
 
 def open_checkpoint_windows(flow: QueryFlow, pipeline: Pipeline, step: int) -> None:
-    """Windows that nobody but silent agents had records of are there too when their time has come."""
+    """Open the windows that only silent agents had records of, when their time has come."""
     assert pipeline.window is not None
     if flow.watermark_us is None:
         return
     for agent in flow.excluded:
-        known = flow.checkpoints.get(agent)
-        for begin_us in _begins(known.rows) if known else ():
+        checkpoint = flow.checkpoints.get(agent)
+        for begin_us in _begins(checkpoint.rows) if checkpoint else ():
             end_us = begin_us + pipeline.window.size_us
             over = flow.ended or end_us <= flow.watermark_us
             if over and begin_us not in flow.windows and end_us > flow.passed_us:
@@ -242,27 +242,27 @@ def open_checkpoint_windows(flow: QueryFlow, pipeline: Pipeline, step: int) -> N
 
 
 def drop_checkpoint(flow: QueryFlow, agent: str) -> None:
-    """The agent has said that nothing follows: it has sent all that it had."""
+    """Drop the checkpoint of an agent that has ended: it has sent all that it had."""
     flow.checkpoints.pop(agent, None)
     flow.arriving.pop(agent, None)
 
 
 def recovered_rows(flow: QueryFlow, begin_us: int, missing: Collection[str]) -> RecoveredRows:
     """Rows of a window that agents it is issued without have left behind."""
-    found = {}
+    recovered = {}
     for agent in missing:
-        if known := flow.checkpoints.get(agent):
-            rows = known.rows.filter(pc.equal(known.rows[WINDOW_START].cast(pa.int64()), begin_us))
+        if checkpoint := flow.checkpoints.get(agent):
+            rows = checkpoint.rows.filter(pc.equal(checkpoint.rows[WINDOW_START].cast(pa.int64()), begin_us))
             if rows.num_rows:
-                found[agent] = rows
-    return found
+                recovered[agent] = rows
+    return recovered
 
 
 def drop_passed_checkpoints(flow: QueryFlow, pipeline: Pipeline, step: int) -> None:
     """Forget rows of windows that are too old to be issued again."""
     assert pipeline.window is not None
-    for agent, known in list(flow.checkpoints.items()):
-        begins = pc.unique(known.rows[WINDOW_START])
+    for agent, checkpoint in list(flow.checkpoints.items()):
+        begins = pc.unique(checkpoint.rows[WINDOW_START])
         passed = begins.filter(pc.less_equal(begins.cast(pa.int64()), flow.passed_us - pipeline.window.size_us))
         if len(passed):
             _without(flow, agent, passed, step)

@@ -49,11 +49,11 @@ __all__ = ["BatchStep", "StepContext", "recall_positions", "restart_flows"]
 
 
 def restart_flows(state: StreamState, plans: Plans, arrivals: Iterable[Arrival]) -> None:
-    """Give a query that was started again a new flow: its sources may begin where they began before.
+    """Give a restarted query a new flow: its sources may begin where they began before.
 
     Agents may hear of it first, so the console is asked about frames of queries that are not live.
     """
-    if any(one.plan and one.flow not in plans.live() for one in arrivals):
+    if any(arrival.plan and arrival.flow not in plans.live() for arrival in arrivals):
         plans.refresh()
     for key, plan in plans.live().items():
         flow = state.flows.get(key)
@@ -62,12 +62,12 @@ def restart_flows(state: StreamState, plans: Plans, arrivals: Iterable[Arrival])
 
 
 def recall_positions(state: StreamState, plans: Plans, client: redis.Redis, arrivals: Iterable[Arrival]) -> None:
-    """Go on behind what is committed of a life of which the state knows nothing: a state that was lost held it.
+    """Continue after the committed position of a generation unknown to the state: a lost state held it.
 
     A part of the agent's records of windows that are open now is gone with it; their results will say so.
     """
-    stretches = {one.stretch for one in arrivals}
-    begun = {one.stretch for one in arrivals if one.seq == 1} | state.positions.keys()
+    stretches = {arrival.stretch for arrival in arrivals}
+    begun = {arrival.stretch for arrival in arrivals if arrival.seq == 1} | state.positions.keys()
     for agent, life in stretches - begun:
         try:
             committed = generation_progress(client, agent, life).committed_seq
@@ -93,7 +93,7 @@ _FORGOTTEN_MS = 30 * 86_400_000
 
 @dataclass(frozen=True)
 class StepContext:
-    """What a step works with."""
+    """Services and settings of a step."""
 
     store: StateStore
     plans: Plans
@@ -135,7 +135,7 @@ class BatchStep:
 
     @property
     def works(self) -> dict[tuple[str, str], tuple[Pipeline, OperatorWork]]:
-        """What the operators of every flow did."""
+        """Operator counters of every flow."""
         return {key: (bundle.pipeline, bundle.work) for key, bundle in self.bundles.items()}
 
     def take_in(self, *, few: bool) -> bool:
@@ -146,14 +146,16 @@ class BatchStep:
         try:
             arrivals, worked = self._collect(few or self._give_up)
             self._sort(arrivals)
-            for one in worked:
-                self._add(one)
+            for result in worked:
+                self._add(result)
             for bundle in self.bundles.values():
                 self._work_off(bundle)
         finally:
             if self._kept is not None:
                 self._kept.unpersist()
-        return sum(one.size for one in arrivals if one.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
+        return (
+            sum(arrival.size for arrival in arrivals if arrival.kind == FrameKind.RECORDS) <= self._parts.at_hand_bytes
+        )
 
     def _collect(self, whole: bool) -> tuple[list[Arrival], list[TaskResult]]:
         """The batch in one job; by SQL it is kept in Spark for the jobs that follow, and Redis is asked once."""
@@ -164,15 +166,19 @@ class BatchStep:
             return arrivals_of(list_frames(self._kept)), []
         flows = self._parts.plans.live().keys() | self.state.flows.keys()
         pipelines = {plan: self._pipeline(plan) for _, plan in flows}
-        usable = [one for one in pipelines.values() if one is not None and _is_usable(one) and one.stream_join is None]
+        usable = [
+            pipeline
+            for pipeline in pipelines.values()
+            if pipeline is not None and _is_usable(pipeline) and pipeline.stream_join is None
+        ]
         rows, worked = process_in_tasks(self._spans, self._parts.read, usable, self.state.positions, self.state.waiting)
         return arrivals_of(rows), worked
 
-    def _add(self, one: TaskResult) -> None:
-        """What tasks made of a flow's records."""
-        bundle = self.bundles[one.flow]
-        bundle.partials.append(one.partial)
-        for index, records_in, records_out in one.counts:
+    def _add(self, result: TaskResult) -> None:
+        """Add a task's result to its flow."""
+        bundle = self.bundles[result.flow]
+        bundle.partials.append(result.partial)
+        for index, records_in, records_out in result.counts:
             bundle.work.add(index, records_in, records_out)
 
     def results(self) -> list[bytes]:
@@ -183,12 +189,14 @@ class BatchStep:
         for key, live in self._parts.plans.live().items():
             flow = self.state.flows.setdefault(key, QueryFlow(*key))
             flow.started_us = flow.started_us or live.started_us
-        found = [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
+        frames = [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
         self.state.flows = {key: flow for key, flow in self.state.flows.items() if not self._is_forgotten(flow)}
-        return found
+        return frames
 
     def _is_forgotten(self, flow: QueryFlow) -> bool:
-        """What is not live is remembered for a while after its last word: late records must not begin it anew."""
+        """Whether a flow can be dropped: one that is not live is kept for a while, so that late records do not
+        restart it.
+        """
         last_ms = max((marks.seen_ms or marks.since_ms for marks in flow.agents.values()), default=self.state.now_ms)
         is_live = (flow.query, flow.plan) in self._parts.plans.live()
         return not is_live and self.state.now_ms - last_ms > _FORGOTTEN_MS
@@ -201,20 +209,24 @@ class BatchStep:
         work = self.bundles.setdefault((flow.query, flow.plan), FlowFrames(pipeline)).work
         advance_watermark(flow, plan, self.state.now_ms)
         spark_jobs_state.open_checkpoint_windows(flow, pipeline, self.state.step)
-        for one in due_windows(flow, pipeline, plan, self.state.step):
-            one.window.revision += 1
-            one.window.missing = one.missing
-            again = one.window.revision > 0  # rows of a window count once, whatever comes late
+        for due_window in due_windows(flow, pipeline, plan, self.state.step):
+            due_window.window.revision += 1
+            due_window.window.missing = due_window.missing
+            again = due_window.window.revision > 0  # rows of a window count once, whatever comes late
             counted = OperatorWork() if again else work
-            own = one.window.partial
+            own = due_window.window.partial
             if pipeline.stream_join is not None:
-                own = joins.partial_of(flow, pipeline, one.begin_us, counted, self._spark, self._join_at_hand_bytes)
-                one.window.records = records_of(own)
-            left = spark_jobs_state.recovered_rows(flow, one.begin_us, one.missing)
+                own = joins.partial_of(
+                    flow, pipeline, due_window.begin_us, counted, self._spark, self._join_at_hand_bytes
+                )
+                due_window.window.records = records_of(own)
+            left = spark_jobs_state.recovered_rows(flow, due_window.begin_us, due_window.missing)
             partial = aggregate_of(pipeline).merge([own, *left.values()]) if left else own
             rows = finished(pipeline, partial, counted)
             self.state.emitted += 1
-            yield encode_frame(result_frame(flow, pipeline, one, rows, left, self.state.step, self.state.emitted))
+            yield encode_frame(
+                result_frame(flow, pipeline, due_window, rows, left, self.state.step, self.state.emitted)
+            )
         evict_windows(flow, pipeline, plan)
         spark_jobs_state.drop_passed_checkpoints(flow, pipeline, self.state.step)
 
@@ -231,7 +243,7 @@ class BatchStep:
     def _sort(self, arrivals: list[Arrival]) -> None:
         """Everything that is due goes where it belongs; the rest waits in the state."""
         state = self.state
-        self._arrived_ms = max((one.arrived_ms for one in arrivals), default=state.now_ms)
+        self._arrived_ms = max((arrival.arrived_ms for arrival in arrivals), default=state.now_ms)
         state.now_ms = max(state.now_ms, moment_ms(arrivals))
         state.read_to |= last_ids(arrivals)
         restart_flows(state, self._parts.plans, arrivals)
@@ -251,74 +263,74 @@ class BatchStep:
                 self._put_aside([one], str(fault))
         state.waiting = self._fetched(state.waiting)
 
-    def _take(self, one: Arrival) -> None:
-        if one.kind == UNREADABLE:
-            raise BadBody(str(one.says.get("fault")))
-        if one.kind in (FrameKind.COUNTERS, FrameKind.SWEEPS):  # of all queries at once
-            self._take_counters(one) if one.kind == FrameKind.COUNTERS else self._take_sweeps(one)
+    def _take(self, arrival: Arrival) -> None:
+        if arrival.kind == UNREADABLE:
+            raise BadBody(str(arrival.says.get("fault")))
+        if arrival.kind in (FrameKind.COUNTERS, FrameKind.SWEEPS):  # of all queries at once
+            self._take_counters(arrival) if arrival.kind == FrameKind.COUNTERS else self._take_sweeps(arrival)
             return
         try:
-            pipeline = self._parts.plans.pipeline(one.plan)
+            pipeline = self._parts.plans.pipeline(arrival.plan)
         except ConsoleAway as away:
-            self._postpone(one, str(away))
+            self._postpone(arrival, str(away))
             return
         if pipeline is None or not _is_usable(pipeline):
             self.state.count("unknown")
-            raise BadBody(f"plan {one.plan[:12] or '(none)'} of query {one.query or '(none)'} is not known")
-        flow = self.state.flows.setdefault(one.flow, QueryFlow(one.query, one.plan))
-        bundle = self.bundles.setdefault(one.flow, FlowFrames(pipeline))
-        if one.kind == FrameKind.MARK:
-            marks = flow.agents.setdefault(one.agent, AgentMarks(since_ms=self.state.now_ms))
-            take_mark(marks, one.says, one.epoch, one.arrived_ms)
-            if one.agent in flow.lost and marks.watermark_us is not None:
-                flow.lost.remove(one.agent)
-                flow.whole_from[one.agent] = marks.watermark_us
+            raise BadBody(f"plan {arrival.plan[:12] or '(none)'} of query {arrival.query or '(none)'} is not known")
+        flow = self.state.flows.setdefault(arrival.flow, QueryFlow(arrival.query, arrival.plan))
+        bundle = self.bundles.setdefault(arrival.flow, FlowFrames(pipeline))
+        if arrival.kind == FrameKind.MARK:
+            marks = flow.agents.setdefault(arrival.agent, AgentMarks(since_ms=self.state.now_ms))
+            take_mark(marks, arrival.says, arrival.epoch, arrival.arrived_ms)
+            if arrival.agent in flow.lost and marks.watermark_us is not None:
+                flow.lost.remove(arrival.agent)
+                flow.whole_from[arrival.agent] = marks.watermark_us
             if marks.final:
-                spark_jobs_state.drop_checkpoint(flow, one.agent)
+                spark_jobs_state.drop_checkpoint(flow, arrival.agent)
         elif pipeline.stream_join is not None:
-            self._take_side(one, pipeline, bundle)
-        elif one.kind == FrameKind.PARTIALS:
-            table = body_of(one, pipeline)
+            self._take_side(arrival, pipeline, bundle)
+        elif arrival.kind == FrameKind.PARTIALS:
+            table = body_of(arrival, pipeline)
             bundle.partials.append(table)
-            bundle.work.add(one.entry, table.num_rows, 0)
-            spark_jobs_state.supersede_checkpoint(flow, one.agent, table, self.state.step)
-        elif one.kind == FrameKind.CHECKPOINT:
+            bundle.work.add(arrival.entry, table.num_rows, 0)
+            spark_jobs_state.supersede_checkpoint(flow, arrival.agent, table, self.state.step)
+        elif arrival.kind == FrameKind.CHECKPOINT:
             spark_jobs_state.keep_checkpoint(
-                flow, one.agent, body_of(one, pipeline), one.epoch, one.says, self.state.step
+                flow, arrival.agent, body_of(arrival, pipeline), arrival.epoch, arrival.says, self.state.step
             )
-        elif one.body is not None:
-            bundle.tables[one.entry].append(body_of(one, pipeline))
-            bundle.records.append(one)
+        elif arrival.body is not None:
+            bundle.tables[arrival.entry].append(body_of(arrival, pipeline))
+            bundle.records.append(arrival)
         elif self._kept is not None:
-            entry_schema(pipeline, one.entry)
-            bundle.afar[one.id] = one
+            entry_schema(pipeline, arrival.entry)
+            bundle.afar[arrival.id] = arrival
 
-    def _take_side(self, one: Arrival, pipeline: Pipeline, bundle: FlowFrames) -> None:
+    def _take_side(self, arrival: Arrival, pipeline: Pipeline, bundle: FlowFrames) -> None:
         """Records of a query that joins two streams; the driver keeps them by window."""
-        place = joins.place_of(one, pipeline)
-        entry_schema(pipeline, one.entry)
-        if one.body is None:
-            (one,) = self._fetched([one])
-        bundle.places[place][one.entry].append(body_of(one, pipeline))
-        bundle.records.append(one)
+        place = joins.place_of(arrival, pipeline)
+        entry_schema(pipeline, arrival.entry)
+        if arrival.body is None:
+            (arrival,) = self._fetched([arrival])
+        bundle.places[place][arrival.entry].append(body_of(arrival, pipeline))
+        bundle.records.append(arrival)
 
-    def _take_counters(self, one: Arrival) -> None:
-        rows = counters_table(conforming(one.body or b"", COUNTERS, OLDER_COUNTERS))
-        epochs = counters_of(rows, one.teller, self._parts.plans.widths_us(), self.state.step)
+    def _take_counters(self, arrival: Arrival) -> None:
+        rows = counters_table(conforming(arrival.body or b"", COUNTERS, OLDER_COUNTERS))
+        epochs = counters_of(rows, arrival.teller, self._parts.plans.widths_us(), self.state.step)
         kept = self.state.counters
         self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
 
-    def _take_sweeps(self, one: Arrival) -> None:
-        rows = sweeps_of(conforming(one.body or b"", SWEEPS), one.teller, one.arrived_ms)
+    def _take_sweeps(self, arrival: Arrival) -> None:
+        rows = sweeps_of(conforming(arrival.body or b"", SWEEPS), arrival.teller, arrival.arrived_ms)
         kept = self.state.sweeps
         self.state.sweeps = rows if kept is None else pa.concat_tables([kept, rows])
 
-    def _postpone(self, one: Arrival, reason: str) -> None:
-        """Keep a frame until the console tells its plan, within bounds."""
+    def _postpone(self, arrival: Arrival, reason: str) -> None:
+        """Keep a frame until its plan is known, within bounds."""
         held = sum(waiting.size for waiting in self.state.waiting)
-        if held + one.size > _MAX_WAITING_BYTES:
+        if held + arrival.size > _MAX_WAITING_BYTES:
             raise BadBody(f"its plan is not here, and {held} bytes wait for theirs already ({reason})")
-        self.state.waiting.append(one if one.since else replace(one, since=self.state.step))
+        self.state.waiting.append(arrival if arrival.since else replace(arrival, since=self.state.step))
 
     # -- records
 
@@ -336,29 +348,30 @@ class BatchStep:
                 self._put_aside(bundle.records, f"it could not be worked off: {error}"[:1000])
         if self._kept is None or not bundle.afar:
             return
-        wanted: dict[int, list[str]] = defaultdict(list)
-        for one in bundle.afar.values():
-            wanted[one.entry].append(one.id)
-        few = sum(one.size for one in bundle.afar.values()) <= _ONE_TASK_BYTES
-        partial, faults = by_spark(self._kept, bundle.pipeline, wanted, bundle.work, few=few)
+        ids: dict[int, list[str]] = defaultdict(list)
+        for arrival in bundle.afar.values():
+            ids[arrival.entry].append(arrival.id)
+        few = sum(arrival.size for arrival in bundle.afar.values()) <= _ONE_TASK_BYTES
+        partial, faults = by_spark(self._kept, bundle.pipeline, ids, bundle.work, few=few)
         bundle.partials.append(partial)
         for name, fault in faults.items():
             self._put_aside([bundle.afar[name]], fault)
 
     def _fetched(self, arrivals: list[Arrival]) -> list[Arrival]:
         """The same with bodies, read again where they are elsewhere."""
-        lacking = {one.id for one in arrivals if one.body is None and one.kind != FrameKind.MARK}
+        lacking = {arrival.id for arrival in arrivals if arrival.body is None and arrival.kind != FrameKind.MARK}
         if not lacking:
             return arrivals
         rows = fetch_frames(lacking, self._parts.read)
         bodies = dict(zip(rows["id"].to_pylist(), rows["body"].to_pylist(), strict=True))
-        return [replace(one, body=bodies[one.id]) if one.id in lacking else one for one in arrivals]
+        return [replace(arrival, body=bodies[arrival.id]) if arrival.id in lacking else arrival for arrival in arrivals]
 
     def _put_aside(self, arrivals: list[Arrival], reason: str) -> None:
         self.state.count("quarantined", len(arrivals))
-        for one in self._fetched(arrivals):
-            says = f"number {one.seq} of agent {one.agent}, {one.kind} of query {one.query or '(none)'}: {reason}"
-            self._parts.quarantine.keep(frame_bytes(one), says)
+        for arrival in self._fetched(arrivals):
+            query = arrival.query or "(none)"
+            text = f"number {arrival.seq} of agent {arrival.agent}, {arrival.kind} of query {query}: {reason}"
+            self._parts.quarantine.keep(frame_bytes(arrival), text)
 
     def _pipeline(self, digest: str) -> Pipeline | None:
         try:
@@ -368,7 +381,7 @@ class BatchStep:
 
 
 def _is_usable(pipeline: Pipeline) -> bool:
-    """Whether its results can be told: by window, from an aggregate."""
+    """Whether the pipeline has results: by window, from an aggregate."""
     return pipeline.aggregate is not None and pipeline.window is not None
 
 

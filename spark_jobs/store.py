@@ -57,19 +57,19 @@ class StateStore:
 
     def load(self) -> StreamState | None:
         """The newest state that can be read whole; None when there is none."""
-        found: list[tuple[StreamState, set[int]]] = []
+        states: list[tuple[StreamState, set[int]]] = []
         for path in reversed(self._files()):
             try:
                 state = self._read(path)
             except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError, WireError):
-                if not found:
+                if not states:
                     path.unlink(missing_ok=True)
                 continue
-            found.append((state, _references(state)))
-            if len(found) == _KEPT:
+            states.append((state, _references(state)))
+            if len(states) == _KEPT:
                 break
-        self._kept.extend((state.step, needs) for state, needs in reversed(found))
-        return found[0][0] if found else None
+        self._kept.extend((state.step, needs) for state, needs in reversed(states))
+        return states[0][0] if states else None
 
     def save(self, state: StreamState) -> None:
         """Commit `state`, then drop files that no kept state needs."""
@@ -89,7 +89,7 @@ class StateStore:
         return StreamState(
             **{name: facts[name] for name in _FACTS},
             positions={(agent, life): seq for agent, life, seq in facts["positions"]},
-            flows={(one["query"], one["plan"]): flow for one in facts["flows"] for flow in [self._flow(one)]},
+            flows={(fact["query"], fact["plan"]): flow for fact in facts["flows"] for flow in [self._flow(fact)]},
             waiting=[Arrival(**row) for row in tables["waiting"].to_pylist()] if "waiting" in tables else [],
             counters=of_today(tables.get("counters")),
             sums=tables.get("sums"),
@@ -113,17 +113,19 @@ class StateStore:
         return SweepTables(facts["step"], facts["told_ms"], **tables)
 
     def _flow(self, facts: dict[str, Any]) -> QueryFlow:
-        windows = {begin: FlowWindow(partial=self._part(one), **one) for begin, one in facts.pop("windows")}
+        windows = {begin: FlowWindow(partial=self._part(entry), **entry) for begin, entry in facts.pop("windows")}
         checkpoints = {
-            name: {agent: AgentCheckpoint(rows=self._part(one), **one) for agent, one in facts.pop(name, ())}
+            name: {agent: AgentCheckpoint(rows=self._part(entry), **entry) for agent, entry in facts.pop(name, ())}
             for name in CHECKPOINTS
         }
-        agents = {name: _marks(one) for name, one in facts.pop("agents").items()}
-        sides = {begin: self._sides(one) for begin, one in facts.pop("sides", ())}
+        agents = {name: _marks(entry) for name, entry in facts.pop("agents").items()}
+        sides = {begin: self._sides(entry) for begin, entry in facts.pop("sides", ())}
         return QueryFlow(**facts, **checkpoints, agents=agents, windows=windows, sides=sides)
 
     def _sides(self, facts: dict[str, Any]) -> JoinWindow:
-        return JoinWindow(**{name: [SideRows(self._part(one), one["step"]) for one in facts[name]] for name in _SIDES})
+        return JoinWindow(
+            **{name: [SideRows(self._part(fact), fact["step"]) for fact in facts[name]] for name in _SIDES}
+        )
 
     def _part(self, facts: dict[str, Any]) -> pa.Table:
         """The table of a part, which lies in the file of the step that last changed it."""
@@ -172,8 +174,16 @@ def _flow_facts(flow: QueryFlow) -> dict[str, Any]:
     ]
     for name in CHECKPOINTS:
         facts[name] = [
-            [agent, {"part": _part(flow, name, agent), "step": one.step, "epoch": one.epoch, "parts": one.parts}]
-            for agent, one in getattr(flow, name).items()
+            [
+                agent,
+                {
+                    "part": _part(flow, name, agent),
+                    "step": checkpoint.step,
+                    "epoch": checkpoint.epoch,
+                    "parts": checkpoint.parts,
+                },
+            ]
+            for agent, checkpoint in getattr(flow, name).items()
         ]
     if flow.sides:
         facts["sides"] = [[begin, _sides_facts(flow, begin, sides)] for begin, sides in flow.sides.items()]
@@ -183,7 +193,8 @@ def _flow_facts(flow: QueryFlow) -> dict[str, Any]:
 def _sides_facts(flow: QueryFlow, begin: int, sides: JoinWindow) -> dict[str, Any]:
     """A step puts at most one part of each side together, so the names of a file are unlike."""
     return {
-        name: [{"part": _part(flow, name, begin), "step": one.step} for one in getattr(sides, name)] for name in _SIDES
+        name: [{"part": _part(flow, name, begin), "step": rows.step} for rows in getattr(sides, name)]
+        for name in _SIDES
     }
 
 
@@ -199,8 +210,8 @@ def _parts(state: StreamState) -> Iterator[tuple[str, pa.Table, int]]:
         for begin, window in flow.windows.items():
             yield _part(flow, begin), window.partial, window.step
         for name in CHECKPOINTS:
-            for agent, one in getattr(flow, name).items():
-                yield _part(flow, name, agent), one.rows, one.step
+            for agent, part in getattr(flow, name).items():
+                yield _part(flow, name, agent), part.rows, part.step
         for begin, sides in flow.sides.items():
             for name in _SIDES:
                 for some in getattr(sides, name):

@@ -38,7 +38,7 @@ _Stretch = tuple[str, str]
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of a flow's records in one task."""
+    """Result of a flow's records in one task."""
 
     flow: tuple[str, str]
     partial: pa.Table
@@ -47,18 +47,18 @@ class TaskResult:
 
 @dataclass
 class SenderOrder:
-    """Whose turn it is, as `arrivals.in_order` sees it: numbers follow each other, and count once."""
+    """Order of the senders' frames, as in `arrivals.in_order`: sequence numbers follow each other, and count once."""
 
     last: dict[_Stretch, int]
     early: dict[_Stretch, set[int]] = field(default_factory=dict)  #: numbers the driver has, or will have, with bodies
 
     @classmethod
     def of(cls, positions: Mapping[_Stretch, int], waiting: Iterable[Arrival]) -> SenderOrder:
-        """After what was worked off, beside what waits."""
-        made = cls(dict(positions))
-        for one in waiting:
-            made.early.setdefault(one.stretch, set()).add(one.seq)
-        return made
+        """Order after the processed positions, beside the waiting frames."""
+        order = cls(dict(positions))
+        for arrival in waiting:
+            order.early.setdefault(arrival.stretch, set()).add(arrival.seq)
+        return order
 
     def is_due(self, stretch: _Stretch, seq: int) -> bool | None:
         """Whether it follows on the last one; None for one that is here already."""
@@ -81,7 +81,7 @@ def process_in_tasks(
     positions: Mapping[_Stretch, int],
     waiting: Iterable[Arrival],
 ) -> tuple[pa.Table, list[TaskResult]]:
-    """The frames of a batch as rows of `arrivals_of`, and what became of the records among them.
+    """The frames of a batch as rows of `arrivals_of`, and the results of the records among them.
 
     Parameters
     ----------
@@ -94,10 +94,10 @@ def process_in_tasks(
     positions, waiting
         Of the state before the batch.
     """
-    documents = {one.digest: json.dumps(one.document) for one in pipelines}
-    given = spans.mapInArrow(_work_off(read, documents, SenderOrder.of(positions, waiting)), _GIVEN_SQL).toArrow()
-    is_worked = pc.equal(given["kind"], _WORKED)
-    return given.filter(pc.invert(is_worked)), [_worked(row) for row in given.filter(is_worked).to_pylist()]
+    documents = {pipeline.digest: json.dumps(pipeline.document) for pipeline in pipelines}
+    rows = spans.mapInArrow(_work_off(read, documents, SenderOrder.of(positions, waiting)), _GIVEN_SQL).toArrow()
+    is_worked = pc.equal(rows["kind"], _WORKED)
+    return rows.filter(pc.invert(is_worked)), [_worked(row) for row in rows.filter(is_worked).to_pylist()]
 
 
 def _worked(row: Mapping[str, Any]) -> TaskResult:
@@ -107,7 +107,7 @@ def _worked(row: Mapping[str, Any]) -> TaskResult:
 def _work_off(
     read: Read, documents: Mapping[str, str], turns: SenderOrder
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does; `turns` is its own copy."""
+    """The function of a task; `turns` is its own copy."""
 
     def run(spans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         flows: dict[tuple[str, str], _TaskFlow] = {}
@@ -136,7 +136,7 @@ def _take(
     documents: Mapping[str, str],
     flows: dict[tuple[str, str], _TaskFlow],
 ) -> bool:
-    """Whether nobody needs the frame's body: its records are taken, or were before."""
+    """Whether the frame's body is done with: its records are processed, or were before."""
     due = turns.is_due((row["agent"], row["life"]), row["seq"])
     if row["kind"] != _RECORDS or not due:
         return row["kind"] == _RECORDS and due is None
@@ -179,8 +179,8 @@ class _TaskFlow:
         self._settle()
         partial = aggregate_of(self.pipeline).merge(self.partials)
         counts = [[index, *both] for index, both in self.work.counts.items()]
-        told = {"query": query, "plan": plan, "kind": _WORKED, "extra": json.dumps(counts)}
-        return told | {"body": batch_bytes(partial.combine_chunks()), "size": 0}
+        row = {"query": query, "plan": plan, "kind": _WORKED, "extra": json.dumps(counts)}
+        return row | {"body": batch_bytes(partial.combine_chunks()), "size": 0}
 
 
 @lru_cache(maxsize=100)

@@ -43,7 +43,7 @@ _DOCUMENT: dict[str, Any] = {
 
 
 def warm_up(spark: SparkSession, folder: Path) -> None:
-    """Work off a made-up batch in every way there is; nothing of it remains, and nobody is told."""
+    """Process a made-up batch in every way; nothing of it remains or is reported."""
     shutil.rmtree(folder, ignore_errors=True)
     pipeline = Pipeline.parse(_DOCUMENT)
     batch = _batch(pipeline)
@@ -74,7 +74,7 @@ def _batch(pipeline: Pipeline) -> pa.RecordBatch:
     windowed = rows.append_column("window_start", pa.array([0, 0], pa.timestamp("us", "UTC")))
     assert pipeline.aggregate is not None
     entered = windowed.select(pipeline.operators[pipeline.aggregate].input_schema.names)
-    counters = {one.name: "warm" if one.type == pa.string() else 0 for one in COUNTERS}
+    counters = {field.name: "warm" if field.type == pa.string() else 0 for field in COUNTERS}
     bodies = [
         (FrameKind.RECORDS, 0, rows.select(pipeline.source.schema.names)),
         (FrameKind.PARTIALS, pipeline.aggregate, aggregate_of(pipeline).partial(entered)),
@@ -82,7 +82,7 @@ def _batch(pipeline: Pipeline) -> pa.RecordBatch:
         (FrameKind.MARK, 0, None),
     ]
     marks = json.dumps({"watermarks": {"0": 2_000_000}})
-    told = [
+    rows_ = [
         {
             "partition": 0,
             "id": f"1-{number}",
@@ -99,4 +99,4 @@ def _batch(pipeline: Pipeline) -> pa.RecordBatch:
         }
         for number, (kind, entry, table) in enumerate(bodies, start=1)
     ]
-    return pa.RecordBatch.from_pylist(told, schema=ENTRY_SCHEMA)
+    return pa.RecordBatch.from_pylist(rows_, schema=ENTRY_SCHEMA)

@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class WatermarkProgress:
-    """The watermark of a query and who stands behind it."""
+    """The watermark of a query, and the agents that set it."""
 
     watermark_us: int | None
     waiting_for: tuple[str, ...]  #: agents that hold the watermark where it is
@@ -67,7 +67,7 @@ def take_mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrive
 def watermark_progress(
     agents: Mapping[str, AgentMarks], expected: Iterable[str], *, before_us: int | None, now_ms: int, idle_after_ms: int
 ) -> WatermarkProgress:
-    """The watermark of a query whose `expected` agents have said what `agents` holds.
+    """The watermark of a query from the marks `agents` of its `expected` agents.
 
     Parameters
     ----------
@@ -77,27 +77,29 @@ def watermark_progress(
         Time of the last arrival from anybody.
     """
     heard = {name: agents[name] for name in expected if name in agents}
-    silent = tuple(sorted(name for name, one in heard.items() if _silent(one, now_ms, idle_after_ms)))
-    present = {name: one for name, one in heard.items() if name not in silent}
-    going = {name: one for name, one in present.items() if not one.final}
-    unheard = tuple(sorted(name for name, one in going.items() if one.watermark_us is None))
+    silent = tuple(sorted(name for name, marks in heard.items() if _silent(marks, now_ms, idle_after_ms)))
+    present = {name: marks for name, marks in heard.items() if name not in silent}
+    going = {name: marks for name, marks in present.items() if not marks.final}
+    unheard = tuple(sorted(name for name, marks in going.items() if marks.watermark_us is None))
     if unheard or not present:
         return WatermarkProgress(before_us, unheard, silent)
-    known = {name: one.watermark_us for name, one in (going or present).items() if one.watermark_us is not None}
-    least = min(known.values()) if going else max(known.values())
-    waiting = tuple(sorted(name for name, value in known.items() if value == least)) if going else ()
-    watermark_us = least if before_us is None else max(least, before_us)
+    watermarks = {
+        name: marks.watermark_us for name, marks in (going or present).items() if marks.watermark_us is not None
+    }
+    common_us = min(watermarks.values()) if going else max(watermarks.values())
+    waiting = tuple(sorted(name for name, value in watermarks.items() if value == common_us)) if going else ()
+    watermark_us = common_us if before_us is None else max(common_us, before_us)
     return WatermarkProgress(watermark_us, waiting, silent, ended=not going)
 
 
 def closing_epoch_us(agents: Iterable[AgentMarks], end_us: int) -> int | None:
     """Beginning of the epoch whose mark was the last one that a window ending at `end_us` waited for."""
-    found = [epoch for one in agents if (epoch := _closing(one, end_us)) is not None]
-    return max(found, default=None)
+    epochs = [epoch for agent in agents if (epoch := _closing(agent, end_us)) is not None]
+    return max(epochs, default=None)
 
 
 def forget_passed(marks: AgentMarks, watermark_us: int) -> None:
-    """Drop what no open window will ask for; the last mark stays."""
+    """Drop marks that no open window needs; the last one stays."""
     later = [pair for pair in marks.closings if pair[0] > watermark_us]
     marks.closings = later or marks.closings[-1:]
 
@@ -131,19 +133,19 @@ class DueWindow:
 def absorb_partials(
     flow: QueryFlow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int, arrived_ms: int
 ) -> None:
-    """Merge partial aggregates into the windows they belong to; what is too late or too early is counted.
+    """Merge partial aggregates into their windows; late and early rows are counted.
 
     Early is what belongs to a window that begins more than `MAX_AHEAD_US` after `arrived_ms`, when the last of the
     frames came: a clock is wrong, and no watermark would close that window in its time.
     """
     aggregate = aggregate_of(pipeline)
     for begin_us, parts in admitted(flow, pipeline, partials, arrived_ms).items():
-        known = flow.windows.get(begin_us)
-        merged = aggregate.merge([known.partial, *parts] if known else parts)
-        if known is None:
+        window = flow.windows.get(begin_us)
+        merged = aggregate.merge([window.partial, *parts] if window else parts)
+        if window is None:
             flow.windows[begin_us] = FlowWindow(merged, step, records_of(merged))
         else:
-            known.partial, known.step, known.records = merged, step, records_of(merged)
+            window.partial, window.step, window.records = merged, step, records_of(merged)
 
 
 def admitted(
@@ -163,30 +165,30 @@ def admitted(
 
 
 def advance_watermark(flow: QueryFlow, plan: LivePlan, now_ms: int) -> None:
-    """Bring the flow's watermark up to what its agents have said."""
+    """Advance the flow's watermark by the marks of its agents."""
     if not now_ms:
         return  # nothing ever arrived, so nobody has been silent since
     for name in plan.agents:
         flow.agents.setdefault(name, AgentMarks(since_ms=now_ms))
-    found = watermark_progress(
+    progress = watermark_progress(
         flow.agents, _expected(flow, plan), before_us=flow.watermark_us, now_ms=now_ms, idle_after_ms=plan.idle_after_ms
     )
-    flow.watermark_us, flow.ended = found.watermark_us, found.ended
-    flow.waiting_for, flow.excluded = list(found.waiting_for), list(found.excluded)
+    flow.watermark_us, flow.ended = progress.watermark_us, progress.ended
+    flow.waiting_for, flow.excluded = list(progress.waiting_for), list(progress.excluded)
 
 
 def due_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[DueWindow]:
     """Windows to issue now, in their order: closed and new, closed and changed, or complete at last."""
     assert pipeline.window is not None
-    found = []
+    due = []
     for begin_us, window in sorted(flow.windows.items()):
         end_us = begin_us + pipeline.window.size_us
         if not flow.ended and (flow.watermark_us is None or end_us > flow.watermark_us):
             break
         missing = _missing(flow, plan, begin_us, end_us)
         if window.revision < 0 or window.step == step or (window.missing and not missing):
-            found.append(DueWindow(begin_us, end_us, window, missing))
-    return found
+            due.append(DueWindow(begin_us, end_us, window, missing))
+    return due
 
 
 def evict_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan) -> None:
@@ -242,7 +244,7 @@ def _lacks(marks: AgentMarks, end_us: int) -> bool:
 
 
 def records_of(partial: pa.Table) -> int:
-    """How many records stand behind partial aggregates; the groups themselves where those are not counted."""
+    """Number of records in partial aggregates; the number of groups where records are not counted."""
     if _ROWS not in partial.column_names:
         return partial.num_rows
     return pc.sum(partial[_ROWS]).as_py() or 0

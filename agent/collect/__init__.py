@@ -18,26 +18,26 @@ def make_collector(config: SourceConfig, readable: ReadableFolders | None = None
     readable = readable or ReadableFolders()
     # in the order of the alphabet, as pipelines have their columns
     schema = schema_of(dict(sorted(config.columns.items())))
-    given = (config.name, schema, config.time, config.options)
+    arguments = (config.name, schema, config.time, config.options)
     match config.kind:  # each is imported where it is asked for: an agent starts with what it needs
         case "tcp_probe":
             from agent.collect.tcp_probe import TcpProbe
 
-            return TcpProbe(*given)
+            return TcpProbe(*arguments)
         case "host_metrics":
             from agent.collect.host_metrics import HostMetrics
 
-            return HostMetrics(*given)
+            return HostMetrics(*arguments)
         case "log_file":
             from agent.collect.log_file import LogFileCollector
 
-            return LogFileCollector(*given, lateness_s=config.lateness_s, readable=readable)
+            return LogFileCollector(*arguments, lateness_s=config.lateness_s, readable=readable)
         case "replay":
             from agent.collect.replay import ReplayCollector
 
-            return ReplayCollector(*given, lateness_s=config.lateness_s, readable=readable)
+            return ReplayCollector(*arguments, lateness_s=config.lateness_s, readable=readable)
         case "generator":
             from agent.collect.generator import LoadGenerator
 
-            return LoadGenerator(*given)
+            return LoadGenerator(*arguments)
     raise ValueError(f"kind is {config.kind!r}, which no collector is of")

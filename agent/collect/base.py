@@ -1,4 +1,4 @@
-"""What collectors have in common: the columns they fill, their faults in words, and the end of a stream."""
+"""Base of the collectors: the columns they fill, their faults in words, and the end of a stream."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class Collector(ABC):
             raise ValueError(f"{self.name} is a {self.kind} and cannot be gone on from a position")
 
     def fault(self, about: str, says: str | None) -> None:
-        """Note what is wrong with one thing, or that it is no more."""
+        """Set the fault of one part, or clear it."""
         if says is None:
             self._faults.pop(about, None)
         elif about in self._faults or len(self._faults) < _MAX_FAULTS:
             self._faults[about] = says
 
     def report(self) -> dict[str, Any]:
-        """What the heartbeat says about this collector."""
+        """Report of this collector in the heartbeat."""
         sheds, self._reported_shed = self.records_shed > self._reported_shed, self.records_shed
         return {
             "source": self.name,
@@ -100,6 +100,7 @@ def digest_of(options: Mapping[str, Any]) -> str:
 def batch_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """The columns that the schema asks for, in its order."""
     arrays = [
-        given if isinstance(given := columns[field.name], pa.Array) else pa.array(given, field.type) for field in schema
+        column if isinstance(column := columns[field.name], pa.Array) else pa.array(column, field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

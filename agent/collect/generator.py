@@ -59,21 +59,21 @@ class RateCurve:
 
     @property
     def records(self) -> float:
-        """How many records the curve gives in all; infinite unless its rate ends at 0."""
+        """Number of records under the whole curve; infinite unless its rate ends at 0."""
         ends = self._period_s is None and self._rate[-1] == 0
         return float(np.floor(self._due[-1])) if ends else np.inf
 
     def due_s(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Seconds after the start at which the records `numbers` are due; infinite for those that never are."""
-        wanted = numbers.astype(np.float64)
+        records = numbers.astype(np.float64)
         if self._period_s is None:
-            return self._within(wanted)
-        rounds = np.floor(wanted / self._due[-1])
-        return rounds * self._period_s + self._within(wanted - rounds * self._due[-1])
+            return self._within(records)
+        rounds = np.floor(records / self._due[-1])
+        return rounds * self._period_s + self._within(records - rounds * self._due[-1])
 
-    def _within(self, wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        piece = np.clip(np.searchsorted(self._due, wanted, side="right") - 1, 0, len(self._due) - 1)
-        more = wanted - self._due[piece]
+    def _within(self, records: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        piece = np.clip(np.searchsorted(self._due, records, side="right") - 1, 0, len(self._due) - 1)
+        more = records - self._due[piece]
         rate, slope = self._rate[piece], self._slope[piece]
         root = np.sqrt(np.maximum(rate**2 + 2 * slope * more, 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,7 +155,7 @@ def _filled(how: Mapping[str, Any], *, seed: int, name: str, block: int) -> pa.A
 
 
 def part_type(spec: Mapping[str, Any]) -> pa.DataType:
-    """Whole numbers where all that is said is whole, as a reader of the text would expect."""
+    """Integers where all given numbers are whole, as a reader of the text would expect."""
     ((way, how),) = spec.items()
     values = how if isinstance(how, list) else [how]
     if any(isinstance(value, str) for value in values):
@@ -166,7 +166,7 @@ def part_type(spec: Mapping[str, Any]) -> pa.DataType:
 
 
 class LoadGenerator(Collector):
-    """Record n is due when the curve says so, has that event time, and is drawn from the seed and n alone."""
+    """Record n is due by the rate curve, has that event time, and depends on the seed and n alone."""
 
     kind = "generator"
     replayable = True
@@ -193,13 +193,13 @@ class LoadGenerator(Collector):
         if self._start_us is None:
             self._start_us = now_us
         self._shed(now_us)
-        given: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         while most > 0 and self._next < self._end and (batch := self._due(now_us, most)).num_rows:
-            given += self.given(batch)
+            batches += self.given(batch)
             self._next += batch.num_rows
             most -= batch.num_rows
         self.state = "ended" if self._next >= self._end else "collecting"
-        return given
+        return batches
 
     def watermark_us(self) -> int:
         if self._start_us is None:
@@ -245,7 +245,9 @@ class LoadGenerator(Collector):
         self._block = number
 
     def _shed(self, now_us: int) -> None:
-        """Leave out what has been due for too long: a generator that could not be heard for an hour does not shout."""
+        """Drop records that have been due for too long: a generator that was paused for an hour does not catch up in
+        a burst.
+        """
         assert self._start_us is not None
         late_us = now_us - self._max_lag_us
         if self._next >= self._end or self._due_at(self._next) >= late_us:

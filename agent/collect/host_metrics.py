@@ -15,7 +15,7 @@ __all__ = ["HostMetrics"]
 
 
 class HostMetrics(Collector):
-    """Rates (disk, network) are of the time since the record before; the first record has none yet and says 0."""
+    """Disk and network rates cover the time since the previous record; the first record has none yet and shows 0."""
 
     kind = "host_metrics"
 

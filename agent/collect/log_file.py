@@ -59,16 +59,16 @@ class LogFileCollector(Collector):
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
         self._watched.scan(first=self._first, from_end=self._from_end)
         self._first = False
-        given: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for file in self._watched.files:
             if most <= 0:
                 break
-            given += (read := self._read(file, now_us, most))
+            batches += (read := self._read(file, now_us, most))
             most -= sum(batch.num_rows for batch in read)
         self._advance(now_us, caught_up=most > 0)
         nothing = "not allowed" if self._watched.outside else "no file yet"
         self.state = "collecting" if self._watched.files else nothing
-        return given
+        return batches
 
     def watermark_us(self) -> int:
         return self._watermark_us
@@ -104,7 +104,7 @@ class LogFileCollector(Collector):
         return says | {"unread_bytes": unread, "counted": counted}
 
     def _read(self, file: FollowedFile, now_us: int, most: int) -> list[pa.RecordBatch]:
-        read = file.read(most, final=self._watched.leaving(file))
+        read = file.read(most, final=self._watched.retired(file))
         if not read.lines:
             return []
         self._counts["cut"] += read.cut

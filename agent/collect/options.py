@@ -44,7 +44,7 @@ HOST_COLUMNS = {
 
 
 class OneOf(FieldKind):
-    """An object with exactly one of the given fields: what a generated column is made by."""
+    """An object with exactly one of the given fields: the rule by which a generated column is made."""
 
     def __init__(self, name: str, *fields: Field) -> None:
         self._table = FieldTable(name, *fields)
@@ -180,10 +180,10 @@ Faults = list[Fault]
 
 
 def check_options(kind: str, options: Options, columns: Columns, time: str, path: str, faults: Faults) -> None:
-    """Append what is wrong with a source's options, taken together and with its columns."""
+    """Append the faults of a source's options, taken together and with its columns."""
     check = _CHECKS.get(kind)
     if check is not None and BAD not in options.values():
-        check(options, {name: one for name, one in columns.items() if name != time}, path, faults)
+        check(options, {name: column for name, column in columns.items() if name != time}, path, faults)
 
 
 def _check_lines(options: Options, columns: Columns, path: str, faults: Faults) -> None:

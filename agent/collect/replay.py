@@ -43,7 +43,7 @@ class Chunk:
 
 
 def format_of(path: str) -> str:
-    """The format that a file's name says; lines of text for names that say none."""
+    """The format by a file's name; lines of text where the name has no known ending."""
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in _PACKED]
     return _FORMATS.get(suffixes[-1] if suffixes else "", "lines")
 
@@ -51,8 +51,8 @@ def format_of(path: str) -> str:
 def read_recording(
     schema: pa.Schema, options: Mapping[str, Any], readable: ReadableFolders, skipped: Callable[[int], None]
 ) -> Iterator[Chunk]:
-    """The file's records under `schema`, which has no event time. `skipped` hears of each row with too few or too many
-    columns, by its number where the reader knows it.
+    """The file's records under `schema`, which has no event time. `skipped` is called for each row with too few or too
+    many columns, with its number where the reader knows it.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _is_number(column: pa.Array, options: Mapping[str, Any]) -> bool:
 
 @dataclass
 class _Place:
-    """Where the replay is: everything that the next record's time depends on."""
+    """Position of the replay: everything that the next record's time depends on."""
 
     of: list[Any]  # options, size and time of change of the file: under others, a position says nothing
     round_us: int | None = None  # when the present round through the file began
@@ -229,14 +229,14 @@ class ReplayCollector(Collector):
         self._file_us: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
-        given: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         self._now_us = now_us
         if self._place.round_us is None:
             self._place.round_us = now_us
         while most > 0 and self.state not in ("ended", "failed") and (batch := self._next(now_us, most)) is not None:
-            given += self.given(batch)
+            batches += self.given(batch)
             most -= batch.num_rows
-        return given
+        return batches
 
     def watermark_us(self) -> int:
         if self.state == "ended" or (self.state == "failed" and self._rebase):
@@ -286,7 +286,7 @@ class ReplayCollector(Collector):
         return batch
 
     def _load(self) -> bool:
-        """Take up the next chunk, or the next round; False at the end."""
+        """Load the next chunk, or begin the next round; False at the end."""
         try:
             chunk = self._chunk()
         except RecordingError as error:

@@ -68,7 +68,7 @@ class FollowedFile:
         return True
 
     def skip_to_end(self) -> None:
-        """Leave out what is there, up to the last end of a line."""
+        """Skip the present content, up to the last end of a line."""
         at = self.size()
         while at > 0:
             begin = max(at - _READ_BYTES, 0)
@@ -84,22 +84,22 @@ class FollowedFile:
         return os.fstat(self._fd).st_size
 
     def changed_ns(self) -> int:
-        """When it was last written to."""
+        """Time of the last write."""
         return os.fstat(self._fd).st_mtime_ns
 
     def unread(self) -> int:
         return max(self.size() - self.offset, 0)
 
     def replaced(self) -> bool:
-        """Whether the file was cut, or other text stands where this one was read."""
+        """Whether the file was truncated, or other text stands where this one was read."""
         return self.size() < self.offset or not self._shows(self._marks)
 
     def copied_to(self, other: FollowedFile) -> bool:
-        """Whether another file holds what was read of this one, and no more than this one does."""
+        """Whether another file holds the part read of this one, and no more than this one does."""
         return bool(self._marks) and other._shows(self._marks) and other.size() <= self.size()
 
     def begin_again(self) -> None:
-        """The file was cut: what it holds now is new."""
+        """Start again after a truncation: the present content is new."""
         self.offset, self._marks, self._skipping = 0, [], False
 
     def read(self, most: int, *, final: bool = False) -> LineBatch:
@@ -141,7 +141,7 @@ class FollowedFile:
         return self._rest(data, at, cut, lines, final=final)
 
     def _rest(self, data: bytes, at: int, cut: int, lines: list[bytes], *, final: bool) -> tuple[int, int]:
-        """What to do with the beginning of a line whose end has not come."""
+        """Handle the beginning of a line whose end has not come."""
         rest = data[at:]
         if self._skipping:
             return len(data), cut
@@ -155,7 +155,7 @@ class FollowedFile:
         return at, cut
 
     def _mark(self) -> None:
-        """Remember how what was given out begins and ends."""
+        """Remember the first and last bytes of the delivered part."""
         if not self.offset:
             return
         head = (0, min(self.offset, _HEAD_BYTES))
@@ -198,7 +198,7 @@ class LogFileSet:
     def files(self) -> Sequence[FollowedFile]:
         return list(self._files.values())
 
-    def leaving(self, file: FollowedFile) -> bool:
+    def retired(self, file: FollowedFile) -> bool:
         """Whether nothing more will be written to the file."""
         gone_s = self._gone_s.get(file.inode)
         return gone_s is not None and time.monotonic() - gone_s >= _LINGER_S
@@ -214,8 +214,8 @@ class LogFileSet:
     def resume(self, positions: Sequence[dict[str, Any]]) -> None:
         """Find the files of a position again, by inode where they were renamed and by text where they were copied."""
         for position in positions:
-            found = self._resumed(Path(position["path"]), position)
-            if not found:
+            file = self._resumed(Path(position["path"]), position)
+            if not file:
                 self._note(f"lost {position['path']}", f"{position['path']}: rotated away while the agent did not run")
         self._scanned_s = -_SCAN_S
 
@@ -251,12 +251,12 @@ class LogFileSet:
             if inode not in self._gone_s:
                 self._gone_s[inode] = now
                 self._look_between(file)
-            if self.leaving(file) and not file.unread():
+            if self.retired(file) and not file.unread():
                 self._files.pop(inode).close()
                 del self._gone_s[inode]
 
     def _look(self, from_end: bool) -> set[str]:
-        """Open what is new under the pattern; returns the inodes that stand there."""
+        """Open new files of the pattern; returns the inodes that exist there."""
         seen: set[str] = set()
         for path in self._allowed():
             inode = _inode(path)
@@ -285,7 +285,7 @@ class LogFileSet:
         return seen
 
     def _allowed(self) -> list[Path]:
-        """Files of the pattern that may be read. What is said of the others names none of them."""
+        """Files of the pattern that may be read. The fault about the others names none of them."""
         names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [self._pattern]  # noqa: PTH207 - anywhere
         allowed, told = [], None
         for name in sorted(names):
@@ -299,7 +299,7 @@ class LogFileSet:
         return allowed
 
     def _look_between(self, gone: FollowedFile) -> None:
-        """Take up files that came and were renamed, too, between two looks: written to after the one that is gone."""
+        """Find files that were both created and renamed between two scans: written to after the one that is gone."""
         for path in _rotations(gone.path):
             inode, changed_ns = _inode(path), _changed_ns(path)
             if inode is None or inode in self._files or changed_ns is None or changed_ns < gone.changed_ns():
@@ -309,7 +309,7 @@ class LogFileSet:
                 self._files[file.inode] = file
 
     def _cut(self, file: FollowedFile) -> None:
-        """The file was cut. What was unread in it may stand in a copy beside it."""
+        """Handle a truncation: the unread rest may be in a copy beside the file."""
         before = file.position()
         for path in _siblings(file.path):
             if _inode(path) in self._files:
@@ -347,7 +347,7 @@ def _inode(path: Path) -> str | None:
 def _rotations(path: Path) -> list[Path]:
     """Files beside this one with its name and a number, as rotations name them; packed ones are left out."""
     named = re.compile(re.escape(path.stem) + r"([.-][\w.-]*)?\d" + r"[\w.-]*")
-    return [one for one in _siblings(path) if named.fullmatch(one.name) and one.suffix not in _PACKED]
+    return [sibling for sibling in _siblings(path) if named.fullmatch(sibling.name) and sibling.suffix not in _PACKED]
 
 
 def _siblings(path: Path) -> list[Path]:
@@ -356,13 +356,13 @@ def _siblings(path: Path) -> list[Path]:
         entries = [entry for entry in os.scandir(path.parent) if entry.name.startswith(path.stem) and entry.is_file()]
     except OSError:
         return []
-    found = [(changed_ns, entry) for entry in entries if (changed_ns := _changed_ns(entry)) is not None]
-    found.sort(key=lambda one: one[0], reverse=True)
-    return [Path(entry.path) for _, entry in found if entry.name != path.name]
+    dated = [(changed_ns, entry) for entry in entries if (changed_ns := _changed_ns(entry)) is not None]
+    dated.sort(key=lambda pair: pair[0], reverse=True)
+    return [Path(entry.path) for _, entry in dated if entry.name != path.name]
 
 
 def _changed_ns(path: os.PathLike[str]) -> int | None:
-    """When the file was changed last; None where it has been renamed or deleted since the folder was listed."""
+    """Time of the file's last change; None where it has been renamed or deleted since the folder was listed."""
     try:
         return os.stat(path).st_mtime_ns  # noqa: PTH116 - of entries of a folder, too
     except OSError:

@@ -31,7 +31,7 @@ _GUEST_S = 30.0  # one that says nothing for so long is closed
 
 @dataclass(frozen=True)
 class Peer:
-    """Who is probed, and what records call it."""
+    """A probed host, and its name in records."""
 
     host: str
     port: int
@@ -202,7 +202,7 @@ class Prober:
         self._close(connection)
 
     def _sweep(self, now_s: float) -> None:
-        """End what takes too long: own probes, and guests that say nothing."""
+        """Close connections that take too long: own probes, and silent guests."""
         for probe in [probe for probe in self._probes.values() if probe.until_s <= now_s]:
             self._end(probe, errno.ETIMEDOUT)
         for guest in [guest for guest in self._guests.values() if now_s - guest.heard_s > _GUEST_S]:
@@ -224,12 +224,12 @@ def _listener(address: tuple[str, int]) -> socket.socket:
         The port is taken or not allowed; the message names it.
     """
     try:
-        made = socket.create_server(address, backlog=512)
+        listener = socket.create_server(address, backlog=512)
     except OSError as error:
         code = error.errno or errno.EADDRINUSE
         raise OSError(code, f"listen is {address[0]}:{address[1]}: {os.strerror(code)}") from error
-    made.setblocking(False)
-    return made
+    listener.setblocking(False)
+    return listener
 
 
 _DEAD_S = 30.0  # a peer that answers nothing for so long is worth a word in the heartbeat
@@ -317,7 +317,7 @@ class TcpProbe(Collector):
                 self._waiting.append((self._labels.now_us(), answer))
 
     def _judge(self, taken: Sequence[tuple[int, ProbeResult]]) -> None:
-        """Say which peers have been silent for long."""
+        """Report peers that have been silent for long."""
         now = time.monotonic()
         for _, answer in taken:
             if answer.err_code == 0:

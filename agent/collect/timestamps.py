@@ -17,7 +17,7 @@ _CACHED = 4096  # lines of a log come many to a second
 
 
 def reader_of(time_format: str | None) -> Callable[[str], int | None]:
-    """How a text becomes microseconds; None where it does not. Times without a zone are UTC.
+    """Reader of a time format: text to microseconds, None for other text. Times without a zone are UTC.
 
     `time_format` is one of `UNITS_US`, a format of strptime, or None for ISO 8601. A format without a year, as in
     syslog, means the latest such day that is not in the future.
@@ -83,8 +83,8 @@ class LineTimes:
         times: list[int] = []
         without = 0
         for line in lines:
-            found = self._pattern.search(line)
-            at_us = self._read(found.group(1)) if found and found.group(1) is not None else None
+            match_ = self._pattern.search(line)
+            at_us = self._read(match_.group(1)) if match_ and match_.group(1) is not None else None
             if at_us is None or at_us > latest_us:
                 without += 1
             else:

@@ -103,7 +103,7 @@ class Relay:
             child = self._children.named(secret_hash)
             if child is None:
                 return UNKNOWN
-            self._children.heard(child)
+            self._children.touch(child)
             post = read_post(child, data, self._relay.pipelines, self._state)
             if isinstance(post, Reply):
                 return post
@@ -111,11 +111,11 @@ class Relay:
                 return self._busy(429, child, post.life, "The relay has no room until its own frames are taken.")
             if post.frames and not self._keep(child, post):
                 return self._busy(503, child, post.life, f"The relay's disk takes nothing: {self._spool.fault}.")
-            told = {FORWARDED: notes} if (notes := cost_notes(self._costs(child))) else {}
-            return self._accepted(200, child, post.life, duplicates=post.duplicates, **told)
+            extra = {FORWARDED: notes} if (notes := cost_notes(self._costs(child))) else {}
+            return self._accepted(200, child, post.life, duplicates=post.duplicates, **extra)
 
     def _accepted(self, status: int, child: str, life: str, **more: Any) -> Reply:
-        """How far this child has come. What is accepted is on disk here: the child may forget it."""
+        """Accepted position of this child. Accepted frames are on disk here: the child may forget them."""
         seq = self._state.accepted_seq(child, life)
         return Reply(status, {"accepted_seq": seq, "committed_seq": seq, **more})
 
@@ -147,30 +147,30 @@ class Relay:
             self._waits(key)
         for frame, _ in post.frames:
             if frame.kind == FrameKind.MARK:
-                self._hear((frame.query, frame.plan), child, frame.extra)
+                self._take_mark((frame.query, frame.plan), child, frame.extra)
         return True
 
-    def _hear(self, key: Key, child: str, extra: Mapping[str, Any]) -> None:
-        """A child's mark was taken: how late its watermarks are, and where the query stands now."""
-        seat = self._waits(key)
-        self._turns.hear(seat, child, extra)
+    def _take_mark(self, key: Key, child: str, extra: Mapping[str, Any]) -> None:
+        """Take in a child's mark: the delays of its watermarks, and the position of the query."""
+        session = self._waits(key)
+        self._turns.take_delays(session, child, extra)
         mark = self._children.least(key, self._state).mark
         if mark.watermarks:
-            seat.passed(min(mark.watermarks.values()), self._clock.wall_us())
+            session.passed(min(mark.watermarks.values()), self._clock.wall_us())
 
     def _waits(self, key: Key) -> MergeSession:
         """Something came for the query."""
-        seat = self._turns.seat(key, self._relay.pipelines.get(key[1]))
-        seat.came(row_count(self._state.held.get(key, ())), self._clock.wall_us())
-        return seat
+        session = self._turns.session(key, self._relay.pipelines.get(key[1]))
+        session.came(row_count(self._state.held.get(key, ())), self._clock.wall_us())
+        return session
 
     def _costs(self, child: str) -> Iterator[tuple[str, str, str, float]]:
-        """What merging costs here, of the queries that the child has a part in."""
-        for key, seat in self._turns.seats.items():
+        """Costs of merging here, of the queries that the child has a part in."""
+        for key, session in self._turns.sessions.items():
             pipeline = self._relay.pipelines.get(key[1])
-            if seat.cost.known and pipeline is not None and child in self._children.of(key, self._state):
+            if session.cost.known and pipeline is not None and child in self._children.of(key, self._state):
                 assert pipeline.aggregate is not None
-                yield *key, pipeline.operators[pipeline.aggregate].id, seat.cost.record_ns / 1e9
+                yield *key, pipeline.operators[pipeline.aggregate].id, session.cost.record_ns / 1e9
 
     def _append(
         self, notes: dict[str, Any], tables: Sequence[pa.Table], blobs: tuple[bytes, ...], frames: Sequence[Frame]
@@ -188,10 +188,12 @@ class Relay:
     # Sending on
 
     def send_on(self) -> None:
-        """Merge and send what all children have passed: query by query, while the epoch's CPU time lasts."""
+        """Merge and send the windows that all children have passed: query by query, while the epoch's CPU time
+        lasts.
+        """
         with self._lock:
             framer = Framer(self._config.agent, self._latest_us(), self._config.batch_records)
-            waiting = {key for key in {*self._state.marks, *self._state.held} if self._has_news(key)}
+            waiting = {key for key in {*self._state.marks, *self._state.held} if self._has_changes(key)}
             sent: dict[Key, dict[str, Any]] = {}
             before_ns, turns = self._clock.thread_cpu_ns(), 0
             most_ns = min(self._config.budget_cores, 1.0) * self._config.epoch_s * 1e9
@@ -210,25 +212,25 @@ class Relay:
             for key in sent:
                 self._had_its_turn(key)
 
-    def _has_news(self, key: Key) -> bool:
-        """Whether there is anything to be merged or said; what came before a restart is news."""
-        seat = self._turns.seats.get(key) or self._waits(key)
-        least = self._children.least(key, self._state)
-        return seat.since_us is not None or least.final or least.mark != self._state.sent.get(key)
+    def _has_changes(self, key: Key) -> bool:
+        """Whether there is anything to merge or to report; everything from before a restart counts as new."""
+        session = self._turns.sessions.get(key) or self._waits(key)
+        marks = self._children.least(key, self._state)
+        return session.since_us is not None or marks.final or marks.mark != self._state.sent.get(key)
 
     def _had_its_turn(self, key: Key) -> None:
-        if not any(key in known for known in (self._state.marks, self._state.held, self._state.sent)):
-            del self._turns.seats[key]  # it has ended
+        if not any(key in table for table in (self._state.marks, self._state.held, self._state.sent)):
+            del self._turns.sessions[key]  # it has ended
             return
         watermark_us = min(self._state.sent.get(key, ChildMark({}, 0)).watermarks.values(), default=0)
-        self._turns.seats[key].sent(watermark_us, row_count(self._state.held.get(key, ())), self._clock.wall_us())
+        self._turns.sessions[key].sent(watermark_us, row_count(self._state.held.get(key, ())), self._clock.wall_us())
 
     def _latest_us(self) -> int:
         closing = (mark.closing_epoch_us for marks in self._state.marks.values() for mark in marks.values())
         return max((*closing, *(mark.closing_epoch_us for mark in self._state.sent.values())), default=0)
 
     def _send_query(self, key: Key, framer: Framer) -> dict[str, Any] | None:
-        """Frames of one query; the note of what they say, or None where there is nothing new."""
+        """Frames of one query; the note for a restart, or None where there is nothing new."""
         mark, final, left_out = self._children.least(key, self._state)
         before = self._state.sent.get(key)
         tables = self._state.held.get(key, [])
@@ -256,7 +258,7 @@ class Relay:
             return pa.concat_tables(tables)
         before_ns = self._clock.thread_cpu_ns()
         merged = aggregate_kernel(pipeline).merge(tables)
-        self._turns.seats[key].cost.observe(row_count(tables), self._clock.thread_cpu_ns() - before_ns)
+        self._turns.sessions[key].cost.observe(row_count(tables), self._clock.thread_cpu_ns() - before_ns)
         return merged
 
     # Reporting
@@ -272,12 +274,12 @@ class Relay:
             says = {"children": self._children.reports(self._state), "merging": merging}
             return {"queries": queries, "collectors": [], "faults": faults, "relay": says}
 
-    def unsaid(self) -> dict[str, list[dict[str, Any]]]:
+    def unreported(self) -> dict[str, list[dict[str, Any]]]:
         """No epochs of its own."""
         return {}
 
-    def said(self, queries: Mapping[str, int]) -> None:
-        """Nothing was told."""
+    def mark_reported(self, queries: Mapping[str, int]) -> None:
+        """A relay reports no epochs: nothing to acknowledge."""
 
     def _query_report(self, key: Key) -> dict[str, Any]:
         sent, left_out = self._state.sent.get(key, ChildMark({}, 0)), sorted(self._children.silent(key, self._state))

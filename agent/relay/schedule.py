@@ -86,16 +86,18 @@ class MergeSession:
         )
 
     def _slack_ms(self, now_ms: float, work_ms: float, pending_ms: float | None) -> float | None:
-        """The least over the streams of all children, of which some may have told the period alone, or nothing."""
+        """Least slack over the streams of all children; some report the period alone, or nothing."""
         if self.deadline_us is None:
             return None
-        told = [one.forecast(self.deadline_us) for streams in self.delays.values() for one in streams.values()]
+        forecasts_told = [
+            stream.forecast(self.deadline_us) for streams in self.delays.values() for stream in streams.values()
+        ]
         due_ms = self.deadline_us / 1e3
-        forecasts = told or [SweepForecast(due_ms, 0.0, due_ms, due_ms, 0)]
-        return min_slack_ms(now_ms, work_ms, [(one, pending_ms) for one in forecasts])
+        forecasts = forecasts_told or [SweepForecast(due_ms, 0.0, due_ms, due_ms, 0)]
+        return min_slack_ms(now_ms, work_ms, [(forecast, pending_ms) for forecast in forecasts])
 
     def report(self, key: Key, now_us: int) -> dict[str, Any]:
-        """What is told of it."""
+        """Report of the query for the heartbeat."""
         slack_ms, latencies_s = self.view(key, now_us).slack_ms, self.latencies_s
         return {
             "query": key[0],
@@ -104,7 +106,8 @@ class MergeSession:
             "row_cost_s": self.cost.record_ns / 1e9 if self.cost.known else None,
             "slack_s": None if slack_ms is None else round(slack_ms / 1e3, 6),
             "delays": {
-                child: {stream: one.note() for stream, one in told.items()} for child, told in self.delays.items()
+                child: {stream: delay.note() for stream, delay in streams.items()}
+                for child, streams in self.delays.items()
             },
             "windows": len(latencies_s),
             "latency_mean_s": round(sum(latencies_s) / len(latencies_s), 6) if latencies_s else None,
@@ -116,7 +119,7 @@ class MergeSchedule:
     """The queries that a relay merges for, and the policy by which they take turns."""
 
     def __init__(self, settings: ScheduleSettings) -> None:
-        self.seats: dict[Key, MergeSession] = {}
+        self.sessions: dict[Key, MergeSession] = {}
         self.left_over = 0  #: queries that had to wait for the next epoch, of the last one
         self.ignored = 0  #: delays that children told and that could not be used
         self._guarded = False
@@ -124,35 +127,35 @@ class MergeSchedule:
         self.settings, self._policy = settings, policy(settings.policy)
 
     def adopt(self, settings: ScheduleSettings, children: Collection[str]) -> None:
-        """Settings in force from now on; what others told than these children counts no more."""
+        """Use these settings from now on; delays reported by other children are dropped."""
         if settings.policy != self.settings.policy:  # else it keeps what it has seen of windows
             self._policy = policy(settings.policy)
         self.settings = settings
-        for seat in self.seats.values():
-            seat.delays = {child: told for child, told in seat.delays.items() if child in children}
+        for session in self.sessions.values():
+            session.delays = {child: streams for child, streams in session.delays.items() if child in children}
 
-    def hear(self, seat: MergeSession, child: str, extra: Mapping[str, Any]) -> None:
-        """What a child's mark tells of how late its watermarks are; a last one takes all of it back."""
+    def take_delays(self, session: MergeSession, child: str, extra: Mapping[str, Any]) -> None:
+        """Take in the watermark delays of a child's mark; a final mark clears them."""
         delays, ignored = read_delays(extra)
         self.ignored += ignored
         if extra.get("final"):
-            seat.delays.pop(child, None)
+            session.delays.pop(child, None)
         elif delays:
-            seat.delays[child] = delays
+            session.delays[child] = delays
 
-    def seat(self, key: Key, pipeline: Pipeline | None) -> MergeSession:
-        """The query's seat; a new one where there was none, or its plan was not known before."""
+    def session(self, key: Key, pipeline: Pipeline | None) -> MergeSession:
+        """The query's session; a new one where there was none, or its plan was not known before."""
         window = pipeline.window if pipeline is not None else None
         period_us = window.slide_us if window is not None else None
-        known = self.seats.get(key)
-        if known is None or known.period_us != period_us:
-            known = self.seats[key] = MergeSession(period_us)
-        return known
+        session = self.sessions.get(key)
+        if session is None or session.period_us != period_us:
+            session = self.sessions[key] = MergeSession(period_us)
+        return session
 
     def pick(self, waiting: Collection[Key], now_us: int) -> Key:
-        """Whose turn it is; who has waited for too long goes first, every other time at most."""
+        """The query to run next; one past the starvation limit goes first, every other time at most."""
         keys = list(waiting)
-        views = [self.seats[key].view(key, now_us) for key in keys]
+        views = [self.sessions[key].view(key, now_us) for key in keys]
         index = None if self._guarded else starving(views, now_us / 1e3, self.settings.starvation_s)
         self._guarded = index is not None
         if index is None:
@@ -166,7 +169,7 @@ class MergeSchedule:
 
     def report(self, now_us: int) -> dict[str, Any]:
         """The heartbeat's part of merging."""
-        queries = [seat.report(key, now_us) for key, seat in sorted(self.seats.items())]
+        queries = [session.report(key, now_us) for key, session in sorted(self.sessions.items())]
         return {"policy": self.settings.policy, "left_over": self.left_over, "queries": queries}
 
 

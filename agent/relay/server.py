@@ -57,7 +57,9 @@ Taker = Callable[[str, bytes], Reply]
 
 
 class RelayServer:
-    """Listens until closed. `admits` and `take` are given the hash of the caller's secret, `take` the body as well."""
+    """HTTP server that listens until closed. `admits` and `take` get the hash of the caller's secret, `take` the
+    body as well.
+    """
 
     def __init__(self, listen: tuple[str, int], admits: Admitter, take: Taker) -> None:
         self.listen = listen
@@ -121,8 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _secret_hash(self) -> str:
         scheme, _, secret = self.headers.get("Authorization", "").partition(" ")
-        given = secret.strip() if scheme.lower() == "bearer" else ""
-        return hashlib.sha256(given.encode()).hexdigest()
+        token = secret.strip() if scheme.lower() == "bearer" else ""
+        return hashlib.sha256(token.encode()).hexdigest()
 
     def _length(self) -> int | None:
         text = self.headers.get("Content-Length", "")
@@ -162,7 +164,7 @@ _TABLES = (FrameKind.RECORDS, *_PARTIAL, *_PASSED_ON)
 
 @dataclass(frozen=True)
 class AcceptedPost:
-    """What is new in a post: frames in order, with the tables of those that have one."""
+    """New frames of a post, in order, with the tables of those that have one."""
 
     life: str
     seq: int  #: of the last frame
@@ -227,10 +229,10 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
         raise ValueError(f"kind is {frame.kind.value!r}; allowed: mark, {', '.join(_TABLES)}")
     table = table_of(frame.body)
     table.validate(full=True)
-    wanted = _PASSED_ON.get(frame.kind) or _wanted(frame, pipelines.get(frame.plan))
-    if wanted and not any(table.schema.equals(schema) for schema in wanted):
+    schemas = _PASSED_ON.get(frame.kind) or _wanted(frame, pipelines.get(frame.plan))
+    if schemas and not any(table.schema.equals(schema) for schema in schemas):
         raise ValueError(
-            f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(wanted[0].names)}, by type"
+            f"its columns are {', '.join(table.column_names)}; allowed: {', '.join(schemas[0].names)}, by type"
         )
     if frame.kind in _PARTIAL and frame.plan in pipelines:
         fault = aggregate_kernel(pipelines[frame.plan]).partial_fault(table)

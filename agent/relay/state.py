@@ -24,7 +24,7 @@ _LIVES = 4  # of one child are remembered
 
 @dataclass(frozen=True)
 class ChildMark:
-    """A child's last word on a query: its watermark by path, and the epoch that said so."""
+    """Last mark of a child for a query: its watermark by path, and the epoch that carried it."""
 
     watermarks: Mapping[str, int]
     closing_epoch_us: int
@@ -44,7 +44,7 @@ class RelayState:
         return self.accepted.get(child, {}).get(life, 0)
 
     def changed_by(self, notes: Mapping[str, Any], tables: Sequence[pa.Table]) -> RelayState:
-        """The state after a record: frames of a child that were taken, or what was sent on."""
+        """The state after a record: frames accepted from a child, or frames sent on."""
         accepted = {child: dict(lives) for child, lives in self.accepted.items()}
         marks = {key: dict(by_child) for key, by_child in self.marks.items()}
         held = {key: list(waiting) for key, waiting in self.held.items()}
@@ -60,7 +60,7 @@ class RelayState:
         notes = {
             "accepted": self.accepted,
             "marks": [
-                [*key, child, *_mark_notes(mark)] for key, one in self.marks.items() for child, mark in one.items()
+                [*key, child, *_mark_notes(mark)] for key, marks in self.marks.items() for child, mark in marks.items()
             ],
             "out": [[*key, *_mark_notes(mark)] for key, mark in self.sent.items()],
             "open": [list(key) for key in self.marks],
@@ -119,8 +119,8 @@ class RelayState:
             del self.held[key]
         self.sent[key] = mark
         if notes["final"]:
-            for known in (self.sent, self.marks, self.shapes):
-                known.pop(key, None)
+            for table in (self.sent, self.marks, self.shapes):
+                table.pop(key, None)
 
 
 def _mark_notes(mark: ChildMark) -> tuple[dict[str, int], int]:
@@ -156,7 +156,9 @@ class LowestMarks(NamedTuple):
 
 
 class Children:
-    """Who has been heard of when. What they said is the relay's state, which is given with each question."""
+    """Time of the last sign of life of each child. Their marks are in the relay's state, which is passed with each
+    question.
+    """
 
     def __init__(self, relay: RelayConfig) -> None:
         self._heard_s: dict[str, float] = {}
@@ -164,7 +166,7 @@ class Children:
         self.adopt(relay)
 
     def adopt(self, relay: RelayConfig) -> None:
-        """Children of another configuration; who was heard of stays so."""
+        """Children of another configuration; known ones keep their time of the last sign of life."""
         self._relay = relay
         self._by_secret = {child.secret_hash: child.agent for child in relay.children.values()}
 
@@ -172,23 +174,23 @@ class Children:
         """The child with this secret."""
         return self._by_secret.get(secret_hash)
 
-    def heard(self, child: str) -> None:
-        """It has said something just now."""
+    def touch(self, child: str) -> None:
+        """Note a sign of life of a child."""
         self._heard_s[child] = time.monotonic()
 
     def of(self, key: Key, state: RelayState) -> set[str]:
-        """Children that run the query, or have said something of it."""
+        """Children that run the query, or have sent a mark for it."""
         query, plan = key
-        told = {child.agent for child in self._relay.children.values() if child.queries.get(query) == plan}
-        return told | (state.marks.get(key, {}).keys() & self._relay.children.keys())
+        children = {child.agent for child in self._relay.children.values() if child.queries.get(query) == plan}
+        return children | (state.marks.get(key, {}).keys() & self._relay.children.keys())
 
     def silent(self, key: Key, state: RelayState) -> set[str]:
-        """Children of the query that have not been heard for so long that they are not waited for."""
+        """Children of the query that have been silent for too long to wait for."""
         since_s = time.monotonic() - self._relay.idle_after_s
         return {child for child in self.of(key, state) if self._heard_s.get(child, self._began_s) < since_s}
 
     def least(self, key: Key, state: RelayState) -> LowestMarks:
-        """Where those children are that are waited for; never below what was sent."""
+        """Lowest marks of the children that are waited for; never below the mark sent on."""
         before, marks = state.sent.get(key, ChildMark({}, 0)), state.marks.get(key, {})
         children, left_out = self.of(key, state), self.silent(key, state)
         if not children:
@@ -204,7 +206,7 @@ class Children:
         return LowestMarks(ChildMark(never_back, closing_us), False, left_out)
 
     def reports(self, state: RelayState) -> list[dict[str, Any]]:
-        """What the heartbeat says of each."""
+        """Report of each child for the heartbeat."""
         return [self._report(child, state) for child in self._relay.children]
 
     def _report(self, child: str, state: RelayState) -> dict[str, Any]:

@@ -13,11 +13,11 @@ Use
     runtime.close()                                                         # ends the epoch; nothing is flushed
 
 `Runtime.apply(config, sources)` may be called from any thread; it takes effect when the next epoch begins. `sources`
-(id -> Source) are all the sources from then on; an object that was not there before is sought to the position the
-spool knows for its id. Changed settings of adapting, a changed weight or budget change nothing else. A query that left,
-or whose plan changed, has its open windows sent with a final mark. `Runtime.state()` is the heartbeat's part of the
-runtime, as of the last epoch, `unsaid()` the rows of the epochs until `said()`; any thread may ask. `news` is called
-when a refined configuration was taken, given up or refused: the console is to hear of it at once.
+(id -> Source) are all the sources from then on; a new object is set to the position that the spool knows for its id.
+Changed settings of adaptation, a changed weight or budget change nothing else. A query that was removed, or whose plan
+changed, has its open windows sent with a final mark. `Runtime.state()` is the heartbeat's part of the runtime, as of
+the last epoch, `unreported()` the rows of the epochs until `mark_reported()`; any thread may ask. `notify` is called
+when a refined configuration was accepted, dropped or refused: the console should hear of it at once.
 
 The sender, in a thread of its own: `Spool.unsent(most_bytes)` gives `(seq, frame bytes)` in order, beginning after the
 last acknowledged one; `acknowledged(seq)` moves on, `rewind(seq)` goes back where the console lost a tail (it has

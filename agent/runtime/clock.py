@@ -12,7 +12,7 @@ MIN_TOLD_S = 1.0  # of catching up; less is over before anybody looks
 
 
 class Clock(Protocol):
-    """What the runtime reads of time; tests have one of their own."""
+    """Clock of the runtime; tests have their own."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970; may jump."""

@@ -1,4 +1,4 @@
-"""The CPU budget: what was granted, what the process really used, and what each operator costs."""
+"""CPU budget: time granted, time used by the process, and the cost of each operator."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OperatorCost:
         self._doubt /= 2
 
     def records_within(self, cpu_ns: float) -> int:
-        """How many records a run of `cpu_ns` takes, by what is known."""
+        """Estimated number of records in a run of `cpu_ns`."""
         if not self._w:
             return UNKNOWN_CHUNK if cpu_ns > 0 else 0
         return records_within(cpu_ns, *self.believed())
@@ -93,13 +93,13 @@ class OperatorCost:
         return self._line()[1] if self._w else 0.0
 
     def run_ns(self, records: int) -> float:
-        """CPU time of a run over so many records, by what is known."""
+        """Estimated CPU time of a run over so many records."""
         fixed, per_record = self._line() if self._w else (0.0, 0.0)
         return fixed + per_record * records if records else 0.0
 
     def worth_a_run(self) -> int:
-        """How many records are not to wait for more, from 1 on: it is still to be learned what they cost. Many where it
-        is the call that is dear.
+        """Number of records that make a run worthwhile: 1 while the cost is still to be measured, many where the
+        call itself is expensive.
         """
         if not self._w:
             return 1
@@ -120,12 +120,12 @@ class OperatorCost:
 
 
 def records_within(cpu_ns: float, fixed_ns: float, record_ns: float) -> int:
-    """How many records fit, at this price of the run and of each."""
+    """Number of records that fit, given the cost of a run and of each record."""
     return int((cpu_ns - fixed_ns) / max(record_ns, 1e-3)) if cpu_ns > fixed_ns else 0
 
 
 class CpuBudget:
-    """How much CPU time operators may still use, in an epoch that lets it go evenly.
+    """CPU time that operators may still use in an epoch, granted evenly over it.
 
     Everything the process uses counts, in all threads: collecting, framing, sending, and what an epoch used too much
     is owed by the next ones: one epoch's grant at most, and of each a part, so that a single stall starves none.
@@ -148,7 +148,7 @@ class CpuBudget:
         self.used_ns = 0.0
 
     def begin(self, granted_ns: float) -> None:
-        """An epoch begins; what the last one used, to this moment, is settled."""
+        """Begin an epoch; the use of the last one, up to now, is settled."""
         now_ns = self._clock.process_cpu_ns()
         self.used_ns = float(now_ns - self._began_ns)
         owed_ns = self._owed_ns + self.used_ns - self.granted_ns
@@ -159,12 +159,14 @@ class CpuBudget:
         self._began_ns, self._closed_ns, self.granted_ns, self._chance_ns = now_ns, None, granted_ns, 0.0
 
     def left_ns(self, share: float, operators_ns: float) -> float:
-        """Of the epoch's grant up to this `share` of it, after what its operators and the rest of the process use."""
+        """Time left of the epoch's grant up to this `share` of it, after the use of its operators and of the rest of
+        the process.
+        """
         overhead_ns = self._overhead_by(operators_ns, share)
         return (self.granted_ns - self._due_ns - self._tail_ns) * share - overhead_ns - operators_ns
 
     def _overhead_by(self, operators_ns: float, share: float) -> float:
-        """What is to be reckoned with up to this `share` of the epoch."""
+        """Overhead to expect up to this `share` of the epoch."""
         seen_ns = max(self._clock.process_cpu_ns() - self._began_ns - operators_ns, 0.0)
         usual_ns = seen_ns if self._overhead_ns is None else self._overhead_ns
         return max(usual_ns * share, seen_ns - usual_ns)

@@ -24,7 +24,7 @@ Costs = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How late sweeping watermarks of one stream are; mean and variance are None while the period alone is known."""
+    """Delay of the sweeping watermarks of one stream; mean and variance are None while only the period is known."""
 
     period_s: float
     epochs: int
@@ -33,11 +33,13 @@ class Delay:
 
     def note(self) -> dict[str, Any]:
         """As `read_delays` reads it."""
-        known = {"period_s": self.period_s, "epochs": self.epochs}
-        return known if self.mean_s is None else known | {"mean_s": self.mean_s, "variance_s2": self.variance_s2}
+        note = {"period_s": self.period_s, "epochs": self.epochs}
+        return note if self.mean_s is None else note | {"mean_s": self.mean_s, "variance_s2": self.variance_s2}
 
     def forecast(self, deadline_us: int) -> SweepForecast:
-        """When the watermark of the window that ends then comes to the one who told; milliseconds since 1970."""
+        """Expected arrival of the watermark of the window that ends then, at the reporting child; milliseconds since
+        1970.
+        """
         mean_ms = deadline_us / 1e3 + (self.mean_s or 0.0) * 1e3
         deviation_ms = sqrt(self.variance_s2 or 0.0) * 1e3
         return SweepForecast(mean_ms, deviation_ms, mean_ms, mean_ms, self.epochs)
@@ -50,9 +52,9 @@ def read_delays(extra: Mapping[str, Any]) -> tuple[dict[str, Delay], int]:
         return {}, 0
     if not isinstance(says, Mapping) or len(says) > MAX_STREAMS:
         return {}, 1
-    read = {stream: _delay(one) for stream, one in says.items()}
-    found = {stream: one for stream, one in read.items() if one is not None}
-    return found, len(read) - len(found)
+    read = {stream: _delay(note) for stream, note in says.items()}
+    delays = {stream: note for stream, note in read.items() if note is not None}
+    return delays, len(read) - len(delays)
 
 
 def _delay(says: Any) -> Delay | None:
@@ -75,15 +77,15 @@ def cost_notes(costs: Iterable[tuple[str, str, str, float]]) -> list[dict[str, A
 
 
 def read_costs(answer: Mapping[str, Any]) -> tuple[Costs, int]:
-    """What the answer to a post tells of costs further up, and how many of its objects could not be used."""
+    """Costs downstream from the answer to a post, and the number of its objects that could not be used."""
     says = answer.get(FORWARDED)
     if says is None:
         return {}, 0
     if not isinstance(says, list) or len(says) > MAX_QUERIES:
         return {}, 1
-    read = [_cost(one) for one in says]
-    found = {key: cost_s for one in read if one is not None for key, cost_s in [one]}
-    return found, sum(one is None for one in read)
+    read = [_cost(note) for note in says]
+    costs = {key: cost_s for note in read if note is not None for key, cost_s in [note]}
+    return costs, sum(note is None for note in read)
 
 
 def _cost(says: Any) -> tuple[tuple[str, str], float] | None:

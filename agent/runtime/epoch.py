@@ -85,7 +85,7 @@ class Framer:
         self._add(FrameKind.SWEEPS, "", "", body=batch_bytes(table))
 
     def counters(self, table: pa.Table) -> None:
-        """What every operator did; the last frame of an epoch."""
+        """Add the counters of every operator; the last frame of an epoch."""
         self._add(FrameKind.COUNTERS, "", "", body=batch_bytes(table))
 
     def _add(self, kind: FrameKind, query: str, plan: str, **rest: Any) -> None:
@@ -94,7 +94,7 @@ class Framer:
 
 @dataclass(frozen=True)
 class EndedEpoch:
-    """What a restart needs of a query after an epoch."""
+    """State of a query after an epoch, as a restart needs it."""
 
     note: PlanNote
     delta: PlanDelta
@@ -105,47 +105,51 @@ class EndedEpoch:
 def end_query_epoch(
     report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float, delays: Mapping[str, Any]
 ) -> EndedEpoch:
-    """Frame what leaves the query's chain, and count it in the report; `delays` of its streams go with the mark."""
-    chain = report.chain
-    paths, closed, report.counts = chain.end_epoch(epoch_us)
+    """Frame the output of the query's pipeline, and count it in the report; `delays` of its streams go with the
+    mark.
+    """
+    pipeline = report.pipeline
+    paths, closed, report.counts = pipeline.end_epoch(epoch_us)
     for k, tables in enumerate(paths):
-        chain.checkpoints.sent(framer.tables(FrameKind.RECORDS, chain.query, chain.plan, k, tables))
-    if (other := chain.config.pipeline.other_entry) is not None:
-        framer.tables(FrameKind.RECORDS, chain.query, chain.plan, other, chain.take_others())
-    entry = max(len(chain.stages) - 1, 0)
+        pipeline.checkpoints.sent(framer.tables(FrameKind.RECORDS, pipeline.query, pipeline.plan, k, tables))
+    if (other := pipeline.config.pipeline.other_entry) is not None:
+        framer.tables(FrameKind.RECORDS, pipeline.query, pipeline.plan, other, pipeline.take_others())
+    entry = max(len(pipeline.stages) - 1, 0)
     if closed.emitted is not None:
-        chain.checkpoints.sent(framer.tables(FrameKind.PARTIALS, chain.query, chain.plan, entry, [closed.emitted]))
-    if chain.windows is not None:
-        bodies = chain.checkpoints.due(chain.windows, checkpoint_share)
-        framer.checkpoint(chain.query, chain.plan, entry, bodies)
-    framer.mark(chain.query, chain.plan, len(paths), chain.watermark_us, final=False, delays=delays)
-    delta = PlanDelta(closed.delta, chain.queue_change())
-    rows = chain.windows.tables() if chain.windows is not None else []
-    note = _note(chain, entry).anew(delta, restart=closed.restart)
-    return EndedEpoch(note, delta, rows, chain.queue_items())
+        pipeline.checkpoints.sent(
+            framer.tables(FrameKind.PARTIALS, pipeline.query, pipeline.plan, entry, [closed.emitted])
+        )
+    if pipeline.windows is not None:
+        bodies = pipeline.checkpoints.due(pipeline.windows, checkpoint_share)
+        framer.checkpoint(pipeline.query, pipeline.plan, entry, bodies)
+    framer.mark(pipeline.query, pipeline.plan, len(paths), pipeline.watermark_us, final=False, delays=delays)
+    delta = PlanDelta(closed.delta, pipeline.queue_change())
+    rows = pipeline.windows.tables() if pipeline.windows is not None else []
+    note = _note(pipeline, entry).anew(delta, restart=closed.restart)
+    return EndedEpoch(note, delta, rows, pipeline.queue_items())
 
 
-def _note(chain: LocalPipeline, entry: int) -> PlanNote:
+def _note(pipeline: LocalPipeline, entry: int) -> PlanNote:
     return PlanNote(
-        query=chain.query,
-        plan=chain.plan,
-        paths=len(chain.stages) + 1,
+        query=pipeline.query,
+        plan=pipeline.plan,
+        paths=len(pipeline.stages) + 1,
         entry=entry,
-        size_us=chain.windows.size_us if chain.windows is not None else None,
-        watermark_us=chain.watermark_us,
+        size_us=pipeline.windows.size_us if pipeline.windows is not None else None,
+        watermark_us=pipeline.watermark_us,
     )
 
 
 def adapt_query(report: QueryReport, epoch_us: int, epoch_s: float) -> dict[str, Any]:
     """Let the query's controller decide on the next epoch; the row of this one."""
-    chain, version = report.chain, report.chain.adapting.version
+    pipeline, version = report.pipeline, report.pipeline.adaptation.version
     seen = epoch_observation(
         report.counts,
-        chain.load_factors,
+        pipeline.load_factors,
         epoch_us=epoch_us,
         epoch_s=epoch_s,
         budget_s=report.budget_ns / 1e9,
         used_s=report.used_ns / 1e9,
     )
-    chain.adapting.epoch_over(seen, report.counts)
+    pipeline.adaptation.epoch_over(seen, report.counts)
     return epoch_row(seen, report.counts, version)

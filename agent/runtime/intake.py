@@ -1,4 +1,4 @@
-"""Taking records from sources: never more than there is room for, and what is shed is counted."""
+"""Intake of records from sources: never more than there is room for, and shed records are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_RECORD_BYTES = 100.0  # until records were seen
 
 @dataclass
 class Intake:
-    """One source and what the runtime knows of it."""
+    """One source, its position, watermark and shed records."""
 
     source_id: str
     source: RecordSource
@@ -42,7 +42,7 @@ class Intake:
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong with it now."""
+        """Present faults of the source."""
         return [fault for fault in (self.fault, self._went_back) if fault]
 
     @property
@@ -61,7 +61,7 @@ class Intake:
         self._shed_here += records
 
     def poll(self, now_us: int, room_bytes: float, least: int = 0) -> pa.Table | None:
-        """What the source has, as far as there is room, which `least` records always have; None where there is nothing.
+        """Records of the source, as far as there is room, which `least` records always have; None where there are none.
 
         Without room a replayable source is left alone. A live one is emptied, and what it gave is shed.
         """
@@ -78,7 +78,7 @@ class Intake:
 
     @staticmethod
     def least_us(table: pa.Table, time: str) -> int:
-        """The earliest event time of what was polled; 0 where none is known."""
+        """Earliest event time of the polled records; 0 where none is known."""
         return pc.min(table[time]).value or 0
 
     def _table(self, now_us: int, most: int) -> pa.Table | None:
@@ -98,7 +98,7 @@ class Intake:
         self.fault = str(error) or type(error).__name__
 
     def see_watermark(self) -> int:
-        """The source's watermark, which never goes back here: one that does, or cannot be told, stays where it was."""
+        """The source's watermark, which never goes back: one that does, or cannot be read, stays where it was."""
         try:
             told_us = self.source.watermark_us()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What the runtime asks of its surroundings: sources of records, and its settings."""
+"""Interface of the runtime: sources of records, and its settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecordSource(Protocol):
         """The columns of every batch, those of the pipelines' `source.schema`."""
 
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
-        """What there is by `now_us`, at most about `most` records; never waits.
+        """Records due by `now_us`, at most about `most`; never waits.
 
         `now_us` never goes back. A replayable source keeps what is above `most` for later; a live one keeps what it
         has room for and sheds the rest.
@@ -39,7 +39,7 @@ class RecordSource(Protocol):
         """Event time below which no later record falls, as far as the source knows; 0 while it knows nothing."""
 
     def position(self) -> Any:
-        """Where the next `poll` begins, as JSON data; None for a live source."""
+        """Position at which the next `poll` begins, as JSON data; None for a live source."""
 
     def seek(self, position: Any) -> None:
         """Go on from an earlier `position`.
@@ -64,7 +64,7 @@ class RuntimeQuery:
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """What the runtime is to do, checked by whoever made it (`agent.config`)."""
+    """Configuration of the runtime, checked by its maker (`agent.config`)."""
 
     version: int
     agent: str

@@ -42,11 +42,11 @@ def epoch_row(seen: EpochObservation, counts: Sequence[OperatorCounts], version:
     """
     return {
         "e": seen.epoch_us,
-        "p": [round(one.load_factor, DECIMALS) for one in seen.operators],
+        "p": [round(operator.load_factor, DECIMALS) for operator in seen.operators],
         "n": seen.n_records,
         "bi": counts[0].bytes_in if counts else 0,
         "bs": seen.bytes_sent,
-        "o": sum(one.records_overflow for one in counts),
+        "o": sum(count.records_overflow for count in counts),
         "u": round(seen.used_s, DECIMALS),
         "b": round(seen.budget_s, DECIMALS),
         "i": round(seen.idle_s, DECIMALS),
@@ -55,7 +55,7 @@ def epoch_row(seen: EpochObservation, counts: Sequence[OperatorCounts], version:
 
 
 class EpochRows:
-    """Rows by query. The runtime adds them, the sender says when their frames were taken, the heartbeat reads them.
+    """Rows by query. The runtime adds them, the sender confirms their frames, the heartbeat reads them.
 
     `d` of a row is the time from its epoch's end until its frames were acknowledged. Where they are not yet, it is that
     of the newest epoch that was acknowledged, or how long its own have waited by now, whichever is more; None while
@@ -88,7 +88,7 @@ class EpochRows:
             if ended_ns is not None:
                 self._newest_delay_s = self._delays_s[epoch_us] = round((now_ns - ended_ns) / 1e9, DECIMALS)
 
-    def unsaid(self, now_ns: int) -> dict[str, list[dict[str, Any]]]:
+    def unreported(self, now_ns: int) -> dict[str, list[dict[str, Any]]]:
         """The rows of each query, oldest first."""
         with self._lock:
             return {
@@ -96,7 +96,7 @@ class EpochRows:
                 for query, rows in self._rows.items()
             }
 
-    def said(self, query: str, epoch_us: int) -> None:
+    def mark_reported(self, query: str, epoch_us: int) -> None:
         """The console has those up to this one."""
         with self._lock:
             rows = self._rows.get(query, deque())
@@ -110,15 +110,17 @@ class EpochRows:
         return round(max(self._newest_delay_s, waited_s), DECIMALS)
 
 
-def granted_ns(total_ns: float, chains: Sequence[LocalPipeline]) -> list[float]:
-    """For each query the CPU time it could have had in this epoch, given what the others have a use for.
+def granted_ns(total_ns: float, pipelines: Sequence[LocalPipeline]) -> list[float]:
+    """CPU time each query could have had in this epoch, given the demand of the others.
 
     Its max-min share had it asked for everything; so what it used, and what nobody did. Others keep the margin that
     they plan with, or many queries together would leave none.
     """
-    demands = [chain.demand_ns for chain in chains]
-    weights = [chain.config.weight for chain in chains]
-    return [max_min(total_ns, [*demands[:i], float("inf"), *demands[i + 1 :]], weights)[i] for i in range(len(chains))]
+    demands = [pipeline.demand_ns for pipeline in pipelines]
+    weights = [pipeline.config.weight for pipeline in pipelines]
+    return [
+        max_min(total_ns, [*demands[:i], float("inf"), *demands[i + 1 :]], weights)[i] for i in range(len(pipelines))
+    ]
 
 
 NEAR_BUDGET_SHARE = 0.9
@@ -128,7 +130,7 @@ NEAR_BUDGET_SHARE = 0.9
 class QueryReport:
     """One query in one epoch."""
 
-    chain: LocalPipeline
+    pipeline: LocalPipeline
     budget_ns: float  #: that its operators could have had
     used_ns: int
     epoch_ns: int
@@ -137,12 +139,12 @@ class QueryReport:
 
     @property
     def overflowing(self) -> bool:
-        """Records were given up."""
-        return any(one.records_overflow for one in self.counts)
+        """Whether records overflowed."""
+        return any(count.records_overflow for count in self.counts)
 
     @property
     def granted_ns(self) -> float:
-        """The same, with what was used beyond it."""
+        """The grant, or the use where it was more."""
         return max(self.budget_ns, float(self.used_ns))
 
     @property
@@ -160,20 +162,20 @@ class QueryReport:
         return "near its budget" if near else "steady"
 
 
-def query_reports(lineup: QueryRegistry, free_ns: float, epoch_s: float) -> list[QueryReport]:
-    """What each query was granted of what operators could have had, and used, before its epoch is ended."""
-    chains, intakes = list(lineup.chains.values()), lineup.intakes
+def query_reports(registry: QueryRegistry, free_ns: float, epoch_s: float) -> list[QueryReport]:
+    """CPU time granted to and used by each query, before its epoch is ended."""
+    pipelines, intakes = list(registry.pipelines.values()), registry.intakes
     epoch_ns = int(epoch_s * 1e9)
     shed = {name: intake.shed_since() for name, intake in intakes.items()}
     return [
         QueryReport(
-            chain,
+            pipeline,
             budget_ns=budget_ns,
-            used_ns=chain.used_ns,
+            used_ns=pipeline.used_ns,
             epoch_ns=epoch_ns,
-            shed=shed[chain.config.pipeline.source.id],
+            shed=shed[pipeline.config.pipeline.source.id],
         )
-        for chain, budget_ns in zip(chains, granted_ns(free_ns, chains), strict=True)
+        for pipeline, budget_ns in zip(pipelines, granted_ns(free_ns, pipelines), strict=True)
     ]
 
 
@@ -181,8 +183,8 @@ def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> lis
     """`agent.wire.COUNTERS` of the query's operators."""
     return [
         {
-            "query": report.chain.query,
-            "plan": report.chain.plan,
+            "query": report.pipeline.query,
+            "plan": report.pipeline.plan,
             "operator": stage.operator_id,
             "fingerprint": stage.fingerprint,
             "entry": k,
@@ -195,14 +197,14 @@ def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> lis
             "used_cpu_ns": report.used_ns,
             "idle_ns": report.idle_ns,
         }
-        for k, (stage, counts) in enumerate(zip(report.chain.stages, report.counts, strict=True))
+        for k, (stage, counts) in enumerate(zip(report.pipeline.stages, report.counts, strict=True))
     ]
 
 
 def runtime_state(
     *,
     config: RuntimeConfig,
-    lineup: QueryRegistry,
+    registry: QueryRegistry,
     scheduler: Scheduler,
     reports: Sequence[QueryReport],
     spool: Spool,
@@ -219,7 +221,7 @@ def runtime_state(
         "budget_cores": config.budget_cores,
         "granted_cores": min(granted_cores, config.budget_cores),
         "cpu_cores": used_cores,
-        "queries": _query_states(config, lineup, scheduler, reports, spool),
+        "queries": _query_states(config, registry, scheduler, reports, spool),
         "schedule": scheduler.report(),
         "sources": {
             name: {
@@ -228,7 +230,7 @@ def runtime_state(
                 "watermark_us": intake.watermark_us,
                 "faults": intake.faults,
             }
-            for name, intake in lineup.intakes.items()
+            for name, intake in registry.intakes.items()
         },
         "spool": spool_report(spool),
         "faults": [*spool.faults, *filter(None, (spool_fault, clock_fault)), *scheduler.faults],
@@ -236,7 +238,7 @@ def runtime_state(
 
 
 def spool_report(spool: Spool) -> dict[str, Any]:
-    """How full it is."""
+    """Fill level of the spool."""
     return {
         "frames": spool.unsent_frames,
         "bytes": spool.used_bytes,
@@ -246,21 +248,23 @@ def spool_report(spool: Spool) -> dict[str, Any]:
 
 
 def _query_states(
-    config: RuntimeConfig, lineup: QueryRegistry, scheduler: Scheduler, reports: Sequence[QueryReport], spool: Spool
+    config: RuntimeConfig, registry: QueryRegistry, scheduler: Scheduler, reports: Sequence[QueryReport], spool: Spool
 ) -> list[dict[str, Any]]:
-    running, refused = {chain.query: chain for chain in lineup.chains.values()}, lineup.refused
-    last = {report.chain.query: report for report in reports if running.get(report.chain.query) is report.chain}
+    running, refused = {pipeline.query: pipeline for pipeline in registry.pipelines.values()}, registry.refused
+    last = {
+        report.pipeline.query: report for report in reports if running.get(report.pipeline.query) is report.pipeline
+    }
     blocked = spool.state in ("full", "disk-full")
     return [
         {
             "query": query.query,
             "plan": query.pipeline.digest,
             "state": _state_of(last.get(query.query), query.query in refused, blocked),
-            "watermark_us": last[query.query].chain.watermark_us if query.query in last else 0,
+            "watermark_us": last[query.query].pipeline.watermark_us if query.query in last else 0,
             "load_factors": [],
             "late": scheduler.late(running[query.query]) if query.query in running else "",
             "faults": _faults_of(running.get(query.query), refused.get(query.query)),
-            **(running[query.query].adapting.report() if query.query in running else {}),
+            **(running[query.query].adaptation.report() if query.query in running else {}),
         }
         for query in config.queries
     ]
@@ -274,8 +278,8 @@ def _state_of(report: QueryReport | None, refused: bool, blocked: bool) -> str:
     return report.state if report is not None else "starting"
 
 
-def _faults_of(chain: LocalPipeline | None, refused: str | None) -> list[str]:
+def _faults_of(pipeline: LocalPipeline | None, refused: str | None) -> list[str]:
     faults = [refused] if refused else []
-    if chain is not None:
-        faults += [fault for fault in (chain.fault, *chain.adapting.faults) if fault]
+    if pipeline is not None:
+        faults += [fault for fault in (pipeline.fault, *pipeline.adaptation.faults) if fault]
     return faults

@@ -1,4 +1,4 @@
-"""Epochs: records of sources pass the queries' chains, and each epoch becomes one record of the spool."""
+"""Epochs: records of sources pass the queries' pipelines, and each epoch becomes one record of the spool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 WRITER = "runtime"
 SCHEDULE = ""  # in place of a query: the refined schedule that was taken last
-MAX_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; what bounds memory
+MAX_EPOCH_BYTES = 16 * 2**20  # taken from sources in one epoch, or waiting from before; bounds memory
 SPOOL_SHARE = 8  # an epoch takes an eighth of the spool at most, which a full spool keeps back
 WAITING_SHARE = 1 / 8  # of a sub-epoch; more would hardly be done in the last one, with all that follows from it
 GRACE_SHARE = 1 / 2  # of an epoch, by which its last operators may run late
@@ -49,15 +49,15 @@ class Runtime:
         spool: Spool,
         clock: Clock | None = None,
         quota: Callable[[], float] = quota_cores,
-        news: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._spool, self._quota, self._news = spool, quota, news
-        self._memory = RecoveryState.recovered(spool.recovered(WRITER))
-        self._labels = EpochLabels(self._clock, self._memory.epoch)
+        self._spool, self._quota, self._notify = spool, quota, notify
+        self._recovery = RecoveryState.recovered(spool.recovered(WRITER))
+        self._labels = EpochLabels(self._clock, self._recovery.epoch)
         self._budget = CpuBudget(self._clock)
         self._most_bytes = min(MAX_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE)
-        self._lineup = QueryRegistry(self._clock, self._labels, self._most_bytes)
+        self._registry = QueryRegistry(self._clock, self._labels, self._most_bytes)
         self._waiting: tuple[WalRecord, RecoveryState] | None = None  # an epoch that the disk did not take yet
         self._coming: tuple[RuntimeConfig, Mapping[str, RecordSource] | None] | None = None
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Runtime:
         self._polled_bytes = self._queued_bytes = 0
         self._reports: list[QueryReport] = []
         self._rows = EpochRows()
-        newest = self._memory.newest.get(SCHEDULE)
+        newest = self._recovery.newest.get(SCHEDULE)
         self.scheduler = Scheduler(config, newest, self._clock, self._labels.now_us)
         self._adopt(config, sources)
         self._state = self._report()
@@ -74,24 +74,24 @@ class Runtime:
     # What the outside calls
 
     def apply(self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None = None) -> None:
-        """From the next epoch on run this; `sources`, where given, are all there are."""
+        """Switch to this configuration at the next epoch; `sources`, where given, replace all others."""
         with self._lock:
             if sources is None and self._coming is not None:
                 sources = self._coming[1]
             self._coming = (config, sources)
 
     def state(self) -> dict[str, Any]:
-        """What the heartbeat says of the runtime, as of the last epoch."""
+        """State of the runtime for the heartbeat, as of the last epoch."""
         return self._state
 
-    def unsaid(self) -> dict[str, list[dict[str, Any]]]:
-        """By query the rows of epochs that the console has not heard of , oldest first."""
-        return self._rows.unsaid(self._clock.monotonic_ns())
+    def unreported(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of unreported epochs by query, oldest first."""
+        return self._rows.unreported(self._clock.monotonic_ns())
 
-    def said(self, queries: Mapping[str, int]) -> None:
-        """The console has heard of these queries' epochs up to these."""
+    def mark_reported(self, queries: Mapping[str, int]) -> None:
+        """Acknowledge the epochs of these queries up to these times."""
         for query, epoch_us in queries.items():
-            self._rows.said(query, epoch_us)
+            self._rows.mark_reported(query, epoch_us)
 
     def tick(self) -> float:
         """Run what is due, one sub-epoch; returns the seconds until the next call."""
@@ -122,7 +122,7 @@ class Runtime:
     # Beginning
 
     def _begin_epoch(self) -> bool:
-        """Settle what is left of the last epoch and begin one; False while there is no room for it."""
+        """Settle the rest of the last epoch and begin one; False while there is no room for it."""
         now_ns, epoch_ns = self._clock.monotonic_ns(), int(self._config.epoch_s * 1e9)
         if now_ns >= self._quota_at_ns:
             self._quota_cores, self._quota_at_ns = self._quota(), now_ns + QUOTA_NS
@@ -138,7 +138,7 @@ class Runtime:
             self._take_up()
         self._budget.begin(min(self._config.budget_cores, self._quota_cores) * self._config.epoch_s * 1e9)
         self._polled_bytes = 0
-        self._queued_bytes = sum(chain.queued_bytes for chain in self._lineup.chains.values())
+        self._queued_bytes = sum(pipeline.queued_bytes for pipeline in self._registry.pipelines.values())
         if not room:
             self._hold()
         return room
@@ -150,23 +150,23 @@ class Runtime:
         if coming is not None:
             self._adopt(*coming)
         wall_us = self._clock.wall_us()
-        news = self._lineup.begin_epoch(wall_us)
-        news = self.scheduler.take_up(self._config, self._lineup.chains, wall_us) or news
-        if news or coming is not None:
+        changed = self._registry.begin_epoch(wall_us)
+        changed = self.scheduler.take_up(self._config, self._registry.pipelines, wall_us) or changed
+        if changed or coming is not None:
             self._state = self._report()
-        if news:
-            self._news()
+        if changed:
+            self._notify()
 
     def _hold(self) -> None:
-        """No room: replayable sources keep what they have; what live ones give is shed and counted."""
-        for intake in self._lineup.intakes.values():
+        """No room: replayable sources keep their records; those of live ones are shed and counted."""
+        for intake in self._registry.intakes.values():
             intake.poll(self._epoch_us, 0)
         self._reports = []
         self._state = self._report()
 
     def _adopt(self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None) -> None:
         self._config = config
-        self._lineup.adopt(config, sources, self._memory, self._clock.wall_us())
+        self._registry.adopt(config, sources, self._recovery, self._clock.wall_us())
 
     # Running
 
@@ -176,122 +176,126 @@ class Runtime:
     def _run_sub_epoch(self, *, last: bool = False) -> None:
         last = last or self._sub == self._config.sub_epochs - 1
         now_us = self._epoch_us if self._sub == 0 else self._labels.now_us()
-        chains = list(self._lineup.chains.values())
-        for name, intake in self._lineup.intakes.items():
-            self._take_in(intake, [one for one in chains if name in one.config.pipeline.streams], now_us)
+        pipelines = list(self._registry.pipelines.values())
+        for name, intake in self._registry.intakes.items():
+            self._take_in(
+                intake, [pipeline for pipeline in pipelines if name in pipeline.config.pipeline.streams], now_us
+            )
         share = 1.0 if last else (self._sub + 1) / self._config.sub_epochs
         due_ns = self._due_ns(self._config.sub_epochs if last else self._sub + 1)
         if last:  # what waited for it is not given away because the host was slow to let it run
             due_ns += int(GRACE_SHARE * self._config.epoch_s * 1e9)
 
         def left_ns() -> float:
-            operators_ns = sum(chain.used_ns for chain in chains)
+            operators_ns = sum(pipeline.used_ns for pipeline in pipelines)
             return self._budget.left_ns(share, operators_ns) if self._clock.monotonic_ns() < due_ns else 0.0
 
-        before_ns, ran_ns = self._clock.monotonic_ns(), sum(chain.used_ns for chain in chains)
+        before_ns, ran_ns = self._clock.monotonic_ns(), sum(pipeline.used_ns for pipeline in pipelines)
         much = WAITING_SHARE * self._config.epoch_s * 1e9 / self._config.sub_epochs
-        self.scheduler.run(left_ns, last=last or sum(chain.waiting_ns() for chain in chains) > much)
+        self.scheduler.run(left_ns, last=last or sum(pipeline.waiting_ns() for pipeline in pipelines) > much)
         took_ns = self._clock.monotonic_ns() - before_ns
-        self._budget.had_chance(due_ns - before_ns, took_ns, sum(chain.used_ns for chain in chains) - ran_ns)
+        self._budget.had_chance(due_ns - before_ns, took_ns, sum(pipeline.used_ns for pipeline in pipelines) - ran_ns)
 
-    def _take_in(self, intake: Intake, chains: list[LocalPipeline], now_us: int) -> None:
-        if not chains:
+    def _take_in(self, intake: Intake, pipelines: list[LocalPipeline], now_us: int) -> None:
+        if not pipelines:
             return
         left = self._most_bytes - self._queued_bytes - self._polled_bytes
         even = self._config.sub_epochs - self._sub if intake.source.replayable else 1
         # A record of any size passes, one in an epoch, or its source would stand still.
         least = int(even == 1 and self._polled_bytes == 0)
-        table = intake.poll(now_us, left / even / len(chains), least)
+        table = intake.poll(now_us, left / even / len(pipelines), least)
         watermark_us = intake.see_watermark()
-        self._polled_bytes += table.nbytes * len(chains) if table is not None else 0
-        for chain in chains:
-            feed_pipeline(chain, intake, table, now_us)
-            seen_us = chain.least_watermark_us(intake.source_id, watermark_us)
-            self.scheduler.watermark(chain, seen_us, now_us)
-            chain.mark(seen_us, now_us)
+        self._polled_bytes += table.nbytes * len(pipelines) if table is not None else 0
+        for pipeline in pipelines:
+            feed_pipeline(pipeline, intake, table, now_us)
+            seen_us = pipeline.least_watermark_us(intake.source_id, watermark_us)
+            self.scheduler.watermark(pipeline, seen_us, now_us)
+            pipeline.mark(seen_us, now_us)
 
     # Ending
 
     def _end_epoch(self) -> None:
         self._reports, epoch_us = [], self._epoch_us
-        if self._lineup.chains or self._lineup.leaving:
-            memory = self._lineup.memory(epoch_us, self._memory.newest)
-            self._settle(memory)
+        if self._registry.pipelines or self._registry.retired:
+            recovery = self._registry.recovery_state(epoch_us, self._recovery.newest)
+            self._settle(recovery)
             overflow_backlog(
-                list(self._lineup.chains.values()),
+                list(self._registry.pipelines.values()),
                 self.scheduler.settings,
                 until_us=self._labels.now_us() + int(self._config.epoch_s * 1e6),
                 most_bytes=QUEUED_SHARE * self._most_bytes,
             )
             framer = Framer(self._config.agent, epoch_us, self._config.batch_records)
             self._take_leave(framer)
-            stored = self._end_chains(framer, memory)
-            told = partial(self._told, epoch_us)
-            self._write(WalRecord(WRITER, stored.notes, stored.blobs, framer.frames, memory.snapshot, told), memory)
+            stored = self._end_queries(framer, recovery)
+            on_accepted = partial(self._acknowledge_rows, epoch_us)
+            self._write(
+                WalRecord(WRITER, stored.notes, stored.blobs, framer.frames, recovery.snapshot, on_accepted), recovery
+            )
         self._state = self._report()
 
-    def _settle(self, memory: RecoveryState) -> None:
-        """What the epoch's operators used and could have had, and what is to be remembered of scheduling."""
-        used_ns = sum(chain.used_ns for chain in self._lineup.chains.values())
+    def _settle(self, recovery: RecoveryState) -> None:
+        """Settle the CPU time used and granted in the epoch, and the scheduler's part of the recovery state."""
+        used_ns = sum(pipeline.used_ns for pipeline in self._registry.pipelines.values())
         free_ns = self._budget.close(used_ns, int(self._config.epoch_s * 1e9))
         self.scheduler.epoch_over(used_ns, free_ns)
-        self._reports = query_reports(self._lineup, free_ns, self._config.epoch_s)
-        if self.scheduler.prior.newest.version:
-            memory.newest[SCHEDULE] = self.scheduler.prior.newest
+        self._reports = query_reports(self._registry, free_ns, self._config.epoch_s)
+        if self.scheduler.refined_state.newest.version:
+            recovery.newest[SCHEDULE] = self.scheduler.refined_state.newest
 
     def _take_leave(self, framer: Framer) -> None:
-        for left in self._lineup.leaving:
+        for left in self._registry.retired:
             note = left.note
             framer.tables(FrameKind.RECORDS, note.query, note.plan, 0, left.waiting)
             framer.tables(FrameKind.PARTIALS, note.query, note.plan, note.entry, left.rows)
             framer.mark(note.query, note.plan, note.paths, note.watermark_us, final=True)
-        self._lineup.leaving = []
+        self._registry.retired = []
 
-    def _end_chains(self, framer: Framer, memory: RecoveryState) -> WriterState:
-        """What every query sends and what it has to tell; and how the next epoch runs."""
+    def _end_queries(self, framer: Framer, recovery: RecoveryState) -> WriterState:
+        """End the epoch of every query: frames, reports, and load factors of the next one."""
         deltas: dict[tuple[str, str], PlanDelta] = {}
         counters: list[dict[str, Any]] = []
         sweeps: list[dict[str, Any]] = []
         rows: dict[str, dict[str, Any]] = {}
         emitted_us = self._labels.now_us()
         for report in self._reports:
-            delays = self.scheduler.delays(report.chain)
+            delays = self.scheduler.delays(report.pipeline)
             ended = end_query_epoch(report, framer, self._epoch_us, self._config.checkpoint_share, delays)
-            self._lineup.intakes[report.chain.config.pipeline.source.id].lose(framer.take_lost())
+            self._registry.intakes[report.pipeline.config.pipeline.source.id].lose(framer.take_lost())
             key = ended.note.key
-            memory.plans[key], deltas[key] = ended.note, ended.delta
-            memory.rows[key], memory.queues[key] = ended.rows, ended.queue
+            recovery.plans[key], deltas[key] = ended.note, ended.delta
+            recovery.rows[key], recovery.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
-            row, swept = self.scheduler.told(report.chain, self._epoch_us, emitted_us, self._config.version)
-            rows[report.chain.query] = adapt_query(report, self._epoch_us, self._config.epoch_s) | row
+            row, swept = self.scheduler.epoch_report(report.pipeline, self._epoch_us, emitted_us, self._config.version)
+            rows[report.pipeline.query] = adapt_query(report, self._epoch_us, self._config.epoch_s) | row
             sweeps += swept
         if sweeps:
             framer.sweeps(pa.Table.from_pylist(sweeps, schema=SWEEPS))
         if counters:
             framer.counters(pa.Table.from_pylist(counters, schema=COUNTERS))
         self._rows.add(self._epoch_us, self._clock.monotonic_ns(), rows)
-        return memory.stored(deltas)
+        return recovery.stored(deltas)
 
-    def _told(self, epoch_us: int) -> None:
+    def _acknowledge_rows(self, epoch_us: int) -> None:
         self._rows.acknowledged(epoch_us, self._clock.monotonic_ns())
 
-    def _write(self, record: WalRecord, memory: RecoveryState) -> None:
+    def _write(self, record: WalRecord, recovery: RecoveryState) -> None:
         """Append an epoch, or keep it until the disk takes it."""
         if self._spool.append(record):
-            self._waiting, self._memory = None, memory
+            self._waiting, self._recovery = None, recovery
         elif self._waiting is None:
             log.warning("the spool's disk takes nothing: %s", self._spool.fault)
-            self._waiting = (record, memory)
+            self._waiting = (record, recovery)
 
     def _report(self) -> dict[str, Any]:
         return runtime_state(
             config=self._config,
-            lineup=self._lineup,
+            registry=self._registry,
             scheduler=self.scheduler,
             reports=self._reports,
             spool=self._spool,
             clock_fault=self._labels.fault,
-            epoch_us=self._memory.epoch,
+            epoch_us=self._recovery.epoch,
             granted_cores=self._budget.granted_ns / (self._config.epoch_s * 1e9),
             used_cores=self._budget.used_ns / self._elapsed_ns,
         )

@@ -27,8 +27,8 @@ EPOCHS = 3  # alike, before it is one or the other
 
 
 class Saturation:
-    """Above saturation the CPU time is used up and what waits does not become less; it is over after as many epochs
-    that left time or nothing to do.
+    """Saturation of the core: CPU time is used up and the backlog does not shrink. It ends after as many epochs that
+    left time or nothing to do.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Saturation:
         self._alike = 0  # epochs that speak against the present state
 
     def epoch(self, used_ns: float, free_ns: float, left_ns: float) -> None:
-        """An epoch is over: CPU time that operators used, that they could have had, that what is left would take."""
+        """Take in an epoch: CPU time used, CPU time granted, CPU time that the backlog would take."""
         much = left_ns > MUCH_SHARE * free_ns
         tight = used_ns >= USED_UP_SHARE * free_ns and much and (self.active or left_ns >= self._before_ns)
         self._before_ns = left_ns
@@ -67,9 +67,9 @@ class Scheduler:
     def __init__(
         self, config: RuntimeConfig, newest: NewestAccepted | None, clock: Clock, now_us: Callable[[], int]
     ) -> None:
-        self.prior = RefinedScheduleState(config.agent, newest)
+        self.refined_state = RefinedScheduleState(config.agent, newest)
         self._clock, self._now_us = clock, now_us
-        self._seats: dict[tuple[str, str], QuerySession] = {}
+        self._sessions: dict[tuple[str, str], QuerySession] = {}
         self._queues: list[RecordQueue] = []  # of all their operators
         self._saturation = Saturation()
         self._running: QuerySession | None = None
@@ -89,27 +89,29 @@ class Scheduler:
 
     # Between two epochs
 
-    def take_up(self, config: RuntimeConfig, chains: Mapping[tuple[str, str], LocalPipeline], wall_us: int) -> bool:
-        """An epoch begins, with this configuration and these queries; whether the console has something to hear."""
-        self.prior.look(config.refined_schedule, wall_us)
-        self.prior.expire(wall_us)
-        settings = config.schedule if self.prior.in_force is None else self.prior.in_force.schedule
+    def take_up(self, config: RuntimeConfig, pipelines: Mapping[tuple[str, str], LocalPipeline], wall_us: int) -> bool:
+        """Begin an epoch with this configuration and these queries; whether the console should hear of a change at
+        once.
+        """
+        self.refined_state.look(config.refined_schedule, wall_us)
+        self.refined_state.expire(wall_us)
+        settings = config.schedule if self.refined_state.in_force is None else self.refined_state.in_force.schedule
         self._adopt(settings)
         self._forwards = config.forwards
-        seats = {key: self._seat(key, chain) for key, chain in chains.items()}
-        self._seats, self._began_ns, self.fault = seats, self._clock.monotonic_ns(), ""
-        self._queues = [stage.proxy.queue for chain in chains.values() for stage in chain.stages]
+        sessions = {key: self._session(key, pipeline) for key, pipeline in pipelines.items()}
+        self._sessions, self._began_ns, self.fault = sessions, self._clock.monotonic_ns(), ""
+        self._queues = [stage.proxy.queue for pipeline in pipelines.values() for stage in pipeline.stages]
         self._memory_counts()  # what went since the last turn may have ended it
         epoch_us = int(config.epoch_s * 1e6)
         ends_us = self._now_us() + epoch_us
-        for seat in seats.values():
-            seat.learn(settings, epoch_us, ends_us)
-            seat.downstream_cost_s = self.downstream.get((seat.chain.query, seat.chain.plan), 0.0)
-        news, self.prior.news = self.prior.news, False
-        return news
+        for session in sessions.values():
+            session.learn(settings, epoch_us, ends_us)
+            session.downstream_cost_s = self.downstream.get((session.pipeline.query, session.pipeline.plan), 0.0)
+        changed, self.refined_state.changed = self.refined_state.changed, False
+        return changed
 
     def _adopt(self, settings: ScheduleSettings) -> None:
-        """The policy knows queries by what it saw of them, and memory what it is about: they stay while they may."""
+        """Keep the policy's knowledge of queries, and the memory mode, while the settings allow it."""
         before, self.settings = self.settings, settings
         if settings.policy != before.policy:
             self._policy = policy(settings.policy)
@@ -119,19 +121,21 @@ class Scheduler:
     def _memory_mode(self) -> MemoryMode:
         return MemoryMode(*_of_memory(self.settings))
 
-    def _seat(self, key: tuple[str, str], chain: LocalPipeline) -> QuerySession:
-        known = self._seats.get(key)
-        return known if known is not None and known.chain is chain else QuerySession(chain, self.settings)
+    def _session(self, key: tuple[str, str], pipeline: LocalPipeline) -> QuerySession:
+        session = self._sessions.get(key)
+        return (
+            session if session is not None and session.pipeline is pipeline else QuerySession(pipeline, self.settings)
+        )
 
     def epoch_over(self, used_ns: float, free_ns: float) -> None:
-        """Operators have used so much CPU time of what they could have had; what waits has not been given up yet."""
-        self._saturation.epoch(used_ns, free_ns, sum(seat.chain.work_ns() for seat in self._seats.values()))
+        """Take in the CPU time used of the time granted; the backlog has not overflowed yet."""
+        self._saturation.epoch(used_ns, free_ns, sum(session.pipeline.work_ns() for session in self._sessions.values()))
 
     # Running
 
-    def watermark(self, chain: LocalPipeline, watermark_us: int, now_us: int) -> None:
+    def watermark(self, pipeline: LocalPipeline, watermark_us: int, now_us: int) -> None:
         """A query's stream has this watermark now."""
-        tracker = self._seats[chain.query, chain.plan].tracker
+        tracker = self._sessions[pipeline.query, pipeline.plan].tracker
         try:
             if tracker is not None:
                 tracker.read(watermark_us, now_us)
@@ -142,27 +146,27 @@ class Scheduler:
         """Run operators until nothing is left to do, or of the budget; with `last`, few records wait for no more."""
         now_us = self._now_us()
         self._views.clear()
-        for seat in self._seats.values():
-            seat.look(now_us)
-        ready = {seat: None for seat in self._seats.values() if seat.chain.ready(last=last)}
+        for session in self._sessions.values():
+            session.look(now_us)
+        ready = {session: None for session in self._sessions.values() if session.pipeline.ready(last=last)}
         while ready and (left := left_ns()) > 0:
-            seat = self._turn(ready)
-            stage = seat.chain.ready(last=last)
-            records = run_length(seat.chain.stages, stage, left) if stage else 0
+            session = self._turn(ready)
+            stage = session.pipeline.ready(last=last)
+            records = run_length(session.pipeline.stages, stage, left) if stage else 0
             if stage is None or not records:
-                del ready[seat]
+                del ready[session]
                 self._running = None
             else:
-                self._work(seat, stage, records)
+                self._work(session, stage, records)
 
-    def _work(self, seat: QuerySession, stage: OperatorStage, records: int) -> None:
+    def _work(self, session: QuerySession, stage: OperatorStage, records: int) -> None:
         begin_ns = self._clock.monotonic_ns()
-        seat.chain.work(stage, records)
-        seat.ran(begin_ns, self._clock.monotonic_ns(), self._now_us())
-        self._views.pop(seat, None)
+        session.pipeline.work(stage, records)
+        session.ran(begin_ns, self._clock.monotonic_ns(), self._now_us())
+        self._views.pop(session, None)
 
     def _turn(self, ready: Collection[QuerySession]) -> QuerySession:
-        """Who runs now: the same as before within its cycle, or whom the policy picks."""
+        """The query to run: the same as before within its cycle, else the policy's pick."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._until_ns and self._running in ready and self._running is not None:
             return self._running
@@ -173,93 +177,98 @@ class Scheduler:
         self._running = self._picked(list(ready))
         return self._running
 
-    def _picked(self, seats: list[QuerySession]) -> QuerySession:
+    def _picked(self, sessions: list[QuerySession]) -> QuerySession:
         try:
-            picked = self._pick(seats)
+            picked = self._pick(sessions)
         except Exception as error:
             self._failed("queries take turns", error)
-            picked = min(seats, key=lambda seat: (seat.chain.query <= self._in_turn, seat.chain.query))
-        self._in_turn = picked.chain.query
+            picked = min(
+                sessions, key=lambda session: (session.pipeline.query <= self._in_turn, session.pipeline.query)
+            )
+        self._in_turn = picked.pipeline.query
         return picked
 
     def _failed(self, words: str, error: Exception) -> None:
-        """A fault of ours must be seen, and must not end the monitoring of a host; it is told for this epoch."""
+        """Report an internal fault for this epoch: it must not end the monitoring of a host."""
         fault = f"{words}: {type(error).__name__}: {error}"
         if fault != self._logged:
             log.error("scheduling failed", exc_info=error)
         self.fault = self._logged = fault
 
-    def _pick(self, seats: list[QuerySession]) -> QuerySession:
+    def _pick(self, sessions: list[QuerySession]) -> QuerySession:
         now_ms = self._views_us / 1e3
         memory = self._memory_counts()
-        starving = None if self._guarded else self._starving(seats)
+        starving = None if self._guarded else self._starving(sessions)
         self._guarded = starving is not None
         if starving is not None:
             self.starved += 1
             return starving
-        if len(seats) == 1 and self.settings.policy != "round-robin":
-            return seats[0]
-        views = [self._view(seat) for seat in seats]
+        if len(sessions) == 1 and self.settings.policy != "round-robin":
+            return sessions[0]
+        views = [self._view(session) for session in sessions]
         if memory:
             index = pick_for_memory(views, self.settings.cycle_ms, now_ms)
         else:
             index = self._policy.pick(views, now_ms, self._saturation.active)
-        return seats[index or 0]
+        return sessions[index or 0]
 
     def _memory_counts(self) -> bool:
         """Whether too many bytes wait, now."""
         return self.settings.policy == "klink" and self._memory.update(self._waiting_bytes(), self._now_us() / 1e3)
 
-    def _starving(self, seats: Iterable[QuerySession]) -> QuerySession | None:
-        """Who has waited longest for a turn, if too long."""
+    def _starving(self, sessions: Iterable[QuerySession]) -> QuerySession | None:
+        """The query that has waited longest, if past the starvation limit."""
         since_us = self._views_us - self.settings.starvation_s * 1e6
-        waiting = [seat for seat in seats if seat.hungry_us is not None and seat.hungry_us <= since_us]
-        return min(waiting, key=lambda seat: (seat.hungry_us or 0, seat.chain.query), default=None)
+        waiting = [
+            session for session in sessions if session.unserved_us is not None and session.unserved_us <= since_us
+        ]
+        return min(waiting, key=lambda session: (session.unserved_us or 0, session.pipeline.query), default=None)
 
-    def _view(self, seat: QuerySession) -> QueryView:
-        if seat not in self._views:
-            self._views[seat] = seat.view(self._views_us)
-        return self._views[seat]
+    def _view(self, session: QuerySession) -> QueryView:
+        if session not in self._views:
+            self._views[session] = session.view(self._views_us)
+        return self._views[session]
 
     def _waiting_bytes(self) -> int:
         return sum(queue.size_bytes for queue in self._queues)
 
     # What is told
 
-    def told(
-        self, chain: LocalPipeline, epoch_us: int, emitted_us: int, version: int
+    def epoch_report(
+        self, pipeline: LocalPipeline, epoch_us: int, emitted_us: int, version: int
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Of an epoch of a query that has ended: what its row says of scheduling, with the version `s` of the refined
-        schedule in force, and rows of `agent.wire.SWEEPS`."""
-        seat, sweeps = self._seats[chain.query, chain.plan], chain.take_sweeps(emitted_us)
+        """Report of a query's epoch: the scheduling part of its row, with the version `s` of the refined schedule in
+        force, and rows of `agent.wire.SWEEPS`.
+        """
+        session, sweeps = self._sessions[pipeline.query, pipeline.plan], pipeline.take_sweeps(emitted_us)
         try:
-            swept = seat.sweep_rows(sweeps, epoch_us, version)
-            held = self.prior.in_force.version if self.prior.in_force is not None else None
-            return {**seat.epoch_row(swept, emitted_us, self._began_ns), "s": held}, swept
+            swept = session.sweep_rows(sweeps, epoch_us, version)
+            held = self.refined_state.in_force.version if self.refined_state.in_force is not None else None
+            return {**session.epoch_row(swept, emitted_us, self._began_ns), "s": held}, swept
         except Exception as error:
             self._failed("nothing is told of scheduling", error)
             return {}, []
 
-    def delays(self, chain: LocalPipeline) -> dict[str, dict[str, Any]]:
-        """What the relay above is to know of a query's streams, where a window was passed since this was last asked."""
-        tracker = self._seats[chain.query, chain.plan].tracker
+    def delays(self, pipeline: LocalPipeline) -> dict[str, dict[str, Any]]:
+        """Delays of a query's streams for the relay above, where a window was passed since the last call."""
+        tracker = self._sessions[pipeline.query, pipeline.plan].tracker
         delay = tracker.take_delay() if tracker is not None and self._forwards else None
         return {tracker.stream: delay.note()} if tracker is not None and delay is not None else {}
 
-    def late(self, chain: LocalPipeline) -> str:
-        """What is wrong with a query's watermarks, in words; empty where nothing is."""
-        seat = self._seats.get((chain.query, chain.plan))
-        return seat.late(self._now_us()) if seat is not None else ""
+    def late(self, pipeline: LocalPipeline) -> str:
+        """Fault of a query's watermarks, in words; empty where there is none."""
+        session = self._sessions.get((pipeline.query, pipeline.plan))
+        return session.late(self._now_us()) if session is not None else ""
 
     @property
     def mode(self) -> str:
-        """What the next pick goes by: latency, memory or saturated."""
+        """Mode of the next pick: latency, memory or saturated."""
         if self.settings.policy == "klink" and self._memory.active:
             return "memory"
         return "saturated" if self._saturation.active else "latency"
 
     def report(self) -> dict[str, Any]:
-        """What the heartbeat says of scheduling."""
+        """Report of scheduling for the heartbeat."""
         return {
             "policy": self.settings.policy,
             "mode": self.mode,
@@ -268,13 +277,13 @@ class Scheduler:
             "cycle_ms": self.settings.cycle_ms,
             "starved": self.starved,
             "reason": self._reason(),
-            **self.prior.report(),
+            **self.refined_state.report(),
         }
 
     @property
     def faults(self) -> list[str]:
         """Its own, and that the time of a refined schedule is over."""
-        return [fault for fault in (self.fault, self.prior.fault) if fault]
+        return [fault for fault in (self.fault, self.refined_state.fault) if fault]
 
     def _reason(self) -> str:
         if self.fault:

@@ -57,68 +57,68 @@ MAX_TOLD = 20  # windows of a row
 
 
 class QuerySession:
-    """A chain, the trackers of its streams, and when it ran."""
+    """A pipeline, the trackers of its streams, and when it ran."""
 
-    def __init__(self, chain: LocalPipeline, settings: ScheduleSettings) -> None:
-        self.chain = chain
+    def __init__(self, pipeline: LocalPipeline, settings: ScheduleSettings) -> None:
+        self.pipeline = pipeline
         self.spans = RunSpans()
         self.ran_us: int | None = None  #: when it last ran
-        self.hungry_us: int | None = None  #: since when it has had records and no turn; given up ones count
+        self.unserved_us: int | None = None  #: since when it has had records and no turn; given up ones count
         self._epoch_us = self._ends_us = 0  # length of an epoch, and when the one under way ends
         self.downstream_cost_s = 0.0  #: CPU time that what leaves here takes further up, per record
         self._settings = settings
         self._learned: RefinedAdaptation | None = None
         self._known: _Path | None = None
         self.tracker: StreamTracker | None = None
-        if chain.period_us is not None:
-            stream = chain.config.pipeline.source.id
-            self.tracker = StreamTracker(stream, chain.period_us, settings, self._prior(stream))
+        if pipeline.period_us is not None:
+            stream = pipeline.config.pipeline.source.id
+            self.tracker = StreamTracker(stream, pipeline.period_us, settings, self._prior(stream))
 
     def learn(self, settings: ScheduleSettings, epoch_us: int, ends_us: int) -> None:
-        """An epoch of this length begins, and ends then; settings, or what was learned elsewhere, may have changed."""
+        """Begin an epoch of this length and end; settings, or statistics learned elsewhere, may have changed."""
         self._epoch_us, self._ends_us = epoch_us, ends_us
-        self._settings, self._learned, self._known = settings, self.chain.adapting.prior.in_force, None
+        self._settings, self._learned, self._known = settings, self.pipeline.adaptation.refined_state.in_force, None
         if self.tracker is not None:
             self.tracker.learn(settings, self._prior(self.tracker.stream))
 
     def _prior(self, stream: str) -> SweepPrior | None:
         learned = self._learned.watermarks if self._learned is not None else ()
-        period_s = (self.chain.period_us or 0) / 1e6
-        found = (one for one in learned if one.stream == stream and one.period_s == period_s)
-        return next((sweep_prior(one) for one in found), None)
+        period_s = (self.pipeline.period_us or 0) / 1e6
+        priors = (prior for prior in learned if prior.stream == stream and prior.period_s == period_s)
+        return next((sweep_prior(prior) for prior in priors), None)
 
     # Turns
 
     def look(self, now_us: int) -> None:
         """It may have records by now."""
-        if self.hungry_us is None and self.chain.waiting():
-            self.hungry_us = self.chain.arrived_us or now_us
+        if self.unserved_us is None and self.pipeline.waiting():
+            self.unserved_us = self.pipeline.arrived_us or now_us
 
     def ran(self, begin_ns: int, end_ns: int, now_us: int) -> None:
         """It has had a turn."""
         self.spans.add(begin_ns, end_ns)
-        self.ran_us, self.hungry_us = now_us, now_us if self.chain.waiting() else None
+        self.ran_us, self.unserved_us = now_us, now_us if self.pipeline.waiting() else None
 
     # What it is to a policy
 
     def view(self, now_us: int) -> QueryView:
         """The query at this instant."""
-        chain, queued = self.chain, self.chain.queued
+        pipeline, queued = self.pipeline, self.pipeline.queued
         cost_ms, shares, through_ms = self._path()
         work_ms = _product(queued, through_ms)
-        pending = chain.pending()
+        pending = pipeline.pending()
         pending_ms = pending[0].arrived_us / 1e3 if pending is not None else None
         pending_work_ms = _product(pending[1], through_ms) if pending is not None else 0.0
-        arrived_us = chain.arrived_us
+        arrived_us = pipeline.arrived_us
         return QueryView(
-            id=chain.query,
+            id=pipeline.query,
             queued=queued,
             cost_ms=cost_ms,
             selectivity=shares,
             work_ms=work_ms,
-            queued_bytes=chain.queued_bytes,
+            queued_bytes=pipeline.queued_bytes,
             arrived_ms=_ms(arrived_us),
-            stimulus_ms=_ms(chain.stimulus_us) if self._settings.policy == "stimulus-time" else None,
+            stimulus_ms=_ms(pipeline.stimulus_us) if self._settings.policy == "stimulus-time" else None,
             deadline_ms=self._due_ms(pending_ms),
             pending_ms=pending_ms,
             pending_work_ms=pending_work_ms,
@@ -130,10 +130,10 @@ class QuerySession:
 
     def _due_ms(self, pending_ms: float | None) -> float | None:
         """The deadline by the clock; where its watermark was here before, that is when it is due."""
-        deadline_us = self.chain.deadline_us
+        deadline_us = self.pipeline.deadline_us
         if deadline_us is None or self.tracker is None:
             return None
-        due_ms = (deadline_us + self.tracker.apart_us) / 1e3
+        due_ms = (deadline_us + self.tracker.skew_us) / 1e3
         return due_ms if pending_ms is None else min(due_ms, pending_ms)
 
     def _slack_ms(
@@ -147,38 +147,42 @@ class QuerySession:
             if forecast is None:
                 return None
             return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - work_ms
-        arrived_ms = now_ms if self.chain.arrived_us is None else self.chain.arrived_us / 1e3
+        arrived_ms = now_ms if self.pipeline.arrived_us is None else self.pipeline.arrived_us / 1e3
         return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
 
     def _expires_ms(self, arrived_us: int | None) -> float | None:
-        """When the oldest record is given up: at an epoch's end, the one before it would wait too long by the next."""
+        """Time at which the oldest record overflows: at an epoch's end, where it would wait too long by the next."""
         if self.tracker is None or arrived_us is None:
             return None
         limit_us = self._settings.backlog_s(self.tracker.period_us / 1e6) * 1e6
         return max(arrived_us + limit_us - self._epoch_us, self._ends_us) / 1e3
 
     def _path(self) -> _Path:
-        """What the way through the operators costs, as it was when the epoch began."""
+        """Cost of the path through the operators, as it was when the epoch began."""
         if self._known is None:
             cost_ms, shares = self._cost_ms(), self._shares()
             through_ms = self._through_ms(cost_ms, shares)
             here = [*shares[:-1], 0.0][: len(shares)]  # what leaves the last operator waits here no more
-            if not all(stage.cost.known for stage in self.chain.stages):
+            if not all(stage.cost.known for stage in self.pipeline.stages):
                 return cost_ms, here, through_ms
             self._known = cost_ms, here, through_ms
         return self._known
 
     def _cost_ms(self) -> list[float]:
-        """CPU time of a record in each operator; what was learned elsewhere where it has not run here."""
-        learned = {one.id: one.cost_s * 1e3 for one in self._learned.operators} if self._learned is not None else {}
+        """CPU time of a record in each operator; the value learned elsewhere where it has not run here."""
+        learned = (
+            {operator.id: operator.cost_s * 1e3 for operator in self._learned.operators}
+            if self._learned is not None
+            else {}
+        )
         return [
             stage.cost.record_ns / 1e6 if stage.cost.known else learned.get(stage.operator_id, 0.0)
-            for stage in self.chain.stages
+            for stage in self.pipeline.stages
         ]
 
     def _shares(self) -> list[float]:
         """Of each record into an operator, how many come to the next one's queue."""
-        stages = self.chain.stages
+        stages = self.pipeline.stages
         let_in = [*(stage.proxy.load_factor for stage in stages[1:]), 1.0]
         return [stage.selectivity * share for stage, share in zip(stages, let_in, strict=True)]
 
@@ -195,38 +199,38 @@ class QuerySession:
     # What is told of it
 
     def late(self, now_us: int) -> str:
-        """What is wrong with its watermarks, in words; empty where nothing is."""
+        """Fault of its watermarks, in words; empty where there is none."""
         return self.tracker.late(now_us) if self.tracker is not None else ""
 
     def sweep_rows(self, sweeps: Sequence[WindowSweep], epoch_us: int, config_version: int) -> list[dict[str, Any]]:
         """`agent.wire.SWEEPS` of the windows that were swept in an epoch."""
-        return [self._sweep_row(one, epoch_us, config_version) for one in sweeps]
+        return [self._sweep_row(sweep, epoch_us, config_version) for sweep in sweeps]
 
-    def _sweep_row(self, one: WindowSweep, epoch_us: int, config_version: int) -> dict[str, Any]:
-        forecast = self.tracker.expected(one.deadline_us) if self.tracker is not None else None
-        late_us = one.arrived_us - one.deadline_us
+    def _sweep_row(self, sweep: WindowSweep, epoch_us: int, config_version: int) -> dict[str, Any]:
+        forecast = self.tracker.expected(sweep.deadline_us) if self.tracker is not None else None
+        late_us = sweep.arrived_us - sweep.deadline_us
         return {
-            "query": self.chain.query,
-            "plan": self.chain.plan,
-            "stream": self.chain.config.pipeline.source.id,
+            "query": self.pipeline.query,
+            "plan": self.pipeline.plan,
+            "stream": self.pipeline.config.pipeline.source.id,
             "epoch_us": epoch_us,
-            "deadline_us": one.deadline_us,
-            "period_us": one.period_us,
-            "arrived_us": one.arrived_us,
-            "swept_us": one.swept_us,
-            "emitted_us": one.emitted_us,
+            "deadline_us": sweep.deadline_us,
+            "period_us": sweep.period_us,
+            "arrived_us": sweep.arrived_us,
+            "swept_us": sweep.swept_us,
+            "emitted_us": sweep.emitted_us,
             "delay_s": max(late_us, 0) / 1e6,
             "clamped": late_us < 0,
             "mean_us": _us(forecast.mean_ms) if forecast is not None else None,
             "least_us": _us(forecast.least_ms) if forecast is not None else None,
             "most_us": _us(forecast.most_ms) if forecast is not None else None,
-            "queued": one.queued,
-            "work_s": one.work_s,
+            "queued": sweep.queued,
+            "work_s": sweep.work_s,
             "config_version": config_version,
         }
 
     def epoch_row(self, swept: Sequence[dict[str, Any]], now_us: int, began_ns: int) -> dict[str, Any]:
-        """What the row of an epoch that has ended says of scheduling, in short names.
+        """Scheduling part of an epoch's row, in short names.
 
         `q` records that wait, `qb` their bytes, `l` slack in seconds, `x` when the next sweeping watermark is expected
         and the interval, `w` windows that were swept: deadline, interval, arrival, sweep, emission; `t` spans of the
@@ -236,8 +240,8 @@ class QuerySession:
         forecast = self.tracker.forecast if self.tracker is not None else None
         names = ("deadline_us", "least_us", "most_us", "arrived_us", "swept_us", "emitted_us")
         return {
-            "q": sum(self.chain.queued),
-            "qb": self.chain.queued_bytes,
+            "q": sum(self.pipeline.queued),
+            "qb": self.pipeline.queued_bytes,
             "l": round(view.slack_ms / 1e3, DECIMALS) if view.slack_ms is not None else None,
             "x": [_us(forecast.mean_ms), _us(forecast.least_ms), _us(forecast.most_ms)] if forecast else None,
             "w": [[row[name] for name in names] for row in swept[-MAX_TOLD:]],
@@ -246,7 +250,7 @@ class QuerySession:
 
 
 def _product(records: Sequence[float], each_ms: Sequence[float]) -> float:
-    return sum(many * one for many, one in zip(records, each_ms, strict=True))
+    return sum(count * each for count, each in zip(records, each_ms, strict=True))
 
 
 def _ms(time_us: int | None) -> float | None:

@@ -13,12 +13,12 @@ __all__ = ["StreamTracker", "sweep_prior"]
 
 MAX_EXPECTED = 200  # windows of which it is kept when their watermark was expected, until they are swept
 RECENT = 8  # delays by which it is told that event time and the clock are apart
-APART_US = 600_000_000  # event time that is behind the clock by more is of another time: a recording, a wrong clock
+SKEW_US = 600_000_000  # event time that is behind the clock by more is of another time: a recording, a wrong clock
 LATE_S = 10.0  # a watermark that stands still for less is not told
 
 
 def sweep_prior(learned: WatermarkPrior) -> SweepPrior | None:
-    """What was learned elsewhere, as a history takes it; None where that is the period alone."""
+    """Delays learned elsewhere, as a history takes them; None where only the period is known."""
     if learned.mean_s is None or learned.variance_s2 is None:
         return None
     return SweepPrior(
@@ -49,7 +49,7 @@ class StreamTracker:
         self._untold = False
 
     def learn(self, settings: ScheduleSettings, prior: SweepPrior | None) -> None:
-        """Settings, or what was learned elsewhere, may have changed; what was seen here is kept."""
+        """Use new settings, or delays learned elsewhere; local measurements are kept."""
         if self._by != (settings.history, prior):
             self._by, self._next = (settings.history, prior), None
             self._history.adopt(*self._by)
@@ -65,8 +65,8 @@ class StreamTracker:
         if not before_us:  # windows of before the start are not late
             return
         mark = QueuedMark(watermark_us, now_us)
-        deadlines_us = [one.deadline_us for one in swept_windows(mark, before_us, self.period_us, now_us)]
-        self._expected |= {deadline_us: self._told(deadline_us) for deadline_us in deadlines_us}
+        deadlines_us = [sweep.deadline_us for sweep in swept_windows(mark, before_us, self.period_us, now_us)]
+        self._expected |= {deadline_us: self._known_forecast(deadline_us) for deadline_us in deadlines_us}
         while len(self._expected) > MAX_EXPECTED:
             del self._expected[next(iter(self._expected))]
         self._untold = self._untold or bool(deadlines_us)
@@ -76,50 +76,50 @@ class StreamTracker:
             self._next = None
 
     def take_delay(self) -> Delay | None:
-        """How late watermarks are; None where no window was passed since this was last asked."""
+        """Delay of watermarks; None where no window was passed since the last call."""
         if not self._untold:
             return None
         self._untold = False
-        told, period_s = self._history.forecast(0.0, self._confidence), self.period_us / 1e6
-        if told.epochs < MIN_EPOCHS:
-            return Delay(period_s, told.epochs)
-        return Delay(period_s, told.epochs, told.mean_ms / 1e3, told.deviation_ms**2 / 1e6)
+        forecast, period_s = self._history.forecast(0.0, self._confidence), self.period_us / 1e6
+        if forecast.epochs < MIN_EPOCHS:
+            return Delay(period_s, forecast.epochs)
+        return Delay(period_s, forecast.epochs, forecast.mean_ms / 1e3, forecast.deviation_ms**2 / 1e6)
 
     def expected(self, deadline_us: int) -> SweepForecast | None:
-        """When the watermark of a window that was swept had been expected; None where the period alone was known."""
+        """Expected arrival of the watermark of a swept window; None where only the period was known."""
         return self._expected.pop(deadline_us, None)
 
     @property
-    def apart_us(self) -> int:
-        """How far event time is behind the clock where the two are apart (below 0: ahead of it), else 0."""
+    def skew_us(self) -> int:
+        """Clock skew of event time: behind the clock (below 0: ahead of it), 0 where the two agree."""
         recent = self._recent
         if len(recent) < MIN_EPOCHS:
             return 0
-        return min(recent) if min(recent) > APART_US or max(recent) < 0 else 0
+        return min(recent) if min(recent) > SKEW_US or max(recent) < 0 else 0
 
     @property
     def forecast(self) -> SweepForecast | None:
-        """When the next sweeping watermark is expected; None while there was no watermark at all."""
+        """Expected next sweeping watermark; None before the first watermark."""
         if self._next is None and self._watermark_us:
             self._next = self._forecast((self._watermark_us // self.period_us + 1) * self.period_us)
         return self._next
 
     def _forecast(self, deadline_us: int) -> SweepForecast:
-        ahead_us = min(self.apart_us, 0)  # of watermarks before their time the history keeps that they were not late
+        ahead_us = min(self.skew_us, 0)  # of watermarks before their time the history keeps that they were not late
         return self._history.forecast((deadline_us + ahead_us) / 1e3, self._confidence)
 
-    def _told(self, deadline_us: int) -> SweepForecast | None:
+    def _known_forecast(self, deadline_us: int) -> SweepForecast | None:
         forecast = self._forecast(deadline_us)
         return forecast if forecast.epochs >= MIN_EPOCHS else None
 
     def late(self, now_us: int) -> str:
-        """What is wrong with its watermarks, in words; empty where nothing is."""
+        """Fault of its watermarks, in words; empty where there is none."""
         forecast = self.forecast
         if forecast is None:
             return ""
         silent_s = (now_us - self._moved_us) / 1e6
         if silent_s > LATE_S and now_us / 1e3 > forecast.most_ms:
             return f"no watermark for {silent_s:,.0f} s"
-        if apart_us := self.apart_us:
-            return f"event time is {abs(apart_us) / 1e6:,.0f} s {'behind' if apart_us > 0 else 'ahead of'} the clock"
+        if skew_us := self.skew_us:
+            return f"event time is {abs(skew_us) / 1e6:,.0f} s {'behind' if skew_us > 0 else 'ahead of'} the clock"
         return ""

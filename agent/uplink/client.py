@@ -20,12 +20,12 @@ _MAX_ANSWER_BYTES = 64 * 2**20
 
 
 class ConsoleUnreachable(Exception):
-    """Nobody answers, or something that is not the console does."""
+    """No answer, or one that is not the console's."""
 
 
 @dataclass(frozen=True)
 class ConsoleAnswer:
-    """What came back: the status, the document, and how long to wait where it says so."""
+    """An answer: status, document, and the pause it asks for."""
 
     status: int
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -37,8 +37,10 @@ class ConsoleAnswer:
         """Why not, in the console's words."""
         faults = self.document.get("faults") or []
         message = str(self.document.get("message") or f"status {self.status}")
-        told = [f"{one.get('path', '')}: {one.get('message', '')}" for one in faults[:5] if isinstance(one, Mapping)]
-        return "; ".join([message, *told])
+        texts = [
+            f"{fault.get('path', '')}: {fault.get('message', '')}" for fault in faults[:5] if isinstance(fault, Mapping)
+        ]
+        return "; ".join([message, *texts])
 
 
 class Client:

@@ -39,16 +39,16 @@ _MAX_MESSAGE_BYTES = 4096
 
 
 class PushChannel:
-    """A thread that keeps one connection to the console. `told` is called in it with each version that it hears of.
+    """Thread that keeps one connection to the console. `on_version` is called in it with each announced version.
 
     `state` is connected, away, refused, or unavailable (the package `websockets` is not installed).
     """
 
-    def __init__(self, client: Client, told: Callable[[int], None]) -> None:
+    def __init__(self, client: Client, on_version: Callable[[int], None]) -> None:
         scheme = "wss" if client.url.startswith("https://") else "ws"
         self._url = f"{scheme}://{client.url.partition('://')[2]}{_PATH}"
         self._client = client
-        self._told = told
+        self._told = on_version
         self._stopping = threading.Event()
         self._again = threading.Event()
         self._connection: ClientConnection | None = None
@@ -130,9 +130,9 @@ class PushChannel:
                 return
             for message in connection:
                 self._is("connected", "")
-                self._hear(message)
+                self._on_message(message)
 
-    def _hear(self, message: str | bytes) -> None:
+    def _on_message(self, message: str | bytes) -> None:
         try:
             version = json.loads(message)["config_version"]
         except (ValueError, KeyError, TypeError):
@@ -156,7 +156,7 @@ _TOLD_FAULTS = 5
 
 
 class Control:
-    """A thread that says how the agent is, and hears what it is to do.
+    """Thread that sends heartbeats and fetches configurations.
 
     `state` is connected, away (nobody answers), or refused (the secret is not valid, or the agent is disabled or gone).
     A configuration with faults is not taken: the one before stays, and the heartbeat says why.
@@ -170,16 +170,16 @@ class Control:
         *,
         report: Callable[[], dict[str, Any]],
         progress: Callable[[Mapping[str, Any], Mapping[str, Any], int | None], None],
-        quiet: Callable[[], int | None],
+        post_marker: Callable[[], int | None],
         adopt: Callable[[AgentConfig], None],
     ) -> None:
         self._client = client
         self._identity = identity
         self._cache = state_dir / _CACHE
-        self._report, self._progress, self._quiet, self._adopt = report, progress, quiet, adopt
+        self._report, self._progress, self._post_marker, self._adopt = report, progress, post_marker, adopt
         self._stopping = threading.Event()
         self._wakened = threading.Event()
-        self._push = PushChannel(client, self._hear_version)
+        self._push = PushChannel(client, self._on_version)
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._etag: str | None = None
         self._version: int | None = None  # of the configuration that was fetched last
@@ -195,15 +195,15 @@ class Control:
 
     @property
     def push_state(self) -> str:
-        """Whether the console can say what changed without being asked: the state of `PushChannel`."""
+        """State of the push connection, over which the console announces changes."""
         return self._push.state
 
     def wake(self) -> None:
-        """Talk now instead of at the next heartbeat. From any thread."""
+        """Send a heartbeat now. From any thread."""
         self._wakened.set()
 
     def stop(self) -> None:
-        """Say goodbye: a last heartbeat, if the console answers at once."""
+        """Stop with a last heartbeat, if the console answers at once."""
         self._stopping.set()
         self._wakened.set()
         self._push.stop()
@@ -222,7 +222,7 @@ class Control:
                 return
             self._wakened.clear()
             try:
-                self._talk()
+                self._exchange()
             except Exception as error:  # a fault of ours must be seen, and must not end the talk for good
                 log.exception("the talk with the console failed")
                 self._is("failed", f"{type(error).__name__}: {error}")
@@ -234,15 +234,15 @@ class Control:
         longest_s = max(self._identity.heartbeat_s, _MAX_PAUSE_S)
         return min(self._identity.heartbeat_s * (1 + self._failures // 3), longest_s)
 
-    def _talk(self) -> None:
-        told, self._told = self._told, None
-        if self._version is None or told not in (None, self._version):
+    def _exchange(self) -> None:
+        announced, self._told = self._told, None
+        if self._version is None or announced not in (None, self._version):
             self._fetch()
         says = self._beat()
         if says is not None and says.get("config_version") != self._version:
             self._fetch()
 
-    def _hear_version(self, version: int) -> None:
+    def _on_version(self, version: int) -> None:
         """Called by the thread that listens."""
         if version != self._version:
             self._told = version
@@ -250,7 +250,7 @@ class Control:
 
     def _beat(self) -> Mapping[str, Any] | None:
         """One heartbeat; its answer when it was taken."""
-        document, since = self._report(), self._quiet()
+        document, since = self._report(), self._post_marker()
         answer = self._ask(lambda: self._client.heartbeat(self._identity.agent, document))
         if answer is None:
             return None
@@ -265,11 +265,11 @@ class Control:
         try:
             config = _read(document, self._identity.agent)
         except DocumentError as error:
-            told = [str(fault) for fault in error.faults]
+            texts = [str(fault) for fault in error.faults]
             version = document.get("version")
-            self.config_faults = [f"configuration {version} is not taken: {fault}" for fault in told[:_TOLD_FAULTS]]
+            self.config_faults = [f"configuration {version} is not taken: {fault}" for fault in texts[:_TOLD_FAULTS]]
             if version != self._version:
-                log.error("configuration %s is not taken; %d faults: %s", version, len(told), "; ".join(told[:20]))
+                log.error("configuration %s is not taken; %d faults: %s", version, len(texts), "; ".join(texts[:20]))
             self._version, self._etag = version if isinstance(version, int) else self._version, answer.etag
             return
         self.config_faults = []

@@ -32,7 +32,7 @@ class EnrolmentRefused(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """What the console knows this agent by."""
+    """Id and secret of this agent at the console."""
 
     agent: str
     secret: str
@@ -51,7 +51,7 @@ def known_identity(settings: AgentSettings) -> Identity | None:
 
 
 def wait_for_enrolment(settings: AgentSettings, stopping: threading.Event) -> Identity | None:
-    """The agent's identity; enrols at the first start, for as long as nobody answers. None when stopped before.
+    """The agent's identity; enrols at the first start, with retries while there is no answer. None when stopped before.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def wait_for_enrolment(settings: AgentSettings, stopping: threading.Event) -> Id
 
 
 def enrol(settings: AgentSettings) -> Identity:
-    """Join the console with the settings' token and keep what it gives.
+    """Enrol with the settings' token and store the identity.
 
     Raises
     ------

@@ -34,7 +34,7 @@ CONSOLE = "console"  # the route of an agent that is below no relay, whatever th
 
 
 class FrameSender:
-    """A thread that posts what the spool holds, in order, a post at a time.
+    """Thread that posts the spool's frames in order, a post at a time.
 
     `state` says how it goes: sending, held back (429, 503), away, refused (401, 403), rejected (the frames are wrong),
     moving (from one receiver to another), failed. `fault` has the words.
@@ -75,7 +75,7 @@ class FrameSender:
         self._thread.start()
 
     def stop(self, within_s: float) -> None:
-        """Send what is there for a moment longer, then end. Without a moment, a post under way is waited for: another
+        """Send remaining frames for a moment, then end. Without a moment, a post under way is waited for: another
         sender follows, and must not be overtaken.
         """
         until = time.monotonic() + within_s
@@ -86,13 +86,13 @@ class FrameSender:
         if not self._thread.is_alive():
             self._client.close()
 
-    def quiet(self) -> int | None:
-        """A mark of this moment for `heard`; None while a post is under way."""
+    def post_marker(self) -> int | None:
+        """Marker of this moment for `reconcile`; None while a post is under way."""
         return None if self._posts % 2 else self._posts
 
-    def heard(self, accepted_seq: int | None, committed_seq: int, since: int | None) -> None:
-        """What the heartbeat's answer says of the frames. `since` is `quiet` before it was asked for: where frames were
-        posted meanwhile, the answer may be older than what they were answered.
+    def reconcile(self, accepted_seq: int | None, committed_seq: int, since: int | None) -> None:
+        """Take in the frame positions of a heartbeat's answer. `since` is `post_marker` from before the request: where
+        frames were posted meanwhile, the answer may be older than the answers to those posts.
         """
         if (self._last_route() if self._moving else self._route) == CONSOLE:
             self._spool.committed(committed_seq)
@@ -231,7 +231,7 @@ _MAX_FILE_BYTES = 8 * 2**20
 
 
 class LocalFrames:
-    """A thread that moves frames from the spool to files ``LIFE-FIRST.slf``; what is in one counts as committed.
+    """Thread that moves frames from the spool to files ``LIFE-FIRST.slf``; frames in a file count as committed.
 
     A crash in between leaves the same frames in two files: readers go by the frames' numbers.
     """

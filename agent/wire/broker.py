@@ -57,7 +57,7 @@ _BEGIN = "0-0"
 
 @dataclass(frozen=True)
 class BrokerLimits:
-    """How much may wait in Redis for the stream processor.
+    """Limits of the data in Redis that waits for the stream processor.
 
     Of what is free an agent may hold as much again as it holds already: alone it gets half of all, with n others that
     want as much 1 / (n + 2). So there is always room for one that holds little, whatever the others do (dynamic
@@ -70,7 +70,7 @@ class BrokerLimits:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What became of a sequence of frames: those up to `accepted_seq` are in."""
+    """Outcome of a sequence of frames: those up to `accepted_seq` are stored."""
 
     accepted_seq: int
     committed_seq: int
@@ -86,7 +86,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class GenerationProgress:
-    """How far an agent's life has come."""
+    """Position of an agent's generation."""
 
     accepted_seq: int
     committed_seq: int
@@ -94,7 +94,7 @@ class GenerationProgress:
 
 @dataclass(frozen=True)
 class ReadReach:
-    """How far a reader may read at once: up to `last_id` (inclusive) are `entries` entries."""
+    """Range that a reader may read at once: up to `last_id` (inclusive) are `entries` entries."""
 
     last_id: str
     entries: int
@@ -117,14 +117,14 @@ class StreamEntry:
 
 
 def partition_of(agent: str) -> int:
-    """The partition of an agent: all of its frames stand in one, in the order of their numbers."""
+    """Partition of an agent: holds all of its frames, in the order of their sequence numbers."""
     return zlib.crc32(agent.encode()) % PARTITIONS
 
 
 def accept_frames(
     client: redis.Redis, frames: Sequence[tuple[Frame, bytes | memoryview]], limits: BrokerLimits, floor: int = 0
 ) -> Acceptance:
-    """Append what comes next in the order of its agent's life, as far as it fits.
+    """Append the next frames in the order of the agent's generation, as far as they fit.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def accept_frames(
 
 
 def generation_progress(client: redis.Redis, agent: str, life: str, floor: int = 0) -> GenerationProgress:
-    """What of an agent's life is accepted and committed; `floor` as for `accept_frames`."""
+    """Accepted and committed position of an agent's generation; `floor` as for `accept_frames`."""
     pipeline = client.pipeline(transaction=True)
     pipeline.hget(ACCEPTED, f"{agent}:{life}")
     pipeline.hget(COMMITTED, f"{agent}:{life}")
@@ -162,20 +162,20 @@ def generation_progress(client: redis.Redis, agent: str, life: str, floor: int =
 
 def held_bytes(client: redis.Redis) -> dict[str, int]:
     """Bytes of every agent that wait for the stream processor."""
-    found = {_text(name): int(value) for name, value in client.hgetall(_HELD).items()}  # type: ignore[union-attr]
-    return {name: value for name, value in found.items() if name != _TOTAL and value > 0}
+    held = {_text(name): int(value) for name, value in client.hgetall(_HELD).items()}  # type: ignore[union-attr]
+    return {name: value for name, value in held.items() if name != _TOTAL and value > 0}
 
 
 def read_entries(
     client: redis.Redis, partition: int, after_id: str = _BEGIN, count: int = 500, until_id: str = "+"
 ) -> list[StreamEntry]:
-    """Up to `count` entries of a partition that stand after `after_id` and not after `until_id`, in order."""
+    """Up to `count` entries of a partition after `after_id` and up to `until_id`, in order."""
     rows: Any = client.xrange(_frames(partition), min=f"({after_id}", max=until_id, count=count)
     return [_entry(_text(entry_id), fields) for entry_id, fields in rows]
 
 
 def read_reach(client: redis.Redis, partition: int, after_id: str, most_entries: int, most_bytes: int) -> ReadReach:
-    """How far to read after `after_id` within the bounds; one entry always fits."""
+    """Range to read after `after_id` within the bounds; one entry always fits."""
     rows: Any = client.xrange(_sizes(partition), min=f"({after_id}", count=most_entries)
     last_id, entries, total = after_id, 0, 0
     for entry_id, fields in rows:
@@ -187,19 +187,19 @@ def read_reach(client: redis.Redis, partition: int, after_id: str, most_entries:
 
 
 def oldest_at_s(client: redis.Redis, partition: int, after_id: str) -> float | None:
-    """When the first entry after `after_id` came, by the clock of Redis; None where none did."""
+    """Arrival of the first entry after `after_id`, by the clock of Redis; None where there is none."""
     rows: Any = client.xrange(_sizes(partition), min=f"({after_id}", count=1)
     return int(_text(rows[0][0]).partition("-")[0]) / 1000 if rows else None
 
 
 def last_ids(client: redis.Redis) -> dict[int, str]:
-    """The last id ever given in each partition, also where the entry is trimmed already."""
+    """Last id ever assigned in each partition, also where the entry is trimmed already."""
     keys = [_sizes(number) for number in range(PARTITIONS)]
-    return {number: _text(found) for number, found in enumerate(scripts.run(client, scripts.LAST_IDS, keys, []))}
+    return {number: _text(entry_id) for number, entry_id in enumerate(scripts.run(client, scripts.LAST_IDS, keys, []))}
 
 
 def trim_streams(client: redis.Redis, upto: Mapping[int, str]) -> int:
-    """Drop entries up to the given ids (inclusive), a partition's each; returns how many."""
+    """Drop entries up to these ids (inclusive), one id a partition; returns the number dropped."""
     dropped = 0
     for number, last_id in upto.items():
         keys = [_frames(number), _sizes(number), _HELD]
@@ -209,20 +209,20 @@ def trim_streams(client: redis.Redis, upto: Mapping[int, str]) -> int:
 
 
 def publish_committed(client: redis.Redis, committed: Mapping[tuple[str, str], int]) -> None:
-    """Say what the stream processor has behind its checkpoint, by agent and life. Numbers never go back."""
+    """Publish the committed positions of the stream processor by agent and generation. Positions never go back."""
     pairs = [part for (agent, life), seq in committed.items() for part in (f"{agent}:{life}", seq)]
     if pairs:
         scripts.run(client, scripts.COMMIT, [COMMITTED], pairs)
 
 
 def stream_state(client: redis.Redis) -> dict[str, Any] | None:
-    """What the stream processor says of itself; None when it has said nothing for a while."""
+    """Report of the stream processor about itself; None when there was none for a while."""
     text: Any = client.get(_STATE)
     return None if text is None else json.loads(text)
 
 
 def write_state(client: redis.Redis, state: Mapping[str, Any], life_s: float = 10.0) -> None:
-    """Say how the stream processor is; forgotten after `life_s` unless said again."""
+    """Write the report of the stream processor; it expires after `life_s` unless repeated."""
     client.set(_STATE, json.dumps(state, separators=(",", ":")), px=round(life_s * 1000))
 
 

@@ -1,4 +1,4 @@
-"""Frames: what travels from an agent to the stream processor, and from there to the console.
+"""Frames: the batches that travel from an agent to the stream processor, and from there to the console.
 
 A frame is a small JSON header and a body, an Arrow IPC stream. On the wire it is
 
@@ -46,7 +46,7 @@ class WireError(ValueError):
 
 
 class FrameKind(StrEnum):
-    """What a frame holds."""
+    """Kind of a frame's content."""
 
     RECORDS = "records"  #: drained or overflowing records; they enter at operator `entry`
     PARTIALS = "partials"  #: partial aggregates of operator `entry`; they merge
@@ -156,7 +156,7 @@ def _read_header(header: memoryview, body: memoryview, number: int) -> Frame:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise WireError(f"frame {number} has a header that cannot be read: {error!r}") from error
     texts = (frame.agent, frame.life, frame.query, frame.plan)
-    if not all(isinstance(one, str) for one in texts) or not isinstance(frame.extra, dict):
+    if not all(isinstance(text, str) for text in texts) or not isinstance(frame.extra, dict):
         raise WireError(f"frame {number}: agent, life, query and plan are texts, extra is an object")
     if not (_is_whole(frame.seq, 1) and _is_whole(frame.entry, 0, MAX_ENTRY) and _is_whole(frame.epoch, 0)):
         raise WireError(
@@ -167,7 +167,7 @@ def _read_header(header: memoryview, body: memoryview, number: int) -> Frame:
 
 
 def mark_fault(extra: Mapping[str, Any]) -> str:
-    """What is wrong with the `extra` of a MARK frame, in words; empty where nothing is."""
+    """Fault in the `extra` of a MARK frame, in words; empty where there is none."""
     marks = extra.get("watermarks")
     if not isinstance(marks, Mapping) or not marks:
         return f"watermarks is {str(marks)[:80]}; allowed: microseconds since 1970 for every path"

@@ -36,52 +36,54 @@ class Generation:
 
     @property
     def series(self) -> tuple[str, str]:
-        """Lives that follow each other: a producer numbers each query by itself, as QUERY-LIFE."""
+        """Series of successive generations: a producer numbers each query by itself, as QUERY-LIFE."""
         return self.agent, self.life.rpartition("-")[0]
 
 
 def known_generations(client: redis.Redis, now_ms: int) -> list[Generation]:
-    """Every life that Redis holds numbers of; one without a time of its last frame is given `now_ms`."""
+    """Every generation with sequence numbers in Redis; one without a time of its last frame gets `now_ms`."""
     accepted, committed, at = (_numbers(client, key) for key in (ACCEPTED, COMMITTED, ACCEPTED_AT))
     begins_ms = [1000 * (oldest_at_s(client, number, "0-0") or now_ms / 1000) for number in range(PARTITIONS)]
-    found = []
-    for who in accepted.keys() | committed.keys():
-        if who not in at:
-            client.hsetnx(ACCEPTED_AT, who, now_ms)
-        agent, _, life = who.rpartition(":")
-        last_ms = at.get(who, now_ms)
-        settled = accepted.get(who, 0) <= committed.get(who, 0) and last_ms < begins_ms[partition_of(agent)]
-        found.append(Generation(agent, life, last_ms, settled))
-    return found
+    generations = []
+    for name in accepted.keys() | committed.keys():
+        if name not in at:
+            client.hsetnx(ACCEPTED_AT, name, now_ms)
+        agent, _, life = name.rpartition(":")
+        last_ms = at.get(name, now_ms)
+        settled = accepted.get(name, 0) <= committed.get(name, 0) and last_ms < begins_ms[partition_of(agent)]
+        generations.append(Generation(agent, life, last_ms, settled))
+    return generations
 
 
 def expired_generations(lives: Collection[Generation], agents: Collection[str], now_ms: int) -> list[Generation]:
-    """Those of `lives` that nobody can send for, where `agents` are all that there are."""
+    """Generations among `lives` that no sender can continue, where `agents` are all that exist."""
     last_ms: dict[tuple[str, str], int] = {}
-    for one in lives:
-        last_ms[one.series] = max(one.last_ms, last_ms.get(one.series, 0))
+    for live in lives:
+        last_ms[live.series] = max(live.last_ms, last_ms.get(live.series, 0))
     return [
-        one
-        for one in lives
-        if one.settled
-        and (one.agent not in agents or (one.last_ms < last_ms[one.series] and now_ms - one.last_ms > IDLE_MS))
+        live
+        for live in lives
+        if live.settled
+        and (live.agent not in agents or (live.last_ms < last_ms[live.series] and now_ms - live.last_ms > IDLE_MS))
     ]
 
 
 def mark_expired(client: redis.Redis, lives: Iterable[Generation]) -> int:
     """Leave their names for the stream processor; returns how many were not named before."""
-    names = [f"{one.agent}:{one.life}" for one in lives]
+    names = [f"{live.agent}:{live.life}" for live in lives]
     return int(client.sadd(_NAMED, *names)) if names else 0  # type: ignore[arg-type]
 
 
 def expired_names(client: redis.Redis) -> set[tuple[str, str]]:
     """Agent and life of those that the console has named."""
-    found: Any = client.smembers(_NAMED)
-    return {(agent, life) for agent, _, life in (name.decode().rpartition(":") for name in found)}
+    names: Any = client.smembers(_NAMED)
+    return {(agent, life) for agent, _, life in (name.decode().rpartition(":") for name in names)}
 
 
 def forget_generations(client: redis.Redis, lives: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Drop the numbers of named lives; returns those that are gone, which leaves out lives that began to send again."""
+    """Drop the sequence numbers of named generations; returns those dropped, without generations that began to send
+    again.
+    """
     names = {f"{agent}:{life}": (agent, life) for agent, life in lives}
     keys = [ACCEPTED, COMMITTED, ACCEPTED_AT, _NAMED]
     gone = scripts.run(client, scripts.FORGET, keys, list(names)) if names else []
@@ -89,5 +91,5 @@ def forget_generations(client: redis.Redis, lives: Iterable[tuple[str, str]]) ->
 
 
 def _numbers(client: redis.Redis, key: str) -> dict[str, int]:
-    found: Any = client.hgetall(key)
-    return {name.decode(): int(value) for name, value in found.items()}
+    fields: Any = client.hgetall(key)
+    return {name.decode(): int(value) for name, value in fields.items()}

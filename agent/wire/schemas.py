@@ -30,7 +30,7 @@ _PLACE = struct.Struct("<qq")  # of a buffer in the message's body: offset, leng
 
 
 def unpacked_bytes(body: pa.Buffer) -> int:
-    """Bytes that the compressed buffers of a stream say they unpack to; 0 where none is compressed.
+    """Unpacked size of a stream's compressed buffers, by their own headers; 0 where none is compressed.
 
     Raises
     ------
@@ -69,13 +69,13 @@ def _of_message(message: pa.ipc.Message) -> int:
 
 
 def _table(data: memoryview, table: int, field: int) -> int:
-    """Where the table or vector in a field begins; 0 where there is none."""
+    """Start of the table or vector in a field; 0 where there is none."""
     at = _field(data, table, field)
     return at + _uint(data, at) if at else 0
 
 
 def _field(data: memoryview, table: int, field: int) -> int:
-    """Where a field of a FlatBuffers table stands; 0 where it has none."""
+    """Place of a field in a FlatBuffers table; 0 where it has none."""
     names = table - struct.unpack_from("<i", data, table)[0]
     slot = 4 + 2 * field
     if slot >= struct.unpack_from("<H", data, names)[0]:
@@ -242,7 +242,7 @@ WATERMARKS = pa.schema(
 
 
 def counters_table(table: pa.Table) -> pa.Table:
-    """Counters as they are told today: older agents had no queues."""
+    """Counters in the present schema: older agents had no queues."""
     if not table.schema.equals(OLDER_COUNTERS):
         return table
     nothing = pa.array([0] * table.num_rows, pa.int64())

@@ -56,7 +56,7 @@ class Arrival:
 
     @property
     def stretch(self) -> tuple[str, str]:
-        """What its number belongs to."""
+        """Agent and generation that number it."""
         return self.agent, self.life
 
     @property
@@ -70,7 +70,7 @@ class Arrival:
 
     @property
     def arrived_ms(self) -> int:
-        """When Redis took it."""
+        """Arrival in Redis."""
         return self.place[0]
 
     @property
@@ -90,7 +90,7 @@ class Arrival:
 
 @dataclass
 class Ordered:
-    """What of a batch's frames is due now."""
+    """Frames of a batch that are due now, and those that wait."""
 
     due: list[Arrival] = field(default_factory=list)
     early: list[Arrival] = field(default_factory=list)  #: their predecessors are not here yet
@@ -106,7 +106,7 @@ def arrivals_of(rows: pa.Table) -> list[Arrival]:
 
 def table_of_waiting(waiting: Iterable[Arrival]) -> pa.Table:
     """Waiting frames as a table of `WAITING_SCHEMA`."""
-    rows = [{name: getattr(one, name) for name in WAITING_SCHEMA.names} for one in waiting]
+    rows = [{name: getattr(arrival, name) for name in WAITING_SCHEMA.names} for arrival in waiting]
     return pa.Table.from_pylist(rows, schema=WAITING_SCHEMA)
 
 
@@ -117,38 +117,38 @@ def in_order(arrivals: Iterable[Arrival], positions: Mapping[tuple[str, str], in
     every gap it can, because agents keep what is not committed, so what is not there by then is lost and said to be.
     """
     by_stretch: dict[tuple[str, str], dict[int, Arrival]] = defaultdict(dict)
-    found = Ordered(positions=dict(positions))
-    for one in arrivals:
-        known = by_stretch[one.stretch]
-        if one.seq <= positions.get(one.stretch, 0) or one.seq in known:
-            found.duplicates += 1
+    ordered = Ordered(positions=dict(positions))
+    for arrival in arrivals:
+        by_seq = by_stretch[arrival.stretch]
+        if arrival.seq <= positions.get(arrival.stretch, 0) or arrival.seq in by_seq:
+            ordered.duplicates += 1
         else:
-            known[one.seq] = one
-    for stretch, known in by_stretch.items():
-        _advance(found, stretch, known, step)
-    return found
+            by_seq[arrival.seq] = arrival
+    for stretch, by_seq in by_stretch.items():
+        _advance(ordered, stretch, by_seq, step)
+    return ordered
 
 
-def _advance(found: Ordered, stretch: tuple[str, str], known: dict[int, Arrival], step: int) -> None:
-    position = found.positions.get(stretch, 0)
-    while known:
-        while (one := known.pop(position + 1, None)) is not None:
-            found.due.append(one)
+def _advance(ordered: Ordered, stretch: tuple[str, str], by_seq: dict[int, Arrival], step: int) -> None:
+    position = ordered.positions.get(stretch, 0)
+    while by_seq:
+        while (arrival := by_seq.pop(position + 1, None)) is not None:
+            ordered.due.append(arrival)
             position += 1
-        if not known or not _lost(known, step):
+        if not by_seq or not _lost(by_seq, step):
             break
-        first = min(known)
-        found.lost.append(f"frames {position + 1} to {first - 1} of agent {stretch[0]} never came")
+        first = min(by_seq)
+        ordered.lost.append(f"frames {position + 1} to {first - 1} of agent {stretch[0]} never came")
         position = first - 1
     if position:
-        found.positions[stretch] = position
-    found.early += [one if one.since else replace(one, since=step) for one in known.values()]
+        ordered.positions[stretch] = position
+    ordered.early += [arrival if arrival.since else replace(arrival, since=step) for arrival in by_seq.values()]
 
 
-def _lost(known: Mapping[int, Arrival], step: int) -> bool:
-    """Whether what waits behind a gap has waited long enough, or is too much to wait on."""
-    waited = max((step - one.since for one in known.values() if one.since), default=0)
-    return waited >= _PATIENCE_STEPS or sum(one.size for one in known.values()) > _MAX_WAITING_BYTES
+def _lost(by_seq: Mapping[int, Arrival], step: int) -> bool:
+    """Whether frames behind a gap have waited long enough, or are too many to wait on."""
+    waited = max((step - arrival.since for arrival in by_seq.values() if arrival.since), default=0)
+    return waited >= _PATIENCE_STEPS or sum(arrival.size for arrival in by_seq.values()) > _MAX_WAITING_BYTES
 
 
 def collect_frames(spans: DataFrame, read: Read) -> pa.Table:
@@ -158,7 +158,7 @@ def collect_frames(spans: DataFrame, read: Read) -> pa.Table:
 
 def fetch_frames(ids: Iterable[str], read: Read) -> pa.Table:
     """Single frames of a batch by their ids (partition/entry)."""
-    pairs = [one.partition("/") for one in ids]
+    pairs = [frame_id.partition("/") for frame_id in ids]
     spans = [span_of(int(partition), entry_id) for partition, _, entry_id in pairs]
     return _read([pa.RecordBatch.from_pylist(spans)], read)
 
@@ -182,26 +182,26 @@ def _read(spans: Iterable[pa.RecordBatch], read: Read) -> pa.Table:
 def last_ids(arrivals: Iterable[Arrival]) -> dict[str, str]:
     """The last entry of every partition in a batch."""
     last = {}
-    for one in sorted(arrivals, key=lambda one: one.place):
-        last[one.partition] = one.id.partition("/")[2]
+    for arrival in sorted(arrivals, key=lambda row: row.place):
+        last[arrival.partition] = arrival.id.partition("/")[2]
     return last
 
 
 def moment_ms(arrivals: Iterable[Arrival]) -> int:
-    """Until when everybody's frames are here: a partition that lags behind makes nobody silent."""
+    """Time up to which all frames have arrived: a partition that lags behind makes no agent silent."""
     last: dict[str, int] = {}
-    for one in arrivals:
-        last[one.partition] = max(one.arrived_ms, last.get(one.partition, 0))
+    for arrival in arrivals:
+        last[arrival.partition] = max(arrival.arrived_ms, last.get(arrival.partition, 0))
     return min(last.values(), default=0)
 
 
-def frame_bytes(one: Arrival) -> bytes:
-    """What to keep of a frame that is put aside: the frame, or what stood in its place."""
-    body = one.body or b""
-    if one.kind == UNREADABLE:
+def frame_bytes(arrival: Arrival) -> bytes:
+    """Bytes to keep of a quarantined frame: the frame, or the entry that was none."""
+    body = arrival.body or b""
+    if arrival.kind == UNREADABLE:
         return body
-    named = {name: getattr(one, name) for name in ("agent", "life", "seq", "query", "plan", "entry", "epoch")}
+    named = {name: getattr(arrival, name) for name in ("agent", "life", "seq", "query", "plan", "entry", "epoch")}
     try:
-        return encode_frame(Frame(FrameKind(one.kind), **named, extra=one.says, body=body))
+        return encode_frame(Frame(FrameKind(arrival.kind), **named, extra=arrival.says, body=body))
     except WireError:
         return body

@@ -95,12 +95,12 @@ def batch_of(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatch:
 def arrival_rows(batch: pa.RecordBatch, lacking: Sequence[bool]) -> pa.RecordBatch:
     """A batch of `ENTRY_SCHEMA` as rows of `arrivals.GIVEN`, those that are `lacking` without their bodies."""
     bodies = batch.column("body")
-    made = {
+    columns = {
         "id": pc.binary_join_element_wise(batch.column("partition").cast(pa.string()), batch.column("id"), "/"),
         "body": pc.if_else(pa.array(lacking, pa.bool_()), pa.scalar(None, pa.binary()), bodies),
         "size": pc.fill_null(pc.binary_length(bodies), 0).cast(pa.int64()),
     }
-    arrays = [made[name] if name in made else batch.column(name) for name in ARRIVAL_SCHEMA.names]
+    arrays = [columns[name] if name in columns else batch.column(name) for name in ARRIVAL_SCHEMA.names]
     return pa.RecordBatch.from_arrays(arrays, schema=ARRIVAL_SCHEMA)
 
 
@@ -166,7 +166,7 @@ class RedisAway(RuntimeError):
 
 @dataclass(frozen=True)
 class EntryReader:
-    """Where frames are read; it is sent to tasks, so it holds no connection."""
+    """Reader of frames; it is sent to tasks, so it holds no connection."""
 
     redis_url: str
     patience_s: float = _PATIENCE_S
@@ -223,7 +223,7 @@ def span_of(partition: int, entry_id: str) -> dict[str, int | str]:
 
 @cache
 def _client(url: str) -> redis.Redis:
-    """This process's connection: Python workers live on from batch to batch."""
+    """This process's connection: Python workers are kept from batch to batch."""
     return redis.Redis.from_url(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S)
 
 

@@ -33,7 +33,7 @@ _PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and th
 
 
 class EntrySpan(InputPartition):
-    """What one task reads: a partition's entries after `after_id` up to and with `until_id`."""
+    """Entries that one task reads: of a partition, after `after_id` up to and with `until_id`."""
 
     def __init__(self, partition: int, after_id: str, until_id: str) -> None:
         super().__init__(partition)
@@ -100,14 +100,14 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield partition.partition, partition.after_id, partition.until_id
 
     def commit(self, end: dict[str, str]) -> None:
-        """Drop what lies behind the checkpoint. Without Redis the next commit drops it too."""
+        """Drop entries behind the checkpoint. Without Redis the next commit drops them too."""
         try:
             patiently(self._url, partial(_trim, end), _PLANNING_PATIENCE_S)
         except RedisAway as away:
             _say(f"{away}; trimmed later")
 
     def _ends(self, client: redis.Redis, start: dict[str, str], max_entries: int, max_bytes: int) -> dict[str, str]:
-        """How far the next batch goes: an equal share for each partition, then what some left over for the others."""
+        """Range of the next batch: an equal share for each partition, then the unused rest for the others."""
         last = {str(number): last_id for number, last_id in broker.last_ids(client).items()}
         if self._target is not None:
             last = {name: min(last_id, self._target[name], key=_number) for name, last_id in last.items()}
@@ -116,11 +116,11 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for turn in range(2):
             share = max_entries // max(len(hungry), 1), max_bytes // max(len(hungry), 1)
             for name in hungry:
-                found = broker.read_reach(client, int(name), _after(ends[name], last[name]), max(share[0], 1), share[1])
-                if not found.entries or (turn and (found.entries > share[0] or found.held_bytes > share[1])):
+                reach = broker.read_reach(client, int(name), _after(ends[name], last[name]), max(share[0], 1), share[1])
+                if not reach.entries or (turn and (reach.entries > share[0] or reach.held_bytes > share[1])):
                     continue
-                ends[name] = min(found.last_id, last[name], key=_number)
-                max_entries, max_bytes = max_entries - found.entries, max_bytes - found.held_bytes
+                ends[name] = min(reach.last_id, last[name], key=_number)
+                max_entries, max_bytes = max_entries - reach.entries, max_bytes - reach.held_bytes
             hungry = [name for name in hungry if _number(ends[name]) < _number(last[name])]
         return ends
 
@@ -138,7 +138,7 @@ def frames_of(spans: DataFrame, read: Read) -> DataFrame:
 
 
 def _trim(end: dict[str, str], client: redis.Redis) -> None:
-    """Drop entries up to `end`; a stream that lost its tail has nothing behind the checkpoint, whatever its ids."""
+    """Drop entries up to `end`; a stream that lost its tail has nothing behind the checkpoint, at any id."""
     last = broker.last_ids(client)
     done = {number: end[str(number)] for number in last if str(number) in end}
     broker.trim_streams(
@@ -147,7 +147,7 @@ def _trim(end: dict[str, str], client: redis.Redis) -> None:
 
 
 def _after(start: str, until: str) -> str:
-    """Where reading begins: at the beginning of a stream that ends before `start`.
+    """Start of reading: the beginning of a stream that ends before `start`.
 
     Such a stream lost its tail, or all, and gave out lower ids since. What is read twice has its agent's number.
     """

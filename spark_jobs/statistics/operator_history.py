@@ -101,10 +101,10 @@ def add_epochs(
 
 
 def _newest(before: OperatorHistory, rows: pa.Table, at_ms: int) -> dict[str, tuple[int, int]]:
-    found = {place: seen for place, seen in before.newest.items() if at_ms - seen[1] < FORGOTTEN_MS}
+    newest = {place: seen for place, seen in before.newest.items() if at_ms - seen[1] < FORGOTTEN_MS}
     for row in rows.group_by("place").aggregate([("epoch_us", "max")]).to_pylist():
-        found[row["place"]] = max(row["epoch_us_max"], found.get(row["place"], (0, 0))[0]), at_ms
-    return found
+        newest[row["place"]] = max(row["epoch_us_max"], newest.get(row["place"], (0, 0))[0]), at_ms
+    return newest
 
 
 def _weight(age_us: Any) -> Any:
@@ -152,8 +152,8 @@ def _summands(rows: pa.Table, weights: Any) -> pa.Table:
 def _added(parts: list[pa.Table]) -> pa.Table:
     """Rows of one key as one."""
     keys = [name for name in OPERATORS.names if name not in {*_SUMS, "newest_us"}]
-    found = pa.concat_tables(parts).group_by(keys, use_threads=False)
-    added = found.aggregate([*((name, "sum") for name in _SUMS), ("newest_us", "max")])
+    groups = pa.concat_tables(parts).group_by(keys, use_threads=False)
+    added = groups.aggregate([*((name, "sum") for name in _SUMS), ("newest_us", "max")])
     plain = [name.removesuffix("_sum").removesuffix("_max") for name in added.column_names]
     return added.rename_columns(plain).select(OPERATORS.names).cast(OPERATORS)
 
@@ -172,15 +172,17 @@ def _of_aggregates(rows: pa.Table, weights: Any, aggregate_of: Callable[[str], i
 
 
 class _Cycles:
-    """Windows from closing to closing. The first closing of a version ends what another began, and only begins."""
+    """Windows from closing to closing. The first closing of a version belongs to a window that began earlier, and
+    only begins one.
+    """
 
-    def __init__(self, known: pa.Table) -> None:
+    def __init__(self, cycles: pa.Table) -> None:
         self._rows: dict[tuple[Any, ...], dict[str, Any]] = {
-            tuple(row[name] for name in _OF): row for row in known.to_pylist()
+            tuple(row[name] for name in _OF): row for row in cycles.to_pylist()
         }
 
     def add(self, epochs: list[tuple[Any, ...]]) -> None:
-        for key, listed in groupby(epochs, key=lambda one: one[0]):
+        for key, listed in groupby(epochs, key=lambda epoch: epoch[0]):
             row = self._rows.setdefault(key, defaultdict(int, dict(zip(_OF, key, strict=True)), begun=False))
             for _, _, weight, records, out, bytes_out in listed:
                 row["open_epochs"] += 1
@@ -197,6 +199,6 @@ class _Cycles:
 
     def table(self, operators: pa.Table) -> pa.Table:
         """Those whose operators are still known."""
-        known = set(zip(*(operators[name].to_pylist() for name in _OF), strict=True))
-        rows = [{name: row[name] for name in CYCLES.names} for key, row in self._rows.items() if key in known]
+        keys = set(zip(*(operators[name].to_pylist() for name in _OF), strict=True))
+        rows = [{name: row[name] for name in CYCLES.names} for key, row in self._rows.items() if key in keys]
         return pa.Table.from_pylist(rows, schema=CYCLES)

@@ -26,37 +26,39 @@ _FIGURES = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out"
 
 
 class RefinementReport:
-    """Learns from counters, and every `every_ms` of arrival time makes REFINED frames of what it knows."""
+    """Gathers counters, and makes REFINED frames every `every_ms` of arrival time."""
 
     def __init__(self, every_ms: int, aggregate_of: Callable[[str], int | None]) -> None:
         self._every_ms, self._aggregate_of = every_ms, aggregate_of
 
     def frames(self, state: StreamState, counters: pa.Table, live: Collection[FlowKey]) -> list[bytes]:
-        """Take in rows of `EPOCHS`; a frame for each live query and plan of which there is something new to tell."""
-        known = add_epochs(state.learned, counters, self._aggregate_of, state.now_ms, state.step)
-        state.learned = known
-        if state.now_ms - known.told_ms < self._every_ms:
+        """Take in rows of `EPOCHS`; a frame for each live query and plan with a change to report."""
+        history = add_epochs(state.learned, counters, self._aggregate_of, state.now_ms, state.step)
+        state.learned = history
+        if state.now_ms - history.told_ms < self._every_ms:
             return []
-        found = {flow: rows for flow, rows in refined_rows(known).items() if flow in live}
-        fresh, sent = select_updates(found, known.sent, state.now_ms, differs)
-        state.learned = replace(known, sent=sent, told_ms=state.now_ms)
+        live_rows = {flow: rows for flow, rows in refined_rows(history).items() if flow in live}
+        fresh, sent = select_updates(live_rows, history.sent, state.now_ms, differs)
+        state.learned = replace(history, sent=sent, told_ms=state.now_ms)
         return [update_frame(FrameKind.REFINED, REFINEMENTS, state, flow, rows) for flow, rows in sorted(fresh.items())]
 
 
-def refined_rows(known: OperatorHistory) -> dict[FlowKey, Rows]:
+def refined_rows(history: OperatorHistory) -> dict[FlowKey, Rows]:
     """Rows of REFINEMENTS, with query and plan, by both."""
-    cycles = _grouped(known.cycles)
-    found: dict[FlowKey, Rows] = defaultdict(list)
-    for key, rows in sorted(_grouped(known.operators).items()):
-        found[key[:2]] += [dict(zip(("query", "plan"), key, strict=False)) | row for row in of_agent(rows, cycles[key])]
-    return found
+    cycles = _grouped(history.cycles)
+    rows_by_flow_: dict[FlowKey, Rows] = defaultdict(list)
+    for key, rows in sorted(_grouped(history.operators).items()):
+        rows_by_flow_[key[:2]] += [
+            dict(zip(("query", "plan"), key, strict=False)) | row for row in of_agent(rows, cycles[key])
+        ]
+    return rows_by_flow_
 
 
 def _grouped(table: pa.Table) -> dict[tuple[str, str, str], Rows]:
-    found: dict[tuple[str, str, str], Rows] = defaultdict(list)
+    groups: dict[tuple[str, str, str], Rows] = defaultdict(list)
     for row in table.to_pylist():
-        found[row["query"], row["plan"], row["place"]].append(row)
-    return found
+        groups[row["query"], row["plan"], row["place"]].append(row)
+    return groups
 
 
 def of_agent(rows: Rows, cycles: Rows) -> Rows:
@@ -64,7 +66,7 @@ def of_agent(rows: Rows, cycles: Rows) -> Rows:
 
     Figures are of the configuration version with the most epochs behind them; input and budget of the newest.
     """
-    version = max({row["config_version"] for row in rows}, key=lambda one: (_epochs_of(rows, one), one))
+    version = max({row["config_version"] for row in rows}, key=lambda fit_: (_epochs_of(rows, fit_), fit_))
     newest = max(row["config_version"] for row in rows)
     chosen: dict[int, Rows] = defaultdict(list)
     for row in rows:
@@ -84,8 +86,8 @@ def of_agent(rows: Rows, cycles: Rows) -> Rows:
         "budget_s": _total(first, "granted_s") / epochs,
         "measured_us": max(row["newest_us"] for row in rows),
     } | _range(chosen[0], "granted_s", "budget", "_s")
-    found = [shared | _operator(chosen[entry], one) for entry, one in zip(entries, fits, strict=True)]
-    return _with_plan(found, fits)
+    operators = [shared | _operator(chosen[entry], fit) for entry, fit in zip(entries, fits, strict=True)]
+    return _with_plan(operators, fits)
 
 
 def _epochs_of(rows: Rows, version: int) -> float:
@@ -118,20 +120,20 @@ def _sums_of(rows: Rows, cycle: Mapping[str, Any] | None) -> EpochSums:
     return EpochSums(sums, levels, True, windows)
 
 
-def _operator(rows: Rows, found: OperatorFit | None) -> dict[str, Any]:
+def _operator(rows: Rows, fit_: OperatorFit | None) -> dict[str, Any]:
     usable = [row for row in rows if row["level"] != REST]
     put_in = _total(rows, "records_in")
-    told = {
+    figures = {
         **{name: rows[0][name] for name in ("operator", "fingerprint", "entry")},
         "epochs": _total(usable, "epochs"),
         "records": round(_total(usable, "records")),
         "bytes_in": _total(rows, "bytes_in") / put_in if put_in else None,
         **_range(rows, "records", "records"),
     }
-    if found is not None:
+    if fit_ is not None:
         names = ("cost_s", "group_cost_s", "groups", "relay", "standard_error", "bytes_out")
-        told |= {name: getattr(found, name) for name in names}
-    return told
+        figures |= {name: getattr(fit_, name) for name in names}
+    return figures
 
 
 def _range(rows: Rows, name: str, called: str, unit: str = "") -> dict[str, float | None]:
@@ -149,17 +151,17 @@ def _with_plan(rows: Rows, fits: Sequence[OperatorFit | None]) -> Rows:
     best = plan_partition(fits, bytes_in=first["bytes_in"], input_records=first["input_records"], budget_s=budget_s)
     if best is None:
         return rows
-    told = {"lo": best.lo, "hi": best.hi, "theta": best.theta, "bytes_sent": best.objective}
-    return [row | told | {"load_factor": factor} for row, factor in zip(rows, best.load_factors, strict=True)]
+    figures = {"lo": best.lo, "hi": best.hi, "theta": best.theta, "bytes_sent": best.objective}
+    return [row | figures | {"load_factor": factor} for row, factor in zip(rows, best.load_factors, strict=True)]
 
 
 def _total(rows: Iterable[Mapping[str, Any]], name: str) -> float:
     return math.fsum(row[name] for row in rows)
 
 
-def differs(rows: Rows, told: Rows) -> bool:
+def differs(rows: Rows, sent: Rows) -> bool:
     """Whether agents or operators are others, or a figure moved by 5 %, or a load factor by 5 points."""
-    before = {(row["agent"], row["operator"]): row for row in told}
+    before = {(row["agent"], row["operator"]): row for row in sent}
     now = {(row["agent"], row["operator"]): row for row in rows}
     return before.keys() != now.keys() or any(_moved(row, before[key]) for key, row in now.items())
 

@@ -88,8 +88,8 @@ def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: 
             raise ValueError(f"{name} has null, empty or too long texts; allowed: 1 to {longest} characters")
     gone = pc.add(pc.add(rows["records_processed"], rows["records_drained"]), rows["records_overflow"])
     if not pc.all(pc.less_equal(rows["records_in"], pc.add(gone, rows[_QUEUED])), min_count=0).as_py():
-        told = "records_processed, records_drained, records_overflow and records_queued"
-        raise ValueError(f"records_in is more than the sum of {told}")
+        sum_text = "records_processed, records_drained, records_overflow and records_queued"
+        raise ValueError(f"records_in is more than the sum of {sum_text}")
     width = pa.array([widths_us.get(query, SUBINTERVAL_US) for query in rows["query"].to_pylist()], pa.int64())
     more = [pa.repeat(value, rows.num_rows) for value in (pa.scalar(place), pa.scalar(True), pa.scalar(step))]
     return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2]], schema=EPOCHS)
@@ -141,7 +141,7 @@ def merged(sums: DataFrame) -> DataFrame:
 
 
 def kept(sums: pa.Table) -> pa.Table:
-    """What may still grow: the last few subintervals of every place. An agent sends its epochs in their order."""
+    """Sums that may still grow: the last few subintervals of every place. An agent sends its epochs in order."""
     newest = sums.group_by("place").aggregate([("window_us", "max")])
     joined = sums.join(newest, "place")
     oldest = pc.subtract(joined["window_us_max"], pc.multiply(joined["width_us"], _SUBINTERVALS_KEPT - 1))
@@ -156,12 +156,12 @@ def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     ranked = sums.sort_by([("sampled", "descending"), (_VERSION, "descending")])
     adds = [(name, "sum") for name in ["epochs", *_COUNTS]]
     firsts = [(name, "first") for name in _FITS]
-    found = ranked.group_by(_GROUP, use_threads=False).aggregate([*adds, *firsts, ("step", "max")])
-    found = found.filter(pc.greater(found["step_max"], since_step))
+    rows = ranked.group_by(_GROUP, use_threads=False).aggregate([*adds, *firsts, ("step", "max")])
+    rows = rows.filter(pc.greater(rows["step_max"], since_step))
     renamed = {f"{name}_sum": name for name, _ in adds} | {f"{name}_first": name for name, _ in firsts}
     renamed["step_max"] = "batch"
-    found = found.rename_columns([renamed.get(name, name) for name in found.column_names])
-    return found.select(STATISTICS.names).cast(STATISTICS)
+    rows = rows.rename_columns([renamed.get(name, name) for name in rows.column_names])
+    return rows.select(STATISTICS.names).cast(STATISTICS)
 
 
 _MAX_ROWS = 50_000  # of counters that wait to be summed, whatever the time
@@ -178,7 +178,7 @@ class StatisticsReport:
         self._last_cpu_ns = cpu_ns()
 
     def frames(self, spark: SparkSession, state: StreamState, works: _Works, plans: Plans) -> list[bytes]:
-        """Take in what the step's operators did; STATISTICS and REFINED frames when it is time."""
+        """Take in the step's operator counters; STATISTICS and REFINED frames when it is time."""
         widths_us = plans.widths_us()
         now_ns = self._cpu_ns()
         spent_ns, self._last_cpu_ns = max(now_ns - self._last_cpu_ns, 0), now_ns

@@ -74,7 +74,7 @@ def sweeps_of(table: pa.Table, place: str, seen_ms: int) -> pa.Table:
     is_within = (least <= times["arrived_us"]) & (times["arrived_us"] <= most)  # never where one is null
     marks = CLAMPED * table["clamped"].fill_null(False).to_numpy()
     marks = marks + EXPECTED * ~(np.isnan(least) | np.isnan(most)) + WITHIN * is_within
-    made = {
+    columns = {
         "place": pa.repeat(pa.scalar(place), table.num_rows),
         "seen_ms": pa.repeat(pa.scalar(seen_ms), table.num_rows),
         "deadline_us": pa.array(times["deadline_us"]),
@@ -83,7 +83,7 @@ def sweeps_of(table: pa.Table, place: str, seen_ms: int) -> pa.Table:
         "latency_us": pa.array(np.maximum(times["emitted_us"] - times["deadline_us"], 0)),
         "marks": pa.array(marks.astype(np.uint8)),
     }
-    return pa.table([made[name] if name in made else table[name] for name in ROWS.names], schema=ROWS)
+    return pa.table([columns[name] if name in columns else table[name] for name in ROWS.names], schema=ROWS)
 
 
 def _whole(table: pa.Table, name: str, least: int = -MAX_NUMBER) -> Any:
@@ -99,8 +99,8 @@ def take_in(rings: pa.Table, rows: pa.Table, at_ms: int) -> pa.Table:
     """`RINGS` with new `ROWS`; those of which nothing came within an hour before `at_ms` are left out."""
     keys = pa.concat_tables([rings.select(CHAIN), rows.select(CHAIN)]).combine_chunks()
     number = numbered(keys, CHAIN)
-    known = number[: rings.num_rows]
-    ring = np.concatenate([np.repeat(known, lengths(rings)), number[rings.num_rows :]])
+    known_numbers = number[: rings.num_rows]
+    ring = np.concatenate([np.repeat(known_numbers, lengths(rings)), number[rings.num_rows :]])
     values = {name: np.concatenate([flat(rings, name), rows[name].to_numpy()]) for name, _ in VALUES}
     order = _newest(ring, values["deadline_us"], values["seen_ms"], at_ms)
     kept, counts = np.unique(ring[order], return_counts=True)
@@ -113,7 +113,7 @@ def take_in(rings: pa.Table, rows: pa.Table, at_ms: int) -> pa.Table:
 
 
 def _newest(ring: Any, deadline: Any, seen: Any, at_ms: int) -> Any:
-    """Which windows stay, by ring, the newest last."""
+    """Windows that stay, by ring, the newest last."""
     by_deadline = np.lexsort((seen, deadline, ring))  # stable: of what came at once the later stands
     differs = (np.diff(ring[by_deadline]) != 0) | (np.diff(deadline[by_deadline]) != 0)
     once = by_deadline[np.append(differs, True)] if len(ring) else by_deadline
@@ -145,7 +145,7 @@ def flat(rings: pa.Table, name: str) -> Any:
 
 
 def behind(groups: Any) -> Any:
-    """How many rows of the same group stand behind each, where those of a group stand together."""
+    """Number of rows of the same group after each row, where the rows of a group are adjacent."""
     ends = np.flatnonzero(np.append(np.diff(groups) != 0, True)) if len(groups) else np.zeros(0, dtype=np.int64)
     sizes = np.diff(np.insert(ends, 0, -1))
     return np.repeat(ends, sizes) - np.arange(len(groups))

@@ -94,7 +94,7 @@ class _Epochs:
 
 
 def delay_figures(windows: DelayWindows) -> list[dict[str, Any]]:
-    """Columns of WATERMARKS that tell of delays, a row for each group, over its newest epochs."""
+    """Delay columns of WATERMARKS, a row for each group, over its newest epochs."""
     epochs = _Epochs.of_windows(windows)
     kept = epochs.newest < HISTORY
     rows = kept[epochs.of]
@@ -144,7 +144,7 @@ def _quantiles(group: Any, value_us: Any, count: Any, levels: tuple[float, ...])
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, less what so few epochs say nothing of."""
+    """The row without the figures that so few epochs cannot support."""
     values = row.pop("quantiles")
     if row["epochs"] < MIN_EPOCHS:
         return row | dict.fromkeys(("mean_s", "variance_s2", "least_s", "most_s", "levels", "values_s"))
@@ -162,34 +162,36 @@ EventCost = tuple[float, float]
 
 
 class SweepReport:
-    """Takes in swept windows, and every `every_ms` of arrival time makes WATERMARKS frames of what is known."""
+    """Gathers swept windows, and makes WATERMARKS frames every `every_ms` of arrival time."""
 
     def __init__(self, every_ms: int) -> None:
         self._every_ms = every_ms
 
     def frames(self, state: StreamState, live: Collection[FlowKey]) -> list[bytes]:
-        """A frame for each live query and plan of which there is something new to tell."""
+        """A frame for each live query and plan with a change to report."""
         is_time = state.now_ms - state.swept.told_ms >= self._every_ms
         if state.sweeps is not None and (is_time or state.sweeps.num_rows >= _MAX_ROWS):
             rings = take_in(state.swept.rings, state.sweeps, state.now_ms)
             state.sweeps, state.swept = None, replace(state.swept, step=state.step, rings=rings)
-        known = state.swept
-        if not is_time or not known.rings.num_rows:
+        swept = state.swept
+        if not is_time or not swept.rings.num_rows:
             return []
-        told = watermark_rows(known.rings, event_costs(state.learned.sent))
-        found = {flow: one for flow, one in told.items() if flow in live}
-        fresh, sent = select_updates(found, known.sent, state.now_ms, differs)
-        state.swept = replace(known, told_ms=state.now_ms)
+        rows_by_flow_ = watermark_rows(swept.rings, event_costs(state.learned.sent))
+        live_rows = {flow: rows for flow, rows in rows_by_flow_.items() if flow in live}
+        fresh, sent = select_updates(live_rows, swept.sent, state.now_ms, differs)
+        state.swept = replace(swept, told_ms=state.now_ms)
         if fresh:  # else the tables stay where they were written
             state.swept = replace(state.swept, step=state.step, sent=sent)
-        return [update_frame(FrameKind.WATERMARKS, WATERMARKS, state, flow, one) for flow, one in sorted(fresh.items())]
+        return [
+            update_frame(FrameKind.WATERMARKS, WATERMARKS, state, flow, rows) for flow, rows in sorted(fresh.items())
+        ]
 
 
 def watermark_rows(rings: pa.Table, costs: Mapping[tuple[str, str, str], EventCost]) -> dict[FlowKey, Rows]:
-    """Rows of WATERMARKS by query and plan, of `sweeps.RINGS` and what is known of costs by query, plan and agent."""
-    found: dict[FlowKey, Rows] = defaultdict(list)
+    """Rows of WATERMARKS by query and plan, from `sweep_history.RINGS` and known costs by query, plan and agent."""
+    rows_by_key: dict[FlowKey, Rows] = defaultdict(list)
     if not rings.num_rows:
-        return found
+        return rows_by_key
     keys = rings.select(CHAIN)
     named = keys.to_pylist()
     own = np.repeat(np.arange(rings.num_rows), lengths(rings))
@@ -197,15 +199,15 @@ def watermark_rows(rings: pa.Table, costs: Mapping[tuple[str, str, str], EventCo
     for key, row in zip(named, delay_figures(DelayWindows(own, **values)), strict=True):
         flow, agent = (key["query"], key["plan"]), key["place"]
         cost_s = costs[*flow, agent][0] if (*flow, agent) in costs else None
-        found[flow].append({"agent": agent, "stream": key["stream"], "event_cost_s": cost_s} | row)
+        rows_by_key[flow].append({"agent": agent, "stream": key["stream"], "event_cost_s": cost_s} | row)
     stream = numbered(keys, CHAIN[:3])
     _, firsts = np.unique(stream, return_index=True)
     for first, row in zip(firsts, delay_figures(DelayWindows(stream[own], **values)), strict=True):
         flow = named[first]["query"], named[first]["plan"]
-        at_agents = [costs[*flow, one["agent"]] for one in found[flow] if (*flow, one["agent"]) in costs]
+        at_agents = [costs[*flow, one["agent"]] for one in rows_by_key[flow] if (*flow, one["agent"]) in costs]
         shared = {"agent": ALL, "stream": named[first]["stream"], "event_cost_s": _mean_cost(at_agents)}
-        found[flow].append(shared | row)
-    return found
+        rows_by_key[flow].append(shared | row)
+    return rows_by_key
 
 
 def _mean_cost(costs: Collection[EventCost]) -> float | None:
@@ -215,13 +217,13 @@ def _mean_cost(costs: Collection[EventCost]) -> float | None:
 
 
 def event_costs(refinements: pa.Table) -> dict[tuple[str, str, str], EventCost]:
-    """By query, plan and agent, of what was learned of operators (REFINEMENTS); only where all of them are known."""
+    """Costs by query, plan and agent from REFINEMENTS; only where all operators are known."""
     chains: dict[tuple[str, str, str], Rows] = defaultdict(list)
     for flow, rows in rows_by_flow(refinements).items():
-        for row in sorted(rows, key=lambda one: one["entry"]):
+        for row in sorted(rows, key=lambda key_row: key_row["entry"]):
             chains[*flow, row["agent"]].append(row)
-    found = {key: _event_cost(rows) for key, rows in chains.items()}
-    return {key: cost for key, cost in found.items() if cost is not None}
+    costs = {key: _event_cost(rows) for key, rows in chains.items()}
+    return {key: cost for key, cost in costs.items() if cost is not None}
 
 
 def _event_cost(rows: Rows) -> EventCost | None:
@@ -239,17 +241,17 @@ def _event_cost(rows: Rows) -> EventCost | None:
 
 
 def _group_cost_s(row: Mapping[str, Any], records: float) -> float:
-    """Of groups, per record, where they can be told apart."""
+    """Cost of groups per record, where it can be separated."""
     if not (row["group_cost_s"] and row["groups"] and records):
         return 0.0
     return row["group_cost_s"] * distinct(records, row["groups"]) / records
 
 
-def differs(rows: Rows, told: Rows) -> bool:
-    """Whether agents or streams are others, or a figure came, went or moved by 5 %; a mean delay by 5 % of what delays
-    are like, for most of it may be noise.
+def differs(rows: Rows, sent: Rows) -> bool:
+    """Whether agents or streams changed, or a figure appeared, vanished or moved by 5 %; for a mean delay by 5 % of
+    the typical delay, since most of a smaller move may be noise.
     """
-    before = {(row["agent"], row["stream"]): row for row in told}
+    before = {(row["agent"], row["stream"]): row for row in sent}
     now = {(row["agent"], row["stream"]): row for row in rows}
     return before.keys() != now.keys() or any(_moved(row, before[key]) for key, row in now.items())
 

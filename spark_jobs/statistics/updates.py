@@ -17,18 +17,18 @@ FlowKey = tuple[str, str]  #: query and plan
 Rows = list[dict[str, Any]]
 
 
-def sent_schema(told: pa.Schema) -> pa.Schema:
-    """What a state keeps of rows that were told last."""
-    return pa.schema([("query", pa.string()), ("plan", pa.string()), ("sent_ms", pa.int64()), *told])
+def sent_schema(columns: pa.Schema) -> pa.Schema:
+    """Schema of the rows sent last, as a state keeps them."""
+    return pa.schema([("query", pa.string()), ("plan", pa.string()), ("sent_ms", pa.int64()), *columns])
 
 
 def select_updates(
-    found: Mapping[FlowKey, Rows], sent: pa.Table, now_ms: int, differs: Callable[[Rows, Rows], bool]
+    current: Mapping[FlowKey, Rows], sent: pa.Table, now_ms: int, differs: Callable[[Rows, Rows], bool]
 ) -> tuple[dict[FlowKey, Rows], pa.Table]:
-    """What of `found` is to be told now, and what will have been told then; what is not found is forgotten."""
-    told = rows_by_flow(sent)
-    fresh = {flow: rows for flow, rows in found.items() if _is_news(rows, told.get(flow), now_ms, differs)}
-    kept = {flow: rows for flow, rows in told.items() if flow in found} | {
+    """Rows of `current` to send now, and the table of rows sent by then; flows not in `current` are dropped."""
+    sent_rows = rows_by_flow(sent)
+    fresh = {flow: rows for flow, rows in current.items() if _is_news(rows, sent_rows.get(flow), now_ms, differs)}
+    kept = {flow: rows for flow, rows in sent_rows.items() if flow in current} | {
         flow: [dict(zip(("query", "plan"), flow, strict=True)) | row | {"sent_ms": now_ms} for row in rows]
         for flow, rows in fresh.items()
     }
@@ -37,10 +37,10 @@ def select_updates(
 
 def rows_by_flow(table: pa.Table) -> dict[FlowKey, Rows]:
     """Rows by their query and plan."""
-    found: dict[FlowKey, Rows] = defaultdict(list)
+    rows: dict[FlowKey, Rows] = defaultdict(list)
     for row in table.to_pylist():
-        found[row["query"], row["plan"]].append(row)
-    return found
+        rows[row["query"], row["plan"]].append(row)
+    return rows
 
 
 def has_moved(new: float | None, old: float | None, by: float | None = None) -> bool:
@@ -50,5 +50,5 @@ def has_moved(new: float | None, old: float | None, by: float | None = None) -> 
     return abs(new - old) > MOVED * abs(old if by is None else by)
 
 
-def _is_news(rows: Rows, told: Rows | None, now_ms: int, differs: Callable[[Rows, Rows], bool]) -> bool:
-    return not told or now_ms - told[0]["sent_ms"] >= RESEND_MS or differs(rows, told)
+def _is_news(rows: Rows, sent_rows: Rows | None, now_ms: int, differs: Callable[[Rows, Rows], bool]) -> bool:
+    return not sent_rows or now_ms - sent_rows[0]["sent_ms"] >= RESEND_MS or differs(rows, sent_rows)

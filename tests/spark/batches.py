@@ -144,7 +144,7 @@ def batch(
         else:
             values = [None if draw.random() < _SOME_NULLS else value(draw) for _ in range(rows)]
             if kind == Type.FLOAT64 and not huge:
-                values = [None if one is None or 1e6 < abs(one) < math.inf else one for one in values]
+                values = [None if value is None or 1e6 < abs(value) < math.inf else value for value in values]
         made[name] = pa.array(range(rows) if name == "n" else values, ARROW[kind])
     return pa.table(made)
 
@@ -153,7 +153,7 @@ def pipeline_of(*expressions: Mapping[str, Any], columns: Mapping[str, Type] = C
     """The document of a chain over `columns`."""
     return {
         "source": {"id": "records", "time": "at", "columns": {name: str(kind) for name, kind in columns.items()}},
-        "operators": [{"id": f"o{k}", "expression": dict(one)} for k, one in enumerate(expressions)],
+        "operators": [{"id": f"o{k}", "expression": dict(expression)} for k, expression in enumerate(expressions)],
         **more,
     }
 

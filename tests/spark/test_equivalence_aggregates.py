@@ -108,7 +108,7 @@ def test_templates_give_the_same_on_both(spark: Any, name: str) -> None:
     document = templates.TEMPLATES[name]().document
     addresses = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "host-a", "elsewhere"]
     if document.get("tables"):
-        document["tables"]["tor_of"]["rows"] = [[one, f"tor-{i % 2}"] for i, one in enumerate(addresses[:4])]
+        document["tables"]["tor_of"]["rows"] = [[address, f"tor-{i % 2}"] for i, address in enumerate(addresses[:4])]
     pipeline = Pipeline.parse(document)
     columns = {one: Type(kind) for one, kind in pipeline.source.columns.items()}
     texts = LOG_LINES if "line" in columns else addresses

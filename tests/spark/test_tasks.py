@@ -71,7 +71,7 @@ def test_tasks_and_sql_work_records_off_alike(spark: Any) -> None:
     assert mine.schema == partial_schema(PIPELINE)
     assert not (wrong := differences(mine, theirs, ["window_start", "c", "s"])), "\n".join(wrong)
     assert (counts(worked), faults) == (work.counts, {})
-    kept = {one.id for one in arrivals_of(rest) if one.body is not None}
+    kept = {arrival.id for arrival in arrivals_of(rest) if arrival.body is not None}
     assert kept == {f"0/{seq}-0" for seq in (3, 6, 9, 12)}
     assert rest.num_rows == table.num_rows
     assert rest["size"].to_pylist() == [len(body) for body in table["body"].to_pylist()]
@@ -93,7 +93,11 @@ def test_what_is_not_worked_off_comes_with_its_body(spark: Any) -> None:
     waits = Arrival("0/9-0", "a", "l", 9, "records", "q", PIPELINE.digest, 0, 1, "{}", body, len(body))
     rest, worked = process_in_tasks(frames, iter, [PIPELINE], {("a", "l"): 5}, [waits])
     assert counts(worked)[0][0] == 2 * 30
-    assert {one.seq: one.body for one in arrivals_of(rest) if one.body} == {7: b"mark", 8: body, 12: body}
+    assert {arrival.seq: arrival.body for arrival in arrivals_of(rest) if arrival.body} == {
+        7: b"mark",
+        8: body,
+        12: body,
+    }
     none, nothing = process_in_tasks(frames.where("seq > 11"), iter, [PIPELINE], {}, [])
     assert (none["body"].to_pylist(), nothing) == ([body], [])
 

@@ -42,7 +42,7 @@ class PlanNote:
 
     @property
     def queued(self) -> bool:
-        """The record has a blob for what came, too."""
+        """Whether the record has a blob of queued records, too."""
         return any(kind == _RECORDS for kind, *_ in self.came)
 
     @property
@@ -50,7 +50,7 @@ class PlanNote:
         return self.query, self.plan
 
     def items(self, table: pa.Table | None) -> Iterator[QueueItem]:
-        """What waits since this epoch, with its records."""
+        """Items queued since this epoch, with their records."""
         at = 0
         for kind, *says in self.came:
             if kind == _MARK:
@@ -77,7 +77,7 @@ def _without_records(item: QueueItem) -> list[Any]:
 
 @dataclass(frozen=True)
 class PlanDelta:
-    """What an epoch changed of a plan's state."""
+    """Change of a plan's state in one epoch."""
 
     rows: pa.Table | None = None  #: that were added to open windows
     queue: QueueChange = NO_CHANGE
@@ -93,8 +93,8 @@ class PlanDelta:
 
 @dataclass
 class RecoveryState:
-    """Epoch, positions of the sources, what was taken last of each query's refined configurations, and by plan the
-    partial rows of open windows and what waits at the first operator.
+    """Epoch, positions of the sources, the newest accepted refined configuration of each query, and by plan the
+    partial rows of open windows and the records queued at the first operator.
     """
 
     epoch: int = 0
@@ -108,11 +108,11 @@ class RecoveryState:
     @classmethod
     def recovered(cls, records: Sequence[WriterState]) -> RecoveryState:
         """Replay what was stored, oldest first."""
-        memory = cls()
+        recovery = cls()
         for stored in records:
-            memory._replay(stored)
-        memory.rows = {key: memory.plans[key].open_rows(tables) for key, tables in memory.rows.items()}
-        return memory
+            recovery._replay(stored)
+        recovery.rows = {key: recovery.plans[key].open_rows(tables) for key, tables in recovery.rows.items()}
+        return recovery
 
     def waiting(self, key: Key) -> list[pa.Table]:
         """Records of a plan that wait."""
@@ -130,7 +130,7 @@ class RecoveryState:
         return WriterState(notes, tuple(blob for key in self.plans for blob in deltas[key].blobs()))
 
     def snapshot(self) -> WriterState:
-        """All of it in one record, whatever came before."""
+        """The complete state in one record, independent of earlier ones."""
         whole = {
             key: PlanDelta(
                 pa.concat_tables(self.rows[key]) if self.rows.get(key) else None,

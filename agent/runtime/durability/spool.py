@@ -79,7 +79,7 @@ class Spool:
 
     @property
     def state(self) -> str:
-        """ok, filling, full, or disk-full where the last write failed; `fault` then says how."""
+        """State of the spool: ok, filling, full, or disk-full where the last write failed; `fault` has the words."""
         if self._write_fault is not None:
             return "disk-full"
         used = self.used_bytes
@@ -114,7 +114,7 @@ class Spool:
             return self._next - 1 - self._acked
 
     def recovered(self, writer: str) -> list[WriterState]:
-        """What a writer appended, from its last snapshot on; as one snapshot, if it has written since the restart."""
+        """Records of a writer from its last snapshot on; as one snapshot, if it has written since the restart."""
         with self._lock:
             written = self._snapshots.get(writer)
             return [written()] if written is not None else list(self._stored.get(writer, ()))
@@ -199,17 +199,17 @@ class Spool:
     def unsent(self, most_bytes: int = 8 * 2**20) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of the frames after the last acknowledged one; at least one, if there is any."""
         with self._lock:
-            found: list[tuple[int, bytes]] = []
+            frames: list[tuple[int, bytes]] = []
             total = 0
             for segment in self._segments:
                 if not segment.entries or segment.entries[-1].last <= self._acked:
                     continue
                 for number, frame in self._frames_of(segment):
-                    if found and total + len(frame) > most_bytes:
-                        return iter(found)
-                    found.append((number, frame))
+                    if frames and total + len(frame) > most_bytes:
+                        return iter(frames)
+                    frames.append((number, frame))
                     total += len(frame)
-            return iter(found)
+            return iter(frames)
 
     def _frames_of(self, segment: _Segment) -> Iterator[tuple[int, bytes]]:
         start = bisect_left(segment.entries, self._acked + 1, key=lambda entry: entry.last)

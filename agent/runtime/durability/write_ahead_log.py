@@ -33,7 +33,7 @@ _LEAD = struct.Struct("<4sIII")
 
 @dataclass(frozen=True)
 class WriterState:
-    """What a writer said in one record, without its frames."""
+    """State of a writer in one record, without the record's frames."""
 
     notes: dict[str, Any]
     blobs: tuple[bytes, ...] = ()
@@ -42,7 +42,7 @@ class WriterState:
 
 @dataclass(frozen=True)
 class WalRecord:
-    """What one writer appends at once: all of it is on disk, or nothing.
+    """A record that one writer appends at once: all of it is on disk, or nothing.
 
     Frames come unnumbered (any `life` and `seq`). `snapshot` gives what the writer needs after a restart once this
     record is on disk; it is asked when a segment ends, in any thread. Without one the record itself is that.
@@ -59,7 +59,7 @@ class WalRecord:
 
 @dataclass(frozen=True)
 class WalEntry:
-    """Where one record's frames lie in its segment."""
+    """Place of one record's frames in its segment."""
 
     first: int  #: number of the first frame; of the next one, where the record has none
     frames_at: int
@@ -72,7 +72,7 @@ class WalEntry:
 
 
 def segment_bytes(directory: Path, used_bytes: int, limit_bytes: int) -> int:
-    """When a segment is long enough. On a disk that the spool fills, the next one finds room when older ones go."""
+    """Length at which a segment ends. On a disk that the spool fills, the next one finds room when older ones go."""
     of_disk = (used_bytes + shutil.disk_usage(directory).free) // _SEGMENT_SHARE
     return min(limit_bytes // _SEGMENT_SHARE, _MOST_BYTES, max(of_disk, _LEAST_BYTES))
 
@@ -99,7 +99,7 @@ def encode_record(
 
 
 def read_records(path: Path) -> Iterator[tuple[str, WriterState, WalEntry, int]]:
-    """Writer, what it said, where its frames lie and where the record ends; up to the first that is not whole."""
+    """Writer, state, place of the frames and end of each record; up to the first incomplete one."""
     data = memoryview(path.read_bytes())
     at = 0
     while len(data) - at >= _LEAD.size:

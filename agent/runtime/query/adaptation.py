@@ -22,7 +22,7 @@ __all__ = ["Adaptation", "LocalMeasurements", "RefinedConfigState", "epoch_obser
 
 @dataclass(frozen=True)
 class LocalMeasurements:
-    """What was measured at this agent; nothing while nothing is known."""
+    """Measurements at this agent; empty while nothing is known."""
 
     costs_s: Sequence[float | None] = ()  #: CPU seconds per record by operator; None of one that is not known well
     n_records: float = 0.0  #: of an epoch
@@ -75,11 +75,11 @@ WELL_KNOWN = 1000  # records behind a cost that has a word in judging another
 
 
 def source_operators(pipeline: Pipeline) -> list[SourceOperator]:
-    """The operators that may run here, as far as adapting needs to know them."""
+    """The operators that may run here, as far as adaptation needs to know them."""
     window_s = pipeline.window.size_us / 1e6 if pipeline.window is not None else None
     return [
-        SourceOperator(one.id, one.kind, one.stateful, window_s if one.stateful else None)
-        for one in pipeline.operators[: pipeline.source_operators]
+        SourceOperator(operator.id, operator.kind, operator.stateful, window_s if operator.stateful else None)
+        for operator in pipeline.operators[: pipeline.source_operators]
     ]
 
 
@@ -92,29 +92,29 @@ def epoch_observation(
     budget_s: float,
     used_s: float,
 ) -> EpochObservation:
-    """What the epoch was to a controller: records by which a queue has grown are as those that overflow."""
+    """The epoch as a controller observes it: records by which a queue has grown count as overflow."""
     operators = tuple(
         OperatorEpoch(
             load_factor=load_factor,
-            records_in=one.records_in,
-            processed=one.records_processed,
-            drained=one.records_drained,
-            overflow=max(one.records_in - one.records_processed - one.records_drained, 0),
-            records_out=one.records_out,
-            groups=one.groups_out,
-            bytes_in=one.bytes_in,
-            bytes_out=one.bytes_out,
-            bytes_drained=one.bytes_drained,
-            cpu_s=one.cpu_ns / 1e9,
+            records_in=count.records_in,
+            processed=count.records_processed,
+            drained=count.records_drained,
+            overflow=max(count.records_in - count.records_processed - count.records_drained, 0),
+            records_out=count.records_out,
+            groups=count.groups_out,
+            bytes_in=count.bytes_in,
+            bytes_out=count.bytes_out,
+            bytes_drained=count.bytes_drained,
+            cpu_s=count.cpu_ns / 1e9,
         )
-        for one, load_factor in zip(counts, load_factors, strict=True)
+        for count, load_factor in zip(counts, load_factors, strict=True)
     )
     return EpochObservation(epoch_us, epoch_s, operators, budget_s=budget_s, used_s=used_s)
 
 
 @dataclass
 class _MeasuredCost:
-    """Cost of an operator by what ran lately."""
+    """Recent cost of an operator."""
 
     records: float = 0.0
     cpu_ns: float = 0.0
@@ -130,7 +130,7 @@ class _MeasuredCost:
 
 
 class Adaptation:
-    """The controller of one query with one plan, and the refined configuration that it goes by.
+    """The controller of one query with one plan, and the refined configuration it uses.
 
     Settings are those of the refined configuration that is in force, or those of the configuration. Everything that
     changes them happens between two epochs.
@@ -142,27 +142,27 @@ class Adaptation:
         self._last: EpochObservation | None = None
         self._settings = config.settings
         self._fault = ""
-        self.prior = RefinedConfigState(
+        self.refined_state = RefinedConfigState(
             query=config.query,
             plan=config.pipeline.digest,
             agent=agent,
-            operators=[one.id for one in operators],
+            operators=[operator.id for operator in operators],
             newest=newest,
             seen=self._seen_here,
         )
-        self.prior.look(config.refined, now_us)
+        self.refined_state.look(config.refined, now_us)
         self._by = self._in_force()
         self._controller: Controller = controller(self._by[0], operators, self._by[1])
 
     def take_up(self, config: RuntimeQuery, now_us: int) -> None:
         """Go on as a new configuration says."""
         self._settings = config.settings
-        self.prior.look(config.refined, now_us)
+        self.refined_state.look(config.refined, now_us)
         self._go_by()
 
     def begin_epoch(self, now_us: int) -> None:
         """Refined configurations hold for a time."""
-        self.prior.expire(now_us)
+        self.refined_state.expire(now_us)
         self._go_by()
 
     @property
@@ -173,20 +173,20 @@ class Adaptation:
     @property
     def version(self) -> int | None:
         """Of the refined configuration in force."""
-        return self.prior.in_force.version if self.prior.in_force is not None else None
+        return self.refined_state.in_force.version if self.refined_state.in_force is not None else None
 
     @property
     def reserve(self) -> float:
-        """CPU time it has a use for, over what it takes: plans keep a margin, unless everything is processed here."""
+        """Ratio of useful CPU time to used CPU time: plans keep a margin, unless everything is processed here."""
         settings, _ = self._by
         adapts = settings.method in ("scalar", "stepwise-lp", "stepwise", "lp")
-        return 1 / settings.margin if adapts and any(one < 1 for one in self.load_factors) else 1.0
+        return 1 / settings.margin if adapts and any(load_factor < 1 for load_factor in self.load_factors) else 1.0
 
     def epoch_over(self, seen: EpochObservation, counts: Sequence[OperatorCounts]) -> None:
         """Decide how the next epoch runs."""
         self._last = seen
-        for measured, one in zip(self._measured, counts, strict=True):
-            measured.add(one)
+        for measured, count in zip(self._measured, counts, strict=True):
+            measured.add(count)
         try:
             self._controller.decide(seen)
         except Exception as error:  # a fault of ours must be seen, and must not end the monitoring of a host
@@ -197,7 +197,7 @@ class Adaptation:
             self._fault = ""
 
     def report(self) -> dict[str, Any]:
-        """What the heartbeat says of it."""
+        """Report of the adaptation for the heartbeat."""
         says = self._controller.report()
         return {
             "load_factors": list(self.load_factors),
@@ -208,15 +208,15 @@ class Adaptation:
             "moves": says["moves"],
             "stable_epochs": says["stable_epochs"],
             "changes": list(says["changes"]),
-            **self.prior.report(),
+            **self.refined_state.report(),
         }
 
     @property
     def faults(self) -> list[str]:
-        return [fault for fault in (self.prior.fault, self._fault) if fault]
+        return [fault for fault in (self.refined_state.fault, self._fault) if fault]
 
     def _seen_here(self) -> LocalMeasurements:
-        costs_s = [one.cost_s for one in self._measured]
+        costs_s = [cost.cost_s for cost in self._measured]
         return (
             LocalMeasurements(costs_s, self._last.n_records, self._last.budget_s)
             if self._last
@@ -224,14 +224,14 @@ class Adaptation:
         )
 
     def _go_by(self) -> None:
-        """Hand on what is in force where that has changed."""
+        """Pass a changed configuration in force to the controller."""
         by = self._in_force()
         if by != self._by:
             self._by = by
             self._controller.adopt(*by)
 
     def _in_force(self) -> tuple[AdaptationSettings, RefinedAdaptation | None]:
-        prior = self.prior
+        prior = self.refined_state
         if prior.in_force is not None:
             # how long it holds is kept here: renewing it is no change to the controller
             return prior.in_force.settings, replace(prior.in_force, valid_from_us=0, ttl_s=math.inf)

@@ -20,7 +20,7 @@ ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
 
 @dataclass
 class OperatorCounts:
-    """What one operator did in one epoch; names are those of `agent.wire.COUNTERS`."""
+    """Counters of one operator in one epoch; names are those of `agent.wire.COUNTERS`."""
 
     records_in: int = 0
     records_processed: int = 0
@@ -82,13 +82,13 @@ class ControlProxy:
         self.counts.records_overflow += table.num_rows
         self._drain(table)
 
-    def give_up(self, records: int) -> None:
+    def overflow(self, records: int) -> None:
         """The first of those that wait go on unprocessed."""
         if records:
             self.refuse(self.queue.take(records).table)
 
     def end_epoch(self) -> tuple[list[pa.Table], OperatorCounts]:
-        """What is to be sent to this operator's other half, and what happened."""
+        """Records to send to this operator's other half, and the epoch's counters."""
         drained, counts = self.drained, self.counts
         counts.records_queued = self.queue.records
         self.drained, self.counts = [], OperatorCounts()
@@ -130,11 +130,11 @@ class OperatorStage:
 
     @property
     def selectivity(self) -> float:
-        """Records out per record in, of what ran lately; 1 before anything did."""
+        """Recent records out per record in; 1 before the first run."""
         return self._gave / self._took if self._took else 1.0
 
     def ran(self, took: int, gave: int, cpu_ns: int) -> None:
-        """It has processed so many records and given so many."""
+        """Note a run: records processed, records put out, CPU time."""
         self.cost.observe(took, cpu_ns)
         self._took, self._gave = FORGETTING * self._took + took, FORGETTING * self._gave + gave
         self.proxy.counts.records_processed += took
@@ -151,12 +151,12 @@ def run_length(stages: Sequence[OperatorStage], stage: OperatorStage, left_ns: f
     take some time in all, unless they are few.
     """
     fixed_ns, record_ns, share = 0.0, 0.0, 1.0
-    for one in stages[stages.index(stage) :]:
-        fixed, per_record = one.cost.believed()
-        fixed_ns, record_ns, share = fixed_ns + fixed, record_ns + share * per_record, share * one.selectivity
-    most = max(records_within(LONG_RUN_NS, fixed_ns, record_ns), stage.cost.worth_a_run())
+    for later in stages[stages.index(stage) :]:
+        fixed, per_record = later.cost.believed()
+        fixed_ns, record_ns, share = fixed_ns + fixed, record_ns + share * per_record, share * later.selectivity
+    longest = max(records_within(LONG_RUN_NS, fixed_ns, record_ns), stage.cost.worth_a_run())
     fitting = min(stage.cost.records_within(left_ns), records_within(left_ns, fixed_ns, record_ns))
-    return min(stage.waiting, fitting, most)
+    return min(stage.waiting, fitting, longest)
 
 
 def doubt_costs(stages: Sequence[OperatorStage], counts: Sequence[OperatorCounts]) -> None:

@@ -45,25 +45,25 @@ class LocalPipeline:
     """
 
     def __init__(
-        self, config: RuntimeQuery, adapting: Adaptation, clock: Clock, now_us: Callable[[], int], most_bytes: int
+        self, config: RuntimeQuery, adaptation: Adaptation, clock: Clock, now_us: Callable[[], int], most_bytes: int
     ) -> None:
         pipeline = config.pipeline
         self.config, self.query, self.plan = config, config.query, pipeline.digest
-        self.adapting = adapting
+        self.adaptation = adaptation
         self.checkpoints = Checkpoints()
         self._clock, self._now_us = clock, now_us
         self._most_bytes = most_bytes
         self.period_us = pipeline.window.slide_us if pipeline.window else None
         self.stages = [
             OperatorStage(
-                one.id,
-                one.fingerprint,
+                operator.id,
+                operator.fingerprint,
                 ControlProxy(0.0, self.period_us),
-                kernel(pipeline, one.index),
-                one.stateful,
+                kernel(pipeline, operator.index),
+                operator.stateful,
                 OperatorCost(),
             )
-            for one in pipeline.operators[: pipeline.source_operators]
+            for operator in pipeline.operators[: pipeline.source_operators]
         ]
         self.watermark_us = self._marked_us = 0
         self.sweeps: list[WindowSweep] = []
@@ -80,11 +80,11 @@ class LocalPipeline:
     def update(self, config: RuntimeQuery, now_us: int) -> None:
         """New settings and weight of the same plan."""
         self.config = config
-        self.adapting.take_up(config, now_us)
+        self.adaptation.take_up(config, now_us)
 
     def steer(self) -> None:
-        """Between two epochs: the proxies let in what has been decided."""
-        for stage, load_factor in zip(self.stages, self.adapting.load_factors, strict=True):
+        """Between two epochs: give the proxies the load factors of the next one."""
+        for stage, load_factor in zip(self.stages, self.adaptation.load_factors, strict=True):
             stage.proxy.load_factor = load_factor
 
     @property
@@ -95,10 +95,10 @@ class LocalPipeline:
     @property
     def demand_ns(self) -> float:
         """CPU time that it has a use for in this epoch; infinite where records wait."""
-        return float("inf") if self.waiting() else self.used_ns * self.adapting.reserve
+        return float("inf") if self.waiting() else self.used_ns * self.adaptation.reserve
 
     def restore(self, watermark_us: int, items: Sequence[QueueItem]) -> None:
-        """What is known of it from before: its watermark, and what waits at the first operator."""
+        """Restore its watermark, and the records queued at the first operator."""
         self.watermark_us = watermark_us
         self._marked_us = max(
             (item.watermark_us for item in items if isinstance(item, QueuedMark)), default=watermark_us
@@ -116,8 +116,8 @@ class LocalPipeline:
 
     def take_others(self) -> list[pa.Table]:
         """Those of the epoch that has ended."""
-        found, self._others = self._others, []
-        return found
+        others, self._others = self._others, []
+        return others
 
     def least_watermark_us(self, stream: str, watermark_us: int) -> int:
         """The least watermark of its streams, one of which has this one now; 0 while one of them has none."""
@@ -147,8 +147,8 @@ class LocalPipeline:
 
     def take_sweeps(self, emitted_us: int) -> list[WindowSweep]:
         """Those of the epoch that has ended, handed to the spool then."""
-        found, self.sweeps = self.sweeps, []
-        return [replace(one, emitted_us=emitted_us) for one in found]
+        sweeps, self.sweeps = self.sweeps, []
+        return [replace(sweep, emitted_us=emitted_us) for sweep in sweeps]
 
     def ready(self, *, last: bool) -> OperatorStage | None:
         """The operator to run next: the furthest down with enough waiting to be worth a run; with `last`, anything is.
@@ -156,15 +156,15 @@ class LocalPipeline:
         One that expands its input and has put out a lot in this epoch rests; what waits for it stays small.
         """
         most_out = MAX_EXPANSION * self._most_bytes
-        stages = (one for one in reversed(self.stages) if one.proxy.counts.bytes_out <= most_out)
-        return next((one for one in stages if one.waiting >= (1 if last else one.cost.worth_a_run())), None)
+        stages = (stage for stage in reversed(self.stages) if stage.proxy.counts.bytes_out <= most_out)
+        return next((stage for stage in stages if stage.waiting >= (1 if last else stage.cost.worth_a_run())), None)
 
     def waiting(self) -> int:
         """Records in the queues."""
         return sum(stage.waiting for stage in self.stages)
 
     def waiting_ns(self) -> float:
-        """CPU time that operators would take for what waits for them now."""
+        """CPU time that the queued records would take in their next operator."""
         return sum(stage.cost.run_ns(stage.waiting) for stage in self.stages)
 
     def work_ns(self) -> float:
@@ -190,15 +190,15 @@ class LocalPipeline:
 
     @property
     def arrived_us(self) -> int | None:
-        """When what has waited longest came; None where nothing waits."""
-        found = (stage.proxy.queue.arrived_us for stage in self.stages)
-        return min((one for one in found if one is not None), default=None)
+        """Arrival of the oldest queued record; None where nothing is queued."""
+        arrivals_us = (stage.proxy.queue.arrived_us for stage in self.stages)
+        return min((arrived_us for arrived_us in arrivals_us if arrived_us is not None), default=None)
 
     @property
     def stimulus_us(self) -> int | None:
         """Event time of the earliest record that waits."""
-        found = (stage.proxy.queue.least_us for stage in self.stages)
-        return min((one for one in found if one is not None), default=None)
+        earliest_us = (stage.proxy.queue.least_us for stage in self.stages)
+        return min((event_us for event_us in earliest_us if event_us is not None), default=None)
 
     @property
     def deadline_us(self) -> int | None:
@@ -214,15 +214,15 @@ class LocalPipeline:
             return None
         before = self.queued
         for k in reversed(range(len(self.stages))):
-            found = self.stages[k].proxy.queue.before(deadline_us)
-            if found is not None:
-                return found[0], [0] * k + [found[1]] + before[k + 1 :]
+            pending = self.stages[k].proxy.queue.before(deadline_us)
+            if pending is not None:
+                return pending[0], [0] * k + [pending[1]] + before[k + 1 :]
         return None
 
     # Running
 
     def work(self, stage: OperatorStage, records: int) -> None:
-        """Run one operator on some of its records; what it cannot process goes on unprocessed."""
+        """Run one operator on some of its records; those it fails at go on unprocessed."""
         taken = stage.proxy.queue.take(records)
         self._run(stage, taken)
         self._release(self.stages.index(stage))
@@ -259,26 +259,26 @@ class LocalPipeline:
 
     # Ending
 
-    def give_up_inner(self) -> None:
-        """What waits behind the first operator goes on unprocessed: of records that were begun nothing waits."""
+    def overflow_inner(self) -> None:
+        """Overflow everything queued behind the first operator: no record that was begun waits over an epoch's end."""
         for k in range(1, len(self.stages)):
-            self._give_up(k, self.stages[k].waiting)
+            self._overflow(k, self.stages[k].waiting)
 
-    def give_up_older(self, than_us: int) -> None:
+    def overflow_older(self, than_us: int) -> None:
         """Records that came before go on unprocessed."""
         if self.stages:
-            self._give_up(0, self.stages[0].proxy.queue.older(than_us))
+            self._overflow(0, self.stages[0].proxy.queue.older(than_us))
 
-    def give_up_first(self) -> None:
+    def overflow_first(self) -> None:
         """Those that have waited longest go on unprocessed."""
-        self._give_up(0, self.stages[0].proxy.queue.first)
+        self._overflow(0, self.stages[0].proxy.queue.first)
 
-    def _give_up(self, k: int, records: int) -> None:
-        self.stages[k].proxy.give_up(records)
+    def _overflow(self, k: int, records: int) -> None:
+        self.stages[k].proxy.overflow(records)
         self._release(k)
 
     def end_epoch(self, epoch_us: int) -> tuple[list[list[pa.Table]], ClosedWindows, list[OperatorCounts]]:
-        """Per entry the records that go on there, what the windows let go, and the counts of every operator."""
+        """Per entry the records that go on there, the closed windows, and the counters of every operator."""
         ended = [stage.proxy.end_epoch() for stage in self.stages]
         paths = [drained for drained, _ in ended]
         counts = [counted for _, counted in ended]
@@ -294,11 +294,11 @@ class LocalPipeline:
         return paths, closed, counts
 
     def queue_change(self) -> QueueChange:
-        """What became of the first operator's queue since this was last asked."""
+        """Change of the first operator's queue since the last call."""
         return self.stages[0].proxy.queue.change() if self.stages else QueueChange(0, [])
 
     def queue_items(self) -> tuple[QueueItem, ...]:
-        """What waits at the first operator."""
+        """Items queued at the first operator."""
         return self.stages[0].proxy.queue.items() if self.stages else ()
 
 
@@ -306,16 +306,17 @@ QUEUED_SHARE = 1 / 2  # of what an epoch may take in; sources have the rest, or 
 
 
 def overflow_backlog(
-    chains: Sequence[LocalPipeline], schedule: ScheduleSettings, *, until_us: int, most_bytes: float
+    pipelines: Sequence[LocalPipeline], schedule: ScheduleSettings, *, until_us: int, most_bytes: float
 ) -> None:
-    """At an epoch's end: what would have waited too long by the next one's, then the oldest of what is too much.
+    """Overflow at an epoch's end: records that would wait too long by the end of the next one, then the oldest above
+    the limit.
 
     So no record waits for longer than the query's backlog limit, and with a limit below an epoch none outlives one.
     """
-    for chain in chains:
-        chain.give_up_inner()
-        period_s = chain.period_us / 1e6 if chain.period_us is not None else None
-        chain.give_up_older(until_us - int(schedule.backlog_s(period_s) * 1e6))
-    while sum(chain.queued_bytes for chain in chains) > most_bytes:
-        waiting = (chain for chain in chains if chain.arrived_us is not None)
-        min(waiting, key=lambda one: one.arrived_us or 0).give_up_first()
+    for pipeline in pipelines:
+        pipeline.overflow_inner()
+        period_s = pipeline.period_us / 1e6 if pipeline.period_us is not None else None
+        pipeline.overflow_older(until_us - int(schedule.backlog_s(period_s) * 1e6))
+    while sum(pipeline.queued_bytes for pipeline in pipelines) > most_bytes:
+        waiting = (pipeline for pipeline in pipelines if pipeline.arrived_us is not None)
+        min(waiting, key=lambda candidate: candidate.arrived_us or 0).overflow_first()

@@ -71,7 +71,7 @@ QueueItem = QueuedRecords | QueuedMark
 
 
 class QueueChange(NamedTuple):
-    """What became of a queue since it was last asked."""
+    """Change of a queue since the last call."""
 
     left: int  #: of the records that were there, those that are gone, all from the front
     came: list[QueueItem]  #: and wait still
@@ -81,7 +81,7 @@ NO_CHANGE = QueueChange(0, [])
 
 
 def apply_change(items: Iterable[QueueItem], change: QueueChange) -> Iterator[QueueItem]:
-    """What waits after a change, given what waited before it: a mark goes with the last record before it."""
+    """Apply a change to queued items: a mark goes with the last record before it."""
     left, before = change.left, True
     for item in items:
         if isinstance(item, QueuedRecords):
@@ -135,24 +135,24 @@ class RecordQueue:
 
     def take(self, most: int) -> QueuedRecords:
         """The first `most` records, or all there are; the queue is not empty."""
-        found: list[QueuedRecords] = []
-        wanted = min(most, self.records)
-        while wanted:
+        pieces: list[QueuedRecords] = []
+        missing = min(most, self.records)
+        while missing:
             item, old = self._popped()
             if isinstance(item, QueuedMark):
                 continue
-            if item.records > wanted:
-                item, rest = item.split(wanted)
+            if item.records > missing:
+                item, rest = item.split(missing)
                 self._items.appendleft(rest)
                 self._old += old
             self._left += item.records * old
             self.records -= item.records
             self.size_bytes -= item.size_bytes
-            wanted -= item.records
-            found.append(item)
+            missing -= item.records
+            pieces.append(item)
         while self._items and isinstance(self._items[0], QueuedMark):
             self._popped()
-        return _merge_records(found)
+        return _merge_records(pieces)
 
     def _popped(self) -> tuple[QueueItem, bool]:
         """The first item, and whether it was there at the last `change`; a mark is out."""
@@ -163,7 +163,7 @@ class RecordQueue:
         return item, old
 
     def passed(self) -> list[QueuedMark]:
-        """Marks that came out since this was last asked; what was taken before them has been dealt with by then."""
+        """Marks that left the queue since the last call; records taken before them have been processed by then."""
         out, self._out = self._out, []
         return out
 
@@ -171,7 +171,7 @@ class RecordQueue:
 
     @property
     def arrived_us(self) -> int | None:
-        """When what has waited longest came."""
+        """Arrival of the oldest queued record."""
         return next((item.arrived_us for item in self._items if isinstance(item, QueuedRecords)), None)
 
     @property
@@ -186,12 +186,12 @@ class RecordQueue:
 
     def older(self, than_us: int) -> int:
         """Records that came before."""
-        found = 0
+        records = 0
         for item in self._items:
             if item.arrived_us >= than_us:
                 break
-            found += item.records if isinstance(item, QueuedRecords) else 0
-        return found
+            records += item.records if isinstance(item, QueuedRecords) else 0
+        return records
 
     def before(self, watermark_us: int) -> tuple[QueuedMark, int] | None:
         """The first mark that has come so far, and how many records wait before it; None where there is none."""
@@ -210,7 +210,7 @@ class RecordQueue:
     # Over epochs
 
     def change(self) -> QueueChange:
-        """What became of it since this was last asked."""
+        """Change since the last call."""
         for i in range(self._old, len(self._items)):
             item = self._items[i]
             self._items[i] = item.alone() if isinstance(item, QueuedRecords) else item
@@ -219,7 +219,7 @@ class RecordQueue:
         return change
 
     def restore(self, items: Sequence[QueueItem]) -> None:
-        """What waited before a restart."""
+        """Restore the items from before a restart."""
         self._items.extend(items)
         self.change()
         waiting = [item for item in items if isinstance(item, QueuedRecords)]
@@ -227,12 +227,12 @@ class RecordQueue:
         self.size_bytes = sum(item.size_bytes for item in waiting)
 
 
-def _merge_records(found: Sequence[QueuedRecords]) -> QueuedRecords:
+def _merge_records(pieces: Sequence[QueuedRecords]) -> QueuedRecords:
     return QueuedRecords(
-        pa.concat_tables([item.table for item in found]),
-        min(item.arrived_us for item in found),
-        min(item.least_us for item in found),
-        sum(item.size_bytes for item in found),
+        pa.concat_tables([item.table for item in pieces]),
+        min(item.arrived_us for item in pieces),
+        min(item.least_us for item in pieces),
+        sum(item.size_bytes for item in pieces),
     )
 
 

@@ -40,7 +40,7 @@ class DocumentRefusal:
 
 
 class RefinedState(ABC, Generic[R]):
-    """Which refined document is in force, looked at between epochs only."""
+    """The refined document in force; it changes between epochs only."""
 
     def __init__(self, newest: NewestAccepted | None) -> None:
         self._document: Any = None
@@ -48,7 +48,7 @@ class RefinedState(ABC, Generic[R]):
         self.in_force: R | None = None
         self.refused: DocumentRefusal | None = None
         self.run_out: R | None = None  #: was in force until its time was over
-        self.news = False  #: something was taken, given up or refused; whoever tells the console sets it back
+        self.changed = False  #: something was taken, given up or refused; whoever tells the console sets it back
 
     @abstractmethod
     def parse(self, document: Any) -> R:
@@ -60,10 +60,10 @@ class RefinedState(ABC, Generic[R]):
 
     @abstractmethod
     def without(self, refined: R) -> str:
-        """What goes on when its time is over, in words."""
+        """The fallback after its TTL, in words."""
 
     def look(self, document: Any, now_us: int) -> None:
-        """What the configuration holds now, None for nothing; the same document once more changes nothing."""
+        """Read the document of the configuration, None for none; the same document once more changes nothing."""
         if document == self._document:
             return
         before = (self._version, self.refused)
@@ -72,12 +72,12 @@ class RefinedState(ABC, Generic[R]):
             self.in_force = None
         else:
             self._take(document, now_us)
-        self.news = self.news or before != (self._version, self.refused)
+        self.changed = self.changed or before != (self._version, self.refused)
 
     def expire(self, now_us: int) -> None:
-        """Let go of what has come to the end of its time."""
+        """Drop a document whose TTL is over."""
         if self.in_force is not None and self.in_force.stale(now_us):
-            self.in_force, self.run_out, self.news = None, self.in_force, True
+            self.in_force, self.run_out, self.changed = None, self.in_force, True
 
     @property
     def _version(self) -> int | None:
@@ -104,19 +104,21 @@ class RefinedState(ABC, Generic[R]):
 
     def report(self) -> dict[str, Any]:
         """`refined` and `refused` of the heartbeat."""
-        one, no = self.in_force, self.refused
+        refined, refusal = self.in_force, self.refused
         return {
-            "refined": {"version": one.version, "config": one.config} if one is not None else None,
-            "refused": {"version": no.version, "config": no.config, "reasons": list(no.reasons)} if no else None,
+            "refined": {"version": refined.version, "config": refined.config} if refined is not None else None,
+            "refused": {"version": refusal.version, "config": refusal.config, "reasons": list(refusal.reasons)}
+            if refusal
+            else None,
         }
 
     @property
     def fault(self) -> str:
         """That its time is over, in words; empty where it is not."""
-        one = self.run_out
-        if one is None:
+        expired = self.run_out
+        if expired is None:
             return ""
-        return f"{one.config} was valid for {one.ttl_s:,.0f} s and is older: on with {self.without(one)}"
+        return f"{expired.config} was valid for {expired.ttl_s:,.0f} s and is older: on with {self.without(expired)}"
 
 
 class RefinedScheduleState(RefinedState[RefinedSchedule]):

@@ -20,7 +20,7 @@ MAX_FRESH = 64  # of one epoch
 
 @dataclass
 class ClosedWindows:
-    """What one epoch's end makes of the windows."""
+    """Outcome of an epoch's end for the windows."""
 
     emitted: pa.Table | None  #: to be sent now
     delta: pa.Table | None  #: what this epoch added to the windows that stay open
@@ -57,11 +57,11 @@ class OpenWindows:
             self._fresh = [self.merge(self._fresh)]
 
     def restore(self, tables: Sequence[pa.Table]) -> None:
-        """What was open before a restart."""
+        """Restore the windows from before a restart."""
         self._settled.extend(tables)
 
     def end_epoch(self, watermark_us: int, epoch_us: int) -> ClosedWindows:
-        """Take out what the watermark closed, and of what is new what lies too far ahead."""
+        """Take out the windows that the watermark closed, and new rows that lie too far ahead."""
         fresh = self._merged(self._fresh)
         groups = fresh.num_rows if fresh is not None else 0
         self._fresh = []
@@ -108,7 +108,9 @@ class OpenWindows:
 
 
 class Checkpoints:
-    """When a query's open windows are worth a copy: when it is small beside what was sent since the last one."""
+    """Timing of checkpoints: a copy of the open windows is sent when it is small beside the data sent since the last
+    one.
+    """
 
     def __init__(self) -> None:
         self._sent_bytes = 0

@@ -81,8 +81,8 @@ class Pair:
     @property
     def downstream_cost_s(self) -> float:
         """What the agent's slack reckons with."""
-        (seat,) = self.work._runtime.scheduler._seats.values()
-        return seat.downstream_cost_s
+        (session,) = self.work._runtime.scheduler._sessions.values()
+        return session.downstream_cost_s
 
 
 @pytest.fixture
@@ -95,24 +95,24 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
 
 def test_both_tell_what_the_model_says_and_nothing_else(pair: Pair) -> None:
     assert PIPELINE.aggregate is not None
-    names = [one.id for one in PIPELINE.operators[: PIPELINE.aggregate + 1]]
+    names = [operator.id for operator in PIPELINE.operators[: PIPELINE.aggregate + 1]]
     shared = [*((name, "agent") for name in names), (names[-1], "relay")]
     to_relay, to_agent = messages(shared)
     assert (to_relay[:2], to_agent[:2]) == (("agent", "relay"), ("relay", "agent"))
 
     wait_until(lambda: pair.downstream_cost_s > 0, what="the relay's cost in the agent's slack")
-    wait_until(lambda: any(DELAY in one for one in pair.heard.marks), what="how late the agent's watermarks are")
-    said = {name for one in pair.heard.marks for name in one}
+    wait_until(lambda: any(DELAY in mark for mark in pair.heard.marks), what="how late the agent's watermarks are")
+    said = {name for mark in pair.heard.marks for name in mark}
     assert said - FRAME_SAYS == set(to_relay[2])
-    answered = {name for one in pair.heard.answers for name in one}
+    answered = {name for answer in pair.heard.answers for name in answer}
     assert answered - ANSWER_SAYS == {FORWARDED}
     told = [one for answer in pair.heard.answers for one in answer.get(FORWARDED, ())]
     assert {name for one in told for name in one} == {"query", "plan", *to_agent[2]}
     assert {(one["query"], one["plan"]) for one in told} == {(QUERY, PIPELINE.digest)}
     assert pair.downstream_cost_s in {one[f"{COST}{names[-1]}"] for one in told}
-    (stream,) = {stream for one in pair.heard.marks for stream in one.get(DELAY, ())}
+    (stream,) = {stream for mark in pair.heard.marks for stream in mark.get(DELAY, ())}
     assert stream == PIPELINE.source.id
-    assert {one[DELAY][stream]["period_s"] for one in pair.heard.marks if DELAY in one} == {1.0}
+    assert {mark[DELAY][stream]["period_s"] for mark in pair.heard.marks if DELAY in mark} == {1.0}
 
 
 def test_the_relay_goes_by_what_the_agent_told(pair: Pair) -> None:
@@ -135,9 +135,9 @@ def test_an_agent_above_which_there_is_no_relay_tells_nothing_of_it(
     monkeypatch.setattr(sender_module, "IDLE_S", 0.02)
     pair = Pair(tmp_path, below=False)
     try:
-        wait_until(lambda: any(FORWARDED in one for one in pair.heard.answers), what="an answer of a relay")
+        wait_until(lambda: any(FORWARDED in answer for answer in pair.heard.answers), what="an answer of a relay")
         wait_until(lambda: len(pair.heard.marks) > 30, what="three seconds of marks, so windows were swept")
-        assert not any(DELAY in one for one in pair.heard.marks)
+        assert not any(DELAY in mark for mark in pair.heard.marks)
         assert pair.downstream_cost_s == 0.0, "the console's answers tell no costs"
     finally:
         pair.stop()

@@ -50,8 +50,8 @@ class Site:
     def __init__(self, folder: Path, children: tuple[str, ...] = (CHILD,), **schedule: Any) -> None:
         self.folder, self.clock = folder, SlowClock()
         told = [
-            {"agent": one, "secret_hash": secret_hash(one), "queries": dict.fromkeys(QUERIES, PIPELINE.digest)}
-            for one in children
+            {"agent": child, "secret_hash": secret_hash(child), "queries": dict.fromkeys(QUERIES, PIPELINE.digest)}
+            for child in children
         ]
         config = relay_config(1, children=told)
         self.config: AgentConfig = replace(config, epoch_s=1.0, schedule=ScheduleSettings(**schedule))
@@ -84,7 +84,7 @@ class Site:
     def marked(self) -> list[str]:
         return [frame.query for frame in self.sent() if frame.kind == FrameKind.MARK]
 
-    def seat(self, query: str) -> dict[str, Any]:
+    def session(self, query: str) -> dict[str, Any]:
         (found,) = [one for one in self.merging()["queries"] if one["query"] == query]
         return dict(found)
 
@@ -112,7 +112,7 @@ def told(*streams: tuple[str, Delay]) -> dict[str, Any]:
 def test_what_is_told_is_what_the_model_says(site: Site) -> None:
     """Section 4: the agent sees the watermarks first, the relay's part of the aggregate comes after its operators."""
     assert PIPELINE.aggregate is not None
-    names = [one.id for one in PIPELINE.operators[: PIPELINE.aggregate + 1]]
+    names = [operator.id for operator in PIPELINE.operators[: PIPELINE.aggregate + 1]]
     shared = [*((name, "agent") for name in names), (names[-1], "relay")]
     assert messages(shared) == [("agent", "relay", ["delay"]), ("relay", "agent", [f"cost:{names[-1]}"])]
     first = site.post(CHILD, row(QUERIES[0], 500_000), site.mark(QUERIES[0], 5 * SECOND))
@@ -143,9 +143,9 @@ def test_the_least_slack_goes_first_and_the_rest_waits_for_the_next_epoch(site: 
         site.post(CHILD, site.mark(query, now_us, **delay))
     site.relay._config = replace(site.config, budget_cores=0.001)
     assert [site.marked() for _ in range(4)] == [["eu/b"], ["eu/c"], ["eu/a"], []]
-    assert [site.seat(query)["slack_s"] for query in QUERIES] == pytest.approx([4.0, 1.2, 2.0], abs=0.01)
+    assert [site.session(query)["slack_s"] for query in QUERIES] == pytest.approx([4.0, 1.2, 2.0], abs=0.01)
     assert site.merging()["left_over"] == 0
-    assert site.seat("eu/b")["delays"] == {CHILD: {"probes": Delay(1.0, 50, 0.2, 1e-4).note()}}
+    assert site.session("eu/b")["delays"] == {CHILD: {"probes": Delay(1.0, 50, 0.2, 1e-4).note()}}
 
 
 def test_the_policy_is_told_where_there_is_too_much_for_long(site: Site) -> None:
@@ -193,8 +193,8 @@ def test_a_window_that_all_have_passed_goes_before_one_that_is_still_awaited(sit
     site.post(CHILD, row("eu/a", us - 1), site.mark("eu/b", us + 1), site.mark("eu/c", us + SECOND))
     site.relay._config = replace(site.config, budget_cores=0.001)
     assert site.marked() == ["eu/c"]
-    assert (site.seat("eu/c")["windows"], site.seat("eu/c")["latency_most_s"]) == (1, 3.0)
-    assert site.seat("eu/b")["windows"] == 0 and site.seat("eu/b")["latency_mean_s"] is None
+    assert (site.session("eu/c")["windows"], site.session("eu/c")["latency_most_s"]) == (1, 3.0)
+    assert site.session("eu/b")["windows"] == 0 and site.session("eu/b")["latency_mean_s"] is None
 
 
 def test_who_has_waited_too_long_goes_first(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_wrong_delays_are_counted_and_their_marks_count_all_the_same(site: Site)
     site.post(CHILD, site.mark("eu/a", 5 * SECOND, **wrong), site.mark("eu/b", 5 * SECOND, delay=[1, 2]))
     assert sorted(site.marked()) == ["eu/a", "eu/b"]
     assert site.relay.report()["faults"] == ["2 delays that agents told could not be used"]
-    assert site.seat("eu/a")["delays"] == {}
+    assert site.session("eu/a")["delays"] == {}
 
 
 def test_a_delay_goes_with_its_agent(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ def test_a_delay_goes_with_its_agent(tmp_path: Path) -> None:
     for child in (CHILD, OTHER):
         site.post(child, site.mark("eu/a", site.clock.us, **delay), site.mark("eu/b", site.clock.us, **delay))
     site.post(OTHER, site.mark("eu/a", site.clock.us, final=True))
-    assert set(site.seat("eu/a")["delays"]) == {CHILD} and set(site.seat("eu/b")["delays"]) == {CHILD, OTHER}
+    assert set(site.session("eu/a")["delays"]) == {CHILD} and set(site.session("eu/b")["delays"]) == {CHILD, OTHER}
     fewer = replace(site.config.relay, children={OTHER: site.config.relay.children[OTHER]})
     site.relay.apply(replace(site.config, relay=fewer))
-    assert site.seat("eu/a")["delays"] == {} and set(site.seat("eu/b")["delays"]) == {OTHER}
+    assert site.session("eu/a")["delays"] == {} and set(site.session("eu/b")["delays"]) == {OTHER}
     site.spool.close()
 
 
@@ -237,9 +237,9 @@ def test_a_restart_and_a_query_that_ends_leave_nothing_behind(site: Site) -> Non
     site.spool.close()
     site.spool = Spool(site.folder / "relay", 64 * 2**20, sync=False)
     site.relay = Relay(site.config, site.spool, site.clock)
-    assert site.seat("eu/a")["rows"] == 2
+    assert site.session("eu/a")["rows"] == 2
     assert [frame.kind for frame in site.sent()] == [FrameKind.PARTIALS, FrameKind.MARK]
-    assert site.seat("eu/a")["rows"] == 1
+    assert site.session("eu/a")["rows"] == 1
     none = {CHILD: replace(site.config.relay.children[CHILD], queries={})}
     site.relay.apply(replace(site.config, relay=replace(site.config.relay, children=none)))
     site.post(CHILD, site.mark("eu/a", 101 * SECOND, final=True))
@@ -250,8 +250,8 @@ def test_a_restart_and_a_query_that_ends_leave_nothing_behind(site: Site) -> Non
 def test_rows_before_the_first_mark_wait_in_peace(site: Site) -> None:
     site.post(CHILD, *(row("eu/a", 500_000 + i) for i in range(40)))
     assert site.sent() == [] and site.sent() == []
-    assert site.seat("eu/a")["row_cost_s"] == pytest.approx(0.01 / 40)
-    assert site.seat("eu/a")["slack_s"] is None
+    assert site.session("eu/a")["row_cost_s"] == pytest.approx(0.01 / 40)
+    assert site.session("eu/a")["slack_s"] is None
 
 
 def test_sweeps_and_counters_of_before_pass_on_with_their_origin(site: Site) -> None:

@@ -103,7 +103,7 @@ class Host:
         """The agent's process begins."""
         self.spool = Spool(self.folder / "spool", 64 * 2**20, sync=False)
         self.runtime = Runtime(
-            self.config(), {"probes": self.source}, self.spool, self.clock, quota=lambda: self.quota, news=self._news
+            self.config(), {"probes": self.source}, self.spool, self.clock, quota=lambda: self.quota, notify=self._news
         )
         self._make_costly()
 
@@ -138,7 +138,7 @@ class Host:
                 ended = self.runtime._sub == 0
                 self.clock.pass_s(wait_s)
             self._send()
-        return self.runtime.unsaid()[QUERY][-count:]
+        return self.runtime.unreported()[QUERY][-count:]
 
     def _send(self) -> None:
         self._make_costly()
@@ -148,7 +148,7 @@ class Host:
             self.spool.committed(seq)
 
     def _make_costly(self) -> None:
-        for chain in self.runtime._lineup.chains.values():
+        for chain in self.runtime._registry.pipelines.values():
             for stage in chain.stages:
                 if not isinstance(stage.kernel, CostlyKernel):
                     stage.kernel = CostlyKernel(stage.kernel, self, stage.operator_id)

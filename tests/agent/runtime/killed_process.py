@@ -31,7 +31,7 @@ def main(directory: Path, sent: Path, rows: int, *, endless: bool, broke: bool) 
     over = threading.Event()
     sender = threading.Thread(target=send, args=(spool, sent, over))
     sender.start()
-    chains = runtime._lineup.chains.values()
+    chains = runtime._registry.pipelines.values()
     while endless or not source.done or any(chain.waiting() for chain in chains):
         over.wait(runtime.tick())
     runtime.close()

@@ -59,7 +59,7 @@ class SchedulerBench:
         self.clock = SpentClock()
         labels = EpochLabels(self.clock)
         self.settings = ScheduleSettings(**{"starvation_s": 600.0} | settings)
-        self.chains: dict[tuple[str, str], LocalPipeline] = {}
+        self.pipelines: dict[tuple[str, str], LocalPipeline] = {}
         self.turns: list[str] = []
         for name, (window_s, record_ms) in queries.items():
             self._add(name, counting(window_s), record_ms, labels)
@@ -70,8 +70,8 @@ class SchedulerBench:
 
     def _add(self, name: str, pipeline: Pipeline, record_ms: float, labels: EpochLabels) -> None:
         config = RuntimeQuery(f"here/{name}", pipeline, by_hand(*[1.0] * pipeline.source_operators))
-        adapting = Adaptation(config, AGENT, None, 0)
-        chain = LocalPipeline(config, adapting, self.clock, labels.now_us, 2**24)
+        adaptation = Adaptation(config, AGENT, None, 0)
+        chain = LocalPipeline(config, adaptation, self.clock, labels.now_us, 2**24)
         chain.restore(START_S * SECOND_US, ())
         chain.steer()
         first = chain.stages[0]
@@ -88,18 +88,18 @@ class SchedulerBench:
             first.cost.observe(1, int(record_ms * 1e6))
         for stage in chain.stages[1:]:
             stage.cost.observe(1, 0)
-        self.chains[config.query, pipeline.digest] = chain
+        self.pipelines[config.query, pipeline.digest] = chain
 
-    def chain(self, name: str) -> LocalPipeline:
-        return next(chain for chain in self.chains.values() if chain.query == f"here/{name}")
+    def pipeline(self, name: str) -> LocalPipeline:
+        return next(chain for chain in self.pipelines.values() if chain.query == f"here/{name}")
 
-    def seat(self, name: str) -> Any:
-        chain = self.chain(name)
-        return self.scheduler._seats[chain.query, chain.plan]
+    def session(self, name: str) -> Any:
+        chain = self.pipeline(name)
+        return self.scheduler._sessions[chain.query, chain.plan]
 
     def take_up(self) -> None:
         """An epoch begins."""
-        self.scheduler.take_up(self.config, self.chains, self.clock.wall_us())
+        self.scheduler.take_up(self.config, self.pipelines, self.clock.wall_us())
 
     @property
     def now_s(self) -> float:
@@ -112,7 +112,7 @@ class SchedulerBench:
 
     def come(self, name: str, records: int, event_s: float | None = None) -> None:
         """Records of that event time come, by default of now."""
-        chain, now_us = self.chain(name), self._labels.now_us()
+        chain, now_us = self.pipeline(name), self._labels.now_us()
         stamp_us = int((START_S + (self.now_s if event_s is None else event_s)) * SECOND_US)
         schema = chain.config.pipeline.source.schema
         values = {"ts": stamp_us, "src": "a", "dst": "b", "rtt_us": 1, "err": 0}
@@ -121,7 +121,7 @@ class SchedulerBench:
 
     def mark(self, name: str, watermark_s: float) -> None:
         """The stream's watermark is there now."""
-        chain, now_us = self.chain(name), self._labels.now_us()
+        chain, now_us = self.pipeline(name), self._labels.now_us()
         watermark_us = int((START_S + watermark_s) * SECOND_US)
         self.scheduler.watermark(chain, watermark_us, now_us)
         chain.mark(watermark_us, now_us)

@@ -104,7 +104,7 @@ def test_queries_beside_each_other_leave_the_margin_of_the_budget(tmp_path):
     pipelines = tuple(probes_pipeline(where=f"rtt_us > {i}") for i in range(4))
     host = Host(tmp_path, cores=0.6, rate_per_s=2000, pipelines=pipelines)
     host.epochs(15)
-    by_query = list(host.runtime.unsaid().values())
+    by_query = list(host.runtime.unreported().values())
     late = [rows[-5:] for rows in by_query]
     assert all(sum(row["o"] for row in rows) < 0.05 * sum(row["n"] for row in rows) for rows in late)
     used = sum(row["u"] for rows in late for row in rows) / 5
@@ -144,14 +144,14 @@ def test_an_hour_without_anything_to_do(tmp_path):
 def test_a_controller_that_fails_keeps_its_load_factors_and_says_so(tmp_path, monkeypatch, caplog):
     host = Host(tmp_path, cores=0.5)
     host.epochs(6)
-    (chain,) = host.runtime._lineup.chains.values()
-    before = chain.adapting.load_factors
+    (chain,) = host.runtime._registry.pipelines.values()
+    before = chain.adaptation.load_factors
 
     def fails(observation):
         raise ZeroDivisionError("no such luck")
 
     with monkeypatch.context() as patched:
-        patched.setattr(chain.adapting._controller, "decide", fails)
+        patched.setattr(chain.adaptation._controller, "decide", fails)
         assert host.epochs(3)[-1]["p"] == pytest.approx(before)
         assert host.state()["faults"] == ["load factors stay as they are: ZeroDivisionError: no such luck"]
     host.epochs(1)

@@ -55,16 +55,16 @@ def test_no_record_waits_longer_than_the_limit(tmp_path, most_s, waiting):
     queued, overflow = counted(spool, "records_queued"), counted(spool, "records_overflow")
     assert queued[-1] == waiting
     assert sum(overflow) == 600 - waiting
-    (chain,) = runtime._lineup.chains.values()
+    (chain,) = runtime._registry.pipelines.values()
     assert chain.arrived_us is None or clock.wall_us() - chain.arrived_us <= most_s * SECOND_US
 
 
 def test_what_waits_is_bounded_in_bytes_and_the_oldest_goes_first(tmp_path):
     clock, limit = ManualClock(cpu_step_ns=1000), 2**16
     others = (PIPELINE, probes_pipeline(where="err = 1"))
-    queries = tuple(RuntimeQuery(f"here/{i}", one, ALL) for i, one in enumerate(others))
+    queries = tuple(RuntimeQuery(f"here/{i}", other, ALL) for i, other in enumerate(others))
     runtime, spool = runtime_of(tmp_path, TableSource(RECORDS, [10]), settings(queries=queries), clock, limit=limit)
-    chains = list(runtime._lineup.chains.values())
+    chains = list(runtime._registry.pipelines.values())
     for _ in range(5):
         assert runtime.run_epoch()
         clock.pass_s(1)
@@ -80,7 +80,7 @@ def test_sources_have_the_room_that_is_left(tmp_path):
     clock, limit = ManualClock(cpu_step_ns=1000), 2**18
     source = TableSource(probe_records(PIPELINE, 4000), [4000])
     runtime, spool = runtime_of(tmp_path, source, settings(), clock, limit=limit)
-    (chain,) = runtime._lineup.chains.values()
+    (chain,) = runtime._registry.pipelines.values()
     for _ in range(3):
         before = chain.queued_bytes
         epochs(runtime, clock, 1)
@@ -94,11 +94,13 @@ def test_the_watermark_waits_behind_the_records(tmp_path):
     source = TableSource(probe_records(PIPELINE, 1000, disorder_s=0), [10])
     runtime, spool = runtime_of(tmp_path, source, settings(most_s=2.5), clock)
     epochs(runtime, clock, 5)
-    (chain,) = runtime._lineup.chains.values()
+    (chain,) = runtime._registry.pipelines.values()
     assert chain.waiting() == 200
     marks = [frame.extra["watermarks"] for frame in frames_of(spool) if frame.kind is FrameKind.MARK]
-    assert all(len(set(one.values())) == 1 for one in marks), "drained or not"
-    sent = [table_of(one.body)["ts"].cast(pa.int64()) for one in frames_of(spool) if one.kind is FrameKind.RECORDS]
+    assert all(len(set(mark.values())) == 1 for mark in marks), "drained or not"
+    sent = [
+        table_of(frame.body)["ts"].cast(pa.int64()) for frame in frames_of(spool) if frame.kind is FrameKind.RECORDS
+    ]
     newest = max(ts for column in sent for ts in column.to_pylist())
     assert newest < int(marks[-1]["0"]) <= chain.stimulus_us < source.watermark_us()
     assert runtime.state()["queries"][0]["watermark_us"] == int(marks[-1]["0"])
@@ -138,11 +140,11 @@ def test_what_waits_is_taken_up_by_the_next_start_with_its_age_and_its_marks(tmp
     clock = ManualClock(cpu_step_ns=1000)
     runtime, spool = runtime_of(tmp_path, TableSource(RECORDS, [10]), settings(), clock)
     epochs(runtime, clock, 2)
-    (before,) = runtime._lineup.chains.values()
+    (before,) = runtime._registry.pipelines.values()
     for _ in range(2):  # the second time from one snapshot, as where the runtime is made anew
         runtime.close()
         runtime = Runtime(settings(), {"probes": TableSource(RECORDS, [10])}, spool, clock, quota=unlimited)
-        (after,) = runtime._lineup.chains.values()
+        (after,) = runtime._registry.pipelines.values()
         assert (after.queued, after.arrived_us, after.stimulus_us) == (
             before.queued,
             before.arrived_us,
@@ -166,7 +168,7 @@ def test_a_spool_of_an_agent_without_queues_is_taken_up(tmp_path, monkeypatch):
     append = spool.append
 
     def as_before(record):
-        plans = [{k: v for k, v in one.items() if k not in ("left", "came")} for one in record.notes["plans"]]
+        plans = [{k: v for k, v in note.items() if k not in ("left", "came")} for note in record.notes["plans"]]
         return append(replace(record, notes=record.notes | {"plans": plans}, snapshot=None))
 
     monkeypatch.setattr(spool, "append", as_before)
@@ -183,7 +185,7 @@ def test_a_schedule_sees_what_waits(tmp_path):
     clock = ManualClock(cpu_step_ns=1000)
     source = TableSource(probe_records(PIPELINE, 1000, span_s=100, disorder_s=0), [10])
     runtime, _ = runtime_of(tmp_path, source, settings(most_s=10.0), clock)
-    (chain,) = runtime._lineup.chains.values()
+    (chain,) = runtime._registry.pipelines.values()
     began_us = clock.wall_us()
     assert (chain.deadline_us, chain.pending(), chain.arrived_us, chain.queued_bytes) == (None, None, None, 0)
     chain.mark(source.watermark_us(), clock.wall_us())
@@ -204,7 +206,7 @@ def test_a_schedule_sees_what_waits(tmp_path):
 def test_sweeps_tell_when_a_watermark_came_and_when_it_was_through(tmp_path, monkeypatch):
     host = Host(tmp_path, cores=0.5, rate_per_s=1000)
     host.epochs(8)
-    (chain,) = host.runtime._lineup.chains.values()
+    (chain,) = host.runtime._registry.pipelines.values()
     found, take = [], chain.take_sweeps
 
     def seen(emitted_us):

@@ -54,7 +54,7 @@ def test_the_budget_is_kept_and_plans_are_granted_their_shares_by_weight_whoever
         clock.pass_s(1)
     seen = processed_by(spool, *others)
     assert clock.cpu_ns / (len(seen.epochs) * 1e9) < 1.1
-    told = runtime.unsaid()
+    told = runtime.unreported()
     could_have = [sum(row["b"] for row in told[query.query][:-1]) for query in queries]  # the last had half the records
     assert could_have[0] == pytest.approx(could_have[1], rel=0.2)
     assert could_have[2] > 1.5 * could_have[0]

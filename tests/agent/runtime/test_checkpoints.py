@@ -66,7 +66,7 @@ def test_copies_stay_within_their_share_of_what_is_sent(tmp_path):
     source = TableSource(records, [50])
     runtime, spool = runtime_of(tmp_path, source, config(0.5, 1, 1, 1, checkpoint_share=0.1))
     run_to_the_end(runtime, source)
-    sizes = {kind: sum(len(one.body) for one in frames_of(spool) if one.kind is kind) for kind in FrameKind}
+    sizes = {kind: sum(len(frame.body) for frame in frames_of(spool) if frame.kind is kind) for kind in FrameKind}
     assert 0 < sizes[FrameKind.CHECKPOINT] <= 0.1 * (sizes[FrameKind.RECORDS] + sizes[FrameKind.PARTIALS])
 
 

@@ -42,14 +42,14 @@ def test_every_record_is_processed_or_drained_or_given_up_once_or_waits(load_fac
             processed.append(chunk)
         if ending:
             if proxy.queue.records:
-                proxy.give_up(giving_up)
+                proxy.overflow(giving_up)
             tables, counts = proxy.end_epoch()
             gone = counts.records_processed + counts.records_drained + counts.records_overflow
             assert counts.records_in + before == gone + counts.records_queued
             assert counts.records_drained + counts.records_overflow == sum(table.num_rows for table in tables)
             before = counts.records_queued
             drained += tables
-    proxy.give_up(proxy.queue.records)
+    proxy.overflow(proxy.queue.records)
     drained += proxy.end_epoch()[0]
     assert sorted(values(processed) + values(drained)) == list(range(came))
 
@@ -64,7 +64,7 @@ def test_those_that_pass_are_not_always_the_first_of_a_batch():
 def test_overflow_is_told_from_planned_drain():
     proxy = ControlProxy(0.5)
     proxy.admit(numbers(0, 10))
-    proxy.give_up(5)
+    proxy.overflow(5)
     tables, counts = proxy.end_epoch()
     assert (counts.records_drained, counts.records_overflow) == (5, 5)
     assert sorted(values(tables)) == list(range(10))

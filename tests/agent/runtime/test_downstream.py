@@ -13,7 +13,7 @@ TWINS = {"a": (10, 10.0), "b": (10, 10.0)}
 
 
 def key(desk: SchedulerBench, name: str) -> tuple[str, str]:
-    chain = desk.chain(name)
+    chain = desk.pipeline(name)
     return chain.query, chain.plan
 
 
@@ -33,33 +33,33 @@ def test_what_rows_cost_further_up_is_work_of_the_query() -> None:
     assert desk.run() == ["a", "b"], "equals, by name"
     for name in TWINS:
         desk.come(name, 5)
-    before = desk.seat("b").view(desk.clock.wall_us())
+    before = desk.session("b").view(desk.clock.wall_us())
     desk.scheduler.downstream = {key(desk, "b"): 0.5, ("here/a", "another plan"): 9.0}
     desk.take_up()
-    after = desk.seat("b").view(desk.clock.wall_us())
-    rows = desk.chain("b").stages[0].selectivity * desk.chain("b").stages[1].selectivity
+    after = desk.session("b").view(desk.clock.wall_us())
+    rows = desk.pipeline("b").stages[0].selectivity * desk.pipeline("b").stages[1].selectivity
     assert rows > 0
     assert after.work_ms - before.work_ms == pytest.approx(5 * rows * 500.0)
     assert before.slack_ms - after.slack_ms == pytest.approx(5 * rows * 500.0)
     assert desk.run() == ["b", "a"], "less time is left for what goes on"
     desk.scheduler.downstream = {}
     desk.take_up()
-    assert desk.seat("b").downstream_cost_s == 0.0
+    assert desk.session("b").downstream_cost_s == 0.0
 
 
 def test_delays_are_told_where_somebody_goes_on_and_a_window_was_passed() -> None:
     desk = SchedulerBench({"a": (10, 10.0), "whole": (None, 10.0)})
     watched(desk, {"a": 1.0})
-    assert desk.scheduler.delays(desk.chain("a")) == {}, "nobody goes on with it"
+    assert desk.scheduler.delays(desk.pipeline("a")) == {}, "nobody goes on with it"
     desk.config = replace(desk.config, forwards=True)
     desk.take_up()
-    found = desk.scheduler.delays(desk.chain("a"))
+    found = desk.scheduler.delays(desk.pipeline("a"))
     assert set(found) == {"probes"} and set(found["probes"]) == {"period_s", "epochs", "mean_s", "variance_s2"}
-    assert desk.scheduler.delays(desk.chain("a")) == {}, "it was told"
-    assert desk.scheduler.delays(desk.chain("whole")) == {}, "without windows there is none"
+    assert desk.scheduler.delays(desk.pipeline("a")) == {}, "it was told"
+    assert desk.scheduler.delays(desk.pipeline("whole")) == {}, "without windows there is none"
     desk.at(60)
     desk.mark("a", 55)
-    assert desk.scheduler.delays(desk.chain("a")) != {}
+    assert desk.scheduler.delays(desk.pipeline("a")) != {}
 
 
 def test_the_period_alone_is_told_until_there_are_three_windows() -> None:

@@ -12,7 +12,7 @@ SECOND_NS = 10**9
 
 
 def delays(rows: EpochRows, now_s: float) -> list[float | None]:
-    return [row["d"] for row in rows.unsaid(int(now_s * SECOND_NS)).get("q", [])]
+    return [row["d"] for row in rows.unreported(int(now_s * SECOND_NS)).get("q", [])]
 
 
 def add(rows: EpochRows, *epochs_s: int) -> None:
@@ -24,20 +24,20 @@ def add(rows: EpochRows, *epochs_s: int) -> None:
 def test_a_row_is_told_until_it_is_answered():
     rows = EpochRows()
     add(rows, 1, 2, 3)
-    assert [row["e"] for row in rows.unsaid(0)["q"]] == [1_000_000, 2_000_000, 3_000_000]
-    rows.said("q", 2_000_000)
-    rows.said("another", 2_000_000)
-    assert [row["e"] for row in rows.unsaid(0)["q"]] == [3_000_000]
+    assert [row["e"] for row in rows.unreported(0)["q"]] == [1_000_000, 2_000_000, 3_000_000]
+    rows.mark_reported("q", 2_000_000)
+    rows.mark_reported("another", 2_000_000)
+    assert [row["e"] for row in rows.unreported(0)["q"]] == [3_000_000]
 
 
 def test_an_hour_of_epochs_is_bounded_and_a_query_that_left_is_not_told():
     rows = EpochRows()
     add(rows, *range(3600))
-    assert [row["e"] // 1_000_000 for row in rows.unsaid(0)["q"]] == list(range(3600 - MAX_ROWS, 3600))
+    assert [row["e"] // 1_000_000 for row in rows.unreported(0)["q"]] == list(range(3600 - MAX_ROWS, 3600))
     rows.acknowledged(1_000_000, 3600 * SECOND_NS)  # one that is forgotten
     assert delays(rows, 3600)[-1] is None
     rows.add(4_000_000_000, 0, {"other": {"e": 4_000_000_000}})
-    assert list(rows.unsaid(0)) == ["other"]
+    assert list(rows.unreported(0)) == ["other"]
 
 
 def test_delay_is_that_of_the_epoch_or_of_the_newest_acknowledged_or_how_long_it_waits():
@@ -47,7 +47,7 @@ def test_delay_is_that_of_the_epoch_or_of_the_newest_acknowledged_or_how_long_it
     rows.acknowledged(1_000_000, int(2.4 * SECOND_NS))
     assert delays(rows, 3.1) == [0.4, 0.4]
     assert delays(rows, 5.0) == [0.4, 2.0]
-    rows.said("q", 2_000_000)
+    rows.mark_reported("q", 2_000_000)
     rows.acknowledged(2_000_000, 9 * SECOND_NS)  # acknowledged after it was told
     add(rows, 9)
     assert delays(rows, 10.0) == [6.0]
@@ -57,7 +57,7 @@ def test_rows_are_the_epochs_of_the_query(tmp_path):
     host = Host(tmp_path, cores=0.3, rate_per_s=1000, settings=by_hand(0.5, 1, 1, 1))
     rows = host.epochs(12)
     for row in rows:
-        counted = [one for one in host.reference.counters if one["epoch_us"] == row["e"]]
+        counted = [counter for counter in host.reference.counters if counter["epoch_us"] == row["e"]]
         assert row["p"] == [one["load_factor"] for one in counted] == [0.5, 1.0, 1.0, 1.0]
         assert (row["n"], row["bi"]) == (counted[0]["records_in"], counted[0]["bytes_in"])
         assert row["bs"] == sum(one["bytes_drained"] for one in counted) + counted[-1]["bytes_out"]
@@ -66,8 +66,8 @@ def test_rows_are_the_epochs_of_the_query(tmp_path):
         assert (round(row["b"] - row["u"], 6), row["v"]) == (row["i"], None)
     assert any(row["bs"] > 20_000 for row in rows), "windows closed"
     assert all(0 <= row["d"] <= 0.2 for row in rows), "frames are taken when an epoch is over"
-    host.runtime.said({QUERY: rows[-3]["e"]})
-    assert len(host.runtime.unsaid()[QUERY]) == 2
+    host.runtime.mark_reported({QUERY: rows[-3]["e"]})
+    assert len(host.runtime.unreported()[QUERY]) == 2
 
 
 def test_with_the_console_away_rows_wait_and_say_for_how_long(tmp_path):
@@ -78,4 +78,4 @@ def test_with_the_console_away_rows_wait_and_say_for_how_long(tmp_path):
     assert [round(row["d"]) for row in rows] == [4, 3, 2, 1, 0]
     host._send = taken
     assert round(host.epochs(1)[0]["d"]) == 0
-    assert [round(row["d"]) for row in host.runtime.unsaid()[QUERY][2:]] == [5, 4, 3, 2, 1, 0]
+    assert [round(row["d"]) for row in host.runtime.unreported()[QUERY][2:]] == [5, 4, 3, 2, 1, 0]

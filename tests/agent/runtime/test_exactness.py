@@ -69,7 +69,7 @@ class Story:
         self.directory, self.records, self.sizes, self.chance = directory, records, sizes, chance
         self.limit_bytes = limit_bytes
         self.clock = ManualClock(cpu_step_ns=2_000_000)
-        self.adapting, self.refined, self.plan, self.budget = by_hand(1.0, 0.5, 1.0, 0.7), None, 0, budget
+        self.adaptation, self.refined, self.plan, self.budget = by_hand(1.0, 0.5, 1.0, 0.7), None, 0, budget
         self.schedule = ScheduleSettings(backlog_most_s=20.0)
         self.versions = [0]  #: that were in force, one after the other
         self.ranges: list[list[int]] = [[0, 0]]  #: from which record on which plan
@@ -78,7 +78,7 @@ class Story:
         self.start()
 
     def settings(self) -> RuntimeConfig:
-        query = RuntimeQuery(QUERY, PLANS[self.plan], self.adapting, self.refined)
+        query = RuntimeQuery(QUERY, PLANS[self.plan], self.adaptation, self.refined)
         more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5, "schedule": self.schedule}
         return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, **more)
 
@@ -97,7 +97,7 @@ class Story:
     @property
     def waiting(self) -> int:
         """Records in queues."""
-        return sum(chain.waiting() for chain in self.runtime._lineup.chains.values())
+        return sum(chain.waiting() for chain in self.runtime._registry.pipelines.values())
 
     def epochs(self, count: int) -> None:
         for _ in range(count):
@@ -114,12 +114,12 @@ class Story:
         self.runtime.apply(self.settings())
 
     def factors_(self, values: tuple[float, ...]) -> None:
-        self.adapting, self.refined = by_hand(*values), None
+        self.adaptation, self.refined = by_hand(*values), None
         self.apply()
 
     def method_(self, name: str) -> None:
         """A controller moves load factors from now on, each epoch if it likes."""
-        self.adapting, self.refined = AdaptationSettings(method=name), None
+        self.adaptation, self.refined = AdaptationSettings(method=name), None
         self.apply()
 
     def refined_(self, says: tuple[int, tuple[float, ...]]) -> None:

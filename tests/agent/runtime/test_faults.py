@@ -91,7 +91,7 @@ def test_an_operator_that_fails_leaves_the_records_to_the_stream_processor(tmp_p
     def fails(rows):
         raise pa.ArrowInvalid("no such luck")
 
-    (chain,) = runtime._lineup.chains.values()
+    (chain,) = runtime._registry.pipelines.values()
     monkeypatch.setattr(chain.stages[1].kernel, "run", fails)
     run_to_the_end(runtime, source)
     assert "operator ok: no such luck" in runtime.state()["queries"][0]["faults"]

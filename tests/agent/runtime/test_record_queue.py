@@ -132,7 +132,9 @@ def test_what_epochs_changed_is_the_queue_and_marks_are_never_early(script, peri
 
 
 def deadlines(watermark_us: int, before_us: int, arrived_us: int) -> list[int]:
-    return [one.deadline_us for one in swept_windows(QueuedMark(watermark_us, arrived_us, 7, 0.5), before_us, 10, 99)]
+    return [
+        sweep.deadline_us for sweep in swept_windows(QueuedMark(watermark_us, arrived_us, 7, 0.5), before_us, 10, 99)
+    ]
 
 
 def test_sweeps_are_the_deadlines_that_a_mark_passed():

@@ -83,7 +83,7 @@ def test_rows_say_what_waits_what_is_expected_what_was_swept_and_when_it_ran(tmp
     assert least_us <= mean_us <= most_us < NOW_US + 52 * SECOND_US
     assert mean_us >= NOW_US + 50 * SECOND_US
     assert 3 < rows[-1]["l"] < 6
-    other = host.runtime.unsaid()[f"{QUERY}-1"]
+    other = host.runtime.unreported()[f"{QUERY}-1"]
     assert len([one for row in other for one in row["w"]]) == 9 - 1
 
 
@@ -106,7 +106,7 @@ def test_clocks_that_are_ahead_are_clamped_and_said(tmp_path):
     host = host_of(tmp_path)
     host.source.watermark_us = lambda: host.source._asked_us + 7 * SECOND_US  # type: ignore[method-assign]
     host.epochs(45)
-    assert [(one["delay_s"], one["clamped"]) for one in host.reference.sweeps] == [(0.0, True)] * 5
+    assert [(sweep["delay_s"], sweep["clamped"]) for sweep in host.reference.sweeps] == [(0.0, True)] * 5
     assert host.state()["late"] == "event time is 7 s ahead of the clock"
 
 
@@ -137,10 +137,10 @@ def test_results_do_not_depend_on_the_policy(tmp_path, policy):
 def test_a_query_whose_cost_explodes_takes_nothing_from_the_others_windows(tmp_path):
     host = host_of(tmp_path, PIPELINE, OTHER, schedule=ScheduleSettings(starvation_s=2))
     host.epochs(20)
-    dear = host.runtime._lineup.chains[QUERY, PIPELINE.digest]
+    dear = host.runtime._registry.pipelines[QUERY, PIPELINE.digest]
     dear.stages[0].kernel._host = _DearHost(host)
     host.epochs(30)
-    other = host.runtime.unsaid()[f"{QUERY}-1"][-20:]
+    other = host.runtime.unreported()[f"{QUERY}-1"][-20:]
     assert all(row["t"] for row in other), "no epoch without a turn"
     assert len([one for row in other for one in row["w"]]) == 4
 

@@ -42,7 +42,7 @@ def test_a_watermark_that_is_here_goes_first_the_one_that_is_late_for_its_work()
     desk.at(111)
     # quick is 3 s late for 50 ms, slow is 1 s late for 200 ms; the window of far is open yet
     assert desk.run() == ["quick", "slow", "far"]
-    assert [desk.chain(name).watermark_us % 1_000_000_000 // 1_000_000 for name in WINDOWED] == [110, 108, 100]
+    assert [desk.pipeline(name).watermark_us % 1_000_000_000 // 1_000_000 for name in WINDOWED] == [110, 108, 100]
 
 
 def test_a_turn_lasts_a_cycle_unless_there_is_nothing_to_do():
@@ -50,7 +50,7 @@ def test_a_turn_lasts_a_cycle_unless_there_is_nothing_to_do():
     desk.come("a", 10)
     desk.come("b", 5)
     assert desk.run() == ["a", "b", "a", "b", "a"], "120 ms are four records"
-    assert desk.chain("a").waiting() == desk.chain("b").waiting() == 0
+    assert desk.pipeline("a").waiting() == desk.pipeline("b").waiting() == 0
 
 
 def test_a_turn_goes_on_after_a_pause_within_its_cycle():
@@ -87,10 +87,10 @@ def test_a_policy_is_told_when_the_oldest_record_is_given_up():
     desk.take_up()  # an epoch of a second
     desk.come("slow", 2)
     desk.come("quick", 2)
-    expires_s = [desk.seat(name).view(0).expires_ms / 1e3 - START_S for name in ("slow", "quick")]
+    expires_s = [desk.session(name).view(0).expires_ms / 1e3 - START_S for name in ("slow", "quick")]
     # limits are 3.3 and 1.32 s; at an epoch's end those go that would wait for longer by the next one's
     assert expires_s == pytest.approx([107.3, 106.0], abs=1e-3)
-    assert desk.seat("far").view(0).expires_ms is None
+    assert desk.session("far").view(0).expires_ms is None
 
 
 def test_without_windows_records_are_due_when_they_come():
@@ -132,7 +132,7 @@ def test_records_that_were_given_up_without_a_turn_count_as_waiting():
         desk.come("late", 20)
         desk.come("far", 2)
         assert desk.run(0.2)[0] == ("far" if second == 3 else "late")
-        desk.chain("far").give_up_older(2**62)
+        desk.pipeline("far").overflow_older(2**62)
 
 
 def test_above_its_bound_memory_is_what_counts_until_enough_is_free():
@@ -158,7 +158,7 @@ def test_memory_does_not_count_any_more_once_what_waited_is_gone_without_another
     desk.run(0.5)
     assert desk.scheduler.mode == "memory"
     for name in ("due", "many"):
-        desk.chain(name).give_up_older(2**62)
+        desk.pipeline(name).overflow_older(2**62)
     desk.take_up()
     assert desk.scheduler.mode == "latency"
 
@@ -219,7 +219,7 @@ def test_a_fault_of_the_policy_is_told_and_queries_take_turns(monkeypatch, caplo
 
 def test_a_fault_in_what_is_expected_ends_nothing(monkeypatch):
     desk = watched()
-    monkeypatch.setattr(desk.seat("quick").tracker, "_told", lambda _: 1 / 0)
+    monkeypatch.setattr(desk.session("quick").tracker, "_known_forecast", lambda _: 1 / 0)
     desk.come("quick", 5)
     desk.mark("quick", 108)
     assert desk.run() == ["quick"]
@@ -231,9 +231,9 @@ def test_spans_say_when_a_query_ran():
     desk.come("a", 4)
     desk.come("b", 1)
     desk.run()
-    told = [desk.scheduler.told(desk.chain(name), 0, desk._labels.now_us(), 1)[0]["t"] for name in "ab"]
+    told = [desk.scheduler.epoch_report(desk.pipeline(name), 0, desk._labels.now_us(), 1)[0]["t"] for name in "ab"]
     assert told == [[[0.0, 120.0], [180.0, 120.0]], [[120.0, 60.0]]]
-    assert desk.scheduler.told(desk.chain("a"), 0, desk._labels.now_us(), 1)[0]["t"] == [], "told once"
+    assert desk.scheduler.epoch_report(desk.pipeline("a"), 0, desk._labels.now_us(), 1)[0]["t"] == [], "told once"
 
 
 def test_at_most_forty_spans_are_told_the_nearest_joined():

@@ -114,7 +114,7 @@ def test_clocks_that_are_apart_are_reckoned_with_and_said(offset_s, words, next_
     swept(one, *[0.0] * 5, offset_s=offset_s)
     assert expected_s(one)[0] == pytest.approx(next_s)
     assert one.late(int(START_US + (51 + offset_s) * SECOND_US)) == words
-    assert one.apart_us == (offset_s * SECOND_US if words else 0)
+    assert one.skew_us == (offset_s * SECOND_US if words else 0)
 
 
 def test_a_jump_of_hours_is_a_few_windows_not_thousands():

@@ -125,17 +125,17 @@ def test_a_heartbeat_tells_of_a_lost_tail_as_well(world: World) -> None:
     world.sender.start()
     world.wait(lambda: world.spool.acked_seq == 30, "the acknowledgement")
     world.console.accepted = dict.fromkeys(world.console.accepted, 12)
-    world.wait(lambda: world.sender.quiet() is not None, "a pause")
-    world.sender.heard(12, 0, world.sender.quiet())
+    world.wait(lambda: world.sender.post_marker() is not None, "a pause")
+    world.sender.reconcile(12, 0, world.sender.post_marker())
     world.wait(lambda: len(world.got) == 48, "the tail")
 
 
 def test_a_heartbeat_older_than_a_post_changes_nothing(world: World) -> None:
     world.write(10)
-    since = world.sender.quiet()
+    since = world.sender.post_marker()
     world.sender.start()
-    world.wait(lambda: world.spool.acked_seq == 10 and world.sender.quiet() is not None, "the acknowledgement")
-    world.sender.heard(0, 0, since)
+    world.wait(lambda: world.spool.acked_seq == 10 and world.sender.post_marker() is not None, "the acknowledgement")
+    world.sender.reconcile(0, 0, since)
     assert world.spool.acked_seq == 10
 
 
@@ -229,7 +229,7 @@ def test_a_new_receiver_gets_what_the_old_one_has_not_taken_and_nothing_twice(wo
         world.wait(lambda: world.sender.state == "moving", "the word moving")
         assert "waiting until the frames sent to console are committed" in world.sender.fault
         assert other.got == []
-        world.sender.heard(15, 15, None)
+        world.sender.reconcile(15, 15, None)
         world.write(5)
         world.wait(lambda: len(other.got) == 5, "the rest at the relay")
     finally:

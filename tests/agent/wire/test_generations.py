@@ -40,8 +40,8 @@ def age(client: redis.Redis, agent: str, life: str, days: float) -> None:
 def outlived(client: redis.Redis, *agents: str, days: float = 0) -> set[tuple[str, str]]:
     now = now_ms(client, days)
     return {
-        (one.agent, one.life)
-        for one in generations.expired_generations(generations.known_generations(client, now), agents, now)
+        (generation.agent, generation.life)
+        for generation in generations.expired_generations(generations.known_generations(client, now), agents, now)
     }
 
 
@@ -80,7 +80,7 @@ def test_a_life_of_which_no_time_is_known_ages_from_when_it_is_first_looked_at(c
 def test_what_is_forgotten_leaves_nothing_and_what_began_to_send_again_is_kept(client: redis.Redis) -> None:
     send(client, "gone", "l1")
     send(client, "back", "l1")
-    found = [one for one in generations.known_generations(client, now_ms(client)) if one.settled]
+    found = [generation for generation in generations.known_generations(client, now_ms(client)) if generation.settled]
     assert generations.mark_expired(client, found) == 2
     assert generations.mark_expired(client, found) == 0
     assert generations.expired_names(client) == {("gone", "l1"), ("back", "l1")}

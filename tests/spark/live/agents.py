@@ -166,7 +166,7 @@ class SmallAgent:
 def expected(pipeline: Pipeline, agents: Sequence[SmallAgent], before_us: int | None = None) -> list[dict[str, Any]]:
     """What the query run whole over the records of all agents gives, for windows that end by `before_us`."""
     assert pipeline.window is not None
-    rows = whole(pipeline, pa.concat_tables([table for one in agents for table in one.records])).to_pylist()
+    rows = whole(pipeline, pa.concat_tables([table for agent in agents for table in agent.records])).to_pylist()
     size = pipeline.window.size_us
     return in_order([row for row in rows if before_us is None or _micros(row["window_start"]) + size <= before_us])
 

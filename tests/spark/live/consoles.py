@@ -43,7 +43,7 @@ class SmallConsole:
     def latest(self, query: str) -> dict[int, Frame]:
         """The last revision of each window; two frames of one revision must not differ."""
         found: dict[int, Frame] = {}
-        for frame in [one for one in self.results if one.query == query]:
+        for frame in [result for result in self.results if result.query == query]:
             begin, revision = frame.extra["window_us"], frame.extra["revision"]
             known = found.get(begin)
             if known is not None and known.extra["revision"] == revision:

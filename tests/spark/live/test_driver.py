@@ -64,7 +64,7 @@ class Driver:
         return self.process.poll() is not None
 
     def jvm(self) -> psutil.Process:
-        return next(one for one in psutil.Process(self.process.pid).children(True) if one.name() == "java")
+        return next(child for child in psutil.Process(self.process.pid).children(True) if child.name() == "java")
 
     def kill(self, what: str) -> None:
         """End it as a crash would; all of it is gone afterwards."""
@@ -86,7 +86,7 @@ def sending(world: World, agents: list[SmallAgent]) -> Iterator[None]:
 
     def send() -> None:
         while not ended.wait(0.3):
-            frames = [one.step(count=10) for one in agents]
+            frames = [agent.step(count=10) for agent in agents]
             for part in frames:
                 while True:
                     try:
@@ -110,7 +110,7 @@ def test_results_are_exact_after_every_kind_of_kill(
 ) -> None:
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(3)]
     with small_console() as console:
-        console.add(QUERY, pairs, [one.name for one in agents], idle_after_s=3600)
+        console.add(QUERY, pairs, [agent.name for agent in agents], idle_after_s=3600)
         world = World(None, redis_server.url, console, tmp_path)
         driver = Driver(console, redis_server.url, tmp_path)
         driver.start()
@@ -124,12 +124,12 @@ def test_results_are_exact_after_every_kind_of_kill(
             driver.wait_ready()
             redis_server.kill()
             redis_server.start()
-        world.send(*(one.run(1) for one in agents))
-        until = START_US + min(one.epoch for one in agents) * SECOND
+        world.send(*(agent.run(1) for agent in agents))
+        until = START_US + min(agent.epoch for agent in agents) * SECOND
         wanted = expected(pairs, agents, until)
         wait_until(lambda: len(console.rows(QUERY)) >= len(wanted), what="the last results")
         assert console.rows(QUERY) == wanted != []
-        wait_until(lambda: all(_committed(redis_server.url, one) == one.seq for one in agents), what="committed")
+        wait_until(lambda: all(_committed(redis_server.url, agent) == agent.seq for agent in agents), what="committed")
         assert driver.says()["queries"][QUERY]["late"] == 0
         driver.process.send_signal(signal.SIGTERM)
         assert driver.process.wait(PATIENCE_S) == 0

@@ -21,7 +21,7 @@ QUERY = "here/pairs"
 
 def three_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
     agents = [SmallAgent(f"a{i}", QUERY, pipeline) for i in range(3)]
-    world.console.add(QUERY, pipeline, [one.name for one in agents])
+    world.console.add(QUERY, pipeline, [agent.name for agent in agents])
     return agents
 
 
@@ -48,9 +48,9 @@ def test_results_do_not_depend_on_load_factors_nor_on_where_drivers_end(
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
     others = [SmallAgent(f"b{i}", "here/sliding", sliding) for i in range(2)]
-    world.console.add("here/sliding", sliding, [one.name for one in others])
+    world.console.add("here/sliding", sliding, [other.name for other in others])
     for epochs in (7, 1, 8):
-        world.send(*(one.run(epochs) for one in [*agents, *others]))
+        world.send(*(agent.run(epochs) for agent in [*agents, *others]))
         world.drain(max_entries=100)
     until = START_US + 16 * SECOND
     assert world.console.rows(QUERY) == expected(pairs, agents, until) != []
@@ -63,7 +63,7 @@ def test_results_do_not_depend_on_load_factors_nor_on_where_drivers_end(
 
 
 def expected_records(agents: list[SmallAgent], until_us: int) -> list[dict]:
-    rows = [row for one in agents for table in one.records for row in table.to_pylist()]
+    rows = [row for agent in agents for table in agent.records for row in table.to_pylist()]
     whole_until = until_us - (until_us - START_US) % (5 * SECOND)
     return [row for row in rows if row["ts"].timestamp() * SECOND < whole_until]
 
@@ -71,14 +71,14 @@ def expected_records(agents: list[SmallAgent], until_us: int) -> list[dict]:
 def test_frames_that_come_twice_and_in_any_order_count_once(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
-    frames: list[Frame] = [frame for one in agents for frame in one.run(11)]
+    frames: list[Frame] = [frame for agent in agents for frame in agent.run(11)]
     jumbled = frames + frames[::3]
     random.Random(5).shuffle(jumbled)
     for part in (jumbled[: len(jumbled) // 2], jumbled[len(jumbled) // 2 :]):
         world.put(part)
         loop = world.drain(max_entries=40)
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
-    assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
+    assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in agents}
     assert (loop.state.waiting, loop.state.counts["duplicates"]) == ([], len(frames[::3]))
 
 
@@ -86,10 +86,10 @@ def test_a_lost_checkpoint_of_spark_costs_nothing(world: World, pairs: Pipeline)
     """Frames that Redis still holds are read again, and their numbers say that they were worked off."""
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
-    world.send(*(one.run(7) for one in agents))
+    world.send(*(agent.run(7) for agent in agents))
     world.drain()
     shutil.rmtree(world.folder / "checkpoint-0")
-    world.send(*(one.run(4) for one in agents))
+    world.send(*(agent.run(4) for agent in agents))
     loop = world.drain()
     assert loop.state.run == 1
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
@@ -99,28 +99,28 @@ def test_a_damaged_state_costs_nothing(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
     for epochs in (3, 4):
-        world.send(*(one.run(epochs) for one in agents))
+        world.send(*(agent.run(epochs) for agent in agents))
         world.drain()
     newest = max((world.folder / "states").glob("*.state"))
     newest.write_bytes(newest.read_bytes()[:500])
-    world.send(*(one.run(4) for one in agents))
+    world.send(*(agent.run(4) for agent in agents))
     loop = world.drain()
     assert loop.state.run == 1
-    assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
+    assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in agents}
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
 
 
 def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
-    world.send(*(one.run(4) for one in agents))
+    world.send(*(agent.run(4) for agent in agents))
     world.drain().publish()
     with redis.Redis.from_url(world.url) as client:
         broker.trim_streams(client, broker.last_ids(client))
     shutil.rmtree(world.folder)
-    world.send(*(one.run(7) for one in agents))
+    world.send(*(agent.run(7) for agent in agents))
     loop = world.drain()
-    assert loop.state.positions == {(one.name, "l1"): one.seq for one in agents}
+    assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in agents}
     assert loop.state.waiting == []
     torn, whole = (frame.extra for _, frame in sorted(world.console.latest(QUERY).items()))
     assert (torn["complete"], torn["missing"]) == (False, ["a0", "a1", "a2"])
@@ -141,7 +141,9 @@ def test_a_life_that_is_outlived_is_forgotten_everywhere_and_nothing_counts_twic
     world.drain().publish()
     with redis.Redis.from_url(world.url) as client:
         broker.trim_streams(client, broker.last_ids(client))
-        found = [one for one in generations.known_generations(client, 2**52) if one.agent == gone.name]
+        found = [
+            generation for generation in generations.known_generations(client, 2**52) if generation.agent == gone.name
+        ]
         assert [one.settled for one in found] == [True]
         generations.mark_expired(client, found)
         world.send(*(one.run(7) for one in rest))
@@ -151,7 +153,9 @@ def test_a_life_that_is_outlived_is_forgotten_everywhere_and_nothing_counts_twic
         loop = world.drain()
         loop.publish()
         assert loop.state.positions == {(one.name, "l1"): one.seq for one in rest}
-        assert {one.agent for one in generations.known_generations(client, 2**52)} == {one.name for one in rest}
+        assert {generation.agent for generation in generations.known_generations(client, 2**52)} == {
+            one.name for one in rest
+        }
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
 
 

@@ -128,7 +128,9 @@ def expected(pipeline: Pipeline, groups: Sequence[Sequence[Agent]], epochs: int)
     until_us = START_US + epochs * SECOND
     found = []
     for agents in groups:
-        tables = [pa.concat_tables([t for one in agents for t in getattr(one, side)]) for side in ("records", "others")]
+        tables = [
+            pa.concat_tables([t for agent in agents for t in getattr(agent, side)]) for side in ("records", "others")
+        ]
         found += whole(pipeline, *tables).to_pylist()
     ends = pipeline.window.size_us
     return in_order([row for row in found if round(row["window_start"].timestamp() * SECOND) + ends <= until_us])
@@ -136,7 +138,7 @@ def expected(pipeline: Pipeline, groups: Sequence[Sequence[Agent]], epochs: int)
 
 def two_agents(world: World, pipeline: Pipeline) -> list[Agent]:
     agents = [Agent(f"a{i}", pipeline) for i in range(2)]
-    world.console.add(QUERY, pipeline, [one.name for one in agents])
+    world.console.add(QUERY, pipeline, [agent.name for agent in agents])
     return agents
 
 
@@ -149,10 +151,10 @@ def test_results_are_those_of_the_query_run_whole_wherever_drivers_end(world: Wo
     world.at_hand_bytes = 2**26
     agents = two_agents(world, pipeline)
     for epochs in (5, 1, 7):
-        world.send(*(one.run(epochs) for one in agents))
+        world.send(*(agent.run(epochs) for agent in agents))
         world.work_off()
     assert world.console.rows(QUERY) == expected(pipeline, [agents], 13) != []
-    assert all(one.extra["revision"] == 0 and one.extra["complete"] for one in world.console.results)
+    assert all(result.extra["revision"] == 0 and result.extra["complete"] for result in world.console.results)
     assert world.quarantined() == []
 
 
@@ -161,7 +163,7 @@ def test_results_are_the_same_where_spark_works_them_off(world: World, by_sql: b
     world.by_sql = by_sql
     pipeline = joining(how="left")
     agents = two_agents(world, pipeline)
-    world.send(*(one.run(9) for one in agents))
+    world.send(*(agent.run(9) for agent in agents))
     loop = world.work_off()
     assert world.console.rows(QUERY) == expected(pipeline, [agents], 9) != []
     assert world.quarantined() == []
@@ -194,7 +196,7 @@ def test_a_late_record_of_either_side_opens_the_result_again_and_takes_back_what
     world.send([agent.late(pa.table(late).cast(pipeline.other_schema))])
     world.work_off()
     assert world.console.rows(QUERY) == expected(pipeline, [[agent]], 4) != before
-    assert [one.extra["revision"] for one in world.console.results] == [0, 1]
+    assert [result.extra["revision"] for result in world.console.results] == [0, 1]
 
 
 def test_within_agents_records_of_one_alone_match_even_behind_a_relay(world: World) -> None:
@@ -215,7 +217,7 @@ def test_within_agents_records_of_one_alone_match_even_behind_a_relay(world: Wor
 def whole_apart(pipeline: Pipeline, agents: Sequence[Agent], epochs: int) -> list[dict[str, Any]]:
     """The rows of every agent by itself, those of one key added up."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in expected(pipeline, [[one] for one in agents], epochs):
+    for row in expected(pipeline, [[agent] for agent in agents], epochs):
         key = (row["window_start"], row["host"], row["by"])
         known = found.get(key)
         if known is None:
@@ -256,7 +258,7 @@ def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, mo
     assert flow.watermark_us == 0
     assert sorted(flow.sides) == [START_US + second * SECOND for second in (8, 12, 16)], "of the last six seconds"
     known = pa.concat_tables(agent.records[:8])["host"]
-    assert flow.late == len(known) - known.null_count + sum(one.num_rows for one in agent.others[:8])
+    assert flow.late == len(known) - known.null_count + sum(other.num_rows for other in agent.others[:8])
 
 
 def test_partial_aggregates_and_records_behind_the_join_are_put_aside(world: World) -> None:

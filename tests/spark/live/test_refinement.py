@@ -276,7 +276,9 @@ def test_it_is_posted_with_its_step_and_by_the_plan_of_record(world: World, pair
     world.at_hand_bytes = 2**26
     world.console.add(QUERY, pairs, ["a0"])
     agent, draw, rows = SmallAgent("a0", QUERY, pairs), random.Random(4), []
-    names = [(one.id, one.fingerprint, one.index) for one in pairs.operators[: pairs.source_operators]]
+    names = [
+        (operator.id, operator.fingerprint, operator.index) for operator in pairs.operators[: pairs.source_operators]
+    ]
     for epoch in range(40):
         for name, fingerprint, entry in names:
             worked = round(1000 * draw.random())

@@ -26,14 +26,14 @@ def test_results_are_exact_on_a_master_with_two_workers(
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
     try:
         with small_console() as console:
-            console.add(QUERY, pairs, [one.name for one in agents], idle_after_s=3600)
+            console.add(QUERY, pairs, [agent.name for agent in agents], idle_after_s=3600)
             world = World(None, redis_server.url, console, tmp_path)
             more = {"SLUICE_SPARK_MASTER": cluster.url, "SLUICE_STREAM_DRIVER_BYTES": "0"}
             driver = Driver(console, redis_server.url, tmp_path / "var", **more)
             driver.start()
             driver.wait_ready()
             for epochs in (6, 5):
-                world.send(*(one.run(epochs, factor=0.5) for one in agents))
+                world.send(*(agent.run(epochs, factor=0.5) for agent in agents))
                 wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
                 wait_until(lambda wanted=wanted: console.rows(QUERY) == wanted, 180, "the results")
             assert cluster.executors()
