@@ -79,7 +79,7 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         if choice is None:
             found, job = admission_preview_again(request=self.get_object(), user=request.user)
         else:
-            found, job = admission_preview_alternative(request=self.get_object(), choice=choice, user=request.user)
+            found, job = admission_preview_alternative(request=self.get_object(), alternative=choice, user=request.user)
         return _job_answer(request, found, job)
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)

@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import question_changes, question_of
+from apps.admission.questions import question_changes
 from apps.admission.services import admission_announce
 from apps.core.errors import Conflict, Impossible, Malformed, Stale
 from apps.core.events import announce
@@ -223,7 +223,7 @@ def _require_applicable(request: AdmissionRequest) -> None:
 
 
 def _require_fresh(request: AdmissionRequest) -> None:
-    changed = question_changes(request, question_of(request))
+    changed = question_changes(request)
     if changed:
         raise Stale(
             f"The cluster has moved since the preview: {', '.join(changed)}. Preview it again.",

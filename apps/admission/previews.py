@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import apply_decided, enqueue_decided, has_later_start, is_passing
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import AdmissionQuestion, question_of
+from apps.admission.questions import AdmissionQuestion, question_changes, question_of
 from apps.admission.selectors import change_to_start, is_over
 from apps.admission.services import admission_announce, admission_submit, release_queued_query
 from apps.core.errors import SluiceError
@@ -71,7 +71,7 @@ def _settle(request: AdmissionRequest, purpose: str) -> None:
     request.save()
     if not request.apply_when_admitted and purpose != "queue":
         return
-    if (is_passing(request) or request.verdict == Verdict.QUEUE) and question_of(request).digest != request.snapshot:
+    if (is_passing(request) or request.verdict == Verdict.QUEUE) and question_changes(request):
         _ask_again(request, purpose)
     elif is_passing(request) and (purpose == "queue" or not has_later_start(request)):
         _apply(request)

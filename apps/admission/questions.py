@@ -21,7 +21,13 @@ from apps.queries.arrivals.series import unpack
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.services import arrivals_create_from_counts, query_create, query_version_create
-from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.cluster import (
+    ClusterOutline,
+    candidate_document,
+    cluster_parts,
+    cluster_snapshot,
+    snapshot_changes,
+)
 from engine.admission.candidate import read_candidate
 from engine.admission.changes import read_changes
 from engine.arrays import FloatArray
@@ -167,14 +173,24 @@ class AdmissionQuestion:
 
 
 def question_of(request: AdmissionRequest) -> AdmissionQuestion:
-    """Take a snapshot of the request's cluster as it is now. An earlier version of the query is left out of it."""
+    """Take a snapshot of the request's cluster as it is now. An earlier version of the query is left out of it.
+
+    A preview does so once, in its job, where the engine is asked; checks and comparisons do without.
+    """
     snapshot = cluster_snapshot(request.cluster)
-    running = snapshot.deployment
-    if request.query.name in running.queries:
-        running = running.without_query(request.query.name)
+    running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
-    parts = {**snapshot.parts, f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
+    parts = {**snapshot.parts, **_candidate_part(request, candidate)}
     return AdmissionQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
+
+
+def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> Deployment:
+    name = request.query.name
+    return running.without_query(name) if name in running.queries else running
+
+
+def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, Any]) -> dict[str, str]:
+    return {f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
 
 
 def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
@@ -187,18 +203,29 @@ def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
     return candidate
 
 
-def question_check(request: AdmissionRequest, *, path: str) -> None:
-    """Refuse a question the engine could not read; `path` is where the query stood in what was sent."""
+def question_check(request: AdmissionRequest, outline: ClusterOutline, *, path: str) -> None:
+    """Refuse a question the engine could not read; `path` is where the query stood in what was sent.
+
+    `outline` is the cluster's, taken before its lock.
+    """
     faults = _placement_faults(request)
+    running = _without_earlier_version(outline.deployment, request)
+    document = _without_running_sources(candidate_of(request), running)
     try:
-        question = question_of(request)
-        candidate = read_candidate(question.candidate, question.running, path=path)
-        read_changes(request.changes, question.running, candidate, closed_nodes=question.closed_nodes)
+        candidate = read_candidate(document, running, path=path)
+        read_changes(request.changes, running, candidate, closed_nodes=outline.closed_nodes)
     except EngineError as error:
         faults += from_engine(error).faults
     if faults:
         faults = list({(fault.path, fault.message): fault for fault in faults}.values())
         raise Malformed(f"The request has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
+
+
+def _without_running_sources(document: dict[str, Any], running: Deployment) -> dict[str, Any]:
+    """The candidate without sources that became its own only after the outline was taken."""
+    known = {source.id for source in running.sources}
+    sources = [source for source in document.get("sources", ()) if source["id"] not in known]
+    return {**document, "sources": sources} if "sources" in document else document
 
 
 def _placement_faults(request: AdmissionRequest) -> list[Fault]:
@@ -223,12 +250,13 @@ def _replica(where: str) -> dict[str, Any]:
     return {"node": node, "core": int(core) if core.isdigit() else 0}
 
 
-def question_changes(request: AdmissionRequest, question: AdmissionQuestion) -> list[str]:
-    """What has moved since the request was previewed, in words; empty if nothing has."""
-    if request.snapshot == question.digest:
+def question_changes(request: AdmissionRequest) -> list[str]:
+    """What has moved since the request was previewed, in words; empty if nothing has. Builds no snapshot."""
+    after = {**cluster_parts(request.cluster), **_candidate_part(request, candidate_of(request))}
+    if request.snapshot == fingerprint(after):
         return []
     own = f"{CANDIDATE}:{request.query.name}"
-    before, after = dict(request.snapshot_parts), dict(question.parts)
+    before = dict(request.snapshot_parts)
     is_other = before.pop(own, None) != after.pop(own, None)
     changes = list(snapshot_changes(before, after))
     if is_other:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import question_changes, question_of
+from apps.admission.questions import question_changes
 from apps.fleet.models import Cluster
 
 __all__ = [
@@ -66,7 +66,7 @@ def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
 def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     """Compare a request with the cluster as it is now."""
     is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
-    changes = question_changes(request, question_of(request)) if is_open else []
+    changes = question_changes(request) if is_open else []
     is_expired = is_open and request.valid_until is not None and timezone.now() > request.valid_until
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}

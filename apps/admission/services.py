@@ -18,7 +18,6 @@ from apps.admission.questions import (
     fingerprint,
     question_changes,
     question_check,
-    question_of,
 )
 from apps.admission.selectors import is_due, is_over
 from apps.core.errors import Conflict, Malformed, SluiceError
@@ -27,6 +26,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_submit
 from apps.queries.choices import QueryState
+from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
 from engine.errors import EngineError
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 
-@transaction.atomic
 def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[AdmissionRequest, Job]:
     """Ask whether a version of a query may run; arguments as of `admission_create`.
 
@@ -53,7 +52,9 @@ def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> t
     -------
     The request and the job that estimates it.
     """
-    return _with_job(admission_create(cluster=cluster, user=user, **asked), user)
+    outline = cluster_outline(cluster)
+    with transaction.atomic():
+        return _with_job(admission_create(cluster=cluster, user=user, outline=outline, **asked), user)
 
 
 @transaction.atomic
@@ -70,12 +71,15 @@ def admission_create(
     may_wait_s: float = 0.0,
     apply_when_admitted: bool = False,
     reason: str = "",
+    outline: ClusterOutline | None = None,
 ) -> AdmissionRequest:
     """Write a request, not sent to the engine yet. A `document` also describes the query and the sources it brings.
 
     The same question asked again while the first is still estimated gives the first request, which has its job.
-    Everything is checked before a worker has to look at it, and stored whole or not at all.
+    Everything is checked before a worker has to look at it, and stored whole or not at all. The check needs no more
+    of the cluster than its `outline`, taken before the lock.
     """
+    outline = outline or cluster_outline(cluster)
     Cluster.objects.select_for_update().get(pk=cluster.pk)
     asked = {
         "cluster": cluster.slug,
@@ -110,7 +114,7 @@ def admission_create(
         changes=[dict(change) for change in changes],
         may_wait_s=may_wait_s,
     )
-    question_check(request, path="document" if document is not None else "query")
+    question_check(request, outline, path="document" if document is not None else "query")
     return request
 
 
@@ -118,26 +122,32 @@ def admission_create(
 _REPLACED = frozenset({AdmissionState.FAILED, AdmissionState.PREVIEW, AdmissionState.AWAITING})
 
 
-@transaction.atomic
 def admission_preview_again(*, request: AdmissionRequest, user: User | None) -> tuple[AdmissionRequest, Job]:
     """The same question asked of the cluster as it is now: a new request that takes the old one's place."""
-    request = _locked(request)
-    if request.state == AdmissionState.ESTIMATING and request.job is not None:
-        return request, request.job
-    return _with_job(admission_create_follower(request=request, user=user, changes=request.changes), user)
+    outline = cluster_outline(request.cluster)
+    with transaction.atomic():
+        request = _locked(request)
+        if request.state == AdmissionState.ESTIMATING and request.job is not None:
+            return request, request.job
+        follower = admission_create_follower(request=request, user=user, changes=request.changes, outline=outline)
+        return _with_job(follower, user)
 
 
-@transaction.atomic
 def admission_preview_alternative(
-    *, request: AdmissionRequest, choice: str, user: User | None
+    *, request: AdmissionRequest, alternative: str, user: User | None
 ) -> tuple[AdmissionRequest, Job]:
-    """Preview one of the choices a decision offered: a new request with the changes of that choice."""
-    request = _locked(request)
-    choices = {found["id"]: found for found in (request.result or {}).get("choices", [])}
-    if choice not in choices:
-        allowed = ", ".join(choices) or "none: this decision offers no choices"
-        raise Malformed(f"choice: {choice!r} is not offered.", [("choice", f"{choice!r} is not one of: {allowed}")])
-    return _with_job(admission_create_follower(request=request, user=user, changes=choices[choice]["changes"]), user)
+    """Preview an alternative that a decision offered: a new request with its changes."""
+    outline = cluster_outline(request.cluster)
+    with transaction.atomic():
+        request = _locked(request)
+        alternatives = {row["id"]: row["changes"] for row in (request.result or {}).get("choices", [])}
+        if alternative not in alternatives:
+            allowed = ", ".join(alternatives) or "none: this decision offers no alternatives"
+            message = f"{alternative!r} is not one of: {allowed}"
+            raise Malformed(f"choice: {alternative!r} is not offered.", [("choice", message)])
+        changes = alternatives[alternative]
+        follower = admission_create_follower(request=request, user=user, changes=changes, outline=outline)
+        return _with_job(follower, user)
 
 
 def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview") -> Job:
@@ -206,12 +216,17 @@ def _still_estimating(cluster: Cluster, digest: str) -> AdmissionRequest | None:
 
 
 def admission_create_follower(
-    *, request: AdmissionRequest, user: User | None, changes: Iterable[Mapping[str, Any]]
+    *,
+    request: AdmissionRequest,
+    user: User | None,
+    changes: Iterable[Mapping[str, Any]],
+    outline: ClusterOutline | None = None,
 ) -> AdmissionRequest:
-    """Write a request like `request` with these changes, not sent to the engine yet; one that waits already is given.
+    """Write a request like `request` with these changes, not sent to the engine yet.
 
-    The same question takes the old request's place.
+    The same question asked again while the first is still estimated gives the first; answered, it is superseded.
     """
+    outline = outline or cluster_outline(request.cluster)
     asked = [dict(change) for change in changes]
     digest = fingerprint({"follows": str(request.pk), "changes": asked})
     same = _still_estimating(request.cluster, digest)
@@ -230,7 +245,7 @@ def admission_create_follower(
         changes=asked,
         may_wait_s=request.may_wait_s,
     )
-    question_check(follower, path="query")
+    question_check(follower, outline, path="query")
     if request.state in _REPLACED and asked == request.changes:
         _close(request, AdmissionState.SUPERSEDED, None, "")
     return follower
@@ -307,4 +322,4 @@ def _review_queued(request: AdmissionRequest) -> bool:
 
 
 def _is_review_needed(request: AdmissionRequest) -> bool:
-    return is_due(request) or is_over(request) or bool(question_changes(request, question_of(request)))
+    return is_due(request) or is_over(request) or bool(question_changes(request))

@@ -245,7 +245,7 @@ class AdmissionPreviewAgain(_RequestAction):
     def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
         choice = self.request.POST.get("choice", "")
         if choice:
-            follower, _ = admission_preview_alternative(request=found, choice=choice, user=self.user)
+            follower, _ = admission_preview_alternative(request=found, alternative=choice, user=self.user)
         else:
             follower, _ = admission_preview_again(request=found, user=self.user)
         return follower

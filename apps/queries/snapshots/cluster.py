@@ -1,21 +1,25 @@
-"""What runs in a cluster at this moment, as the engine takes it, with a digest of each part."""
+"""Snapshot of a cluster: what runs there now, as the engine takes it, with what identifies each part."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from django.db.models import QuerySet
+
 from apps.fleet.choices import ABSENT, NodeState
-from apps.fleet.models import Cluster, Link
+from apps.fleet.models import Cluster, Link, Node
 from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
-from apps.queries.models import OperatorInput, Query, QueryVersion
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 from apps.queries.snapshots.contents import link_content, node_content, part_content, query_content, snapshot_changes
 from apps.queries.snapshots.elements import (
+    RunningQuery,
     candidate_operator,
     engine_node,
     engine_objective,
@@ -25,10 +29,20 @@ from apps.queries.snapshots.elements import (
     source_name,
     version_inputs,
 )
+from engine.arrays import frozen_array
 from engine.document import elements
 from engine.document.deployment import Deployment
 
-__all__ = ["Snapshot", "candidate_document", "cluster_snapshot", "operator_id", "snapshot_changes"]
+__all__ = [
+    "ClusterOutline",
+    "Snapshot",
+    "candidate_document",
+    "cluster_outline",
+    "cluster_parts",
+    "cluster_snapshot",
+    "operator_id",
+    "snapshot_changes",
+]
 
 
 @dataclass(frozen=True)
@@ -46,44 +60,121 @@ class Snapshot:
     closed_nodes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ClusterOutline:
+    """Names of what runs in a cluster, and its nodes: enough to check a question, not to answer it.
+
+    Operators of `deployment` have neither inputs nor replicas, and its sources have no events.
+    """
+
+    deployment: Deployment
+    closed_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _ClusterRows:
+    """Rows that a snapshot and its parts are made of; arrivals without their data."""
+
+    nodes: list[Node]
+    links: list[Link]
+    running: list[RunningQuery]
+    arrivals: dict[str, ArrivalSeries]
+
+    @property
+    def node_names(self) -> dict[int, str]:
+        return {node.pk: node.name for node in self.nodes}
+
+
 def cluster_snapshot(cluster: Cluster) -> Snapshot:
     """Running queries on the nodes that are there, at slice width, with the sources they read.
 
     A query admitted with a share of its rate, or from a later moment on, reads private copies of its sources, named
     `source@query`.
     """
-    nodes = list(cluster.nodes.exclude(state__in=ABSENT).select_related("pool"))
-    names = {node.pk: node.name for node in nodes}
-    links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
-    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
-    found = running_queries(list(rows.select_related("cluster")), names)
-    queries = [running.query for running in found]
-    arrivals = {row.source_id: row for row in arrival_rows(cluster, {name for one in found for name in one.reads})}
-    parts = {
-        "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
-        "policy": part_content(review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed),
-        **{f"node:{node.name}": node_content(node) for node in nodes},
-        **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in links},
-        **{f"query:{one.query.name}": query_content(one.query, one.shorts) for one in found},
-        **{f"source:{name}": part_content(data=f"#{row.digest[:16]}") for name, row in arrivals.items()},
-    }
-    reads = {one.query.running_version_id: one.reads for one in found}
+    rows = _read_rows(cluster)
+    names = rows.node_names
+    queries = [running.query for running in rows.running]
+    reads = {running.query.running_version_id: running.reads for running in rows.running}
     deployment = Deployment(
         subinterval_s=cluster.slice_s,
         subintervals=cluster.slices,
-        sources=engine_sources(queries, reads, load_arrays(arrivals.values())),
-        nodes=tuple(engine_node(node) for node in nodes),
-        operators=tuple(operator for one in found for operator in one.operators),
+        sources=engine_sources(queries, reads, load_arrays(rows.arrivals.values())),
+        nodes=tuple(engine_node(node) for node in rows.nodes),
+        operators=tuple(operator for running in rows.running for operator in running.operators),
         links=tuple(
             elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
-            for link in links
+            for link in rows.links
         ),
         objectives=tuple(engine_objective(query) for query in queries if query.objective_bound_s is not None),
         priorities={query.name: query.priority for query in queries},
     )
+    parts = _parts(cluster, rows)
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    closed = tuple(node.name for node in nodes if node.state == NodeState.DRAINING)
-    return Snapshot(deployment, hashlib.sha256(text.encode()).hexdigest(), parts, closed)
+    return Snapshot(deployment, hashlib.sha256(text.encode()).hexdigest(), parts, _closed_nodes(rows.nodes))
+
+
+def cluster_parts(cluster: Cluster) -> dict[str, str]:
+    """Parts of the snapshot that the cluster would give now, without building it: to tell what has moved."""
+    return _parts(cluster, _read_rows(cluster))
+
+
+def cluster_outline(cluster: Cluster) -> ClusterOutline:
+    """Nodes, and the names of running queries' operators and sources, read from bare rows."""
+    nodes = _nodes_present(cluster)
+    queries = {query.running_version_id: query for query in _queries_running(cluster)}
+    operators = Operator.objects.filter(version__in=queries).order_by("version", "position")
+    reads = OperatorInput.objects.filter(operator__version__in=queries).exclude(source_id="")
+    sources = {
+        source_name(source, queries[version].name, queries[version].reads_privately)
+        for version, source in reads.values_list("operator__version_id", "source_id")
+    }
+    silence = frozen_array(np.zeros(cluster.slices))
+    deployment = Deployment(
+        subinterval_s=cluster.slice_s,
+        subintervals=cluster.slices,
+        sources=tuple(elements.Source(source, silence) for source in sorted(sources)),
+        nodes=tuple(engine_node(node) for node in nodes),
+        operators=tuple(
+            elements.Operator(operator_id(queries[version].name, name), (), (), query=queries[version].name)
+            for version, name in operators.values_list("version_id", "name")
+        ),
+    )
+    return ClusterOutline(deployment, _closed_nodes(nodes))
+
+
+def _nodes_present(cluster: Cluster) -> list[Node]:
+    return list(cluster.nodes.exclude(state__in=ABSENT).select_related("pool"))
+
+
+def _closed_nodes(nodes: Iterable[Node]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes if node.state == NodeState.DRAINING)
+
+
+def _queries_running(cluster: Cluster) -> QuerySet[Query]:
+    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
+    return rows.select_related("cluster")
+
+
+def _read_rows(cluster: Cluster) -> _ClusterRows:
+    nodes = _nodes_present(cluster)
+    names = {node.pk: node.name for node in nodes}
+    links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
+    running = running_queries(list(_queries_running(cluster)), names)
+    arrivals = arrival_rows(cluster, {name for query in running for name in query.reads})
+    return _ClusterRows(nodes, links, running, {row.source_id: row for row in arrivals})
+
+
+def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
+    """What identifies the content of each part, by the part's name."""
+    names = rows.node_names
+    return {
+        "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
+        "policy": part_content(review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed),
+        **{f"node:{node.name}": node_content(node) for node in rows.nodes},
+        **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},
+        **{f"query:{running.query.name}": query_content(running.query, running.shorts) for running in rows.running},
+        **{f"source:{name}": part_content(data=f"#{row.digest[:16]}") for name, row in rows.arrivals.items()},
+    }
 
 
 def candidate_document(

@@ -96,7 +96,7 @@ def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: st
     query = query_create(cluster=cluster, name="third", body=body(0.9, "burst"), objective=tight)
     request = previewed(cluster, admitter, "third")
     choices = {choice["kind"]: choice for choice in request.result["choices"]}
-    child, _ = admission_preview_alternative(request=request, choice=choices[kind]["id"], user=admitter)
+    child, _ = admission_preview_alternative(request=request, alternative=choices[kind]["id"], user=admitter)
     run_jobs()
     child.refresh_from_db()
     assert (child.parent, child.verdict) == (request, Verdict.ADMIT_WITH_CHANGES)
@@ -121,7 +121,7 @@ def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, 
     make_query(cluster, "third", 0.65, bound_s=1.0)
     request = previewed(cluster, admitter, "third")
     share = next(c for c in request.result["choices"] if c["kind"] == "scale_rate")
-    child, _ = admission_preview_alternative(request=request, choice=share["id"], user=admitter)
+    child, _ = admission_preview_alternative(request=request, alternative=share["id"], user=admitter)
     run_jobs()
     child.refresh_from_db()
     admission_apply(request=child, user=admitter)

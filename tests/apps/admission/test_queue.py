@@ -204,7 +204,7 @@ def test_a_choice_to_start_later_queues(cluster: Any) -> None:
 
     request = ask(cluster)
     later = next(choice for choice in request.result["choices"] if choice["kind"] == "start_at")
-    child, _ = admission_preview_alternative(request=request, choice=later["id"], user=None)
+    child, _ = admission_preview_alternative(request=request, alternative=later["id"], user=None)
     run_jobs()
     child.refresh_from_db()
     assert child.verdict == Verdict.ADMIT_WITH_CHANGES
