@@ -1,24 +1,27 @@
-"""What the pages share: who may see them, the cluster of the address, answers to forms."""
+"""Base of the pages: scope, the cluster of the address, and answers to forms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import Resolver404, resolve
 from django.views import View
 
 from apps.accounts.permissions import ScopeRequiredMixin
-from apps.core.errors import Conflict, Impossible, Malformed
+from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
 from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
 
 __all__ = ["ClusterPage", "Page", "done", "try_service"]
+
+Row = TypeVar("Row", bound=Model)
 
 
 class Page(ScopeRequiredMixin, View):
@@ -54,6 +57,13 @@ class ClusterPage(Page):
         except Resolver404:
             return super().http_method_not_allowed(request, *args, **kwargs)
         return redirect(above)
+
+    def find(self, rows: QuerySet[Row], noun: str, **key: Any) -> Row:
+        """The row that the address names; Missing says which kind of row the cluster lacks."""
+        row = rows.filter(**key).first()
+        if row is None:
+            raise Missing(f"Cluster {self.slug!r} has no {noun} {next(iter(key.values()))}.")
+        return row
 
     def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
         return super().page({"cluster": self.cluster, **context}, status, template)

@@ -1,8 +1,37 @@
-"""Crud."""
+"""Pages that create, change and delete rows: a registration names queryset, form and services.
+
+class PoolCrud(Crud):
+    noun = "pool"
+    form_class = PoolForm
+    template_name = "pages/fleet/row_form.html"
+    back = "pages:pools"
+    delete_name = "pages:pool-delete"
+    service_create = staticmethod(services.pool_create)
+    service_update = staticmethod(services.pool_update)
+    service_delete = staticmethod(services.pool_delete)
+
+    def rows(self) -> QuerySet[NodePool]:
+        return self.cluster.pools.all()
+
+path("c/<str:slug>/fleet/new/pool/", PoolCrud.create_view(), name="pool-new"),
+path("c/<str:slug>/fleet/pools/<int:pk>/", PoolCrud.change_view(), name="pool-edit"),
+path("c/<str:slug>/fleet/pools/<int:pk>/delete/", PoolCrud.delete_view(), name="pool-delete"),
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
 from django import forms
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from apps.core.errors import Conflict, Missing
+from apps.pages.base import ClusterPage, Page, done, try_service
+
+__all__ = ["BaseCrud", "Crud", "RowForm"]
 
 
 class RowForm(forms.ModelForm):
@@ -10,3 +39,146 @@ class RowForm(forms.ModelForm):
 
     def _post_clean(self) -> None:
         """The instance is left alone: services assign and check it."""
+
+
+class BaseCrud(Page):
+    """Pages of one kind of row that belongs to no cluster; `Crud` is the usual one.
+
+    What the address captures looks the row up: `<int:pk>`, `<str:name>`. Services take the values of the form; those
+    that change or delete take the row by the keyword `keyword`.
+    """
+
+    noun = ""  #: the kind of row in words
+    keyword = ""  #: by which services take the row; the noun when empty
+    form_class: type[forms.BaseForm]
+    form_keyword = "instance"  #: by which the form takes the row
+    fault_fields: Mapping[str, str] = {}  #: fields of the faults whose paths are no names of fields
+    shows_refusals = False  #: whether a refused deletion shows the form with the reason, or the error page
+    back = ""  #: name of the page to go on to
+    delete_name = ""  #: name of the page that deletes, for the button on the form
+    text_saved = "{row} is saved."
+    text_deleted = "{row} is deleted."
+
+    service_create: ClassVar[Callable[..., Any]]
+    service_update: ClassVar[Callable[..., Any]]
+    service_delete: ClassVar[Callable[..., Any]]
+
+    scope = "operate"
+    change_scope = "operate"  #: for reading the form of a row
+    action = "create"
+
+    @classmethod
+    def create_view(cls) -> Callable[..., HttpResponse]:
+        return cls.as_view(action="create")
+
+    @classmethod
+    def change_view(cls) -> Callable[..., HttpResponse]:
+        return cls.as_view(action="change", scope=cls.change_scope)
+
+    @classmethod
+    def delete_view(cls) -> Callable[..., HttpResponse]:
+        return cls.as_view(action="delete", http_method_names=["post"])
+
+    # -- a registration overrides what differs
+    def rows(self) -> QuerySet[Any]:
+        """The rows that the address may name."""
+        raise NotImplementedError
+
+    def row(self, **key: Any) -> Any:
+        """The row that the address names."""
+        row = self.rows().filter(**key).first()
+        if row is None:
+            raise Missing(f"There is no {self.noun} {next(iter(key.values()))}.")
+        return row
+
+    def owner(self) -> dict[str, Any]:
+        """What the service that creates takes besides the form's values."""
+        return {}
+
+    def form_arguments(self, row: Any) -> dict[str, Any]:
+        """What the form takes besides the row and what was typed."""
+        return {}
+
+    def values(self, form: Any) -> dict[str, Any]:
+        """The values that services take from a valid form: its `values`, if it has any."""
+        return form.values if hasattr(form, "values") else form.cleaned_data
+
+    def context(self, row: Any) -> dict[str, Any]:
+        """What the template shows besides the form and the row."""
+        return {}
+
+    def back_arguments(self, row: Any) -> list[Any]:
+        return []
+
+    # -- writes
+    def create(self, form: Any) -> Any:
+        return type(self).service_create(**self.owner(), **self.values(form))
+
+    def update(self, row: Any, form: Any) -> Any:
+        return type(self).service_update(**{self.keyword or self.noun: row}, **self.values(form))
+
+    def delete(self, row: Any) -> None:
+        type(self).service_delete(**{self.keyword or self.noun: row})
+
+    # -- requests
+    def get(self, request: HttpRequest, **key: Any) -> HttpResponse:
+        row = None if self.action == "create" else self.row(**key)
+        return self.show(self.form(row), row)
+
+    def post(self, request: HttpRequest, **key: Any) -> HttpResponse:
+        row = None if self.action == "create" else self.row(**key)
+        if self.action == "delete":
+            return self.post_delete(row)
+        form = self.form(row, request.POST, request.FILES)
+        if form.is_valid():
+            saved, is_saved = try_service(form, lambda: self.store(form, row), dict(self.fault_fields))
+            if is_saved:
+                return self.saved(saved)
+            if row is not None:
+                row.refresh_from_db()  # the service assigned to it what it then refused
+        return self.show(form, row, 422)
+
+    def post_delete(self, row: Any) -> HttpResponse:
+        name, arguments = str(row), self.back_arguments(row)
+        try:
+            self.delete(row)
+        except Conflict as refusal:
+            if not self.shows_refusals:
+                raise
+            return self.show(self.form(row), row, refusal.status, notice=refusal.message)
+        return done(self.request, self.text_deleted.format(row=name), self.back, *arguments)
+
+    def store(self, form: Any, row: Any) -> Any:
+        return self.create(form) if row is None else self.update(row, form)
+
+    def saved(self, row: Any) -> HttpResponse:
+        return done(self.request, self.text_saved.format(row=row), self.back, *self.back_arguments(row))
+
+    def form(self, row: Any, *data: Any) -> Any:
+        named = {self.form_keyword: row} if row is not None else {}
+        return self.form_class(*data, **self.form_arguments(row), **named)
+
+    def show(self, form: Any, row: Any = None, status: int = 200, **context: Any) -> HttpResponse:
+        delete_url = reverse(self.delete_name, kwargs=self.kwargs) if row is not None and self.delete_name else ""
+        back = reverse(self.back, args=self.back_arguments(row)) if self.back else ""
+        shared = {"form": form, "row": row, "noun": self.noun, "back": back, "delete_url": delete_url}
+        return self.page({**shared, **self.context(row), **context}, status)
+
+
+class Crud(BaseCrud, ClusterPage):
+    """Pages of one kind of row of a cluster: `self.cluster` is the one of the address."""
+
+    def get(self, request: HttpRequest, slug: str, **key: Any) -> HttpResponse:  # type: ignore[override]
+        return super().get(request, **key)
+
+    def post(self, request: HttpRequest, slug: str, **key: Any) -> HttpResponse:  # type: ignore[override]
+        return super().post(request, **key)
+
+    def row(self, **key: Any) -> Any:
+        return self.find(self.rows(), self.noun, **key)
+
+    def owner(self) -> dict[str, Any]:
+        return {"cluster": self.cluster}
+
+    def back_arguments(self, row: Any) -> list[Any]:
+        return [self.slug]

@@ -202,6 +202,6 @@ def count(value: Any) -> str:
     return _fixed(number, 0) if abs(number) < 10_000 else str(scaled(number))
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 gap`, `2 gaps`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 gap`, `2 gaps`, `2 queries` where `plural` says so."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"

@@ -7,22 +7,35 @@ A view builds a `Table`, answers `table.csv_response()` when `table.wants_csv`, 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any
+from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.safestring import SafeString
+from django_filters import FilterSet
 
-from apps.ui.marks import icon
+from apps.ui.marks import STATES, icon
 from apps.ui.times import time_tag
 
-__all__ = ["Cell", "Choice", "Column", "Filter", "Header", "Table", "address", "csv_cell", "request_columns"]
+__all__ = [
+    "Cell",
+    "Choice",
+    "Column",
+    "Filter",
+    "Header",
+    "Table",
+    "address",
+    "csv_cell",
+    "request_columns",
+    "state_choices",
+]
 
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -79,16 +92,30 @@ class Choice:
         return icon(self.drawing, self.tone) if self.drawing else SafeString("")
 
 
+def state_choices(states: Iterable[str], counts: Mapping[str, int]) -> list[Choice]:
+    """The choices of a filter by state, each with its mark and the number of its rows."""
+    marks = {state: STATES[state] for state in states}
+    return [
+        Choice(state, mark.label, counts.get(state, 0), mark.drawing, mark.tone or "muted")
+        for state, mark in marks.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Filter:
-    """A property that rows are chosen by. `keep` takes (rows, value) and gives the rows that stay."""
+    """A property that rows are chosen by: a filter of the table's `filterset`, the one of REST.
+
+    `name` is the filter's name there, where the address of the page says another. Lists that are no querysets give
+    `keep` instead, which takes (rows, value) and gives the rows that stay.
+    """
 
     param: str
     choices: Sequence[Choice]
-    keep: Callable[[Any, str], Any]
+    keep: Callable[[Any, str], Any] | None = None
     all_label: str = "All"
     all_count: int | None = None
     as_menu: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +146,7 @@ class Table:
     caption: str
     default_sort: str = ""
     filters: Sequence[Filter] = ()
+    filterset: type[FilterSet] | None = None
     search: Sequence[str] | Callable[[Any], str] | None = None
     search_label: str = "Search"
     page_size: int = 50
@@ -160,9 +188,15 @@ class Table:
         """Every row that passes search and filters, sorted."""
         rows = self._searched(self.rows)
         for one in self.filters:
-            if one.param in self.chosen:
+            if one.keep is not None and one.param in self.chosen:
                 rows = one.keep(rows, self.chosen[one.param])
-        return self._sorted(rows)
+        return self._sorted(self._filtered(rows))
+
+    def _filtered(self, rows: Any) -> Any:
+        """The rows that the filters of REST let pass."""
+        names = {one.param: one.name or one.param for one in self.filters if one.keep is None}
+        data = QueryDict(urlencode({names[param]: value for param, value in self.chosen.items() if param in names}))
+        return self.filterset(data, queryset=rows, request=self.request).qs if self.filterset and data else rows
 
     def _searched(self, rows: Any) -> Any:
         if not self.query or self.search is None:

@@ -18,6 +18,7 @@ from apps.pages.arrivals.forms import GENERATOR_KINDS
 from apps.pages.overview.findings import Stat
 from apps.queries.arrivals import series
 from apps.queries.choices import ArrivalOrigin
+from apps.queries.filters import ArrivalFilter
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
@@ -77,9 +78,8 @@ def arrivals_table(
         rows.defer("data", "spec") if request.GET.get("export") else rows.defer("spec"),
         caption="Arrivals",
         default_sort="source",
-        filters=[
-            Filter("origin", choices, lambda found, value: found.filter(origin=value), all_count=sum(counts.values()))
-        ],
+        filters=[Filter("origin", choices, all_count=sum(counts.values()))],
+        filterset=ArrivalFilter,
         search=["source_id", "description"],
         search_label="Source or description",
         page_size=_PAGE,

@@ -6,13 +6,16 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from apps.core.errors import Conflict, Fault, Malformed, Missing, SluiceError, TooLarge
+from apps.core.errors import Conflict, Fault, Malformed, SluiceError, TooLarge
+from apps.fleet.models import Cluster
 from apps.pages.arrivals.forms import HistoryColumnsForm, HistoryGeneratorForm, UploadForm
 from apps.pages.base import ClusterPage, done
+from apps.pages.crud import Crud
 from apps.pages.forecasts.facts import history_chart
 from apps.pages.forecasts.tables import histories_table
 from apps.pages.forecasts.views import InClusterZone
@@ -24,7 +27,7 @@ from apps.queries.arrivals.tables import Inspection
 from apps.queries.arrivals.uploads import inspect_upload
 from apps.ui.forms import show_faults
 
-__all__ = ["HistoriesPage", "HistoryColumns", "HistoryDelete", "HistoryDetail", "HistoryGenerator", "HistoryUpload"]
+__all__ = ["HistoriesPage", "HistoryColumns", "HistoryCrud", "HistoryDetail", "HistoryGenerator", "HistoryUpload"]
 
 
 class HistoriesPage(InClusterZone):
@@ -43,29 +46,27 @@ class HistoryDetail(InClusterZone):
     template_name = "pages/forecasts/history.html"
 
     def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        row = _row(self, pk)
+        row = self.find(_rows(self.cluster), "load history", pk=pk)
         files = [part["file"] for part in row.spec.get("extended", [])]
         parameters = {name: row.spec[name] for name in GENERATOR_DEFAULTS if name in row.spec}
         return self.page({"row": row, "chart": history_chart(row), "files": files, "parameters": parameters})
 
 
-class HistoryDelete(ClusterPage):
-    """POST: delete a history."""
+class HistoryCrud(Crud):
+    """Load histories of a cluster."""
 
-    http_method_names = ["post"]
-    scope = "operate"
+    noun = "load history"
+    keyword = "history"
+    back = "pages:histories"
+    text_deleted = "The load history of {row} is deleted."
+    service_delete = staticmethod(histories.history_delete)
 
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        row = _row(self, pk)
-        histories.history_delete(history=row)
-        return done(request, f"The load history of {row.source_id} is deleted.", "pages:histories", slug)
+    def rows(self) -> QuerySet[LoadHistory]:
+        return _rows(self.cluster)
 
 
-def _row(page: ClusterPage, pk: int) -> LoadHistory:
-    row = LoadHistory.objects.select_related("cluster").filter(cluster=page.cluster, pk=pk).first()
-    if row is None:
-        raise Missing(f"Cluster {page.slug!r} has no load history with the number {pk}.")
-    return row
+def _rows(cluster: Cluster) -> QuerySet[LoadHistory]:
+    return LoadHistory.objects.select_related("cluster").filter(cluster=cluster)
 
 
 class _NewHistory(ClusterPage):
@@ -77,7 +78,9 @@ class _NewHistory(ClusterPage):
     @property
     def extends(self) -> LoadHistory | None:
         text = self.request.GET.get("extend", "")
-        return _row(self, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            return None
+        return self.find(_rows(self.cluster), "load history", pk=int(text))
 
     def show(self, status: int = 200, **context: Any) -> HttpResponse:
         ways = {"Upload": "pages:history-new", "Generator": "pages:history-generator"}

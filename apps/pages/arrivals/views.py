@@ -7,15 +7,18 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from apps.core.errors import Conflict, Fault, Malformed, Missing, SluiceError, TooLarge
+from apps.core.errors import Conflict, Fault, Malformed, SluiceError, TooLarge
+from apps.fleet.models import Cluster
 from apps.pages.arrivals.facts import SourceDetail, arrivals_sentence, arrivals_table, rate_chart
 from apps.pages.arrivals.forms import GENERATOR_KINDS, ColumnsForm, GeneratorForm, UploadForm
 from apps.pages.base import ClusterPage, done
+from apps.pages.crud import Crud
 from apps.planning.choices import HistoryOrigin
 from apps.planning.forecasts.histories import history_create_from_upload
 from apps.queries import services
@@ -26,7 +29,7 @@ from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import readers_by_source
 from apps.ui.forms import show_faults
 
-__all__ = ["ArrivalsDelete", "ArrivalsDetail", "ArrivalsPage", "ColumnsPage", "GeneratorPage", "UploadPage"]
+__all__ = ["ArrivalsCrud", "ArrivalsDetail", "ArrivalsPage", "ColumnsPage", "GeneratorPage", "UploadPage"]
 
 
 class ArrivalsPage(ClusterPage):
@@ -48,25 +51,23 @@ class ArrivalsDetail(ClusterPage):
     template_name = "pages/arrivals/detail.html"
 
     def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        return self.page({"detail": SourceDetail(_row(self, pk))})
+        return self.page({"detail": SourceDetail(self.find(_rows(self.cluster), "arrivals", pk=pk))})
 
 
-class ArrivalsDelete(ClusterPage):
-    """POST: delete a source's arrivals; refused while queries read them."""
+class ArrivalsCrud(Crud):
+    """Arrivals of a source; deletion is refused while queries read them."""
 
-    http_method_names = ["post"]
+    noun = "arrivals"
+    back = "pages:arrivals"
+    text_deleted = "The arrivals of {row} are deleted."
+    service_delete = staticmethod(services.arrivals_delete)
 
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        row = _row(self, pk)
-        services.arrivals_delete(arrivals=row)
-        return done(request, f"The arrivals of {row.source_id} are deleted.", "pages:arrivals", slug)
+    def rows(self) -> QuerySet[ArrivalSeries]:
+        return _rows(self.cluster)
 
 
-def _row(page: ClusterPage, pk: int) -> ArrivalSeries:
-    row = ArrivalSeries.objects.select_related("cluster").filter(cluster=page.cluster, pk=pk).first()
-    if row is None:
-        raise Missing(f"Cluster {page.slug!r} has no arrivals with the number {pk}.")
-    return row
+def _rows(cluster: Cluster) -> QuerySet[ArrivalSeries]:
+    return ArrivalSeries.objects.select_related("cluster").filter(cluster=cluster)
 
 
 class _NewPage(ClusterPage):

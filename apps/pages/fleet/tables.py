@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import ServerLoad, node_estimates, run_latest
 from apps.fleet.choices import ABSENT, NodeState
+from apps.fleet.filters import NodeFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.pages.context import url_of
 from apps.pages.overview.findings import NodeLine, Stat
@@ -24,7 +25,7 @@ from apps.ui.charts import Chart, Series, elapsed_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, Quantity, bytes_size, cps, percent, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
-from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.tables import Choice, Column, Filter, Table, state_choices
 
 __all__ = ["NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
 
@@ -54,14 +55,11 @@ def nodes_table(
 ) -> Table:
     """Nodes with capacity, load and excess of the newest estimate."""
     counts = dict(cluster.nodes.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n"))
-    states = [
-        Choice(state, STATES[state].label, counts.get(state, 0), STATES[state].drawing, STATES[state].tone or "muted")
-        for state in NodeState.values
-    ]
-    filters = [Filter("state", states, lambda found, value: found.filter(state=value), all_count=sum(counts.values()))]
+    states = state_choices(NodeState.values, counts)
+    filters = [Filter("state", states, all_count=sum(counts.values()))]
     if 1 < len(pools) <= 8:
         of_pool = [Choice(name, name) for name in pools]
-        filters.append(Filter("pool", of_pool, lambda found, value: found.filter(pool__name=value), "Every pool"))
+        filters.append(Filter("pool", of_pool, all_label="Every pool"))
     return Table(
         request,
         _node_columns(cluster, servers),
@@ -69,6 +67,7 @@ def nodes_table(
         caption="Nodes",
         default_sort="name",
         filters=filters,
+        filterset=NodeFilter,
         search=["name", "pool__name"],
         search_label="Node or pool",
         file_name=f"nodes-{cluster.slug}",

@@ -5,43 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 
-from apps.core.errors import Conflict, Malformed, Missing, SluiceError
+from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.estimates.models import NodeEstimate
 from apps.estimates.selectors import node_estimates, run_latest, servers_by_node
 from apps.fleet import services
 from apps.fleet.bulk import ImportResult, links_import, nodes_import
-from apps.fleet.models import Link, Node, NodePool
-from apps.fleet.selectors import links_listed, node_by_name, nodes_listed, pools_listed
-from apps.fleet.services import cluster_create, cluster_delete, cluster_update, nodes_plan
-from apps.pages.base import ClusterPage, Page, done, try_service
+from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.selectors import cluster_by_slug, links_listed, node_by_name, nodes_listed, pools_listed
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
-from apps.ui.feedback import toast
 
 __all__ = [
     "EXAMPLE",
-    "ClusterDelete",
-    "ClusterEdit",
-    "ClusterNew",
+    "ClusterCrud",
     "FleetImport",
     "FleetPage",
-    "LinkDelete",
-    "LinkEdit",
-    "LinkNew",
+    "LinkCrud",
     "LinksPage",
-    "NodeDelete",
-    "NodeEdit",
-    "NodeNew",
+    "NodeCrud",
     "NodePage",
     "NodeStateChange",
-    "PoolDelete",
-    "PoolEdit",
-    "PoolNew",
+    "PoolCrud",
     "PoolPlan",
     "PoolsPage",
 ]
@@ -51,55 +41,35 @@ __all__ = [
 EXAMPLE = {"slug": "eu-1", "name": "EU 1", "environment": "prod", "subinterval_s": 1, "horizon_s": 3600}
 
 
-class ClusterNew(Page):
-    """`/clusters/new/`"""
+class ClusterCrud(BaseCrud):
+    """`/clusters/new/`, `/c/<slug>/settings/` and its deletion, for which the address part has to be typed."""
 
+    noun = "cluster"
+    form_class = ClusterForm
     template_name = "pages/fleet/cluster_form.html"
-    scope = "operate"
+    service_create = staticmethod(services.cluster_create)
+    service_update = staticmethod(services.cluster_update)
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.page({"form": ClusterForm(initial={"time_zone": request.user.time_zone}), "example": EXAMPLE})
+    def row(self, **key: str) -> Cluster:
+        return cluster_by_slug(key["slug"])
 
-    def post(self, request: HttpRequest) -> HttpResponse:
-        form = ClusterForm(request.POST)
-        if form.is_valid():
-            cluster, ok = try_service(form, lambda: cluster_create(**form.cleaned_data))
-            if ok:
-                return done(request, f"{cluster.name} is registered. Add its nodes next.", "pages:fleet", cluster.slug)
-        return self.page({"form": form, "example": EXAMPLE}, 422)
+    def form_arguments(self, row: Cluster | None) -> dict[str, Any]:
+        return {} if row is not None else {"initial": {"time_zone": self.request.user.time_zone}}
 
+    def context(self, row: Cluster | None) -> dict[str, Any]:
+        return {"editing": True, "cluster": row} if row is not None else {"example": EXAMPLE}
 
-class ClusterEdit(ClusterPage):
-    """`/c/<slug>/settings/`"""
+    def saved(self, row: Cluster) -> HttpResponse:
+        if self.action == "create":
+            return done(self.request, f"{row.name} is registered. Add its nodes next.", "pages:fleet", row.slug)
+        return done(self.request, f"{row.name}: settings saved.", "pages:cluster-edit", row.slug)
 
-    template_name = "pages/fleet/cluster_form.html"
-    scope = "operate"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.page({"form": ClusterForm(instance=self.cluster), "editing": True})
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = ClusterForm(request.POST, instance=self.cluster)
-        if form.is_valid():
-            _, ok = try_service(form, lambda: cluster_update(cluster=self.cluster, **form.cleaned_data))
-            if ok:
-                return done(request, f"{self.cluster.name}: settings saved.", "pages:cluster-edit", slug)
-            self.cluster.refresh_from_db()
-        return self.page({"form": form, "editing": True}, 422)
-
-
-class ClusterDelete(ClusterPage):
-    """POST: delete the cluster with everything in it; its name has to be typed."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        if request.POST.get("confirm", "").strip() != slug:
-            raise Conflict(f"To delete the cluster, type its address part {slug!r}.")
-        cluster_delete(cluster=self.cluster)
-        request.session.pop("cluster", None)
-        toast(request, f"{self.cluster.name} is deleted.")
-        return redirect("pages:home")
+    def post_delete(self, row: Cluster) -> HttpResponse:
+        if self.request.POST.get("confirm", "").strip() != row.slug:
+            raise Conflict(f"To delete the cluster, type its address part {row.slug!r}.")
+        services.cluster_delete(cluster=row)
+        self.request.session.pop("cluster", None)
+        return done(self.request, f"{row.name} is deleted.", "pages:home")
 
 
 class _FleetList(ClusterPage):
@@ -227,73 +197,20 @@ def _summary(result: ImportResult) -> str:
     return f"{', '.join(parts)}, {len(result.unchanged)} stay as they are."
 
 
-class _RowPage(ClusterPage):
-    """A form that makes or changes one thing of the fleet."""
+class PoolCrud(Crud):
+    """Pools of a cluster."""
 
+    noun = "pool"
+    form_class = PoolForm
     template_name = "pages/fleet/row_form.html"
-    scope = "operate"
-    what = ""
-    back = "pages:fleet"
+    back, delete_name = "pages:pools", "pages:pool-delete"
+    text_deleted = "Pool {row} is deleted."
+    service_create = staticmethod(services.pool_create)
+    service_update = staticmethod(services.pool_update)
+    service_delete = staticmethod(services.pool_delete)
 
-    def show(self, form: Any, row: Any = None, status: int = 200) -> HttpResponse:
-        title = f"Change {row}" if row is not None else f"New {self.what}"
-        context = {
-            "form": form,
-            "row": row,
-            "title": title,
-            "what": self.what,
-            "back": reverse(self.back, args=[self.slug]),
-        }
-        return self.page({**context, **self.extra(row)}, status)
-
-    def extra(self, row: Any) -> dict[str, Any]:
-        return {}
-
-    def save(self, form: Any, call: Callable[[], Any], row: Any = None, to: str = "") -> HttpResponse:
-        if form.is_valid():
-            saved, ok = try_service(form, call, {"from": "source", "to": "target"} if self.what == "link" else None)
-            if ok:
-                return done(self.request, f"{saved} is saved.", to or self.back, self.slug)
-        return self.show(form, row, 422)
-
-
-class PoolNew(_RowPage):
-    what, back = "pool", "pages:pools"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.show(PoolForm())
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = PoolForm(request.POST)
-        return self.save(form, lambda: services.pool_create(cluster=self.cluster, **form.cleaned_data))
-
-
-class PoolEdit(_RowPage):
-    what, back = "pool", "pages:pools"
-
-    def extra(self, row: Any) -> dict[str, Any]:
-        return {"delete_url": reverse("pages:pool-delete", args=[self.slug, row.pk])}
-
-    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        pool = self.row(pk)
-        return self.show(PoolForm(instance=pool), pool)
-
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        pool = self.row(pk)
-        form = PoolForm(request.POST, instance=pool)
-        return self.save(form, lambda: services.pool_update(pool=pool, **form.cleaned_data), pool)
-
-    def row(self, pk: int) -> NodePool:
-        return _row(self.cluster.pools.select_related("cluster"), pk, "pool")
-
-
-class PoolDelete(ClusterPage):
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        pool = _row(self.cluster.pools.select_related("cluster"), pk, "pool")
-        services.pool_delete(pool=pool)
-        return done(request, f"Pool {pool.name} is deleted.", "pages:pools", slug)
+    def rows(self) -> QuerySet[NodePool]:
+        return self.cluster.pools.select_related("cluster")
 
 
 class PoolPlan(ClusterPage):
@@ -309,7 +226,7 @@ class PoolPlan(ClusterPage):
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         pool, form = self.row(pk), PlanForm(request.POST)
         if form.is_valid():
-            nodes, stored = try_service(form, lambda: nodes_plan(pool=pool, **form.cleaned_data))
+            nodes, stored = try_service(form, lambda: services.nodes_plan(pool=pool, **form.cleaned_data))
             if stored:
                 names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} to {nodes[-1].name}"
                 return done(request, f"Planned: {names}. Activate them when they are there.", "pages:fleet", slug)
@@ -319,95 +236,60 @@ class PoolPlan(ClusterPage):
         return self.page({"form": form, "pool": pool, "pool_id": str(pool.pk), "rest_body": {"count": 1}}, status)
 
     def row(self, pk: int) -> NodePool:
-        return _row(self.cluster.pools.select_related("cluster"), pk, "pool")
+        return self.find(self.cluster.pools.select_related("cluster"), "pool", pk=pk)
 
 
-class NodeNew(_RowPage):
-    what = "node"
+class NodeCrud(Crud):
+    """Nodes of a cluster; each belongs to a pool."""
 
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        if not self.cluster.pools.exists():
+    noun = "node"
+    form_class = NodeForm
+    template_name = "pages/fleet/row_form.html"
+    back, delete_name = "pages:fleet", "pages:node-delete"
+    text_deleted = "Node {row} is deleted."
+    service_create = staticmethod(services.node_create)
+    service_update = staticmethod(services.node_update)
+    service_delete = staticmethod(services.node_delete)
+
+    def get(self, request: HttpRequest, slug: str, **key: Any) -> HttpResponse:
+        if self.action == "create" and not self.cluster.pools.exists():
             return done(request, "Nodes belong to a pool: create one first.", "pages:pool-new", slug)
-        return self.show(NodeForm(cluster=self.cluster))
+        return super().get(request, slug, **key)
 
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = NodeForm(request.POST, cluster=self.cluster)
-        return self.save(form, lambda: services.node_create(**form.cleaned_data))
+    def row(self, **key: str) -> Node:
+        return node_by_name(self.cluster, key["name"])
 
+    def owner(self) -> dict[str, Any]:
+        return {}  # the pool's cluster
 
-class NodeEdit(_RowPage):
-    what = "node"
+    def form_arguments(self, row: Node | None) -> dict[str, Any]:
+        return {"cluster": self.cluster}
 
-    def extra(self, row: Any) -> dict[str, Any]:
-        return {"delete_url": reverse("pages:node-delete", args=[self.slug, row.name])}
-
-    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        node = node_by_name(self.cluster, name)
-        return self.show(NodeForm(instance=node, cluster=self.cluster), node)
-
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        node = node_by_name(self.cluster, name)
-        form = NodeForm(request.POST, instance=node, cluster=self.cluster)
-        return self.save(form, lambda: services.node_update(node=node, **_with_pool_defaults(form.cleaned_data)), node)
+    def values(self, form: NodeForm) -> dict[str, Any]:
+        """Empty capacity and cores mean the pool's."""
+        pool = form.cleaned_data["pool"]
+        given = {name: value for name, value in form.cleaned_data.items() if value is not None}
+        return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **given}
 
 
-def _with_pool_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Empty capacity and cores mean the pool's."""
-    pool = values["pool"]
-    given = {name: value for name, value in values.items() if value is not None}
-    return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **given}
+class LinkCrud(Crud):
+    """Links between nodes of a cluster."""
 
+    noun = "link"
+    form_class = LinkForm
+    template_name = "pages/fleet/row_form.html"
+    fault_fields = {"from": "source", "to": "target"}
+    back, delete_name = "pages:links", "pages:link-delete"
+    text_deleted = "Link {row} is deleted."
+    service_create = staticmethod(services.link_create)
+    service_update = staticmethod(services.link_update)
+    service_delete = staticmethod(services.link_delete)
 
-class NodeDelete(ClusterPage):
-    http_method_names = ["post"]
+    def rows(self) -> QuerySet[Link]:
+        return links_listed().filter(cluster=self.cluster)
 
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        node = node_by_name(self.cluster, name)
-        services.node_delete(node=node)
-        return done(request, f"Node {name} is deleted.", "pages:fleet", slug)
+    def owner(self) -> dict[str, Any]:
+        return {}  # the cluster of its nodes
 
-
-class LinkNew(_RowPage):
-    what, back = "link", "pages:links"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.show(LinkForm(cluster=self.cluster))
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = LinkForm(request.POST, cluster=self.cluster)
-        return self.save(form, lambda: services.link_create(**form.cleaned_data))
-
-
-class LinkEdit(_RowPage):
-    what, back = "link", "pages:links"
-
-    def extra(self, row: Any) -> dict[str, Any]:
-        return {"delete_url": reverse("pages:link-delete", args=[self.slug, row.pk])}
-
-    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        link = self.row(pk)
-        return self.show(LinkForm(instance=link, cluster=self.cluster), link)
-
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        link = self.row(pk)
-        form = LinkForm(request.POST, instance=link, cluster=self.cluster)
-        return self.save(form, lambda: services.link_update(link=link, **form.cleaned_data), link)
-
-    def row(self, pk: int) -> Link:
-        return _row(links_listed().filter(cluster=self.cluster), pk, "link")
-
-
-class LinkDelete(ClusterPage):
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        link = _row(links_listed().filter(cluster=self.cluster), pk, "link")
-        services.link_delete(link=link)
-        return done(request, f"Link {link} is deleted.", "pages:links", slug)
-
-
-def _row(rows: Any, pk: int, what: str) -> Any:
-    found = rows.filter(pk=pk).first()
-    if found is None:
-        raise Missing(f"This cluster has no {what} with the number {pk}.")
-    return found
+    def form_arguments(self, row: Link | None) -> dict[str, Any]:
+        return {"cluster": self.cluster}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.errors import Missing
+from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job, JobState
 from apps.jobs.selectors import jobs_visible
 from apps.jobs.services import job_cancel
@@ -20,7 +21,7 @@ from apps.pages.context import url_of
 from apps.ui.feedback import refresh
 from apps.ui.marks import STATES, VERDICTS, state_mark
 from apps.ui.numbers import percent, seconds
-from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.tables import Column, Filter, Table, state_choices
 from apps.ui.times import time_tag
 
 __all__ = ["JobCancelView", "JobPage", "JobProgress", "JobsMenu", "JobsPage"]
@@ -96,17 +97,15 @@ def _sentence(counts: dict[str, int]) -> str:
 def jobs_table(request: HttpRequest) -> Table:
     """Newest first."""
     counts = _counts()
-    choices = [
-        Choice(state, STATES[state].label, counts.get(state, 0), STATES[state].drawing, STATES[state].tone or "muted")
-        for state in JobState.values
-    ]
+    choices = state_choices(JobState.values, counts)
     return Table(
         request,
         _columns(),
         jobs_visible().defer("params", "result"),
         caption="Jobs",
         default_sort="-created",
-        filters=[Filter("state", choices, _keep_state, all_count=sum(counts.values()))],
+        filters=[Filter("state", choices, all_count=sum(counts.values()))],
+        filterset=JobFilter,
         search=["title", "cluster__slug", "requested_by__username"],
         search_label="Title, cluster or person",
         file_name="jobs",
@@ -116,10 +115,6 @@ def jobs_table(request: HttpRequest) -> Table:
             "text": "Estimates and previews run in the background and appear here.",
         },
     )
-
-
-def _keep_state(rows: QuerySet[Job], value: str) -> QuerySet[Job]:
-    return rows.filter(state=value)
 
 
 def _name(job: Job) -> SafeString:

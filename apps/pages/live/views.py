@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.core.errors import Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.crud import Crud
 from apps.pages.live.facts import LiveView
 from apps.pages.live.forms import RuleForm, StartForm, TemplateForm
 from apps.pages.live.services import live_query_describe, made_of, operators_of
+from apps.pages.queries.facts import QueryDetail
 from apps.pages.queries.views import QueryTab
 from apps.pages.sources.forms import COLLECTORS
 from apps.results.models import AlertRule
@@ -31,14 +35,12 @@ from engine.dataflow.templates import TEMPLATES, Template
 
 __all__ = [
     "AlertAcknowledge",
+    "AlertRuleCrud",
     "LiveAssign",
     "LiveNew",
     "LiveStart",
     "LiveStop",
     "LiveTab",
-    "RuleDelete",
-    "RuleEdit",
-    "RuleNew",
 ]
 
 
@@ -217,88 +219,61 @@ def _rest_body(form: TemplateForm) -> list[dict[str, Any]]:
         return []
 
 
-class _RulePage(QueryTab):
+class AlertRuleCrud(Crud, QueryTab):
+    """`…/live/rules/`: the alert rules of a query."""
+
+    noun, keyword = "alert rule", "rule"
+    form_class = RuleForm
+    form_keyword = "rule"
     template_name = "pages/live/rule.html"
-    scope = "operate"
     tab = "live"
+    back = "pages:query-live"
+    text_deleted = "{row} is deleted with its alerts."
+    service_create = staticmethod(alert_rule_create)
+    service_update = staticmethod(alert_rule_update)
+    service_delete = staticmethod(alert_rule_delete)
 
-    def rule(self, name: str, pk: int) -> AlertRule:
-        found = alert_rules_listed().filter(query__cluster=self.cluster, query__name=name, pk=pk).first()
-        if found is None:
-            raise Missing(f"Query {name!r} has no alert rule {pk}.")
-        return found
+    def rows(self) -> QuerySet[AlertRule]:
+        return alert_rules_listed().filter(query__cluster=self.cluster)
 
-    def shown(
-        self, name: str, form: RuleForm | None = None, rule: AlertRule | None = None, status: int = 200
-    ) -> HttpResponse:
-        detail = self.detail(name)
-        view = LiveView(self.request, detail.query)
-        given = form or RuleForm(columns=view.numbers, rule=rule)
-        if form is None and rule is None:
-            given.initial |= {"name": f"{name} is high", "column": view.column}
-        example, secret = _example(detail.query.pk, view), rule_secret(rule) if rule is not None else ""
-        return self.show(detail, status, form=given, rule=rule, view=view, secret=secret, rest_body=example)
+    def row(self, **key: Any) -> AlertRule:
+        return self.find(self.rows().filter(query__name=key["name"]), self.noun, pk=key["pk"])
 
-    def save(self, name: str, rule: AlertRule | None = None) -> HttpResponse:
-        detail = self.detail(name)
-        columns = LiveView(self.request, detail.query).numbers
-        form = RuleForm(self.request.POST, columns=columns, rule=rule)
-        if form.is_valid():
-            saved, ok = try_service(form, lambda: self._store(detail.query, form.cleaned_data, rule))
-            if ok:
-                return done(self.request, f"{saved.name} is saved.", "pages:query-live", self.slug, name)
-        return self.shown(name, form, rule, 422)
+    @cached_property
+    def query_detail(self) -> QueryDetail:
+        return self.detail(self.kwargs["name"])
 
-    def _store(self, query: Any, values: dict[str, Any], rule: AlertRule | None) -> AlertRule:
-        if rule is not None:
-            return alert_rule_update(rule=rule, **values)
-        return alert_rule_create(query=query, user=self.request.user, **values)
+    @cached_property
+    def view(self) -> LiveView:
+        return LiveView(self.request, self.query_detail.query)
 
+    def owner(self) -> dict[str, Any]:
+        return {"query": self.query_detail.query, "user": self.request.user}
 
-def _example(query: int, view: LiveView) -> dict[str, Any]:
-    column = view.column or "p50_rtt"
-    return {"query": query, "name": f"{column} is high", "column": column, "comparison": "gt", "threshold": 20.0}
+    def form_arguments(self, row: AlertRule | None) -> dict[str, Any]:
+        column = self.view.column
+        initial = {"name": f"{self.kwargs['name']} is high", "column": column}
+        return {"columns": self.view.numbers} | ({"initial": initial} if row is None else {})
 
+    def back_arguments(self, row: AlertRule | None) -> list[Any]:
+        return [self.slug, self.kwargs["name"]]
 
-class RuleNew(_RulePage):
-    """`…/live/rules/new/`"""
-
-    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        return self.shown(name)
-
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        return self.save(name)
+    def show(self, form: Any, row: AlertRule | None = None, status: int = 200, **context: Any) -> HttpResponse:
+        column = self.view.column or "p50_rtt"
+        rest_body = {"query": self.query_detail.query.pk, "name": f"{column} is high", "column": column}
+        rest_body |= {"comparison": "gt", "threshold": 20.0}
+        secret = rule_secret(row) if row is not None else ""
+        shown = {"form": form, "rule": row, "view": self.view, "secret": secret, "rest_body": rest_body}
+        return QueryTab.show(self, self.query_detail, status, **shown)
 
 
-class RuleEdit(_RulePage):
-    """`…/live/rules/<number>/`"""
-
-    def get(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
-        return self.shown(name, rule=self.rule(name, pk))
-
-    def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
-        return self.save(name, self.rule(name, pk))
-
-
-class RuleDelete(_RulePage):
-    """POST: forget a rule with its alerts."""
+class AlertAcknowledge(ClusterPage):
+    """POST: acknowledge an alert."""
 
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
-        rule = self.rule(name, pk)
-        alert_rule_delete(rule=rule)
-        return done(request, f"{rule.name} is deleted with its alerts.", "pages:query-live", slug, name)
-
-
-class AlertAcknowledge(_RulePage):
-    """POST: somebody has seen it."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
-        alert = alerts_listed().filter(rule__query__cluster=self.cluster, rule__query__name=name, pk=pk).first()
-        if alert is None:
-            raise Missing(f"Query {name!r} has no alert {pk}.")
+        alerts = alerts_listed().filter(rule__query__cluster=self.cluster, rule__query__name=name)
+        alert = self.find(alerts, "alert", pk=pk)
         alert_acknowledge(alert=alert, user=request.user, note=request.POST.get("note", "")[:200])
         return done(request, f"{alert.rule.name} is acknowledged.", "pages:query-live", slug, name)

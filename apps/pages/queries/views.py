@@ -14,7 +14,8 @@ from apps.admission.selectors import admissions_visible
 from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
-from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.base import ClusterPage, done
+from apps.pages.crud import Crud
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.facts import QueryDetail, version_difference
 from apps.pages.queries.forms import (
@@ -44,8 +45,7 @@ __all__ = [
     "PlacementTab",
     "PlanTab",
     "QueriesPage",
-    "QueryDelete",
-    "QueryEdit",
+    "QueryCrud",
     "QueryExample",
     "QueryNew",
     "QueryStop",
@@ -364,33 +364,28 @@ class QueryVersionNew(ClusterPage):
         return self.page({"query": query, "form": form, "faults": faults, "rest_body": rest_body}, status)
 
 
-class QueryEdit(ClusterPage):
-    """Name, owner, objective and priority."""
+class QueryCrud(Crud):
+    """Name, owner, objective and priority of a query; deleted only when it does not run."""
 
+    noun = "query"
+    form_class = QueryForm
+    form_keyword = "query"
+    fault_fields = {"objective.statistic": "statistic", "objective.bound_s": "bound_s"}
     template_name = "pages/queries/edit.html"
-    scope = "operate"
+    back = "pages:queries"
+    service_update = staticmethod(services.query_update)
+    service_delete = staticmethod(services.query_delete)
 
-    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        query = query_by_name(self.cluster, name)
-        return self.show(query, QueryForm(query=query))
+    def row(self, **key: str) -> Query:
+        return query_by_name(self.cluster, key["name"])
 
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        query = query_by_name(self.cluster, name)
-        form = QueryForm(request.POST, query=query)
-        if form.is_valid():
-            saved, ok = try_service(form, lambda: services.query_update(query=query, **form.values), _OBJECTIVE)
-            if ok:
-                return done(request, f"{saved.name} is saved.", "pages:query", slug, saved.name)
-        return self.show(query_by_name(self.cluster, name), form, 422)
+    def context(self, row: Query) -> dict[str, Any]:
+        bound_s = row.objective_bound_s
+        objective = {"statistic": row.objective_statistic, "bound_s": bound_s} if bound_s else None
+        return {"query": row, "rest_body": {"team": row.team, "priority": row.priority, "objective": objective}}
 
-    def show(self, query: Query, form: QueryForm, status: int = 200) -> HttpResponse:
-        bound_s = query.objective_bound_s
-        objective = {"statistic": query.objective_statistic, "bound_s": bound_s} if bound_s else None
-        rest_body = {"team": query.team, "priority": query.priority, "objective": objective}
-        return self.page({"query": query, "form": form, "rest_body": rest_body}, status)
-
-
-_OBJECTIVE = {"objective.statistic": "statistic", "objective.bound_s": "bound_s"}
+    def saved(self, row: Query) -> HttpResponse:
+        return done(self.request, f"{row.name} is saved.", "pages:query", self.slug, row.name)
 
 
 class QueryStop(ClusterPage):
@@ -401,13 +396,3 @@ class QueryStop(ClusterPage):
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         services.query_stop(query=query_by_name(self.cluster, name))
         return done(request, f"{name} is stopped.", "pages:query", slug, name)
-
-
-class QueryDelete(ClusterPage):
-    """POST: delete a query that does not run."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        services.query_delete(query=query_by_name(self.cluster, name))
-        return done(request, f"{name} is deleted.", "pages:queries", slug)

@@ -20,14 +20,11 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import node_create
 from apps.jobs.models import Job, JobKind, JobState
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
 QUERY_COUNTS = Path(__file__).with_name("query_counts.json")
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 def job(**fields: object) -> Job:

@@ -15,10 +15,11 @@ from apps.core.errors import Malformed
 from apps.ui.feedback import refresh, toast
 from apps.ui.forms import show_faults
 from apps.ui.middleware import POLICY
+from tests.apps.pages.html import body, one_line
 
 
 def render(source: str, **context: Any) -> str:
-    return Template("{% load ui %}" + source).render(Context(context))
+    return one_line(Template("{% load ui %}" + source).render(Context(context)))
 
 
 def test_filters_write_numbers_and_missing_ones() -> None:
@@ -126,5 +127,5 @@ def test_whole_numbers_of_a_form_have_no_fraction() -> None:
     ("came_from", "leads_back"), [("http://testserver/login/", True), ("http://evil.test/", False)]
 )
 def test_a_refused_form_leads_back_to_its_page_only(client: Client, came_from: str, leads_back: bool) -> None:
-    html = client.post("/nothing/", headers={"referer": came_from, "host": "testserver"}).content.decode()
-    assert (f'href="{came_from}">Go back' in html) is leads_back
+    response = client.post("/nothing/", headers={"referer": came_from, "host": "testserver"})
+    assert (f'href="{came_from}">Go back' in body(response)) is leads_back

@@ -22,6 +22,7 @@ from apps.telemetry.models import LiveQuery
 from tests.apps import small_cluster
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.measurements.test_services import tell
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -33,10 +34,6 @@ def counted_queries(act: Callable[[], object]) -> int:
     with CaptureQueriesContext(connection) as caught:
         act()
     return len(caught)
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -11,15 +11,12 @@ from django.test import Client
 
 from apps.fleet.models import Cluster
 from apps.queries.models import ArrivalSeries
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/c/little/arrivals/"
 TRACE = "period,count\n" + "".join(f"2026-03-01 10:{i:02}:00,{200 * (i + 1)}\n" for i in range(15))
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 def uploaded(browser: Client, text: str = TRACE, query: str = "") -> str:

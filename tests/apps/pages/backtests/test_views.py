@@ -17,6 +17,7 @@ from apps.fleet.models import Cluster
 from apps.planning.backtests.services import backtest_request
 from apps.planning.models import BacktestRun
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 from tests.apps.planning.backtests.test_backtests import DAY, NOW, asked, history
 
 pytestmark = pytest.mark.django_db
@@ -31,10 +32,6 @@ FORM = {
     "headroom": "0",
     "placement": "keep",
 }
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -10,12 +10,9 @@ from django.test import Client
 
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 def test_nodes_show_load_and_excess_of_the_newest_estimate(browser: Client, cluster: Cluster) -> None:

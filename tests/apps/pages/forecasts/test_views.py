@@ -16,15 +16,12 @@ from apps.planning.forecasts.services import forecast_request
 from apps.planning.models import Forecast, LoadHistory
 from apps.reports.facts.forecast import forecast_facts
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/c/little/provisioning/forecast/"
 SPEC = {"peak_rate_eps": 82.0, "weeks": 3, "growth_per_week": 0.06, "noise": 0.02}
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 @pytest.fixture

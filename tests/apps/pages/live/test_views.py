@@ -17,6 +17,7 @@ from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StaticTable, TelemetrySource
 from engine.dataflow.templates import TEMPLATES
+from tests.apps.pages.html import body
 from tests.apps.results.rows import live_query, result
 
 pytestmark = pytest.mark.django_db
@@ -33,10 +34,6 @@ RULE = {
     "severity": "critical",
     "enabled": "on",
 }
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from apps.fleet.services import cluster_create
 from apps.jobs.models import Job
 from apps.queries.models import Query
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db
 def page(client: Client, path: str, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status, response.content.decode()[:2000]
-    return response.content.decode()
+    return body(response)
 
 
 def test_without_a_cluster_the_first_step_is_to_make_one(browser_of: Callable[..., Client]) -> None:

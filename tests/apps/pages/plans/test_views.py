@@ -14,6 +14,7 @@ from apps.planning.plans.services import comparison_request
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start, query_version_create, statistics_update
 from tests.apps import small_cluster
+from tests.apps.pages import html
 from tests.apps.planning.plans.examples import batches, entry, plan
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +31,7 @@ def query(cluster: Cluster) -> Query:
 
 
 def body(response: Any) -> str:
-    return response.content.decode().replace("\N{NO-BREAK SPACE}", " ")
+    return html.body(response).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def compared(query: Query, **asked: Any) -> PlanComparison:

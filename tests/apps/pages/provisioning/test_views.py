@@ -25,6 +25,7 @@ from apps.planning.what_ifs.sweeps import BenchSweep
 from apps.queries.models import Query
 from engine.document.elements import Objective
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -45,10 +46,6 @@ def fleet(db: None) -> Cluster:
     small_cluster.start_query(cluster, "one", 0.6, "a")
     small_cluster.start_query(cluster, "two", 0.6, "b")
     return cluster
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 def sentence(html: str) -> str:

@@ -16,6 +16,7 @@ from apps.fleet.models import Cluster
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -29,10 +30,6 @@ DOCUMENT = json.dumps(
     }
 )
 FACTS = {"name": "orders", "team": "Shop", "statistic": "q0.99", "bound_s": "3", "priority": "1", "description": ""}
-
-
-def body(response: object) -> str:
-    return response.content.decode()  # type: ignore[attr-defined]
 
 
 def table_of(html: str) -> str:

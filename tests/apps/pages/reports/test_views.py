@@ -14,6 +14,7 @@ from apps.jobs.models import Job
 from apps.jobs.runner import run_job
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule, Webhook
 from apps.reports.work import write_report
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -31,10 +32,6 @@ FORM = {
     "time_zone": "Europe/Berlin",
     "enabled": "on",
 }
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 def written(browser: Client) -> Report:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -19,16 +18,13 @@ from apps.pages.sources import facts
 from apps.pages.sources.facts import StreamCard
 from apps.telemetry.configs import fixed_settings
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
+from tests.apps.pages.html import body
 from tests.apps.pages.sources.edges import agents_at_work, measure, report
 from tests.apps.results.rows import live_query
 
 pytestmark = pytest.mark.django_db
 
 AGENT = "/c/little/sources/agents/edge-1/"
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 @pytest.fixture

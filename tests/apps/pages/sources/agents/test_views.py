@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -13,6 +12,7 @@ from django.test import Client
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.telemetry.models import Agent, Assignment, LiveQuery
+from tests.apps.pages.html import body
 from tests.apps.pages.sources.edges import METHOD, adapt, agents_at_work, measure, ran, report
 from tests.apps.results.rows import live_query
 
@@ -20,10 +20,6 @@ pytestmark = pytest.mark.django_db
 
 SOURCES = "/c/little/sources/"
 AGENT = f"{SOURCES}agents/edge-1/"
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from apps.rollouts.configs.services import ConfigRequest
 from apps.rollouts.models import Learned, RefinedConfig, Rollout, RolloutMember, RolloutPolicy
 from apps.rollouts.services import config_create, rollout_start
 from apps.telemetry.models import Agent, LiveQuery
+from tests.apps.pages.html import body
 from tests.apps.pages.sources.edges import adapt, agents_at_work, ran
 
 pytestmark = pytest.mark.django_db
@@ -51,10 +52,6 @@ CAREFUL = {
     "latency_abs_s": "0.5",
     "cpu_rel": "10",
 }
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
 from apps.telemetry.models import Agent, LiveQuery
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 from tests.apps.pages.sources.cores import epochs_with, shared_core
 
 pytestmark = pytest.mark.django_db
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.django_db
 SCHEDULE = "/c/little/sources/schedule/"
 REPLAY = f"{SCHEDULE}replay/"
 HTMX = {"HX-Request": "true"}
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 def figures(mean_ms: float, *, overflow_share: float = 0.0, **queries: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from django.test import Client
 from apps.fleet.models import Cluster
 from apps.rollouts.models import RefinedConfig, Rollout
 from apps.telemetry.models import Agent, LiveQuery
+from tests.apps.pages.html import body
 from tests.apps.pages.sources.cores import scheduling, shared_core
 from tests.apps.pages.sources.edges import METHOD
 
@@ -30,10 +31,6 @@ WANTED = {
     "backlog_periods": "0.33",
     "backlog_most_s": "5",
 }
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 @pytest.fixture

@@ -19,16 +19,13 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.telemetry.models import Agent, Assignment, LiveQuery
+from tests.apps.pages.html import body
 from tests.apps.pages.sources.cores import epochs_with, scheduling, shared_core
 from tests.apps.results.rows import live_query
 
 pytestmark = pytest.mark.django_db
 
 SCHEDULE = "/c/little/sources/schedule/"
-
-
-def body(response: Any) -> str:
-    return response.content.decode()
 
 
 def cells(html: str, query: str) -> list[str]:
