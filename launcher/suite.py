@@ -19,14 +19,18 @@ __all__ = ["CHROMIUM_NAMES", "run_tests"]
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _MAX_WORKERS = 4  # each holds its own Redis, SQLite file and perhaps a browser
+_QUICK = "--quick"  # an option of tests/tiers.py
 _OWN_CHOICE = ("-n", "--numprocesses", "--dist", "--pdb", "-p", "--collect-only", "--co", "--version", "--help", "-h")
 
 
-def _parallel(arguments: Sequence[str]) -> list[str]:
+def _parallel(arguments: Sequence[str], is_quick: bool) -> list[str]:
     """Options for several processes, unless the caller chose something about it or names a single test."""
     if any(argument.startswith(_OWN_CHOICE) for argument in arguments) or any("::" in a for a in arguments):
         return []
-    return ["-n", str(min(os.cpu_count() or 1, _MAX_WORKERS)), "--dist", "worksteal"]
+    cores = os.cpu_count() or 1
+    # tests with processes of their own wait more than they compute; the quick ones only compute
+    workers = cores if is_quick else 2 * cores
+    return ["-n", str(min(workers, _MAX_WORKERS)), "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 
 def _start_postgres(console: Terminal) -> PostgresServer | None:
@@ -77,15 +81,20 @@ def _pytest(arguments: list[str], env: dict[str, str]) -> int:
 
 
 def run_tests(arguments: list[str]) -> int:
-    """Run pytest with these arguments beside a passing PostgreSQL server; its exit code."""
+    """Run pytest with these arguments beside a passing PostgreSQL server; its exit code.
+
+    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own.
+    """
     console = Terminal(sys.stderr)
     env = child_environment()
     server = None
-    if "SLUICE_TEST_POSTGRES_URL" not in env and (server := _start_postgres(console)) is not None:
-        env["SLUICE_TEST_POSTGRES_URL"] = server.url
-    _announce_lacking(console, "SLUICE_TEST_POSTGRES_URL" in env)
+    is_quick = _QUICK in arguments
+    if not is_quick:
+        if "SLUICE_TEST_POSTGRES_URL" not in env and (server := _start_postgres(console)) is not None:
+            env["SLUICE_TEST_POSTGRES_URL"] = server.url
+        _announce_lacking(console, "SLUICE_TEST_POSTGRES_URL" in env)
     try:
-        return _pytest([*_parallel(arguments), *arguments], env)
+        return _pytest([*_parallel(arguments, is_quick), *arguments], env)
     finally:
         if server is not None:
             server.stop()

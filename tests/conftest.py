@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.databases import django_on, scratch_database
+from tests.databases import (
+    copy_sqlite_template,
+    django_on,
+    drop_postgres_template,
+    postgres_template,
+    scratch_database,
+)
 from tests.environment import VAR_DIR
 from tests.servers import RedisServer
 
@@ -37,6 +43,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if POSTGRES_URL and not hasattr(config, "workerinput"):
+        drop_postgres_template(POSTGRES_URL)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
     for reason in filter(None, LACKING.values()):
@@ -56,7 +67,17 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 
     default = settings.DATABASES["default"]
     if default["ENGINE"].endswith("sqlite3"):
-        default.setdefault("TEST", {})["NAME"] = str(VAR_DIR / "test.sqlite3")
+        copy = VAR_DIR / "test.sqlite3"
+        copy_sqlite_template(copy)
+        default.setdefault("TEST", {})["NAME"] = str(copy)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """A copy of the migrated template is taken as it is."""
+    from django.conf import settings
+
+    return bool(settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"))
 
 
 @pytest.fixture(autouse=True)
@@ -115,26 +136,15 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def _migrated_template(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
-    """Name of a PostgreSQL database with all tables; copying it is many times faster than migrating again."""
-    from django.core.management import call_command
-
-    with scratch_database(POSTGRES_URL) as url:
-        with django_db_blocker.unblock(), django_on(url):
-            call_command("migrate", verbosity=0)
-        yield url.rsplit("/", 1)[1]
-
-
 @pytest.fixture
-def postgres_db(_migrated_template: str, redis_url: str, django_db_blocker: Any) -> Iterator[str]:
+def postgres_db(redis_url: str, django_db_blocker: Any) -> Iterator[str]:
     """Django on a migrated PostgreSQL database of the test's own, in all threads; yields its URL for other processes.
 
     Mark the test `postgres`, and not `django_db`: everything it does is really committed. Threads that a test starts
     close their connections themselves (`django.db.connections.close_all()`).
     """
     with (
-        scratch_database(POSTGRES_URL, _migrated_template) as url,
+        scratch_database(POSTGRES_URL, postgres_template(POSTGRES_URL)) as url,
         django_db_blocker.unblock(),
         django_on(url),
     ):

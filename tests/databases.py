@@ -1,14 +1,72 @@
-"""PostgreSQL databases for single tests, and Django on them in place of SQLite."""
+"""Databases for tests: templates that are migrated once a run and copied, and Django on a database of a test's own."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-__all__ = ["django_on", "scratch_database"]
+from tests.environment import RUN_DIR, VAR_DIR
+
+__all__ = ["copy_sqlite_template", "django_on", "drop_postgres_template", "postgres_template", "scratch_database"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+_SQLITE = RUN_DIR / "template.sqlite3"
+_POSTGRES = RUN_DIR / "template.postgres"
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    """One process of the run at a time."""
+    with (RUN_DIR / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _migrate(database_url: str) -> None:
+    env = os.environ | {"SLUICE_VAR_DIR": str(VAR_DIR), "DATABASE_URL": database_url}
+    command = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
+    done = subprocess.run(command, cwd=_ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def copy_sqlite_template(target: Path) -> None:
+    """Put a migrated SQLite database there; the first call of a run migrates the template."""
+    with _lock("sqlite"):
+        if not _SQLITE.exists():
+            fresh = _SQLITE.with_suffix(".new")
+            fresh.unlink(missing_ok=True)
+            _migrate(f"sqlite:///{fresh}")
+            fresh.rename(_SQLITE)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(_SQLITE, target)
+
+
+def postgres_template(server_url: str) -> str:
+    """Name of a migrated database on that server; the first call of a run migrates it."""
+    with _lock("postgres"):
+        if not _POSTGRES.exists():
+            name = f"template_{uuid.uuid4().hex[:12]}"
+            with _connected(server_url) as connection:
+                connection.execute(f'CREATE DATABASE "{name}"')
+            _migrate(f"{server_url.rsplit('/', 1)[0]}/{name}")
+            _POSTGRES.write_text(name)
+    return _POSTGRES.read_text()
+
+
+def drop_postgres_template(server_url: str) -> None:
+    """Leave nothing on the server at the end of the run."""
+    if _POSTGRES.exists():
+        with _connected(server_url) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{_POSTGRES.read_text()}" WITH (FORCE)')
 
 
 def _connected(server_url: str, patience_s: float = 60.0) -> Any:

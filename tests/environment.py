@@ -39,11 +39,11 @@ def _redis_url() -> str:
     return f"{given.rsplit('/', 1)[0] if given.count('/') > 2 else given}/{number}"
 
 
-def _settle() -> Path:
+def _settle(run_dir: Path) -> Path:
     for name in [name for name in os.environ if name.startswith("SLUICE_") and not name.startswith(KEPT)]:
         del os.environ[name]
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-    var_dir = _run_dir() / worker
+    var_dir = run_dir / worker
     var_dir.mkdir(exist_ok=True)
     os.environ |= {
         "SLUICE_VAR_DIR": str(var_dir),
@@ -57,4 +57,7 @@ def _settle() -> Path:
     return var_dir
 
 
-VAR_DIR = _settle()
+#: The folder of this run, which its processes share.
+RUN_DIR = _run_dir()
+#: The folder of this process.
+VAR_DIR = _settle(RUN_DIR)

@@ -30,6 +30,8 @@ from tests.agent.fake_console import AGENT, SECRET, TOKEN, FakeConsole
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.servers import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.process
+
 QUERY = "eu-1/s2s"
 ENDLESS = 10**9  # records of a generator that goes on for as long as a test takes
 DOCUMENT = TEMPLATES["s2s-probe"]("probes", window_s=1).document

@@ -72,6 +72,7 @@ def test_all_wrong_variables_are_named_at_once() -> None:
     assert "secret" not in said
 
 
+@pytest.mark.process
 def test_a_wrong_variable_ends_a_command_without_a_trace() -> None:
     env = os.environ | {"SLUICE_WORKER_CONCURRENCY": "many"}
     found = subprocess.run(
@@ -82,6 +83,7 @@ def test_a_wrong_variable_ends_a_command_without_a_trace() -> None:
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.process
 def test_settings_of_production_pass_the_deployment_check(tmp_path: Path) -> None:
     # a browser of other tests in this process needs the variable, which no production has
     env = {name: value for name, value in os.environ.items() if name != "DJANGO_ALLOW_ASYNC_UNSAFE"} | {

@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 from launcher.children import end_family, spawn
 from launcher.places import free_port
 from launcher.services import healthz
+from tests.databases import copy_sqlite_template
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 
 __all__ = ["PASSWORD", "Api", "Installation"]
@@ -26,7 +27,6 @@ _SET_UP = """
 import django
 django.setup()
 from django.core.management import call_command
-call_command("migrate", verbosity=0)
 call_command("collectstatic", interactive=False, verbosity=0)
 call_command("create_admin", password_from_env="E2E_PASSWORD")
 call_command("create_token", name="e2e", scopes="read,operate,admit")
@@ -54,6 +54,7 @@ class Installation:
     def start(self) -> None:
         """Up to the worker being ready; about five seconds."""
         self.redis.start()
+        copy_sqlite_template(self.var_dir / "sluice.sqlite3")
         self.token = self._set_up()
         self._serve()
         self.run("worker", ["celery", "-A", "console", "worker", "-l", "INFO", "-c", "1", "--without-mingle"])

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from launcher.places import free_port
+from tests.databases import copy_sqlite_template
 from tests.servers import wait_until
 
 __all__ = ["AGENTS", "LINES_QUERY", "NUMBERS_QUERY", "World"]
@@ -28,7 +29,6 @@ import django
 django.setup()
 from functools import partial
 from pathlib import Path
-from django.core.management import call_command
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.services import query_create, query_start
@@ -38,7 +38,6 @@ from apps.telemetry.services import (
 )
 
 asked = json.loads(sys.argv[1])
-call_command("migrate", verbosity=0)
 cluster = cluster_create(slug="lab", name="Lab", subinterval_s=5.0, horizon_s=300.0)
 pool = pool_create(cluster=cluster, name="all", capacity_cps=2e9, cores=2)
 for name in [*asked["agents"], "stream"]:
@@ -122,6 +121,7 @@ class World:
             "SLUICE_STREAM_TRIGGER_S": "1",
         }
         self.log.touch()
+        copy_sqlite_template(self.var_dir / "sluice.sqlite3")
         self._seed(records, rate_per_s)
         self._screen = folder / "screen"
         self.process: subprocess.Popen[bytes] | None = None

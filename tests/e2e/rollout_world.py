@@ -27,8 +27,8 @@ _SEED = """
 import json, sys
 import django
 django.setup()
-from pathlib import Path
 from django.core.management import call_command
+from pathlib import Path
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.services import query_create, query_start

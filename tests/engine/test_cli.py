@@ -85,6 +85,7 @@ def test_wrong_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixtu
     assert "usage" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_help_lists_the_commands() -> None:
     done = subprocess.run([sys.executable, "-m", "engine", "--help"], capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in COMMANDS)

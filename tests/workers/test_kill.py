@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.databases import copy_sqlite_template
 from tests.servers import RedisServer, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ class Installation:
 @pytest.fixture
 def installation(tmp_path: Path, redis_server: RedisServer) -> Iterator[Installation]:
     found = Installation(tmp_path, redis_server)
-    found.python("from django.core.management import call_command; call_command('migrate', verbosity=0)")
+    copy_sqlite_template(tmp_path / "sluice.sqlite3")
     yield found
     for process in found.processes:
         if process.poll() is None:

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent.wire import WireError, decode_frames
 from engine.dataflow.arrow.kernels import whole
 from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
 from tests.servers import PATIENCE_S
+
+pytestmark = pytest.mark.process
 
 ROWS = 6_000
 KILLS = 3

@@ -218,6 +218,7 @@ def test_an_older_one_is_refused_after_a_restart_too(tmp_path):
     assert told(host) == ("round-robin", 12, None)
 
 
+@pytest.mark.process
 def test_an_agent_that_schedules_loads_neither_scipy_nor_numba():
     code = "import sys, agent.runtime.runtime; print(sorted({'scipy', 'numba', 'pandas'} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -165,6 +165,7 @@ def test_pipeline_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(made)).operators[1].fingerprint == made.operators[1].fingerprint
 
 
+@pytest.mark.process
 def test_package_loads_neither_sqlglot_nor_pandas() -> None:
     code = (
         "import sys, engine.dataflow.arrow.kernels, engine.dataflow.templates;"

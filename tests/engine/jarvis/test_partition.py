@@ -181,6 +181,7 @@ def test_outcome_refuses_load_factors_of_wrong_range_or_length():
         outcome([0.5], [1.0], None, [1.0, 1.0], 100)
 
 
+@pytest.mark.process
 def test_agent_loads_neither_scipy_nor_numba():
     asked = (
         "import sys, agent.cli, engine.jarvis.partition, engine.jarvis.baselines,"

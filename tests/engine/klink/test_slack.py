@@ -86,6 +86,7 @@ def test_query_slack_is_the_minimum_of_its_streams():
     assert min_slack_ms(12_000, 100, []) is None
 
 
+@pytest.mark.process
 def test_scheduler_modules_load_no_numeric_library():
     modules = ("slack", "watermarks", "policies", "memory", "forwarding")
     code = (

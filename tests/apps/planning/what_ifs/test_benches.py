@@ -136,6 +136,7 @@ def test_a_cluster_is_answered_at_once() -> None:
     }
 
 
+@pytest.mark.process
 def test_the_compiler_is_loaded_by_the_first_bench_and_not_before() -> None:
     asked = "import sys, apps.planning.what_ifs.benches as b; print('numba' in sys.modules, len(b.BENCHES))"
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)

@@ -1,0 +1,93 @@
+"""Pytest plug-in: tiers and groups of the tests.
+
+The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own. The folder of a test says what it
+needs; a test elsewhere that starts a process says so with the mark `process`, and fails without it. Tests of one group
+run in one process of the run: the tests of a file share its fixtures, all of Spark's tests one session, and the tests
+of a console one console.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_TESTS = Path(__file__).resolve().parent
+_FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "launcher": "process"}
+_MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
+_PROCESS_FIXTURES = {"redis_server", "console"}
+_NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
+#: The groups that take longest begin first, so that none of them is left over when the others have ended.
+_LONGEST = ("e2e/test_rollout", "spark", "e2e/test_live_loop", "e2e", "console", "workers", "launcher", "agent")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
+
+
+def _group(item: pytest.Item) -> str:
+    """The group of a test: its file, unless it shares something dear with the tests of other files."""
+    path = item.path.relative_to(_TESTS).with_suffix("")
+    if path.parts[0] == "spark":
+        return "spark"
+    if path.parts[0] == "e2e" and "console" in getattr(item, "fixturenames", ()):
+        return "console"
+    return str(path)
+
+
+def _rank(group: str) -> int:
+    """Place of a group in the order of beginning."""
+    for place, beginning in enumerate(_LONGEST):
+        if group == beginning or group.startswith(f"{beginning}/"):
+            return place
+    return len(_LONGEST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        if mark := _FOLDER_MARKS.get(folder):
+            item.add_marker(mark)
+        if _PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("process")
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _rank(_group(item)))
+    if config.getoption("--quick"):
+        left_out = [item for item in items if any(map(item.get_closest_marker, _NOT_QUICK))]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, _NOT_QUICK))]
+
+
+class _Processes:
+    """Refuses new processes while a test runs that has none of the marks for them."""
+
+    is_refused = False
+
+    def __init__(self) -> None:
+        self._start = subprocess.Popen.__init__
+
+    def install(self) -> None:
+        start = self._start
+
+        def checked(process: Any, *arguments: Any, **options: Any) -> None:
+            assert not self.is_refused, "a test that starts a process needs the mark `process`"
+            start(process, *arguments, **options)
+
+        subprocess.Popen.__init__ = checked  # type: ignore[method-assign]
+
+
+_PROCESSES = _Processes()
+_PROCESSES.install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    _PROCESSES.is_refused = not any(map(item.get_closest_marker, _MARKS_WITH_PROCESSES))
+    try:
+        return (yield)
+    finally:
+        _PROCESSES.is_refused = False
