@@ -71,7 +71,9 @@ def _test(rest: list[str]) -> int:
 def _lint(rest: list[str]) -> int:
     from launcher.lint import lint
 
-    argparse.ArgumentParser(prog="sluice lint", description="ruff, mypy and the import law.").parse_args(rest)
+    argparse.ArgumentParser(
+        prog="sluice lint", description="ruff, mypy, the import law, names and templates."
+    ).parse_args(rest)
     return lint()
 
 
