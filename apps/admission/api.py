@@ -33,8 +33,9 @@ from apps.admission.services import (
     admission_withdraw,
 )
 from apps.core.errors import Forbidden, Missing
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
+from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
 

@@ -1,4 +1,4 @@
-"""Builds the demo: people, clusters, running queries, requests with every verdict. Run again, it adds what is missing."""
+"""Builds the demo: people, clusters, running queries, requests with every verdict. Run again, it adds what lacks."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.core.errors import Missing
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
 from apps.estimates.filters import AccuracyFilter, EstimateRunFilter
 from apps.estimates.models import AccuracyObservation, DocumentEstimate, EstimateRun
 from apps.estimates.selectors import query_estimate_latest, run_staleness
@@ -29,6 +29,7 @@ from apps.estimates.serializers import (
 from apps.estimates.services import document_estimate_request, estimate_request
 from apps.estimates.trust import accuracy_listed, accuracy_summary
 from apps.fleet.models import Cluster
+from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
 from apps.queries.models import Query

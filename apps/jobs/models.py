@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -84,9 +83,3 @@ class Job(models.Model):
     @property
     def is_finished(self) -> bool:
         return self.state in FINISHED
-
-    def as_json(self) -> dict[str, Any]:
-        """The job as REST shows it; the layer below answers 202 with it."""
-        from apps.jobs.serializers import JobSerializer  # the serializer is made from this model
-
-        return dict(JobSerializer(self).data)

@@ -17,10 +17,11 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of
 from apps.core.errors import Forbidden, Malformed
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
+from apps.jobs.api import job_response
 from apps.queries import services
 from apps.queries.filters import ArrivalFilter, QueryFilter
 from apps.queries.imports import import_request

@@ -15,8 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
+from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
 from apps.reports import services
 from apps.reports.choices import FORMATS

@@ -10,7 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
+from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
 from apps.planning.backtests.selectors import backtests_visible
 from apps.planning.backtests.serializers import BacktestCreateSerializer, BacktestDetailSerializer, BacktestSerializer

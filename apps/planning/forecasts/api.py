@@ -15,8 +15,9 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.core.errors import Malformed
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
+from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
 from apps.planning.filters import ForecastFilter, LoadHistoryFilter

@@ -13,7 +13,8 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.core.errors import Missing
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
+from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
 from apps.planning.filters import PlanComparisonFilter
 from apps.planning.models import PlanComparison

@@ -13,8 +13,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.errors import Missing
-from apps.core.rest.api import ApiMixin, job_response
+from apps.core.rest.api import ApiMixin
 from apps.fleet.selectors import cluster_by_slug
+from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
 from apps.rollouts.schedule.replays import replay_of, replay_request

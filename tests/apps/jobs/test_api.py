@@ -14,8 +14,8 @@ from rest_framework.test import APIClient, APIRequestFactory
 
 from apps.accounts.models import User
 from apps.core.errors import Impossible
-from apps.core.rest import api as rest_api
-from apps.core.rest.api import job_response
+from apps.jobs import api as jobs_api
+from apps.jobs.api import job_response
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, run_job
 from apps.jobs.services import job_submit
@@ -107,7 +107,7 @@ def test_a_wait_that_is_too_short_is_202(job: Job, monkeypatch: pytest.MonkeyPat
             self.now_s += seconds
 
     clock = Clock()
-    monkeypatch.setattr(rest_api, "time", clock)
+    monkeypatch.setattr(jobs_api, "time", clock)
     assert job_response(asked("respond-async, wait=1"), job).status_code == 202
     assert clock.now_s == pytest.approx(101.0)
 

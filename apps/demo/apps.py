@@ -1,7 +1,0 @@
-from django.apps import AppConfig
-
-
-class DemoConfig(AppConfig):
-    """The living demo that `./sluice up` seeds."""
-
-    name = "apps.demo"

@@ -1,7 +1,0 @@
-from django.apps import AppConfig
-
-
-class UiConfig(AppConfig):
-    name = "apps.ui"
-    label = "ui"
-    verbose_name = "Ui"
