@@ -13,13 +13,12 @@ import numpy as np
 from engine.document.deployment import Deployment, Node
 from engine.document.tables import CAPACITY, CORES, ID, NOT_NEGATIVE
 from engine.errors import DocumentError, Fault
-from engine.estimation.estimate import Progress
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
 from engine.provisioning.changes import MAX_NODES
-from engine.provisioning.clock import ProgressClock
 from engine.provisioning.pool.bounds import FusedBound, Refutation, late_alone, of_operator, remaining_of
 from engine.provisioning.pool.proof import Prover
 from engine.provisioning.pool.solver import Solver
+from engine.provisioning.question import PoolQuestion, ProgressClock
 
 __all__ = ["Counts", "MixCombinations", "NodeType", "node_of", "read_types"]
 
@@ -108,15 +107,9 @@ class MixCombinations:
         self,
         base: Deployment,
         types: Sequence[NodeType],
-        mace_every: int,
-        lose: int,
-        rounds: int,
-        seed: int,
-        closed: Sequence[str] = (),
-        progress: Progress | None = None,
+        question: PoolQuestion,
         clock: ProgressClock | None = None,
-        split: bool = False,
-        leave_out: bool = False,
+        *,
         enough: bool = True,
     ) -> None:
         combinations = float(np.prod([entry.max + 1.0 for entry in types]))
@@ -128,20 +121,8 @@ class MixCombinations:
         new = [entry.node(_free(entry.name, k, taken)) for entry in types for k in range(entry.max)]
         whole = replace(base, nodes=(*base.nodes, *new))
         self._first = np.concatenate([[0], np.cumsum([entry.max for entry in types])]) + self.present
-        self.prover = Prover(
-            whole,
-            mace_every=mace_every,
-            lose=lose,
-            rounds=rounds,
-            seed=seed,
-            closed=[name for name in closed if name in base.node_index],
-            progress=progress,
-            clock=clock,
-            split=split,
-            leave_out=leave_out,
-            enough=enough,
-            kinds=[self._nodes((*(0,) * t, entry.max, *(0,) * (len(types) - t - 1))) for t, entry in enumerate(types)],
-        )
+        kinds = [self._nodes((*(0,) * t, entry.max, *(0,) * (len(types) - t - 1))) for t, entry in enumerate(types)]
+        self.prover = Prover(whole, question.on(base), clock, kinds=kinds, enough=enough)
 
     def by_cost(self) -> Iterator[tuple[float, Counts]]:
         """Every combination once, by ascending cost; fewer nodes first among equals."""

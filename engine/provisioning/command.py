@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from engine.document.deployment import Deployment
@@ -14,9 +14,11 @@ from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, L
 from engine.provisioning.changes import MAX_NODES, applied
 from engine.provisioning.combinations import node_of
 from engine.provisioning.growth import headroom_by_query
+from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.pareto import front
+from engine.provisioning.question import PoolQuestion
 from engine.provisioning.scenario import PLACES, placed
-from engine.provisioning.smallest_pool import cheapest_mix, smallest_pool
+from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
 
@@ -43,10 +45,14 @@ _FLOW = Field("flow", Flag(), help="false: by Mace alone (true)")
 
 @dataclass(frozen=True)
 class QuestionKind:
-    """A question: its parameters, what answers it, and whether it takes a seed and nodes that are closed."""
+    """Kind of a question: its parameters and the function that answers it.
+
+    `of_pool` marks functions that take a `PoolQuestion`, `placed` those that take a seed and closed nodes.
+    """
 
     table: FieldTable
     answer: Callable[..., Any]
+    of_pool: bool = False
     placed: bool = True
 
 
@@ -64,13 +70,17 @@ QUESTIONS = {
             Field("confirm", INDEX, help="steps by which Flow may move the answer (12; 6 for a mix)"),
         ),
         smallest_pool,
+        of_pool=True,
     ),
     "cheapest_mix": QuestionKind(
         FieldTable("a question for the cheapest mix", _TYPES, *_LOAD, *_HEADROOM, _TRIED, _SPLIT, _LEAVE_OUT, _BUDGET),
         cheapest_mix,
+        of_pool=True,
     ),
     "pareto": QuestionKind(
-        FieldTable("a question for the Pareto front", _TYPES, *_LOAD, _TRIED, _SPLIT, _BUDGET), front
+        FieldTable("a question for the Pareto front", _TYPES, *_LOAD, _TRIED, _SPLIT, _BUDGET),
+        front,
+        of_pool=True,
     ),
     "survival": QuestionKind(
         FieldTable(
@@ -113,11 +123,14 @@ def answer_question(
     DocumentError
         If the question or its parameters make no sense.
     """
-    read = read_parameters(question, parameters, deployment)
-    asked = QUESTIONS[question]
-    if asked.placed:
-        read |= {"seed": seed, "closed": closed}
-    answer: dict[str, Any] = asked.answer(deployment, mace_every=mace_every, progress=progress, **read).to_dict()
+    options = read_parameters(question, parameters, deployment) | {"mace_every": mace_every}
+    kind = QUESTIONS[question]
+    if kind.placed:
+        options |= {"seed": seed, "closed": closed}
+    if kind.of_pool:
+        names = [entry.name for entry in fields(PoolQuestion) if entry.name in options]
+        options["question"] = PoolQuestion(**{name: options.pop(name) for name in names})
+    answer: dict[str, Any] = kind.answer(deployment, progress=progress, **options).to_dict()
     return answer
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import statistic_of
-from engine.document.deployment import Deployment, Objective
-from engine.errors import DocumentError, Fault
+from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
 from engine.estimation.intervals import Jackknife, covered_inputs
 from engine.estimation.mace import mace
@@ -19,7 +18,7 @@ from engine.estimation.reports import QueryEstimate, QueryReporter
 from engine.provisioning.nodes import lose
 from engine.provisioning.pool.problem import Placement
 
-__all__ = ["ObjectiveMiss", "flow_miss", "on_nodes", "tightened"]
+__all__ = ["ObjectiveMiss", "flow_miss", "on_nodes"]
 
 _Runs = list[int]
 
@@ -63,33 +62,6 @@ class ObjectiveMiss:
             bottleneck = self.report.bottleneck
             where = f"; {bottleneck.server} falls behind in subintervals {bottleneck.from_p} to {bottleneck.to_p}"
         return f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s{lost}{where}"
-
-
-def tightened(deployment: Deployment, headroom_s: float, headroom_share: float) -> Deployment:
-    """The deployment with every bound lowered by the headroom to keep: seconds, then a share of what is left.
-
-    Raises
-    ------
-    DocumentError
-        If a bound leaves no time at all.
-    """
-    if not headroom_s and not headroom_share:
-        return deployment
-    faults = [
-        Fault(
-            "headroom_s", f"headroom_s is {headroom_s:g}; allowed: less than the {entry.bound_s:g} s of {entry.query}"
-        )
-        for entry in deployment.objectives
-        if entry.bound_s <= headroom_s
-    ]
-    if headroom_s < 0.0:
-        faults.append(Fault("headroom_s", f"headroom_s is {headroom_s:g}; allowed: at least 0"))
-    if not 0.0 <= headroom_share < 1.0:
-        faults.append(Fault("headroom_share", f"headroom_share is {headroom_share:g}; allowed: from 0 to below 1"))
-    if faults:
-        raise DocumentError(faults, "question")
-    bounds = [(entry, (entry.bound_s - headroom_s) * (1.0 - headroom_share)) for entry in deployment.objectives]
-    return replace(deployment, objectives=tuple(Objective(e.query, e.statistic, bound) for e, bound in bounds))
 
 
 def on_nodes(deployment: Deployment, placement: Placement, names: Sequence[str], lost: str | None = None) -> Deployment:

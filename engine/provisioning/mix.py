@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,55 +10,42 @@ import numpy as np
 
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
-from engine.provisioning.changes import scaled_loads
-from engine.provisioning.clock import ProgressClock
 from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
-from engine.provisioning.confirmation import tightened
 from engine.provisioning.mix_answer import MixAnswer, of_pool
-from engine.provisioning.nodes import lose as lose_nodes
 from engine.provisioning.nodes import pool_of
 from engine.provisioning.pool.bounds import splits_of
 from engine.provisioning.pool.proof import Proof, Prover, need_objectives
 from engine.provisioning.pool.search import PoolAnswer, smallest_of
 from engine.provisioning.pool.solver import PoolSize, Solver
+from engine.provisioning.question import PoolQuestion, ProgressClock
 
 __all__ = ["cheapest_mix"]
+
+_CONFIRM = 6  # sizes by which Flow may move the pool of one type, unless the question says otherwise
 
 
 def cheapest_mix(
     deployment: Deployment,
     types: Any,
+    question: PoolQuestion | None = None,
     *,
-    keep_present: bool = True,
-    lose: int = 0,
-    headroom_s: float = 0.0,
-    headroom_share: float = 0.0,
-    factor: float | Mapping[str, float] = 1.0,
-    rounds: int = 4,
-    confirm: int = 6,
     most_tried: int = 100,
-    seed: int = 0,
-    mace_every: int = 1,
-    closed: Sequence[str] = (),
-    split: bool = True,
-    leave_out: bool = False,
-    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> MixAnswer:
     """Cheapest new nodes, of several types, with which every objective is kept.
 
     Parameters
     ----------
+    deployment : Deployment
+        The running deployment.
     types : list of dict
         Each with ``name``, ``capacity_cps``, ``cores`` (1), ``price_per_hour`` and ``max`` (16).
-    keep_present : bool
-        Whether new nodes join the present ones or take their place.
-    lose : int
-        1 if every objective must also be kept with any one node lost.
-    headroom_s, headroom_share, factor, confirm, split, leave_out, budget_s
-        As in `smallest_pool`.
+    question : PoolQuestion, optional
+        Load, losses and effort.
     most_tried : int
         Combinations that are placed before the search gives up; those refuted by a bound cost next to nothing.
+    progress : callable, optional
+        Listener of progress.
 
     Returns
     -------
@@ -78,36 +65,27 @@ def cheapest_mix(
     search can fill; where all cheaper ones are refuted by a lower bound, it is the cheapest there is (by Mace). Of a
     large deployment those in question are bisected by cost, which may pass over a cheaper mix.
     """
+    question = question or PoolQuestion()
     need_objectives(deployment)
     read = read_types(types)
-    clock = ProgressClock(progress, budget_s)
+    clock = question.clock(progress)
     clock.tell(0.0, "Laying out the mixes")
-    base = tightened(scaled_loads(deployment, factor), headroom_s, headroom_share)
-    if not keep_present:
-        base = lose_nodes(base, {node.id for node in base.nodes})
-    options: dict[str, Any] = {
-        "mace_every": mace_every,
-        "lose": lose,
-        "rounds": rounds,
-        "seed": seed,
-        "closed": [name for name in closed if name in base.node_index],
-        "clock": clock,
-        "split": split,
-        "leave_out": leave_out,
-    }
-    pools = [of_pool(_chain(base, entry, confirm, options), read, t) for t, entry in enumerate(read)]
+    base = question.base(deployment)
+    question = question.on(base)
+    pools = [of_pool(_pool_of_type(base, entry, question, clock), read, t) for t, entry in enumerate(read)]
     best = min(pools, key=lambda answer: np.inf if answer.cost_per_hour is None else answer.cost_per_hour)
     if len(read) == 1 or best.cost_per_hour == 0.0:
         return best
-    return _MixSearch(MixCombinations(base, read, **options), most_tried, best).answer()
+    return _MixSearch(MixCombinations(base, read, question, clock), most_tried, best).answer()
 
 
-def _chain(base: Deployment, entry: NodeType, confirm: int, options: Mapping[str, Any]) -> PoolAnswer:
+def _pool_of_type(base: Deployment, entry: NodeType, question: PoolQuestion, clock: ProgressClock) -> PoolAnswer:
     """The smallest pool of one type; as `smallest_pool` finds it."""
     model = Node("", entry.capacity_cps, None, entry.cores, None, entry.price_per_hour)
     most = len(base.nodes) + entry.max
     pool = pool_of(base, most, model)
-    return smallest_of(pool, most, Prover(pool.deployment, **options), confirm)
+    confirm = _CONFIRM if question.confirm is None else question.confirm
+    return smallest_of(pool, most, Prover(pool.deployment, question, clock), confirm)
 
 
 class _MixSearch:

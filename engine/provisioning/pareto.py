@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,12 +10,10 @@ import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Progress
-from engine.provisioning.changes import scaled_loads
-from engine.provisioning.clock import ProgressClock
 from engine.provisioning.combinations import MixCombinations, read_types
-from engine.provisioning.nodes import lose as lose_nodes
 from engine.provisioning.pool.bounds import fused_s
 from engine.provisioning.pool.solver import PoolSize
+from engine.provisioning.question import PoolQuestion
 
 __all__ = ["ParetoFront", "ParetoPoint", "front"]
 
@@ -61,29 +58,25 @@ class ParetoFront:
 def front(
     deployment: Deployment,
     types: Any,
+    question: PoolQuestion | None = None,
     *,
-    keep_present: bool = True,
-    lose: int = 0,
-    factor: float | Mapping[str, float] = 1.0,
-    rounds: int = 0,
     most_tried: int = 200,
-    seed: int = 0,
-    mace_every: int = 1,
-    closed: Sequence[str] = (),
-    split: bool = True,
-    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> ParetoFront:
     """The Pareto front of cost and worst-case latency (Mace_WC; with `lose` 1, that with any one node lost).
 
     Parameters
     ----------
+    deployment : Deployment
+        The running deployment.
     types : list of dict
         As in `cheapest_mix`.
+    question : PoolQuestion, optional
+        Load, losses and effort; a front knows no headroom and leaves no objective out.
     most_tried : int
         Mixes that are placed before the search stops.
-    split, budget_s
-        As in `smallest_pool`.
+    progress : callable, optional
+        Listener of progress.
 
     Raises
     ------
@@ -95,20 +88,10 @@ def front(
     Mixes are looked at by ascending cost; one whose lower bound is no better than the best latency so far is skipped.
     Latencies are of placements found, so the true front lies on or below this one.
     """
-    base = scaled_loads(deployment, factor)
-    if not keep_present:
-        base = lose_nodes(base, {node.id for node in base.nodes})
+    question = question or PoolQuestion()
+    question = replace(question, rounds=question.rounds or 0, headroom_s=0.0, headroom_share=0.0, leave_out=False)
     mixes = MixCombinations(
-        base,
-        read_types(types),
-        mace_every,
-        lose,
-        rounds,
-        seed,
-        closed,
-        clock=ProgressClock(progress, budget_s),
-        split=split,
-        enough=False,
+        question.base(deployment), read_types(types), question, question.clock(progress), enough=False
     )
     points: list[ParetoPoint] = []
     tried = skipped = 0

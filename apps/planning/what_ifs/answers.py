@@ -17,6 +17,7 @@ from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.pareto import front
 from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.question import PoolQuestion
 from engine.provisioning.scenario import placed
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
@@ -82,18 +83,19 @@ def _closed(deployment: Deployment, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(node for node in snapshot.closed_nodes if node in deployment.node_index)
 
 
-def _common(row: WhatIf, base: Deployment, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
-    """Parameters that all searches for a fleet have."""
-    given = row.options
-    return {
-        "lose": int(given.get("lose_one", True)),
-        "keep_present": given.get("keep_present", True),
-        "seed": given.get("seed", 0),
-        "mace_every": MACE_EVERY,
-        "closed": _closed(base, snapshot),
-        "budget_s": _LONGEST_S,
-        "progress": progress,
-    }
+def _pool_question(row: WhatIf, base: Deployment, snapshot: Snapshot) -> PoolQuestion:
+    """Question of all searches for a fleet."""
+    options = row.options
+    return PoolQuestion(
+        keep_present=options.get("keep_present", True),
+        lose=int(options.get("lose_one", True)),
+        headroom_s=options.get("headroom_s", 0.0),
+        seed=options.get("seed", 0),
+        mace_every=MACE_EVERY,
+        closed=_closed(base, snapshot),
+        leave_out=True,
+        budget_s=_LONGEST_S,
+    )
 
 
 def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
@@ -104,32 +106,19 @@ def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[
     if model is not None:
         like = {"capacity_cps": model.capacity_cps, "cores": model.cores, "price_per_hour": model.price_per_hour}
     most = row.options.get("max_nodes", max(64, 2 * len(base.nodes)))
-    found = smallest_pool(
-        base,
-        like=like,
-        headroom_s=row.options.get("headroom_s", 0.0),
-        most=most,
-        leave_out=True,
-        **_common(row, base, snapshot, progress),
-    )
+    found = smallest_pool(base, _pool_question(row, base, snapshot), like=like, most=most, progress=progress)
     return _without_placement(found.to_dict())
 
 
 def _cheapest_mix(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
     base = _base(row, snapshot)
-    found = cheapest_mix(
-        base,
-        row.options["types"],
-        leave_out=True,
-        headroom_s=row.options.get("headroom_s", 0.0),
-        **_common(row, base, snapshot, progress),
-    )
+    found = cheapest_mix(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress)
     return _without_placement(found.to_dict())
 
 
 def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
     base = _base(row, snapshot)
-    return front(base, row.options["types"], **_common(row, base, snapshot, progress)).to_dict()
+    return front(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress).to_dict()
 
 
 def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:

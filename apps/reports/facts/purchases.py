@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from apps.fleet.models import Cluster
@@ -14,8 +15,12 @@ from apps.reports.notation import money
 from apps.ui.numbers import counted, percent
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.mix_answer import MixAnswer
 from engine.provisioning.pool.curve import PoolCurve, PoolSize
-from engine.provisioning.smallest_pool import MixAnswer, PoolAnswer, cheapest_mix, smallest_pool
+from engine.provisioning.pool.search import PoolAnswer
+from engine.provisioning.question import PoolQuestion
+from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import Survival, lose_each
 
 __all__ = ["badness", "curve_point", "extra_cost", "finding", "mix_choice", "plus", "pool_choice", "purchase_facts"]
@@ -150,11 +155,9 @@ class _Sizing:
 
     def __init__(self, cluster: Cluster, snapshot: Snapshot, growth: float, progress: Progress) -> None:
         self.cluster, self.deployment, self.growth, self.tell = cluster, snapshot.deployment, growth, progress
-        self.options: dict[str, Any] = {
-            "lose": 1,
-            "mace_every": _SLICES_PER_SUBINTERVAL,
-            "closed": snapshot.closed_nodes,
-        }
+        self.question = PoolQuestion(
+            lose=1, mace_every=_SLICES_PER_SUBINTERVAL, closed=snapshot.closed_nodes, leave_out=True
+        )
         used = {node.pool: node.id for node in reversed(self.deployment.nodes) if node.pool}
         pools = [pool for pool in cluster.pools.order_by("-cores", "name") if pool.name in used]
         self.pools = pools[:_MAX_NODE_TYPES]
@@ -183,15 +186,9 @@ class _Sizing:
                 break
             self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {plus(growth)}")
             with suppress(_TimeUp):
+                question = replace(self.question, factor=1 + growth, budget_s=_TIME_LIMITS_S["pool"])
                 found[name] = smallest_pool(
-                    self.deployment,
-                    like=node,
-                    factor=1 + growth,
-                    most=most,
-                    leave_out=True,
-                    budget_s=_TIME_LIMITS_S["pool"],
-                    progress=self._limit("pool"),
-                    **self.options,
+                    self.deployment, question, like=node, most=most, progress=self._limit("pool")
                 )
         return found
 
@@ -231,15 +228,9 @@ class _Sizing:
             return None
         self.tell(0.45, f"Mixing types at {plus(growth)}")
         with suppress(_TimeUp):
+            question = replace(self.question, factor=1 + growth, budget_s=_TIME_LIMITS_S["mix"])
             return cheapest_mix(
-                self.deployment,
-                types,
-                factor=1 + growth,
-                most_tried=_MAX_MIXES_TRIED,
-                leave_out=True,
-                budget_s=_TIME_LIMITS_S["mix"],
-                progress=self._limit("mix"),
-                **self.options,
+                self.deployment, types, question, most_tried=_MAX_MIXES_TRIED, progress=self._limit("mix")
             )
         return None
 
@@ -247,7 +238,7 @@ class _Sizing:
         """Quick placements of each size, or what the search for the answer found where that is better."""
         nodes = answer.nodes or 0
         sizes = range(max(1, nodes - _BELOW), nodes + _ABOVE + 1)
-        bench = PoolCurve(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.options["closed"])
+        bench = PoolCurve(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.question.closed)
         searched = {size.nodes: size for size in answer.sizes}
         points: list[dict[str, Any]] = []
         best: PoolSize | None = None

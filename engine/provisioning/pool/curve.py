@@ -13,13 +13,13 @@ from engine.arrays import IntArray
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
 from engine.provisioning.changes import scaled_loads
-from engine.provisioning.clock import ProgressClock
 from engine.provisioning.nodes import NodePool, pool_of
 from engine.provisioning.pool.bounds import split_board
 from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import PoolProblem, pool_problem
 from engine.provisioning.pool.solver import NodeLoss, PoolSize
+from engine.provisioning.question import ProgressClock
 
 __all__ = ["NodeLoss", "PoolCurve", "PoolSize"]
 

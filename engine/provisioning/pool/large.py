@@ -10,11 +10,11 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.placement.local_search.climb import KICKS, advance, keep
 from engine.placement.local_search.start import best_of, fixed_of, state_of
-from engine.provisioning.clock import ProgressClock
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.kernels import loads_on_cores, pack, peaks
 from engine.provisioning.pool.problem import PoolProblem
 from engine.provisioning.pool.solver import NodeLoss, PoolSize, Solver, losses
+from engine.provisioning.question import ProgressClock
 
 __all__ = ["LargeSolver", "is_large", "packings", "solver_for"]
 

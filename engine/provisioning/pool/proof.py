@@ -11,8 +11,6 @@ import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.estimation.estimate import Progress
-from engine.provisioning.clock import ProgressClock
 from engine.provisioning.confirmation import ObjectiveMiss, flow_miss, on_nodes
 from engine.provisioning.pool.bounds import (
     FusedBound,
@@ -27,11 +25,13 @@ from engine.provisioning.pool.judge import Judge, operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
 from engine.provisioning.pool.solver import PoolSize, Solver
+from engine.provisioning.question import PoolQuestion, ProgressClock
 
 __all__ = ["Proof", "Prover", "need_objectives"]
 
 _MARGIN, _STRICTEST, _ROOM = 0.7, 0.02, 1.1  # of a tightened bound
 _ON_A_PATH = 0.4  # of its bound a query of a large deployment may wait for one server, to begin with
+_ROUNDS = 4  # of the placement search, unless the question says otherwise
 _FEW_LOSSES = 3  # of a large pool that Flow looks at
 Found = TypeVar("Found")
 
@@ -84,10 +84,12 @@ class Prover:
 
     Parameters
     ----------
-    split : bool
-        Whether to cut stateless operators that alone break an objective on the best core.
-    leave_out : bool
-        Whether to go on without the objectives that no number of nodes keeps; they are in `beyond`, with the reason.
+    fine : Deployment
+        Nodes to choose from, at full resolution and under the load of the question.
+    question : PoolQuestion
+        Without `leave_out`, objectives that no number of nodes keeps stay; with it they are in `beyond`.
+    clock : ProgressClock, optional
+        Clock shared with the whole answer.
     kinds : sequence of sequences of int, optional
         Sets of nodes for each of which operators are cut far enough; all nodes together unless given.
     enough : bool
@@ -97,29 +99,23 @@ class Prover:
     def __init__(
         self,
         fine: Deployment,
-        *,
-        mace_every: int,
-        lose: int,
-        rounds: int,
-        seed: int,
-        closed: Sequence[str] = (),
-        progress: Progress | None = None,
+        question: PoolQuestion,
         clock: ProgressClock | None = None,
-        split: bool = False,
-        leave_out: bool = False,
+        *,
         kinds: Sequence[Sequence[int]] | None = None,
         enough: bool = True,
     ) -> None:
-        if lose not in (0, 1):
-            raise DocumentError([Fault("lose", f"lose is {lose}; allowed: 0 or 1")], "question")
-        self.fine, self.mace_every, self.lose, self.rounds, self.seed = fine, mace_every, lose, rounds, seed
-        self.clock, self._enough = clock or ProgressClock(progress), enough
+        self.lose, self.seed, self.mace_every = question.lose, question.seed, question.mace_every
+        if self.lose not in (0, 1):
+            raise DocumentError([Fault("lose", f"lose is {self.lose}; allowed: 0 or 1")], "question")
+        self.fine, self.rounds = fine, _ROUNDS if question.rounds is None else question.rounds
+        self.clock, self._enough = clock or ProgressClock(), enough
         self._strict: dict[str, float] = {}
-        self.coarse = fine.coarsened(mace_every)
+        self.coarse = fine.coarsened(self.mace_every)
         self.beyond: tuple[Refutation, ...] = ()
-        self.board = self._board(closed, split, kinds)
-        if leave_out:
-            self._leave_out(closed)
+        self.board = self._board(question, kinds)
+        if question.leave_out:
+            self._leave_out()
         self.is_large = is_large(self.board)
         self.solver = self.solver_of(self.board)
         self.flows = [0]
@@ -130,9 +126,10 @@ class Prover:
             # Packed up to their bounds, nearly all queries are late by Flow: waits of several servers add up.
             self.tighten(dict.fromkeys(self._alone_share, _MARGIN / _ON_A_PATH))
 
-    def _board(self, closed: Sequence[str], split: bool, kinds: Sequence[Sequence[int]] | None) -> PoolProblem:
-        board = replace(pool_problem(self.coarse, operator_weights(self.coarse), closed), split=split)
-        if not split:
+    def _board(self, question: PoolQuestion, kinds: Sequence[Sequence[int]] | None) -> PoolProblem:
+        weights, closed = operator_weights(self.coarse), question.closed
+        board = replace(pool_problem(self.coarse, weights, closed), split=question.split)
+        if not question.split:
             return board
         parts: dict[str, int] = {}
         for nodes in kinds or [range(len(self.coarse.nodes))]:
@@ -141,9 +138,9 @@ class Prover:
                 parts[name] = max(count, parts.get(name, 1))
         if not parts:
             return board
-        return replace(pool_problem(self.coarse, operator_weights(self.coarse), closed, parts), split=True)
+        return replace(pool_problem(self.coarse, weights, closed, parts), split=True)
 
-    def _leave_out(self, closed: Sequence[str]) -> None:
+    def _leave_out(self) -> None:
         """Take away the objectives that an operator alone breaks on the best core there is."""
         board, judge = self.board, Judge(self.board)
         refutations: dict[str, Refutation] = {}
@@ -161,7 +158,7 @@ class Prover:
         self.board = replace(board, deployment=_without(board.deployment, refutations), weight=weight)
 
     def tell(self, share: float | None, step: str) -> None:
-        """Report progress, which never goes back; whoever listens may raise to end the search."""
+        """Report progress, which never goes back; the listener may raise to end the search."""
         self.clock.tell(share, step)
 
     def during(self, step: str, work: Callable[[], Found]) -> Found:

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
+from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.pool import large
 from engine.provisioning.pool.bounds import splits_of
 from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import LargeSolver
 from engine.provisioning.pool.problem import pool_problem
-from engine.provisioning.smallest_pool import cheapest_mix, smallest_pool
+from engine.provisioning.question import PoolQuestion
+from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.what_if import mace_by_query
 from engine.sample_fleet import FleetPlan, make_fleet
 from tests.engine.provisioning.stories import bursty, document
@@ -42,11 +44,11 @@ def test_a_pool_and_a_mix_of_one_type_agree(seed: int, lose: int, bound_s: float
     options = {"lose": lose, "keep_present": keep}
     like = {name: value for name, value in TYPE.items() if name != "name"}
     present = 1 if keep else 0
-    pool = smallest_pool(deployment, like=like, most=present + 5, **options)  # type: ignore[arg-type]
-    mix = cheapest_mix(deployment, [TYPE | {"max": 5}], **options)  # type: ignore[arg-type]
+    pool = smallest_pool(deployment, PoolQuestion(**options), like=like, most=present + 5)  # type: ignore[arg-type]
+    mix = cheapest_mix(deployment, [TYPE | {"max": 5}], PoolQuestion(**options))  # type: ignore[arg-type]
     assert (mix.counts or {}).get("new") == pool.added
     other = TYPE | {"name": "dear", "price_per_hour": 50.0, "max": 2}
-    both = cheapest_mix(deployment, [TYPE | {"max": 5}, other], **options)  # type: ignore[arg-type]
+    both = cheapest_mix(deployment, [TYPE | {"max": 5}, other], PoolQuestion(**options))  # type: ignore[arg-type]
     if mix.cost_per_hour is not None:
         assert both.cost_per_hour is not None
         assert both.cost_per_hour <= mix.cost_per_hour
@@ -80,7 +82,7 @@ class TestSplits:
         assert why in found.message
 
     def test_it_may_be_switched_off(self) -> None:
-        found = smallest_pool(alone(True), most=6, split=False)
+        found = smallest_pool(alone(True), PoolQuestion(split=False), most=6)
         assert found.nodes is None
         assert "splitting was not asked for" in found.message
 
@@ -96,7 +98,7 @@ class TestSplits:
         assert sizes[1].as_placed is None
 
     def test_objectives_beyond_help_may_be_left_out(self) -> None:
-        found = smallest_pool(alone(False), most=6, leave_out=True)
+        found = smallest_pool(alone(False), PoolQuestion(leave_out=True), most=6)
         assert found.nodes is not None
         assert [one.query for one in found.beyond] == ["q0"]
         assert found.message.startswith("1 objective is kept by no number of such nodes")
@@ -115,11 +117,8 @@ class TestLarge:
         told: list[float] = []
         found = smallest_pool(
             fleet,
-            lose=1,
-            factor=1.1,
+            PoolQuestion(lose=1, factor=1.1, mace_every=4, leave_out=True),
             most=40,
-            mace_every=4,
-            leave_out=True,
             progress=lambda share, _: told.append(share),
         )
         assert found.nodes is not None
@@ -146,6 +145,6 @@ class TestLarge:
             assert max(row.max() for row in series.values()) <= best.lost.worst_s + 1e-9
 
     def test_a_budget_leaves_a_bracket(self, fleet: Deployment) -> None:
-        found = smallest_pool(fleet, factor=1.6, most=60, mace_every=4, leave_out=True, budget_s=1e-9)
+        found = smallest_pool(fleet, PoolQuestion(factor=1.6, mace_every=4, leave_out=True, budget_s=1e-9), most=60)
         assert not found.complete
         assert found.nodes is None or found.least <= found.nodes

@@ -27,6 +27,7 @@ from engine.provisioning.pareto import front
 from engine.provisioning.pool.bounds import refuted
 from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.proof import Prover
+from engine.provisioning.question import PoolQuestion
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import mace_by_query
@@ -182,7 +183,7 @@ class TestSmallestPool:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_it_is_the_smallest_there_is(self, seed: int, bound_s: float) -> None:
         deployment = parsed(seed, operators=4, nodes=1, bound_s=bound_s)
-        found = smallest_pool(deployment, most=4, rounds=20)
+        found = smallest_pool(deployment, PoolQuestion(rounds=20), most=4)
         assert found.nodes == smallest(deployment, 4, bound_s)
         if found.nodes is not None:
             assert found.confirmed
@@ -191,7 +192,7 @@ class TestSmallestPool:
     @pytest.mark.parametrize("seed", [0, 1, 2])
     def test_with_any_one_node_lost(self, seed: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=1, bound_s=0.85)
-        found = smallest_pool(deployment, most=4, rounds=20, lose=1)
+        found = smallest_pool(deployment, PoolQuestion(rounds=20, lose=1), most=4)
         exact = smallest(deployment, 4, 0.85, lost=True)
         assert exact is not None
         assert found.nodes is not None
@@ -213,8 +214,8 @@ class TestSmallestPool:
     def test_more_load_never_takes_a_smaller_pool(self, seed: int, factor: float) -> None:
         """Among sizes that a bound does not rule out, a search may err; the bounds themselves never do."""
         deployment = parsed(seed, operators=4, nodes=1, bound_s=0.85)
-        little = smallest_pool(deployment, most=5, rounds=20).nodes
-        more = smallest_pool(deployment, most=5, rounds=20, factor=factor).nodes
+        little = smallest_pool(deployment, PoolQuestion(rounds=20), most=5).nodes
+        more = smallest_pool(deployment, PoolQuestion(rounds=20, factor=factor), most=5).nodes
         assert more is None or (little is not None and little <= more)
 
     def test_an_operator_alone_may_break_an_objective(self) -> None:
@@ -232,14 +233,14 @@ class TestSmallestPool:
     @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(0, 1))
     def test_what_a_bound_refutes_no_placement_keeps(self, seed: int, nodes: int, lost: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=nodes, bound_s=0.85)
-        prover = Prover(deployment, mace_every=1, lose=lost, rounds=0, seed=0)
+        prover = Prover(deployment, PoolQuestion(mace_every=1, lose=lost, rounds=0, seed=0, split=False))
         if refuted(prover.board, prover.solver.judge, nodes, lose=lost) is not None:
             assert not keeps(deployment, 0.85, lost=bool(lost))
 
     def test_instead_of_the_present_nodes(self) -> None:
         deployment = parsed(1, nodes=2, bound_s=0.85)
         found = smallest_pool(
-            deployment, keep_present=False, like={"capacity_cps": 20.0, "price_per_hour": 3.0}, most=6
+            deployment, PoolQuestion(keep_present=False), like={"capacity_cps": 20.0, "price_per_hour": 3.0}, most=6
         )
         assert found.present == 0
         assert found.best is not None
@@ -247,7 +248,9 @@ class TestSmallestPool:
 
     def test_headroom_takes_more(self) -> None:
         deployment = parsed(5, nodes=1, bound_s=1.2)
-        plain, spare = (smallest_pool(deployment, most=8, rounds=10, headroom_s=s).nodes for s in (0.0, 0.3))
+        plain, spare = (
+            smallest_pool(deployment, PoolQuestion(rounds=10, headroom_s=s), most=8).nodes for s in (0.0, 0.3)
+        )
         assert plain is not None
         assert spare is not None
         assert plain < spare
@@ -257,11 +260,11 @@ class TestSmallestPool:
         with pytest.raises(DocumentError, match="there is no objective"):
             smallest_pool(Deployment.parse(base))
         with pytest.raises(DocumentError, match="5 faults"):
-            smallest_pool(parsed(1), headroom_s=9.0)
+            smallest_pool(parsed(1), PoolQuestion(headroom_s=9.0))
         with pytest.raises(DocumentError, match="headroom_share is 1"):
-            smallest_pool(parsed(1), headroom_share=1.0)
+            smallest_pool(parsed(1), PoolQuestion(headroom_share=1.0))
         with pytest.raises(DocumentError, match="lose is 2"):
-            smallest_pool(parsed(1), lose=2)
+            smallest_pool(parsed(1), PoolQuestion(lose=2))
 
     def test_whoever_listens_may_end_it(self) -> None:
         told: list[float] = []
@@ -307,7 +310,7 @@ class TestCheapestMix:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_it_is_the_cheapest_there_is(self, seed: int) -> None:
         deployment = parsed(seed, operators=3, d=8, bound_s=0.8)
-        found = cheapest_mix(deployment, TYPES, keep_present=False, rounds=20)
+        found = cheapest_mix(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
         assert found.cost_per_hour == pytest.approx(cheapest(deployment, 0.8))
         if found.cost_per_hour is not None:
             assert found.least_cost_per_hour is not None
@@ -315,7 +318,7 @@ class TestCheapestMix:
             assert all(proof.refutation or proof.miss or proof.stuck for proof in found.proofs)
 
     def test_combinations_come_once_and_by_cost(self) -> None:
-        mixes = MixCombinations(parsed(1), read_types(TYPES), 1, 0, 0, 0)
+        mixes = MixCombinations(parsed(1), read_types(TYPES), PoolQuestion(rounds=0, split=False))
         listed = list(mixes.by_cost())
         assert sorted(counts for _, counts in listed) == sorted(itertools.product(range(4), range(3)))
         assert [cost for cost, _ in listed] == sorted(cost for cost, _ in listed)
@@ -325,7 +328,7 @@ class TestCheapestMix:
         assert (found.cost_per_hour, found.proven, sum((found.counts or {}).values())) == (0.0, True, 0)
 
     def test_giving_up_is_said(self) -> None:
-        found = cheapest_mix(parsed(1, bound_s=0.001), TYPES, keep_present=False, most_tried=1, rounds=0)
+        found = cheapest_mix(parsed(1, bound_s=0.001), TYPES, PoolQuestion(keep_present=False, rounds=0), most_tried=1)
         assert found.counts is None or found.complete
         assert found.message
 
@@ -353,7 +356,7 @@ class TestCheapestMix:
 class TestFront:
     def test_no_mix_beats_a_point_in_both(self) -> None:
         deployment = parsed(2, operators=3, d=8)
-        found = front(deployment, TYPES, keep_present=False, rounds=20)
+        found = front(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
         exact = {
             counts: (counts[0] * 1.0 + counts[1] * 1.9, worst(mixed(deployment, counts)))
             for counts in itertools.product(range(4), range(3))
@@ -447,17 +450,17 @@ class TestAnswersAsJson:
     types = ({"name": "t", "capacity_cps": 10.0, "cores": 1, "price_per_hour": 1.0, "max": 4},)
 
     def test_the_smallest_pool_that_may_lose_a_node(self) -> None:
-        answer = smallest_pool(self.small, like="n0", most=6, lose=1, keep_present=False).to_dict()
+        answer = smallest_pool(self.small, PoolQuestion(lose=1, keep_present=False), like="n0", most=6).to_dict()
         assert answer["nodes"] == 2
         assert "there is no core to run on" in answer["proof"]["message"]
         assert answer["proof"]["refutation"]["least_s"] is None
         json.dumps(answer, allow_nan=False)
 
     def test_the_cheapest_mix_that_may_lose_a_node(self) -> None:
-        found = cheapest_mix(self.small, list(self.types), lose=1, keep_present=False)
+        found = cheapest_mix(self.small, list(self.types), PoolQuestion(lose=1, keep_present=False))
         assert found.counts == {"t": 2}
         json.dumps(found.to_dict(), allow_nan=False)
 
     def test_no_mix_at_all(self) -> None:
         few = [{**self.types[0], "max": 1}]
-        json.dumps(cheapest_mix(self.small, few, lose=1, keep_present=False).to_dict(), allow_nan=False)
+        json.dumps(cheapest_mix(self.small, few, PoolQuestion(lose=1, keep_present=False)).to_dict(), allow_nan=False)

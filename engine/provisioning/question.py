@@ -1,0 +1,154 @@
+"""Question of a pool or a mix, and the clock of its answer: progress that never goes back, a budget, signs of life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from engine.document.deployment import Deployment, Objective
+from engine.errors import DocumentError, Fault
+from engine.estimation.estimate import Progress
+from engine.provisioning.changes import scaled_loads
+from engine.provisioning.nodes import lose as lose_nodes
+
+__all__ = ["PoolQuestion", "ProgressClock"]
+
+_EVERY_S = 1.0
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class PoolQuestion:
+    """Question of the nodes that keep every objective: their load, the losses to survive, and the effort to search.
+
+    Parameters
+    ----------
+    keep_present : bool
+        Whether new nodes join the present ones or take their place.
+    lose : int
+        1 if every objective must also be kept with any one node lost.
+    headroom_s, headroom_share : float
+        Headroom to leave of every bound.
+    factor : float or mapping
+        Load, as a multiple of the present one; by source if a mapping.
+    rounds : int, optional
+        Rounds of the placement search for each pool; None: 4, and none for a Pareto front.
+    confirm : int, optional
+        Number of sizes up or down that Flow may move the answer; None: 12, and 6 for a mix.
+    seed : int
+        Seed of the placement search.
+    mace_every : int
+        Subintervals of the deployment that make one of Mace's.
+    closed : sequence of str
+        Nodes that take nothing new.
+    split : bool
+        Whether stateless operators that alone break an objective are split, into at most 8 equal parts; where
+        ``may_split`` is given, only those it lists.
+    leave_out : bool
+        Whether to go on without the objectives that no number of such nodes keeps. They are in `beyond`.
+    budget_s : float, optional
+        Seconds after which nothing new is begun; the answer is the best bracket by then (`complete` is False).
+    """
+
+    keep_present: bool = True
+    lose: int = 0
+    headroom_s: float = 0.0
+    headroom_share: float = 0.0
+    factor: float | Mapping[str, float] = 1.0
+    rounds: int | None = None
+    confirm: int | None = None
+    seed: int = 0
+    mace_every: int = 1
+    closed: Sequence[str] = ()
+    split: bool = True
+    leave_out: bool = False
+    budget_s: float | None = None
+
+    def clock(self, progress: Progress | None) -> ProgressClock:
+        """Clock that starts now and ends with the budget."""
+        return ProgressClock(progress, self.budget_s)
+
+    def loaded(self, deployment: Deployment) -> Deployment:
+        """The deployment under the load of the question, with bounds tightened by the headroom."""
+        return tighten_bounds(scaled_loads(deployment, self.factor), self.headroom_s, self.headroom_share)
+
+    def base(self, deployment: Deployment) -> Deployment:
+        """The loaded deployment with the present nodes, or with none if new nodes take their place."""
+        loaded = self.loaded(deployment)
+        return loaded if self.keep_present else lose_nodes(loaded, {node.id for node in loaded.nodes})
+
+    def on(self, base: Deployment) -> PoolQuestion:
+        """The question with those closed nodes that are left in `base`."""
+        return replace(self, closed=[name for name in self.closed if name in base.node_index])
+
+
+def tighten_bounds(deployment: Deployment, headroom_s: float, headroom_share: float) -> Deployment:
+    """Lower every bound by the headroom to keep: seconds, then a share of the rest.
+
+    Raises
+    ------
+    DocumentError
+        If a bound leaves no time at all.
+    """
+    if not headroom_s and not headroom_share:
+        return deployment
+    faults = [
+        Fault(
+            "headroom_s", f"headroom_s is {headroom_s:g}; allowed: less than the {entry.bound_s:g} s of {entry.query}"
+        )
+        for entry in deployment.objectives
+        if entry.bound_s <= headroom_s
+    ]
+    if headroom_s < 0.0:
+        faults.append(Fault("headroom_s", f"headroom_s is {headroom_s:g}; allowed: at least 0"))
+    if not 0.0 <= headroom_share < 1.0:
+        faults.append(Fault("headroom_share", f"headroom_share is {headroom_share:g}; allowed: from 0 to below 1"))
+    if faults:
+        raise DocumentError(faults, "question")
+    bounds = [(entry, (entry.bound_s - headroom_s) * (1.0 - headroom_share)) for entry in deployment.objectives]
+    return replace(deployment, objectives=tuple(Objective(e.query, e.statistic, bound) for e, bound in bounds))
+
+
+class ProgressClock:
+    """Clock of a long question: reports progress and ends with its budget.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Told the share done and the step in words; an exception it raises ends the question.
+    budget_s : float, optional
+        Seconds after which nothing new is begun.
+    """
+
+    def __init__(self, progress: Progress | None = None, budget_s: float | None = None) -> None:
+        self._tell = progress or (lambda share, step: None)
+        self._began, self._budget_s = time.monotonic(), budget_s
+        self._share, self._ended = 0.0, False
+
+    @property
+    def is_over(self) -> bool:
+        if self._ended:
+            return True
+        return self._budget_s is not None and time.monotonic() - self._began > self._budget_s
+
+    def tell(self, share: float | None, step: str) -> None:
+        """Report a step; without a share it stays where it is."""
+        self._share = max(self._share, min(share or 0.0, 1.0))
+        self._tell(self._share, step)
+
+    def during(self, step: str, work: Callable[[], Result]) -> Result:
+        """Do `work`, which may take long, and tell every second that it goes on."""
+        self.tell(None, step)
+        began = time.monotonic()
+        with ThreadPoolExecutor(1, "provisioning") as threads:
+            future = threads.submit(work)
+            try:
+                while wait([future], _EVERY_S).not_done:
+                    self.tell(None, f"{step}, {time.monotonic() - began:.0f} s")
+            except BaseException:
+                self._ended = True
+                raise
+            return future.result()
