@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import AgentConfig
-from agent.files import FolderInUse, lock_folder
-from agent.settings import AgentSettings, default_name
+from agent.settings import AgentSettings, FolderInUse, default_name, lock_folder
 from engine.errors import DocumentError
 
 __all__ = ["is_running", "main", "status_lines"]
@@ -76,8 +75,8 @@ def _say_faults(error: DocumentError) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from agent.files import FolderInUse
     from agent.service import AgentService
+    from agent.settings import FolderInUse
     from agent.uplink.enrolment import EnrolmentRefused
 
     service = AgentService(AgentSettings.load(options.config))
@@ -93,9 +92,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> int:
-    from agent.files import write_whole
     from agent.uplink.client import ConsoleUnreachable
     from agent.uplink.enrolment import EnrolmentRefused, enrol
+    from engine.files import replace_file
 
     folder = options.state_dir or Path(os.environ.get("SLUICE_VAR_DIR") or "var") / "agents" / options.name
     values: dict[str, Any] = {"url": options.url, "name": options.name}
@@ -108,7 +107,7 @@ def _enrol(options: argparse.Namespace) -> int:
         print(f"sluice agent: {why}", file=sys.stderr)
         return 1
     path = folder.absolute() / "agent.toml"
-    write_whole(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()).encode())
+    replace_file(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()).encode())
     print(f"{options.name} has joined the cluster {identity.cluster}. Start it with:")
     print(f"  ./sluice agent run --config {path}")
     return 0

@@ -14,17 +14,17 @@ import psutil
 
 from agent import VERSION
 from agent.config import AgentConfig, config_line
-from agent.files import lock_folder, write_whole
 from agent.runtime import Spool
 from agent.runtime.downstream import Costs
 from agent.runtime.reports import spool_report
-from agent.settings import AgentSettings
+from agent.settings import AgentSettings, lock_folder
 from agent.source_agent import SourceAgent
 from agent.uplink.client import Client
 from agent.uplink.control import Control, cached_config
 from agent.uplink.enrolment import Identity, wait_for_enrolment
 from agent.uplink.sender import CONSOLE, FrameSender, LocalFrames
 from engine.errors import DocumentError, Fault
+from engine.files import replace_file
 
 __all__ = ["STATUS_FILE", "AgentService"]
 
@@ -292,6 +292,6 @@ class AgentService:
             control = self._control
             says["console"] = {"state": control.state, "fault": control.fault, "push": control.push_state}
         try:
-            write_whole(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
+            replace_file(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
         except OSError as error:
             log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)

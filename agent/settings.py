@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import ssl
@@ -207,3 +208,27 @@ def default_name() -> str:
     """The host's name as the console takes names."""
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower()).strip("-")
     return kept or "agent"
+
+
+class FolderInUse(Exception):
+    """Another process holds the folder."""
+
+
+def lock_folder(folder: Path) -> int:
+    """Be the only agent of this state folder; the lock goes with the process, however it ends.
+
+    Raises
+    ------
+    InUse
+        Another agent runs on it; the message has its process number.
+    """
+    descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise FolderInUse(f"state_dir is {str(folder)!r}: another agent (process {holder}) runs on it") from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor

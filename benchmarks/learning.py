@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from agent.wire import COUNTERS, SWEEPS, batch_bytes
+from agent.wire.schemas import compressed_bytes
 from benchmarks.machine import machine
 from engine.jarvis.group_law import distinct
-from spark_jobs.files import compressed
 from spark_jobs.statistics.operator_history import OperatorHistory, add_epochs
 from spark_jobs.statistics.refinement import refined_rows
 from spark_jobs.statistics.subintervals import counters_of
@@ -95,7 +95,7 @@ def _sweep(agents: int) -> _Step:
     taken_s = time.process_time()
     watermark_rows(rings, {})
     told_s = time.process_time()
-    return _Step(int(lengths(rings).sum()), len(compressed(rings)), taken_s - before_s, told_s - taken_s)
+    return _Step(int(lengths(rings).sum()), len(compressed_bytes(rings)), taken_s - before_s, told_s - taken_s)
 
 
 def _swept(first: int, windows: int, draw: np.random.Generator) -> pa.Table:

@@ -20,6 +20,7 @@ import redis
 
 from agent.wire import generations
 from agent.wire.broker import publish_committed
+from engine.backoff import Backoff
 from spark_jobs.console import ConsoleClient
 from spark_jobs.input.entries import EntryReader
 from spark_jobs.input.source import spans_of
@@ -119,7 +120,7 @@ class LiveLoop:
 _NAME = "Sluice stream processor"
 _NO_JVM = "the Java process of Spark has ended; started again, it goes on where it was"
 _ASK_S = 1.0
-_MAX_PAUSE_S = 30.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 2.0, 30.0
 _FAILURES = 5  # of the query in a row, before its checkpoint is taken to be broken
 _LAST_BATCH_S = 20.0
 _JVM_END_S = 5.0
@@ -204,17 +205,21 @@ class Driver:
         """Keep the query running."""
         loop = self._loop = LiveLoop(settled(self._parts.store, self._options.folder), self._parts)
         self._parts.outbox.start(loop.state.step)
-        failures = 0
+        failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._stopping.is_set():
             before = loop.state.step
             fault = self._until_it_ends(spark, loop)
             if fault is None:
                 return
-            failures = 1 if loop.state.step > before else failures + 1
+            if loop.state.step > before:
+                failures = 0
+                backoff.reset()
+            failures += 1
             self._report.say("failed", fault)
-            self._stopping.wait(min(2.0**failures, _MAX_PAUSE_S))
+            self._stopping.wait(backoff.next_s())
             if failures >= _FAILURES:
                 loop.state, failures = _restart(loop.state), 0
+                backoff.reset()
 
     def _until_it_ends(self, spark: SparkSession, loop: LiveLoop) -> str | None:
         """Run the query until the process stops; the fault that ended it otherwise."""

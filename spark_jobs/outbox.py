@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.wire import MAX_POST_BYTES, Frame, WireError, decode_frames
+from engine.backoff import Backoff
+from engine.files import replace_file
 from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleFailed, ConsoleRefused
-from spark_jobs.files import write_whole
 
 __all__ = ["Outbox", "Quarantine"]
 
@@ -34,8 +35,8 @@ class Quarantine:
         with self._lock:
             self._number += 1
             name = f"{time.time_ns() // 1000:017d}-{self._number:04d}"
-            write_whole(self._folder / f"{name}.slf", data[: self._most_bytes])
-            write_whole(self._folder / f"{name}.json", json.dumps({"reason": reason, "bytes": len(data)}).encode())
+            replace_file(self._folder / f"{name}.slf", data[: self._most_bytes])
+            replace_file(self._folder / f"{name}.json", json.dumps({"reason": reason, "bytes": len(data)}).encode())
             self._last = [*self._last, reason][-_SHOWN:]
             self._bound()
 
@@ -55,7 +56,7 @@ class Quarantine:
 
 
 _MAX_BYTES = 512 * 2**20
-_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 15.0
 _PATIENCE_S = 600.0
 
 
@@ -106,7 +107,7 @@ class Outbox:
         """Store the frames of a step that is not committed yet; no frames remove those of a former attempt."""
         path = self._path(step)
         if frames:
-            write_whole(path, b"".join(frames))
+            replace_file(path, b"".join(frames))
         else:
             path.unlink(missing_ok=True)
 
@@ -122,7 +123,7 @@ class Outbox:
         return len(self._files())
 
     def _run(self) -> None:
-        pause_s = _PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while True:
             with self._wake:
                 if self._ended:
@@ -141,10 +142,10 @@ class Outbox:
             except Exception as error:  # such as a full disk: seen, and tried again, for nobody else posts
                 self.fault = f"results cannot be posted: {error}"
             else:
-                self.fault, pause_s = None, _PAUSE_S
+                self.fault = None
+                backoff.reset()
                 continue
-            self._sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._sleep(backoff.next_s())
 
     def _post(self, path: Path) -> None:
         data = path.read_bytes()
@@ -160,7 +161,7 @@ class Outbox:
                     left -= size
         except Exception:
             if left < len(data):  # what is done is neither posted nor put aside a second time
-                write_whole(path, data[len(data) - left :])
+                replace_file(path, data[len(data) - left :])
             raise
         path.unlink(missing_ok=True)
 

@@ -14,8 +14,8 @@ from typing import Any
 from engine.dataflow.arrow.kernels import AggregateKernel, Kernel, RowKernel, StreamJoinKernel, kernel
 from engine.dataflow.pipeline import Pipeline
 from engine.errors import EngineError
+from engine.files import replace_file
 from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleRefused
-from spark_jobs.files import write_whole
 
 __all__ = ["LivePlan", "Plans", "aggregate_of", "operator_of", "row_operator", "stream_join_of"]
 
@@ -77,7 +77,7 @@ class Plans:
             self.fault = None
             if answer is not None:
                 self.adopt(answer)
-                write_whole(self._folder / "plan.json", json.dumps(answer, separators=(",", ":")).encode())
+                replace_file(self._folder / "plan.json", json.dumps(answer, separators=(",", ":")).encode())
             return True
 
     def live(self) -> Mapping[tuple[str, str], LivePlan]:
@@ -170,7 +170,7 @@ class Plans:
         self._parsed[digest] = pipeline
         path = self._folder / "pipelines" / f"{digest}.json"
         if not path.is_file():
-            write_whole(path, json.dumps(document, separators=(",", ":")).encode())
+            replace_file(path, json.dumps(document, separators=(",", ":")).encode())
             self._bound()
         return pipeline
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import MAX_BODY_BYTES, MAX_TABLE_BYTES, Frame, FrameKind, batch_bytes, encode_frame
+from agent.wire.schemas import compressed_bytes
 from engine.dataflow.arrow.kernels import RowKernel
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.files import compressed
 from spark_jobs.plans import aggregate_of, operator_of
 from spark_jobs.state import QueryFlow, RecoveredRows, StreamState
 from spark_jobs.statistics import updates
@@ -95,7 +95,7 @@ def update_frame(
 ) -> bytes:
     """One query's rows as the next frame of the stream processor."""
     state.emitted += 1
-    body = compressed(pa.Table.from_pylist(rows, schema=schema))
+    body = compressed_bytes(pa.Table.from_pylist(rows, schema=schema))
     query, plan = flow
     extra = {"batch": state.step}
     return encode_frame(Frame(kind, SENDER, SENDER, state.emitted, query=query, plan=plan, extra=extra, body=body))
@@ -115,6 +115,6 @@ def _body(rows: pa.Table) -> tuple[bytes, int]:
     kept = rows
     while kept.nbytes > MAX_TABLE_BYTES:
         kept = kept.slice(0, int(kept.num_rows * 0.9 * MAX_TABLE_BYTES / kept.nbytes))
-    while len(body := compressed(kept)) > MAX_BODY_BYTES:
+    while len(body := compressed_bytes(kept)) > MAX_BODY_BYTES:
         kept = kept.slice(0, int(kept.num_rows * 0.9 * MAX_BODY_BYTES / len(body)))
     return body, rows.num_rows - kept.num_rows

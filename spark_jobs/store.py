@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import WireError, batch_bytes, table_of
-from spark_jobs.files import compressed, write_whole
+from agent.wire.schemas import compressed_bytes
+from engine.files import replace_file
 from spark_jobs.input.arrivals import Arrival, table_of_waiting
 from spark_jobs.state import (
     CHECKPOINTS,
@@ -73,7 +74,7 @@ class StateStore:
 
     def save(self, state: StreamState) -> None:
         """Commit `state`, then drop files that no kept state needs."""
-        write_whole(self._path(state.step), _packed(state))
+        replace_file(self._path(state.step), _packed(state))
         self._kept.append((state.step, _references(state)))
         needed = {step for own, needs in self._kept for step in (own, *needs)}
         for path in self._files():
@@ -158,7 +159,7 @@ def _packed(state: StreamState) -> bytes:
                 file.writestr(name, batch_bytes(table.combine_chunks()))
         for part, table, step in _parts(state):
             if step == state.step:
-                pack = compressed if part in _COMPRESSED else batch_bytes
+                pack = compressed_bytes if part in _COMPRESSED else batch_bytes
                 file.writestr(part, pack(table.combine_chunks()))
         file.writestr("facts.json", json.dumps(facts, separators=(",", ":")))
     return sink.getvalue()

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from agent import VERSION
 from agent.config import AgentConfig
-from agent.files import write_whole
 from agent.uplink.client import Client, ConsoleAnswer, ConsoleUnreachable
 from agent.uplink.enrolment import Identity
+from engine.backoff import Backoff
 from engine.errors import DocumentError, Fault
+from engine.files import replace_file
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -32,7 +33,7 @@ _PATH = "/ws/agents/"
 _OPEN_S = 15.0
 _CLOSE_S = 1.0
 _PING_S = 25.0  # a way that is cut without a word is noticed within twice as long
-_SHORTEST_S, _LONGEST_S = 1.0, 60.0  # between two attempts
+_MIN_ATTEMPT_S, _MAX_ATTEMPT_S = 1.0, 60.0  # between two attempts
 _LASTED_S = 30.0  # a connection that held so long was a good one
 _REFUSED = (4401, 4403, 4409)  # no such agent, disabled, connected from elsewhere
 _MAX_MESSAGE_BYTES = 4096
@@ -73,18 +74,19 @@ class PushChannel:
             self._again.set()
 
     def _run(self) -> None:
-        pause_s = _SHORTEST_S
+        backoff = Backoff(_MIN_ATTEMPT_S, _MAX_ATTEMPT_S, spread=0.5)  # many agents do not come back at once
         while not self._stopping.is_set():
             began = time.monotonic()
             self._again.clear()
             self._attempt()
             if self.state == "unavailable" or self._stopping.is_set():
                 return
-            lasted = time.monotonic() - began >= _LASTED_S
-            pause_s = _LONGEST_S if self.state == "refused" else _SHORTEST_S if lasted else pause_s
-            if self._again.wait(pause_s * random.uniform(0.5, 1.5)):  # many agents do not come back at once
-                self._stopping.wait(random.uniform(0.0, _SHORTEST_S))
-            pause_s = min(2 * pause_s, _LONGEST_S)
+            if time.monotonic() - began >= _LASTED_S:
+                backoff.reset()
+            if self.state == "refused":
+                backoff.exhaust()
+            if self._again.wait(backoff.next_s()):
+                self._stopping.wait(random.uniform(0.0, _MIN_ATTEMPT_S))
 
     def _attempt(self) -> None:
         """One connection, from its beginning to its end."""
@@ -275,7 +277,7 @@ class Control:
         self.config_faults = []
         self._etag, self._version = answer.etag, config.version
         self._push.retry()  # it may have been refused until now
-        write_whole(self._cache, json.dumps(document).encode())
+        replace_file(self._cache, json.dumps(document).encode())
         self._adopt(config)
 
     def _ask(self, request: Callable[[], ConsoleAnswer]) -> ConsoleAnswer | None:

@@ -13,16 +13,17 @@ from pathlib import Path
 import psutil
 
 from agent import VERSION
-from agent.files import write_whole
 from agent.settings import AgentSettings
 from agent.uplink.client import Client, ConsoleUnreachable
+from engine.backoff import Backoff
+from engine.files import replace_file
 
 __all__ = ["EnrolmentRefused", "Identity", "enrol", "known_identity", "wait_for_enrolment"]
 
 log = logging.getLogger(__name__)
 
 _FILE = "identity.json"
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 15.0
 _DEFAULT_CPS = 2.5e9  # where the processor does not tell its clock rate
 
 
@@ -58,16 +59,16 @@ def wait_for_enrolment(settings: AgentSettings, stopping: threading.Event) -> Id
     Refused
         There is no token, or the console does not take it.
     """
-    pause_s = _FIRST_PAUSE_S
+    backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
     while not stopping.is_set():
         if (identity := known_identity(settings)) is not None:
             return identity
         try:
             return enrol(settings)
         except ConsoleUnreachable as away:
+            pause_s = backoff.next_s()
             log.warning("not enrolled yet: %s; trying again in %.0f s", away, pause_s)
-        stopping.wait(pause_s)
-        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            stopping.wait(pause_s)
     return None
 
 
@@ -97,7 +98,7 @@ def enrol(settings: AgentSettings) -> Identity:
     except (KeyError, TypeError, ValueError):
         raise EnrolmentRefused(f"{settings.url} answers as no console does: {sorted(says)}") from None
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(settings.state_dir / _FILE, json.dumps(asdict(identity)).encode())
+    replace_file(settings.state_dir / _FILE, json.dumps(asdict(identity)).encode())
     log.info("enrolled as %r in cluster %r", settings.name, identity.cluster)
     return identity
 

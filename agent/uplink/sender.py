@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import sys
 import threading
 import time
@@ -12,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.files import write_whole
 from agent.runtime import Spool
 from agent.runtime.downstream import FORWARDED, Costs, read_costs
 from agent.uplink.client import Client, ConsoleAnswer, ConsoleUnreachable
+from engine.backoff import Backoff
+from engine.files import replace_file
 
 __all__ = ["CONSOLE", "FrameSender", "LocalFrames"]
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MAX_POST_BYTES = 8 * 2**20
 MIN_POST_BYTES = 2**16
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 15.0
 REFUSED_PAUSE_S = 30.0  # a secret that is wrong now, frames that are wrong: people have to do something
 MAX_RETRY_AFTER_S = 300.0
 MAX_POST_S = 20.0
@@ -63,7 +63,9 @@ class FrameSender:
         self._client = client_of(before)
         self._stopping = threading.Event()
         self._post_bytes = MAX_POST_BYTES
-        self._pause_s, self._backed_s = 0.0, FIRST_PAUSE_S
+        self._pause_s = 0.0
+        # agents that were cut off together do not all come back at once
+        self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, spread=0.2)
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._posts = 0  # odd while one is under way
         self.state = "sending"
@@ -112,7 +114,7 @@ class FrameSender:
                 self._send()
             except Exception as error:  # a fault of ours must be seen, and must not end the sending for good
                 log.exception("sending failed")
-                self._back_off("failed", f"{type(error).__name__}: {error}", LONGEST_PAUSE_S)
+                self._back_off("failed", f"{type(error).__name__}: {error}", MAX_PAUSE_S)
 
     def _send(self) -> None:
         frames = list(self._spool.unsent(self._post_bytes))
@@ -128,7 +130,7 @@ class FrameSender:
         try:
             answer = self._client.frames(data)
         except ConsoleUnreachable as away:
-            self._back_off("away", str(away), longest_s=LONGEST_PAUSE_S)
+            self._back_off("away", str(away), max_s=MAX_PAUSE_S)
             return
         self.sent_seq = max(self.sent_seq, last)
         says = answer.document
@@ -143,7 +145,7 @@ class FrameSender:
 
     def _taken(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
         if not isinstance(says.get("accepted_seq"), int):
-            self._back_off("away", f"{self._client.url} is no console: its answer has no accepted_seq", LONGEST_PAUSE_S)
+            self._back_off("away", f"{self._client.url} is no console: its answer has no accepted_seq", MAX_PAUSE_S)
             return
         if self.state != "sending":
             log.info("frames are taken again")
@@ -170,7 +172,7 @@ class FrameSender:
             return
         log.warning("frames from %d on are asked for", expected)
         self._spool.rewind(expected - 1)
-        self._pause_s = FIRST_PAUSE_S if self._spool.acked_seq == expected - 1 else LONGEST_PAUSE_S / 10
+        self._pause_s = FIRST_PAUSE_S if self._spool.acked_seq == expected - 1 else MAX_PAUSE_S / 10
 
     def _too_large(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
         if self._post_bytes <= MIN_POST_BYTES:
@@ -182,24 +184,23 @@ class FrameSender:
     def _held_back(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
         self._acknowledge(says)
         wait_s = answer.retry_after_s
-        self._back_off("held back", answer.message, LONGEST_PAUSE_S, at_least_s=min(wait_s or 0.0, MAX_RETRY_AFTER_S))
+        self._back_off("held back", answer.message, MAX_PAUSE_S, at_least_s=min(wait_s or 0.0, MAX_RETRY_AFTER_S))
 
     def _refused(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
         """Nothing is left out: numbers have no gaps. It stays visible until somebody has put it right."""
         if answer.status >= 500:
-            self._back_off("away", answer.message, LONGEST_PAUSE_S)
+            self._back_off("away", answer.message, MAX_PAUSE_S)
         else:
             state = "refused" if answer.status in (401, 403) else "rejected"
             self._back_off(state, answer.message, REFUSED_PAUSE_S)
 
-    def _back_off(self, state: str, fault: str, longest_s: float, at_least_s: float = 0.0) -> None:
+    def _back_off(self, state: str, fault: str, max_s: float, at_least_s: float = 0.0) -> None:
         if state != self.state or fault != self.fault:
             log.warning("frames are %s: %s", {"away": "kept, nobody takes them"}.get(state, state), fault)
-        first = state != self.state
-        self._backed_s = FIRST_PAUSE_S if first else min(self._backed_s * 2, longest_s)
+        if state != self.state:
+            self._backoff.reset()
         self.state, self.fault = state, fault
-        # agents that were cut off together do not all come back at once
-        self._pause_s = max(self._backed_s, at_least_s) * random.uniform(0.8, 1.2)
+        self._pause_s = self._backoff.next_s(at_least_s=at_least_s, max_s=max_s)
 
     def _last_route(self) -> str:
         try:
@@ -208,7 +209,7 @@ class FrameSender:
             return ""
 
     def _keep_route(self) -> None:
-        write_whole(self._route_file, json.dumps({"to": self._route}).encode())
+        replace_file(self._route_file, json.dumps({"to": self._route}).encode())
 
     def _moved(self) -> bool:
         """Whether all that the former receiver took is committed, so that the rest can go to the new one."""
@@ -275,4 +276,4 @@ class LocalFrames:
             sys.stdout.buffer.flush()
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._folder / f"{self._spool.life}-{first:012d}.slf", data)
+        replace_file(self._folder / f"{self._spool.life}-{first:012d}.slf", data)

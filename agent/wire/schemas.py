@@ -18,6 +18,7 @@ __all__ = [
     "SWEEPS",
     "WATERMARKS",
     "batch_bytes",
+    "compressed_bytes",
     "counters_table",
     "table_of",
     "unpacked_bytes",
@@ -255,6 +256,14 @@ def batch_bytes(table: pa.Table | pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write(table)
     return sink.getvalue().to_pybytes()
+
+
+def compressed_bytes(table: pa.Table) -> bytes:
+    """The rows as an Arrow IPC stream, compressed by zstd."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def table_of(body: bytes | memoryview | pa.Buffer) -> pa.Table:

@@ -15,6 +15,7 @@ import redis
 
 from agent.wire import Frame, FrameKind, WireError, broker, decode_frames
 from agent.wire.broker import StreamEntry
+from engine.backoff import Backoff
 
 __all__ = [
     "ARRIVAL_SCHEMA",
@@ -203,15 +204,15 @@ def patiently(redis_url: str, ask: Callable[[redis.Redis], _Found], patience_s: 
     ------
     RedisAway
     """
-    until, pause_s = time.monotonic() + patience_s, 0.05
+    until, backoff = time.monotonic() + patience_s, Backoff(0.05, 2.0)
     while True:
         try:
             return ask(_client(redis_url))
         except (redis.ConnectionError, redis.TimeoutError) as error:  # one that still loads its file is the former
+            pause_s = backoff.next_s()
             if time.monotonic() + pause_s > until:
                 raise RedisAway(f"Redis has given no answer for {patience_s:g} s ({error})") from error
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 2.0)
 
 
 def span_of(partition: int, entry_id: str) -> dict[str, int | str]:

@@ -21,9 +21,9 @@ from agent.runtime.durability.write_ahead_log import (
     read_records,
     segment_bytes,
     write_all,
-    write_new,
 )
 from agent.wire import Frame, decode_frames, encode_frame
+from engine.files import replace_file
 
 __all__ = ["Spool", "WalRecord", "WriterState"]
 
@@ -169,7 +169,7 @@ class Spool:
         for writer, stored in self._all_stored():
             data += encode_record(writer, self._next, stored, [], self._committed)[0]
         try:
-            write_new(segment.path, data)
+            replace_file(segment.path, data)
             descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError:  # the segment before goes on: what is written to it must not stand before these snapshots
             segment.path.unlink(missing_ok=True)
@@ -328,4 +328,4 @@ class Spool:
     def _begin_life(self, *, base: int) -> None:
         self._life, self._base, self._life_from = secrets.token_hex(8), base, self._next
         says = {"life": self._life, "base": base, "from": self._next}
-        write_new(self.directory / "life.json", json.dumps(says).encode())
+        replace_file(self.directory / "life.json", json.dumps(says).encode())

@@ -22,7 +22,6 @@ __all__ = [
     "read_records",
     "segment_bytes",
     "write_all",
-    "write_new",
 ]
 
 MAGIC = b"SLW1"
@@ -125,23 +124,3 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def write_new(path: Path, data: bytes) -> None:
-    """A whole file or none, whenever the power fails."""
-    fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    except OSError:
-        fresh.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -72,7 +72,7 @@ def listening() -> Iterator[Callable[[str], tuple[PushChannel, list[int]]]]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_SHORTEST_S", 0.05)
+    monkeypatch.setattr(control, "_MIN_ATTEMPT_S", 0.05)
 
 
 def test_it_hears_versions_with_its_secret_below_the_consoles_address(console: Console, listening) -> None:
@@ -163,7 +163,7 @@ def test_without_the_package_heartbeats_have_to_do(listening, monkeypatch: pytes
 
 
 def test_stopping_does_not_wait_for_the_pause(listening, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_SHORTEST_S", 1000.0)
+    monkeypatch.setattr(control, "_MIN_ATTEMPT_S", 1000.0)
     agent, _ = listening("http://127.0.0.1:1")
     wait_until(lambda: agent.state == "away" and agent._connection is None, what="the first attempt")
     agent.stop()

@@ -54,7 +54,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    for name, value in {"IDLE_S": 0.01, "FIRST_PAUSE_S": 0.01, "LONGEST_PAUSE_S": 0.1, "REFUSED_PAUSE_S": 0.1}.items():
+    for name, value in {"IDLE_S": 0.01, "FIRST_PAUSE_S": 0.01, "MAX_PAUSE_S": 0.1, "REFUSED_PAUSE_S": 0.1}.items():
         monkeypatch.setattr(sender_module, name, value)
     made = World(tmp_path)
     yield made
