@@ -1,25 +1,25 @@
-"""Addresses of the pages of arrivals and load histories."""
+"""Addresses of the pages of arrivals and load views."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from apps.pages.arrivals import histories, views
+from apps.pages.arrivals import views
 
 _ARRIVALS = "c/<str:slug>/arrivals/"
 _HISTORIES = "c/<str:slug>/provisioning/forecast/histories/"
 
 urlpatterns = [
     path(_ARRIVALS, views.ArrivalsPage.as_view(), name="arrivals"),
-    path(f"{_ARRIVALS}new/", views.UploadPage.as_view(), name="arrivals-new"),
-    path(f"{_ARRIVALS}new/columns/", views.ColumnsPage.as_view(), name="arrivals-columns"),
-    path(f"{_ARRIVALS}new/generator/", views.GeneratorPage.as_view(), name="arrivals-generator"),
+    path(f"{_ARRIVALS}new/", views.ArrivalsUpload.as_view(), name="arrivals-new"),
+    path(f"{_ARRIVALS}new/columns/", views.ArrivalsColumns.as_view(), name="arrivals-columns"),
+    path(f"{_ARRIVALS}new/generator/", views.ArrivalsGenerator.as_view(), name="arrivals-generator"),
     path(f"{_ARRIVALS}<int:pk>/", views.ArrivalsDetail.as_view(), name="arrivals-detail"),
     path(f"{_ARRIVALS}<int:pk>/delete/", views.ArrivalsCrud.delete_view(), name="arrivals-delete"),
-    path(_HISTORIES, histories.HistoriesPage.as_view(), name="histories"),
-    path(f"{_HISTORIES}new/", histories.HistoryUpload.as_view(), name="history-new"),
-    path(f"{_HISTORIES}columns/", histories.HistoryColumns.as_view(), name="history-columns"),
-    path(f"{_HISTORIES}generate/", histories.HistoryGenerator.as_view(), name="history-generator"),
-    path(f"{_HISTORIES}<int:pk>/", histories.HistoryDetail.as_view(), name="history"),
-    path(f"{_HISTORIES}<int:pk>/delete/", histories.HistoryCrud.delete_view(), name="history-delete"),
+    path(_HISTORIES, views.HistoriesPage.as_view(), name="histories"),
+    path(f"{_HISTORIES}new/", views.HistoryUpload.as_view(), name="history-new"),
+    path(f"{_HISTORIES}columns/", views.HistoryColumns.as_view(), name="history-columns"),
+    path(f"{_HISTORIES}generate/", views.HistoryGenerator.as_view(), name="history-generator"),
+    path(f"{_HISTORIES}<int:pk>/", views.HistoryDetail.as_view(), name="history"),
+    path(f"{_HISTORIES}<int:pk>/delete/", views.HistoryCrud.delete_view(), name="history-delete"),
 ]

@@ -1,35 +1,58 @@
-"""Arrivals of a cluster's sources: the list, one source, upload, generator."""
+"""Arrivals and load histories of a cluster's sources: the lists, one series, upload and generator."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.shortcuts import render
 
-from apps.core.errors import Conflict, Fault, Malformed, SluiceError, TooLarge
+from apps.core.errors import Conflict, Fault, Malformed, SluiceError
 from apps.fleet.models import Cluster
 from apps.pages.arrivals.facts import SourceDetail, arrivals_sentence, arrivals_table, rate_chart
-from apps.pages.arrivals.forms import GENERATOR_KINDS, ColumnsForm, GeneratorForm, UploadForm
+from apps.pages.arrivals.forms import (
+    GENERATOR_KINDS,
+    ColumnsForm,
+    GeneratorForm,
+    HistoryColumnsForm,
+    HistoryGeneratorForm,
+)
+from apps.pages.arrivals.uploads import ColumnsStep, NewSeries, UploadStep, merge_line_faults, parameter_faults
 from apps.pages.base import ClusterPage, done
 from apps.pages.crud import Crud
+from apps.pages.forecasts.facts import history_chart
+from apps.pages.forecasts.tables import histories_table
+from apps.pages.forecasts.views import InClusterZone
 from apps.planning.choices import HistoryOrigin
-from apps.planning.forecasts.histories import history_create_from_upload
+from apps.planning.forecasts import histories
+from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
+from apps.planning.models import LoadHistory
 from apps.queries import services
 from apps.queries.arrivals.services import generate_arrivals
-from apps.queries.arrivals.tables import Inspection
-from apps.queries.arrivals.uploads import inspect_upload, read_trace_window
+from apps.queries.arrivals.uploads import read_trace_window
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import readers_by_source
 from apps.ui.forms import show_faults
 
-__all__ = ["ArrivalsCrud", "ArrivalsDetail", "ArrivalsPage", "ColumnsPage", "GeneratorPage", "UploadPage"]
+__all__ = [
+    "ArrivalsColumns",
+    "ArrivalsCrud",
+    "ArrivalsDetail",
+    "ArrivalsGenerator",
+    "ArrivalsPage",
+    "ArrivalsUpload",
+    "HistoriesPage",
+    "HistoryColumns",
+    "HistoryCrud",
+    "HistoryDetail",
+    "HistoryGenerator",
+    "HistoryUpload",
+]
 
 
 class ArrivalsPage(ClusterPage):
@@ -51,7 +74,7 @@ class ArrivalsDetail(ClusterPage):
     template_name = "pages/arrivals/detail.html"
 
     def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        return self.page({"detail": SourceDetail(self.find(_rows(self.cluster), "arrivals", pk=pk))})
+        return self.page({"detail": SourceDetail(self.find(_arrivals(self.cluster), "arrivals", pk=pk))})
 
 
 class ArrivalsCrud(Crud):
@@ -63,28 +86,65 @@ class ArrivalsCrud(Crud):
     service_delete = staticmethod(services.arrivals_delete)
 
     def rows(self) -> QuerySet[ArrivalSeries]:
-        return _rows(self.cluster)
+        return _arrivals(self.cluster)
 
 
-def _rows(cluster: Cluster) -> QuerySet[ArrivalSeries]:
+class HistoriesPage(InClusterZone):
+    """`/c/<slug>/provisioning/forecast/histories/`"""
+
+    template_name = "pages/forecasts/histories.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        table = histories_table(request, self.cluster, can_change="operate" in request.user.scopes)
+        return table.csv_response() if table.wants_csv else self.page({"table": table})
+
+
+class HistoryDetail(InClusterZone):
+    """`/c/<slug>/provisioning/forecast/histories/<number>/`: one load history."""
+
+    template_name = "pages/forecasts/history.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row = self.find(_histories(self.cluster), "load history", pk=pk)
+        files = [part["file"] for part in row.spec.get("extended", [])]
+        parameters = {name: row.spec[name] for name in GENERATOR_DEFAULTS if name in row.spec}
+        return self.page({"row": row, "chart": history_chart(row), "files": files, "parameters": parameters})
+
+
+class HistoryCrud(Crud):
+    """Load histories of a cluster."""
+
+    noun = "load history"
+    keyword = "history"
+    back = "pages:histories"
+    text_deleted = "The load history of {row} is deleted."
+    service_delete = staticmethod(histories.history_delete)
+
+    def rows(self) -> QuerySet[LoadHistory]:
+        return _histories(self.cluster)
+
+
+def _arrivals(cluster: Cluster) -> QuerySet[ArrivalSeries]:
     return ArrivalSeries.objects.select_related("cluster").filter(cluster=cluster)
 
 
-class _NewPage(ClusterPage):
+def _histories(cluster: Cluster) -> QuerySet[LoadHistory]:
+    return LoadHistory.objects.select_related("cluster").filter(cluster=cluster)
+
+
+# -- arrivals
+class _NewArrivals(NewSeries):
     """A way to add arrivals, or with `?replace=<source>` to replace those of a source."""
 
-    scope = "operate"
-    way = ""
-
-    def show(self, status: int = 200, **context: Any) -> HttpResponse:
-        ways = {"Upload": "pages:arrivals-new", "Generator": "pages:arrivals-generator"}
-        kept = f"?{urlencode({'replace': self.replaces})}" if self.replaces else ""
-        tabs = [(name, reverse(to, args=[self.slug]) + kept, name == self.way) for name, to in ways.items()]
-        return self.page({"tabs": tabs, "replaces": self.replaces, **context}, status)
+    ways = {"Upload": "pages:arrivals-new", "Generator": "pages:arrivals-generator"}
 
     @property
     def replaces(self) -> str:
         return self.request.GET.get("replace", "")
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return {"replace": self.replaces} if self.replaces else {}
 
     @property
     def naming(self) -> dict[str, Any]:
@@ -94,11 +154,14 @@ class _NewPage(ClusterPage):
             return {}
         return {"source_id": row.source_id, "description": row.description, "replace": True}
 
+    def show(self, status: int = 200, **context: Any) -> HttpResponse:
+        return super().show(status, replaces=self.replaces, **context)
+
     def stored(self, row: ArrivalSeries) -> HttpResponse:
         text = f"The arrivals of {row.source_id} are stored."
         return done(self.request, text, "pages:arrivals-detail", self.slug, row.pk)
 
-    def preview(self, values: Any = None, starts_at: datetime | None = None, **context: Any) -> HttpResponse:
+    def show_preview(self, values: Any = None, starts_at: datetime | None = None, **context: Any) -> HttpResponse:
         """The part that shows what would be stored."""
         if values is not None:
             chart = rate_chart(values, self.cluster.slice_s, starts_at, "the source")
@@ -106,110 +169,51 @@ class _NewPage(ClusterPage):
         return render(self.request, "pages/arrivals/preview.html", {"cluster": self.cluster, **context})
 
 
-class UploadPage(_NewPage):
-    """The first step of an upload: the file."""
+class ArrivalsUpload(_NewArrivals, UploadStep):
+    """`/c/<slug>/arrivals/new/`"""
 
     template_name = "pages/arrivals/upload.html"
-    way = "Upload"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.show(form=UploadForm(initial={"time_zone": self.cluster.time_zone}))
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = UploadForm(request.POST, request.FILES)
-        if form.is_valid():
-            zone = form.cleaned_data["time_zone"]
-            try:
-                key, _ = services.arrivals_inspect(file=form.cleaned_data["file"], time_zone=zone)
-            except (Malformed, TooLarge) as error:
-                show_faults(form, error)
-            else:
-                given = {"key": key, "zone": zone} | ({"replace": self.replaces} if self.replaces else {})
-                return redirect(f"{reverse('pages:arrivals-columns', args=[slug])}?{urlencode(given)}")
-        return self.show(422, form=form)
+    columns_name = "pages:arrivals-columns"
 
 
-class ColumnsPage(_NewPage):
-    """The second step: columns and stretch, with a preview; then it is stored."""
+class ArrivalsColumns(_NewArrivals, ColumnsStep):
+    """`/c/<slug>/arrivals/new/columns/`: columns and time range, with a preview."""
 
     template_name = "pages/arrivals/columns.html"
-    way = "Upload"
+    form_class = ColumnsForm
+    fault_fields = {"stretch": "start", "file": "leave_out_problems"}
+    has_preview = True
 
-    def inspected(self, key: str, zone: str) -> tuple[str, Inspection]:
-        return inspect_upload(key, zone or self.cluster.time_zone)
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        key, zone = request.GET.get("key", ""), request.GET.get("zone", "")
-        name, found = self.inspected(key, zone)
-        known = {"key": key, "time_zone": zone or self.cluster.time_zone, "stretch": "busiest", **self.naming}
-        form = ColumnsForm(
-            initial={**known, "time_column": found.time_column, "count_column": found.count_column}, inspection=found
-        )
-        return self.show(form=form, **_told(name, found))
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        try:
-            name, found = self.inspected(request.POST.get("key", ""), request.POST.get("time_zone", ""))
-        except Malformed:  # the zone is at fault; the form says so when it is read with it
-            name, found = self.inspected(request.POST.get("key", ""), "UTC")
-        form = ColumnsForm(request.POST, inspection=found)
-        if "preview" in request.POST:
-            return self._preview(form)
-        if form.is_valid():
-            try:
-                row = self._store(form)
-            except (Malformed, Conflict) as error:
-                show_faults(form, _lines_as_one(error), {"stretch": "start", "file": "leave_out_problems"})
-            else:
-                return self.stored(row)
-        return self.show(422, form=form, **_told(name, found))
+    def initial(self) -> dict[str, Any]:
+        return {"stretch": "busiest", **self.naming}
 
     @transaction.atomic
-    def _store(self, form: ColumnsForm) -> ArrivalSeries:
-        """The arrivals, and where it is wished the whole file as load history."""
+    def store(self, form: ColumnsForm) -> ArrivalSeries:
+        """The arrivals, and the whole file as load history where the form says so."""
         row = services.arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
         if form.history:
-            history_create_from_upload(cluster=self.cluster, origin=HistoryOrigin.ARRIVALS, **form.history)
+            origin = HistoryOrigin.ARRIVALS
+            histories.history_create_from_upload(cluster=self.cluster, origin=origin, **form.history)
         return row
 
-    def _preview(self, form: ColumnsForm) -> HttpResponse:
+    def preview(self, form: ColumnsForm) -> HttpResponse:
         if not form.is_valid():
-            return self.preview(faults=_faults_of(form))
+            return self.show_preview(faults=_form_faults(form))
         try:
-            found = read_trace_window(cluster=self.cluster, **form.reading)
+            window = read_trace_window(cluster=self.cluster, **form.reading)
         except SluiceError as error:
-            return self.preview(faults=_labelled(form, _lines_as_one(error)))
-        return self.preview(found.values, datetime.fromtimestamp(found.start_s, UTC), reading=found.reading)
+            return self.show_preview(faults=_labelled(form, merge_line_faults(error)))
+        return self.show_preview(window.values, datetime.fromtimestamp(window.start_s, UTC), reading=window.reading)
 
 
-def _lines_as_one(error: SluiceError) -> SluiceError:
-    """The page lists the lines that cannot be read; a refusal counts them and names the first."""
-    if any(fault.path.startswith("file.line") for fault in error.faults):
-        return Malformed(error.message, [Fault("leave_out_problems", error.message)])
-    return error
-
-
-def _labelled(form: Form, error: SluiceError) -> list[Fault]:
-    """The faults of a refusal, at the labels of the form's fields."""
-    names = {name: field.label or name.replace("_", " ").capitalize() for name, field in form.fields.items()}
-    faults = error.faults or [Fault("", error.message)]
-    return [Fault(names.get(fault.path, fault.path), fault.message) for fault in faults]
-
-
-def _told(name: str, found: Inspection) -> dict[str, Any]:
-    """What the page says of the file itself."""
-    ends = {side: datetime.fromisoformat(text) for side in ("starts_at", "ends_at") if (text := getattr(found, side))}
-    return {"inspection": found, "file_name": name, **ends}
-
-
-class GeneratorPage(_NewPage):
-    """A generator with its parameters and a live preview."""
+class ArrivalsGenerator(_NewArrivals):
+    """`/c/<slug>/arrivals/new/generator/`: a generator's parameters with a live preview."""
 
     template_name = "pages/arrivals/generator.html"
     way = "Generator"
 
-    def kind(self, given: str) -> str:
-        return given if given in GENERATOR_KINDS else next(iter(GENERATOR_KINDS))
+    def kind(self, wanted: str) -> str:
+        return wanted if wanted in GENERATOR_KINDS else next(iter(GENERATOR_KINDS))
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         typed = {name: value for name, value in request.GET.items() if value}
@@ -225,27 +229,106 @@ class GeneratorPage(_NewPage):
         if form.is_valid():
             try:
                 if is_preview:
-                    values = generate_arrivals(form.spec, self.cluster)
-                    return self.preview(values)
+                    return self.show_preview(generate_arrivals(form.spec, self.cluster))
                 row = services.arrivals_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
             except (Malformed, Conflict) as error:
-                show_faults(form, _at_fields(error))
+                show_faults(form, parameter_faults(error))
             else:
                 return self.stored(row)
-        return self.preview(faults=_faults_of(form)) if is_preview else self.show(422, form=form)
+        return self.show_preview(faults=_form_faults(form)) if is_preview else self.show(422, form=form)
 
 
-def _at_fields(error: SluiceError) -> Malformed:
-    """Faults of the generator's parameters, at the form's fields of the same names."""
-    return Malformed(error.message, [Fault(one.path.removeprefix("generator."), one.message) for one in error.faults])
+def _label(form: Form, name: str) -> str:
+    return str(form.fields[name].label or name.replace("_", " ").capitalize())
 
 
-def _faults_of(form: Form) -> list[Fault]:
-    """What is wrong with a form in the words of its labels: a preview says it without taking the focus away."""
-    named = [
-        (form.fields[name].label or name.replace("_", " ").capitalize(), form.errors[name])
-        for name in form.fields
-        if name in form.errors
+def _labelled(form: Form, error: SluiceError) -> list[Fault]:
+    """The faults of a refusal, at the labels of the form's fields."""
+    faults = error.faults or [Fault("", error.message)]
+    return [
+        Fault(_label(form, fault.path) if fault.path in form.fields else fault.path, fault.message) for fault in faults
     ]
-    found = [Fault(label, message) for label, messages in named for message in messages]
-    return found + [Fault("", message) for message in form.non_field_errors()]
+
+
+def _form_faults(form: Form) -> list[Fault]:
+    """The faults of a form at its labels: a preview lists them without taking the focus away."""
+    faults = [Fault(_label(form, name), text) for name in form.fields for text in form.errors.get(name, ())]
+    return faults + [Fault("", text) for text in form.non_field_errors()]
+
+
+# -- load histories
+class _NewHistory(NewSeries):
+    """A way to add a load history; `?extend=<number>` adds a file to one."""
+
+    ways = {"Upload": "pages:history-new", "Generator": "pages:history-generator"}
+
+    @cached_property
+    def extends(self) -> LoadHistory | None:
+        text = self.request.GET.get("extend", "")
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            return None
+        return self.find(_histories(self.cluster), "load history", pk=int(text))
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        return {"extend": self.extends.pk} if self.extends else {}
+
+    def show(self, status: int = 200, **context: Any) -> HttpResponse:
+        tabs = {"tabs": []} if self.extends else {}
+        return super().show(status, extends=self.extends, **tabs, **context)
+
+    def stored(self, row: LoadHistory) -> HttpResponse:
+        text = f"The load history of {row.source_id} is stored; the forecast is renewed within minutes."
+        return done(self.request, text, "pages:history", self.slug, row.pk)
+
+
+class HistoryUpload(_NewHistory, UploadStep):
+    """`/c/<slug>/provisioning/forecast/histories/new/`"""
+
+    template_name = "pages/forecasts/upload.html"
+    columns_name = "pages:history-columns"
+
+
+class HistoryColumns(_NewHistory, ColumnsStep):
+    """`/c/<slug>/provisioning/forecast/histories/columns/`"""
+
+    template_name = "pages/forecasts/columns.html"
+    form_class = HistoryColumnsForm
+    fault_fields = {"file": "time_column"}
+
+    def initial(self) -> dict[str, Any]:
+        return {"bucket_s": 3600}
+
+    def form_arguments(self) -> dict[str, Any]:
+        return {"extends": bool(self.extends)}
+
+    def store(self, form: HistoryColumnsForm) -> LoadHistory:
+        if self.extends:
+            return histories.history_extend(history=self.extends, **form.reading)
+        return histories.history_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
+
+
+class HistoryGenerator(_NewHistory):
+    """`/c/<slug>/provisioning/forecast/histories/generate/`: a generated load history."""
+
+    template_name = "pages/forecasts/generator.html"
+    way = "Generator"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.show(form=HistoryGeneratorForm(initial={"bucket_s": 3600, **request.GET.dict()}))
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = HistoryGeneratorForm(request.POST)
+        if form.is_valid():
+            try:
+                row = histories.history_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
+            except (Malformed, Conflict) as error:
+                show_faults(form, parameter_faults(error))
+            else:
+                return self.stored(row)
+        return self.show(422, form=form)
+
+    def show(self, status: int = 200, **context: Any) -> HttpResponse:
+        generator = {"peak_rate_eps": 1000.0, "weeks": 8, "growth_per_week": 0.02}
+        rest_body = {"cluster": self.slug, "source_id": "clicks", "generator": generator}
+        return super().show(status, rest_body=rest_body, **context)
