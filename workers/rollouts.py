@@ -7,8 +7,9 @@ from django.utils import timezone
 
 from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
+from apps.rollouts.configs.parts import parts_renew
+from apps.rollouts.rollout.services import rollouts_advance
 from apps.rollouts.schedule.replays import replay_work
-from apps.rollouts.services import parts_renew, rollouts_advance
 
 __all__ = [
     "advance_rollouts",

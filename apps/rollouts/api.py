@@ -14,16 +14,12 @@ from rest_framework.response import Response
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
-from apps.rollouts import services
+from apps.rollouts.configs.selectors import config_numbered, configs_listed
+from apps.rollouts.configs.services import config_check, config_create, policy_update
 from apps.rollouts.filters import ConfigFilter, RolloutFilter
 from apps.rollouts.models import RefinedConfig, Rollout, RolloutPolicy
-from apps.rollouts.selectors import (
-    config_numbered,
-    configs_listed,
-    rollout_numbered,
-    rollout_policy,
-    rollouts_listed,
-)
+from apps.rollouts.rollout.selectors import rollout_numbered, rollout_policy, rollouts_listed
+from apps.rollouts.rollout.services import canaries_add, rollout_pause, rollout_resume, rollout_roll_back, rollout_start
 from apps.rollouts.serializers import (
     CanariesSerializer,
     CheckedSerializer,
@@ -78,11 +74,9 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
         wanted.is_valid(raise_exception=True)
         values = wanted.validated_data
         with transaction.atomic():  # what was to start and is refused is not kept
-            config = services.config_create(
-                cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=request.user
-            )
+            config = config_create(cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=request.user)
             if values["start"]:
-                services.rollout_start(config=config, user=request.user, force=values["force"])
+                rollout_start(config=config, user=request.user, force=values["force"])
         body = ConfigDetailSerializer(config_numbered(config.cluster, config.number)).data
         return Response(body, status=201, headers={"Location": f"{request.path}/{config.number}"})
 
@@ -92,7 +86,7 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
         """What a configuration would have done with the epochs recorded of late; nothing is stored."""
         wanted = WishSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        return Response(services.config_check(cluster=self.cluster, wish=wanted.wish()))
+        return Response(config_check(cluster=self.cluster, wish=wanted.wish()))
 
     @extend_schema(request=StartSerializer, responses={201: RolloutDetailSerializer})
     @action(detail=True, methods=["post"])
@@ -102,9 +96,7 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
         wanted.is_valid(raise_exception=True)
         config = self.get_object()
         agents = [agent_named(config.cluster, name) for name in wanted.validated_data.get("canaries", ())]
-        rollout = services.rollout_start(
-            config=config, user=request.user, force=wanted.validated_data["force"], canaries=agents
-        )
+        rollout = rollout_start(config=config, user=request.user, force=wanted.validated_data["force"], canaries=agents)
         number_now = rollout.config.number
         location = f"/api/v1/clusters/{slug}/rollouts/{number_now}"
         return Response(_shown(self.cluster, number_now), status=201, headers={"Location": location})
@@ -130,13 +122,13 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, slug: str, number: str) -> Response:
         """Leave everything as it is until somebody goes on."""
-        return self._done(services.rollout_pause(rollout=self.get_object(), user=request.user))
+        return self._done(rollout_pause(rollout=self.get_object(), user=request.user))
 
     @extend_schema(request=None, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, slug: str, number: str) -> Response:
         """Go on where it was paused."""
-        return self._done(services.rollout_resume(rollout=self.get_object(), user=request.user))
+        return self._done(rollout_resume(rollout=self.get_object(), user=request.user))
 
     @extend_schema(request=WhySerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"], url_path="roll-back")
@@ -145,7 +137,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
         wanted = WhySerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         rollout = self.get_object()
-        return self._done(services.rollout_roll_back(rollout=rollout, user=request.user, **wanted.validated_data))
+        return self._done(rollout_roll_back(rollout=rollout, user=request.user, **wanted.validated_data))
 
     @extend_schema(request=CanariesSerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -155,7 +147,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
         wanted.is_valid(raise_exception=True)
         rollout = self.get_object()
         agents = wanted.rows(rollout.config.cluster)
-        return self._done(services.canaries_add(rollout=rollout, agents=agents, user=request.user))
+        return self._done(canaries_add(rollout=rollout, agents=agents, user=request.user))
 
     def _done(self, rollout: Rollout) -> Response:
         return Response(_shown(self.cluster, rollout.config.number))
@@ -189,7 +181,7 @@ class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
         policy = self.get_object()
         wanted = PolicySerializer(data=request.data, partial=True)
         wanted.is_valid(raise_exception=True)
-        policy = services.policy_update(cluster=policy.cluster, **wanted.validated_data)
+        policy = policy_update(cluster=policy.cluster, **wanted.validated_data)
         return Response(PolicySerializer(policy).data)
 
 

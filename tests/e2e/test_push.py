@@ -12,7 +12,7 @@ import pytest
 
 from agent.config import AgentConfig
 from agent.uplink.client import Client
-from agent.uplink.control import Control
+from agent.control import Control
 from agent.uplink.enrolment import Identity
 from tests.e2e.installation import Api, Installation
 from tests.servers import wait_until
@@ -23,7 +23,7 @@ import json
 import django
 django.setup()
 from apps.fleet.services import cluster_create
-from apps.telemetry.services import agent_enrol, enrolment_create
+from apps.telemetry.agents.services import agent_enrol, enrolment_create
 cluster = cluster_create(slug="lab", name="Lab", subinterval_s=5.0, horizon_s=300.0)
 _, token = enrolment_create(cluster=cluster, user=None)
 joined = agent_enrol(token=token, name="edge", host="lab", cores=1, capacity_cps=2e9)
@@ -71,7 +71,7 @@ def test_an_agent_is_told_whatever_goes_away_in_between(console: Installation, t
     agent_id, secret = json.loads(console.script(_SEED).splitlines()[-1])
     api, path = Api(console.url, console.token), f"agents/{agent_id}"
     agent = Agent(console.url, Identity(agent_id, secret, "lab", HEARTBEAT_S), tmp_path)
-    agent.uplink.control.start()
+    agent.control.start()
     try:
         wait_until(lambda: agent.is_connected() and agent.budgets == [0.2], what="the first configuration")
 
@@ -87,17 +87,17 @@ def test_an_agent_is_told_whatever_goes_away_in_between(console: Installation, t
 
         console.redis.stop()
         api.patch(path, {"budget_cores": 0.5})  # is made all the same
-        agent.uplink.control.wake()
+        agent.control.wake()
         wait_until(lambda: agent.budgets[-1] == 0.5, what="a change that a heartbeat told of")
         console.redis.start()
         wait_until(lambda: _told(api, path, agent), what="a change that was told after Redis came back")
 
         api.patch(path, {"enabled": False})
-        wait_until(lambda: agent.uplink.control.push_state == "refused", what="being sent away")
+        wait_until(lambda: agent.control.push_state == "refused", what="being sent away")
     finally:
-        agent.uplink.control.stop()
-    assert agent.uplink.control.state == "connected"
-    assert not agent.uplink.control._push._thread.is_alive()
+        agent.control.stop()
+    assert agent.control.state == "connected"
+    assert not agent.control._push._thread.is_alive()
 
 
 def _told(api: Api, path: str, agent: Agent) -> bool:
@@ -109,6 +109,6 @@ def _told(api: Api, path: str, agent: Agent) -> bool:
         time.sleep(0.01)
     if told := agent.budgets[-1] == wanted:
         return told
-    agent.uplink.control.wake()
+    agent.control.wake()
     wait_until(lambda: agent.budgets[-1] == wanted, what="a heartbeat's answer")
     return False

@@ -13,8 +13,8 @@ from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.models import Query
 from apps.queries.services import query_create
+from apps.telemetry.live.sources import source_upsert, table_upsert
 from apps.telemetry.models import StaticTable, TelemetrySource
-from apps.telemetry.services import source_upsert, table_upsert
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import PipelineDraft, Template
 from engine.errors import DocumentError, OptionError

@@ -26,9 +26,9 @@ from apps.results.models import AlertRule
 from apps.results.notices import rule_secret
 from apps.results.selectors import alert_rules_listed, alerts_listed
 from apps.results.services import alert_acknowledge, alert_rule_create, alert_rule_delete, alert_rule_update
+from apps.telemetry.live.services import assignment_set, live_start, live_stop
 from apps.telemetry.models import LiveQuery, TelemetrySource
 from apps.telemetry.selectors import agent_named, agents_listed
-from apps.telemetry.services import assignment_set, live_start, live_stop
 from apps.ui.feedback import toast
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import TEMPLATES, Template

@@ -15,11 +15,11 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources.agents.tables import AgentLine, agent_lines, agents_table
 from apps.pages.sources.facts import RolloutPanel, SourcesFinding, StreamCard, source_tabs
 from apps.pages.sources.forms import EnrolForm, SourceForm, TableForm
-from apps.rollouts.selectors import rollout_now
+from apps.rollouts.rollout.selectors import rollout_now
+from apps.telemetry.agents.services import enrolment_create, enrolment_revoke
 from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import enrolments_listed, source_readers, sources_listed, tables_listed
-from apps.telemetry.services import enrolment_create, enrolment_revoke
 
 __all__ = [
     "AgentEnrol",

@@ -19,7 +19,7 @@ from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
 from apps.rollouts.schedule.replays import replay_of, replay_request
-from apps.rollouts.schedule.selectors import agent_facts, cluster_facts
+from apps.rollouts.schedule.selectors import agent_facts, cluster_facts, schedules_of
 from apps.rollouts.schedule.serializers import (
     AgentScheduleSerializer,
     ClusterScheduleSerializer,
@@ -29,8 +29,7 @@ from apps.rollouts.schedule.serializers import (
     SwitchAskedSerializer,
     SwitchedSerializer,
 )
-from apps.rollouts.selectors import schedules_of
-from apps.rollouts.services import schedule_preview, schedule_switch
+from apps.rollouts.schedule.services import schedule_preview, schedule_switch
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
 

@@ -17,9 +17,8 @@ from apps.accounts.authentication import TokenAuthentication
 from apps.core.errors import Malformed, TooLarge
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
-from apps.telemetry import services
 from apps.telemetry.agents.directory import AgentAuthentication, AgentOrScope, AgentPermission
-from apps.telemetry.agents.heartbeats import HEARTBEAT_S
+from apps.telemetry.agents.heartbeats import HEARTBEAT_S, agent_heartbeat
 from apps.telemetry.agents.serializers import (
     AgentSerializer,
     EnrolledSerializer,
@@ -30,9 +29,11 @@ from apps.telemetry.agents.serializers import (
     SourceSerializer,
     StaticTableSerializer,
 )
+from apps.telemetry.agents.services import agent_delete, agent_enrol, agent_update, enrolment_create, enrolment_revoke
 from apps.telemetry.configs import agent_config
 from apps.telemetry.filters import AgentFilter, EnrolmentFilter, SourceFilter, TableFilter
 from apps.telemetry.live.serializers import HeartbeatAnswerSerializer, HeartbeatSerializer
+from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import Agent, EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import agents_listed, enrolments_listed, sources_listed, tables_listed
 
@@ -69,7 +70,7 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Create a token: its secret is shown in this answer only."""
         wanted = EnrolmentCreateSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        token, secret = services.enrolment_create(user=request.user, **wanted.validated_data)
+        token, secret = enrolment_create(user=request.user, **wanted.validated_data)
         headers = {"Location": f"/api/v1/enrolment-tokens/{token.pk}", **_SECRET}
         return Response({**EnrolmentSerializer(token).data, "secret": secret}, status=201, headers=headers)
 
@@ -77,7 +78,7 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str | None = None) -> Response:
         """End a token now. Agents that joined with it stay."""
-        return Response(EnrolmentSerializer(services.enrolment_revoke(token=self.get_object())).data)
+        return Response(EnrolmentSerializer(enrolment_revoke(token=self.get_object())).data)
 
 
 class AgentViewSet(
@@ -110,11 +111,11 @@ class AgentViewSet(
         agent = self.get_object()
         wanted = self.get_serializer(agent, data=request.data, partial=True)
         wanted.is_valid(raise_exception=True)
-        services.agent_update(agent=agent, **wanted.validated_data)
+        agent_update(agent=agent, **wanted.validated_data)
         return Response(self.get_serializer(self.get_queryset().get(pk=agent.pk)).data)
 
     def perform_destroy(self, instance: Agent) -> None:
-        services.agent_delete(agent=instance)
+        agent_delete(agent=instance)
 
     @extend_schema(request=EnrolSerializer, responses={201: EnrolledSerializer}, auth=[])
     @action(detail=False, methods=["post"], authentication_classes=[], permission_classes=[AllowAny])
@@ -122,7 +123,7 @@ class AgentViewSet(
         """Join a cluster with an enrolment token. The answer holds the agent's secret, shown this once."""
         wanted = EnrolSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        joined = services.agent_enrol(address=request.META.get("REMOTE_ADDR", ""), **wanted.validated_data)
+        joined = agent_enrol(address=request.META.get("REMOTE_ADDR", ""), **wanted.validated_data)
         body = {"agent": str(joined.agent.pk), "secret": joined.secret, "cluster": joined.agent.cluster.slug}
         return Response({**body, "heartbeat_s": HEARTBEAT_S}, status=201, headers=_SECRET)
 
@@ -140,7 +141,7 @@ class AgentViewSet(
         wanted = HeartbeatSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         says = {**request.data, **wanted.validated_data}
-        return Response(services.agent_heartbeat(agent_id=pk, says=says))
+        return Response(agent_heartbeat(agent_id=pk, says=says))
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(
@@ -162,17 +163,17 @@ class SourceViewSet(ServiceViewSet):
     filterset_class = SourceFilter
     ordering = "source_id"
     row_keyword = "source"
-    service_delete = staticmethod(services.source_delete)
+    service_delete = staticmethod(source_delete)
 
     def get_queryset(self) -> Any:
         return sources_listed()
 
     @staticmethod
     def service_update(*, source: TelemetrySource, **values: Any) -> TelemetrySource:
-        return services.source_upsert(cluster=source.cluster, source_id=source.source_id, **values)
+        return source_upsert(cluster=source.cluster, source_id=source.source_id, **values)
 
     def create_row(self, values: dict[str, Any]) -> TelemetrySource:
-        return services.source_upsert(create=True, **values)
+        return source_upsert(create=True, **values)
 
 
 class TableViewSet(ServiceViewSet):
@@ -183,14 +184,14 @@ class TableViewSet(ServiceViewSet):
     filterset_class = TableFilter
     ordering = "name"
     row_keyword = "table"
-    service_delete = staticmethod(services.table_delete)
+    service_delete = staticmethod(table_delete)
 
     def get_queryset(self) -> Any:
         return tables_listed()
 
     @staticmethod
     def service_update(*, table: StaticTable, **values: Any) -> StaticTable:
-        return services.table_upsert(cluster=table.cluster, name=table.name, **values)
+        return table_upsert(cluster=table.cluster, name=table.name, **values)
 
     def create_row(self, values: dict[str, Any]) -> StaticTable:
-        return services.table_upsert(create=True, **values)
+        return table_upsert(create=True, **values)

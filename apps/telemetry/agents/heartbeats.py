@@ -243,7 +243,7 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
         _store_epochs(agent_id, rows)
     agent.heartbeat, agent.life, agent.last_seen = dict(says), says["life"], timezone.now()
     agent.clock_offset_s = _offset(memory, says["time"] - now)
-    agent = says["version"]
+    agent.version = says["version"]
     lives = {**agent.committed, agent.life: committed}
     state = agent_state(agent).state
     known = _refined(says)

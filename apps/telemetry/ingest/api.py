@@ -16,11 +16,10 @@ from agent.wire import MAX_POST_BYTES
 from apps.accounts.choices import Scope
 from apps.core.errors import Fault, Malformed, TooLarge
 from apps.core.rest.api import ApiMixin, etag_of
-from apps.telemetry import services
 from apps.telemetry.agents.directory import AgentAuthentication, AgentPermission
 from apps.telemetry.configs import stream_plan
-from apps.telemetry.ingest.frames import frames_read, frames_receive
-from apps.telemetry.ingest.producers import ProducerPost
+from apps.telemetry.ingest.frames import frames_ingest, frames_read, frames_receive
+from apps.telemetry.ingest.producers import ProducerPost, batch_take
 from apps.telemetry.live.pipelines import pipeline_by_digest
 from apps.telemetry.live.serializers import AcceptedSerializer, BatchAcceptedSerializer, StreamPlanSerializer
 from apps.telemetry.selectors import live_by_key, stream_state
@@ -76,7 +75,7 @@ class BatchesView(ApiMixin, APIView):
     @extend_schema(request=_BYTES, responses=AcceptedSerializer)
     def post(self, request: Request) -> Response:
         """Take in numbered frames of an agent, each once. 409 `gap` says which is expected; 429 `full` to wait."""
-        return Response(services.frames_ingest(sender=request.auth, data=request.data))
+        return Response(frames_ingest(sender=request.auth, data=request.data))
 
 
 class ProducerView(ApiMixin, APIView):
@@ -99,7 +98,7 @@ class ProducerView(ApiMixin, APIView):
         """Take in one batch of records, an Arrow IPC stream, that enters a live query at an operator."""
         post = _post_of(request)
         live = live_by_key(cluster, query)
-        return Response(services.batch_take(live=live, operator=operator, post=post, body=request.data or b""))
+        return Response(batch_take(live=live, operator=operator, post=post, body=request.data or b""))
 
 
 def _post_of(request: Request) -> ProducerPost:

@@ -16,7 +16,6 @@ from apps.core.rest.lists import parse_whole_number
 from apps.fleet.selectors import cluster_by_slug
 from apps.queries.models import QueryVersion
 from apps.queries.selectors import query_by_name, version_current, version_numbered
-from apps.telemetry import services
 from apps.telemetry.filters import LiveFilter
 from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.live.serializers import (
@@ -25,6 +24,7 @@ from apps.telemetry.live.serializers import (
     LiveUpdateSerializer,
     PipelineCheckSerializer,
 )
+from apps.telemetry.live.services import assignment_set, live_delete, live_start, live_stop, live_update
 from apps.telemetry.models import LiveQuery
 from apps.telemetry.selectors import agent_named, lives_listed
 
@@ -60,7 +60,7 @@ class LiveViewSet(
         """Run an admitted query on what some agents collect. 422 names the operators that cannot be executed."""
         wanted = LiveStartSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        live = services.live_start(**wanted.validated_data)
+        live = live_start(**wanted.validated_data)
         return Response(self._shown(live), status=201, headers={"Location": f"{request.path}/{live.pk}"})
 
     @extend_schema(request=LiveUpdateSerializer, responses=LiveSerializer)
@@ -73,19 +73,19 @@ class LiveViewSet(
         with transaction.atomic():
             for part in values.pop("assignments", ()):
                 agent = agent_named(live.query.cluster, part.pop("agent"))
-                services.assignment_set(live=live, agent=agent, **part)
+                assignment_set(live=live, agent=agent, **part)
             if values:
-                services.live_update(live=live, **values)
+                live_update(live=live, **values)
         return Response(self._shown(live))
 
     def perform_destroy(self, instance: LiveQuery) -> None:
-        services.live_delete(live=instance)
+        live_delete(live=instance)
 
     @extend_schema(request=None, responses=LiveSerializer)
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, pk: str | None = None) -> Response:
         """End the live run. The query stays admitted; what agents still hold of the run is taken in."""
-        return Response(self._shown(services.live_stop(live=self.get_object())))
+        return Response(self._shown(live_stop(live=self.get_object())))
 
     @extend_schema(parameters=_CHECK, responses=PipelineCheckSerializer, filters=False)
     @action(detail=False, methods=["get"], pagination_class=None, filterset_class=None)

@@ -64,7 +64,7 @@ def observation(
     )  # fmt: skip
 
 
-def test_the_estimate_of_a_live_query_waits_for_epoch_trigger_and_batch(live: LiveQuery) -> None:
+def test_live_estimate_adds_waits_of_epoch_trigger_and_batch(live: LiveQuery) -> None:
     bare = estimated(live.query)
     parts = bare.result["live"]
     assert (parts["epoch_s"], parts["trigger_s"], parts["overhead_s"]) == (1.0, 2.0, 0.0)
@@ -81,20 +81,20 @@ def test_the_estimate_of_a_live_query_waits_for_epoch_trigger_and_batch(live: Li
     assert row.state == "holds"
 
 
-def test_an_objective_below_the_waits_is_breached() -> None:
+def test_objective_below_the_waits_is_breached() -> None:
     live = live_query(make_live_cluster(), bound_s=3.0)
     timing_note(NOW, READY)
     assert estimated(live.query).state == "breached"
 
 
-def test_queries_that_are_not_live_keep_the_engines_answer(live: LiveQuery) -> None:
+def test_estimate_of_a_query_that_is_not_live_is_the_engines_answer(live: LiveQuery) -> None:
     timing_note(NOW, READY)
     LiveQuery.objects.update(state="stopped")
     row = estimated(live.query)
     assert "live" not in row.result and "trust" not in row.result and row.estimate_s < 0.1
 
 
-def test_batches_are_remembered_for_a_day() -> None:
+def test_batch_timings_are_purged_after_a_day() -> None:
     assert timing_now().is_assumed and timing_now().interval_s == ASSUMED_TRIGGER_S
     assert not timing_note(NOW, {"state": "warming", **{k: v for k, v in READY.items() if k != "state"}})
     assert not timing_note(NOW, {**READY, "batch_s": None})
@@ -105,7 +105,7 @@ def test_batches_are_remembered_for_a_day() -> None:
     assert timings_purge(NOW + timedelta(days=1, seconds=5)) == 1 and BatchTiming.objects.count() == 1
 
 
-def test_an_interval_is_held_against_the_estimate_in_force(live: LiveQuery) -> None:
+def test_measured_interval_is_compared_with_the_estimate_in_force(live: LiveQuery) -> None:
     timing_note(NOW, READY)
     row = estimated(live.query, NOW - timedelta(minutes=5))
     begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 4) * 30, UTC)
@@ -128,7 +128,7 @@ def stretch(work: str, begins_at: datetime, ends_at: datetime) -> StreamStretch:
     return StreamStretch.objects.create(work=work, begins_at=begins_at, ends_at=ends_at)
 
 
-def test_intervals_of_a_stream_processor_that_warms_up_count_for_nothing(live: LiveQuery) -> None:
+def test_interval_while_the_stream_processor_warms_up_is_disturbed(live: LiveQuery) -> None:
     """Two windows closed while it was starting, one just before it went away: three intervals of four are left out."""
     timing_note(NOW, READY)
     row = estimated(live.query, NOW - timedelta(minutes=8))
@@ -151,13 +151,13 @@ def test_intervals_of_a_stream_processor_that_warms_up_count_for_nothing(live: L
     assert trust_of(live.query, "worst", rows[2].evidence)[0].outcomes == 1
 
 
-def test_assumed_waits_are_assumed_evidence() -> None:
+def test_assumed_waits_make_the_evidence_assumed() -> None:
     assert evidence_of({"live": {"evidence": "assumed"}}) == "assumed"
     assert evidence_of({"live": {"evidence": "measured"}, "uncovered": []}) == "measured"
     assert evidence_of({"live": {"evidence": "measured"}, "uncovered": [{"operator": "a"}]}) == "assumed"
 
 
-def test_mean_objectives_are_held_against_means(live: LiveQuery) -> None:
+def test_mean_objective_is_compared_with_the_measured_mean(live: LiveQuery) -> None:
     Query.objects.update(objective_statistic="mean")
     estimated(live.query, NOW - timedelta(minutes=5))
     begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 3) * 30, UTC)
@@ -167,13 +167,13 @@ def test_mean_objectives_are_held_against_means(live: LiveQuery) -> None:
     assert AccuracyObservation.objects.get().observed_s == 2.5
 
 
-def test_before_the_first_estimate_nothing_is_judged(live: LiveQuery) -> None:
+def test_no_observation_before_the_first_estimate(live: LiveQuery) -> None:
     estimated(live.query)
     window(live.query, NOW - timedelta(minutes=3))
     assert accuracy_observe_all(NOW) == 0
 
 
-def test_an_interval_that_may_still_grow_waits(live: LiveQuery) -> None:
+def test_interval_that_may_still_grow_is_not_observed(live: LiveQuery) -> None:
     estimated(live.query, NOW - timedelta(minutes=5))
     begin = datetime.fromtimestamp(NOW.timestamp() // 30 * 30, UTC)
     window(live.query, begin + timedelta(seconds=1))
@@ -181,7 +181,7 @@ def test_an_interval_that_may_still_grow_waits(live: LiveQuery) -> None:
     assert accuracy_observe_all(begin + timedelta(seconds=40)) == 1
 
 
-def test_new_estimates_are_widened_by_what_became_of_the_old(live: LiveQuery) -> None:
+def test_interval_is_widened_by_past_errors(live: LiveQuery) -> None:
     """With errors four times the stated half width, the next interval is wide enough for nine in ten of them."""
     rng = np.random.default_rng(2)
     timing_note(NOW, READY)
@@ -202,7 +202,7 @@ def test_new_estimates_are_widened_by_what_became_of_the_old(live: LiveQuery) ->
     assert curve is None
 
 
-def test_a_query_without_a_past_takes_its_clusters_factor(live: LiveQuery) -> None:
+def test_query_without_observations_takes_the_factor_of_its_cluster(live: LiveQuery) -> None:
     other = live_query(live.query.cluster, "young").query
     for i in range(40):
         observation(live.query, i, expected=5.0, observed=3.0, half=0.5)
@@ -212,7 +212,7 @@ def test_a_query_without_a_past_takes_its_clusters_factor(live: LiveQuery) -> No
     assert trust_of(other, "worst", "measured")[0].factor == 1.0
 
 
-def test_moved_waits_and_trust_ask_for_an_estimate(live: LiveQuery) -> None:
+def test_changed_waits_or_trust_request_an_estimate(live: LiveQuery) -> None:
     """Neither is part of a snapshot."""
     assert live_estimates_refresh() == 0  # never estimated: that is the start's business
     estimated(live.query)
@@ -237,7 +237,7 @@ def test_moved_waits_and_trust_ask_for_an_estimate(live: LiveQuery) -> None:
     assert live_estimates_refresh() == 0 and query_estimate_latest(live.query).result["trust"]["factor"] == 4.0
 
 
-def test_old_observations_are_forgotten(live: LiveQuery) -> None:
+def test_old_observations_are_purged(live: LiveQuery) -> None:
     observation(live.query, 1)
     observation(live.query, 3)
     AccuracyObservation.objects.filter(starts_at__lt=NOW - 3 * INTERVAL).update(starts_at=NOW - KEEP - INTERVAL)

@@ -26,7 +26,7 @@ def cluster() -> Any:
     return cluster
 
 
-def test_a_cluster_is_estimated_by_a_job(api: Any, cluster: Any) -> None:
+def test_estimate_of_a_cluster_is_a_job(api: Any, cluster: Any) -> None:
     answer = api.post("/api/v1/estimates", {"cluster": "little"}, format="json")
     assert answer.status_code == 202
     run_jobs()
@@ -41,7 +41,7 @@ def test_a_cluster_is_estimated_by_a_job(api: Any, cluster: Any) -> None:
     assert api.get("/api/v1/estimates?cluster=other").json()["results"] == []
 
 
-def test_a_query_shows_its_newest_estimate(api: Any, cluster: Any) -> None:
+def test_newest_estimate_of_a_query_is_shown(api: Any, cluster: Any) -> None:
     query = cluster.queries.get()
     missing = api.get(f"/api/v1/queries/{query.pk}/estimate")
     assert missing.status_code == 404
@@ -54,7 +54,7 @@ def test_a_query_shows_its_newest_estimate(api: Any, cluster: Any) -> None:
     assert len(with_series["series"]["time_s"]) == len(with_series["series"]["estimate_s"]) == 60
 
 
-def test_a_document_too_large_for_a_worker_is_refused(api: Any, db: None) -> None:
+def test_too_large_document_is_refused(api: Any, db: None) -> None:
     nodes = [{"id": f"n{index}", "capacity_cps": 1000, "cores": 1024} for index in range(50)]
     operators = [{**DOCUMENT["operators"][0], "node": "n0"}]
     document = {**DOCUMENT, "nodes": nodes, "operators": operators}
@@ -65,7 +65,7 @@ def test_a_document_too_large_for_a_worker_is_refused(api: Any, db: None) -> Non
     assert "at most 5e+07" in answer.json()["faults"][0]["message"]
 
 
-def test_a_document_is_estimated_as_on_the_command_line(api: Any, db: None) -> None:
+def test_document_estimate_equals_that_of_the_command_line(api: Any, db: None) -> None:
     answer = api.post("/api/v1/estimates", {"document": DOCUMENT, "flow_slices": 4}, format="json")
     assert answer.status_code == 202
     run_jobs()
@@ -94,18 +94,18 @@ def test_faults_name_their_field(api: Any, cluster: Any, body: dict[str, Any], p
     assert run_jobs() == []
 
 
-def test_unknown_clusters_are_missing(api: Any, db: None) -> None:
+def test_unknown_cluster_returns_404(api: Any, db: None) -> None:
     answer = api.post("/api/v1/estimates", {"cluster": "nowhere"}, format="json")
     assert (answer.status_code, answer.json()["faults"][0]["path"]) == (404, "cluster")
 
 
-def test_a_viewer_reads_and_may_not_ask(api_of: Any, cluster: Any) -> None:
+def test_viewer_reads_estimates_and_may_not_request_one(api_of: Any, cluster: Any) -> None:
     viewer = api_of("viewer")
     assert viewer.get("/api/v1/estimates").status_code == 200
     assert viewer.post("/api/v1/estimates", {"cluster": "little"}, format="json").status_code == 403
 
 
-def test_without_redis_nothing_is_stored(api: Any, cluster: Any, settings: Any) -> None:
+def test_nothing_is_stored_without_redis(api: Any, cluster: Any, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = api.post("/api/v1/estimates", {"document": DOCUMENT}, format="json")
     assert answer.status_code == 503

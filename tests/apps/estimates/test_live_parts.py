@@ -50,7 +50,7 @@ def estimated(query: Query):
     return row, run
 
 
-def test_before_any_agent_told_the_bound_is_that_of_stimulus_time(query: Query) -> None:
+def test_bound_is_that_of_stimulus_time_before_any_report(query: Query) -> None:
     row, run = estimated(query)
     assert "scheduling" not in row.result and "scheduling" not in run.result
     assert QueryDetail(query)._mace().note == "Largest excess on its servers"
@@ -58,7 +58,7 @@ def test_before_any_agent_told_the_bound_is_that_of_stimulus_time(query: Query) 
     assert not [risk for risk in risk_facts(run, {"nodes": []}, [], {}) if risk["subject"] == "Scheduling"]
 
 
-def test_under_another_policy_the_bound_is_the_looser_one_wherever_it_is_shown(query: Query) -> None:
+def test_another_policy_shows_the_looser_bound_everywhere(query: Query) -> None:
     _, before = estimated(query)
     say(query.cluster, "agent-1", "klink")
     row, run = estimated(query)
@@ -72,14 +72,14 @@ def test_under_another_policy_the_bound_is_the_looser_one_wherever_it_is_shown(q
     assert risk["text"].startswith("agent-1 runs klink") and risk["text"].endswith("are those of stimulus time.")
 
 
-def test_agents_that_run_stimulus_time_or_nothing_of_a_query_change_nothing(query: Query) -> None:
+def test_agents_with_stimulus_time_or_without_the_query_change_nothing(query: Query) -> None:
     say(query.cluster, "agent-1", "stimulus-time")
     say(query.cluster, "agent-2", "klink")
     row, run = estimated(query)
     assert "scheduling" not in run.result and "scheduling" not in row.result
 
 
-def test_another_policy_asks_for_an_estimate_once(query: Query) -> None:
+def test_another_policy_requests_one_estimate(query: Query) -> None:
     timing_note(datetime.now(UTC), {"state": "ready", "batch": 7, "batch_s": 0.6, "trigger_s": 2.0})
     estimated(query)
     assert live_estimates_refresh() == 0
@@ -91,7 +91,7 @@ def test_another_policy_asks_for_an_estimate_once(query: Query) -> None:
     assert live_estimates_refresh() == 1
 
 
-def test_of_several_agents_at_a_node_the_one_that_loosens_the_bound_counts(query: Query) -> None:
+def test_loosest_policy_of_the_agents_at_a_node_counts(query: Query) -> None:
     node = Agent.objects.get(cluster=query.cluster, name="agent-1").node
     Agent.objects.create(cluster=query.cluster, name="second", node=node)
     say(query.cluster, "agent-1", "stimulus-time")

@@ -40,7 +40,7 @@ def shifted(share: float) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_small_moves_are_passed_on_once_a_minute_and_large_ones_at_once() -> None:
+def test_small_changes_refresh_once_a_minute_and_large_ones_at_once() -> None:
     live = live_query(make_live_cluster())
     run_jobs()
     tell(live)
@@ -62,7 +62,7 @@ def test_small_moves_are_passed_on_once_a_minute_and_large_ones_at_once() -> Non
 
 
 @pytest.mark.django_db
-def test_what_is_held_back_is_passed_on_together(live: LiveQuery) -> None:
+def test_held_back_changes_are_passed_on_together(live: LiveQuery) -> None:
     tell(live)
     refine_cluster(live.query.cluster, NOW)
     estimate_request(cluster=live.query.cluster)
@@ -82,7 +82,7 @@ def drained(share: float) -> None:
 
 
 @pytest.mark.django_db
-def test_load_factors_that_move_all_the_time_move_the_placement_once_a_minute(live: LiveQuery) -> None:
+def test_unsteady_load_factors_change_the_placement_once_a_minute(live: LiveQuery) -> None:
     tell(live)
     cluster = live.query.cluster
     assert refine_cluster(cluster, NOW).placements == 1
@@ -102,7 +102,7 @@ def test_load_factors_that_move_all_the_time_move_the_placement_once_a_minute(li
 
 
 @pytest.mark.django_db
-def test_pages_do_not_tell_of_them(live: LiveQuery, admin_client: Client) -> None:
+def test_refreshes_by_telemetry_are_not_announced(live: LiveQuery, admin_client: Client) -> None:
     cluster = live.query.cluster
     job = estimate_request(cluster=cluster, by_telemetry=True)
     assert estimate_under_way(cluster) is None
@@ -123,7 +123,7 @@ def run(cluster: Cluster, age: timedelta, by_telemetry: bool = True) -> Estimate
 
 
 @pytest.mark.django_db
-def test_old_ones_are_thinned() -> None:
+def test_old_estimates_are_thinned() -> None:
     cluster = make_live_cluster()
     asked = run(cluster, timedelta(days=40), by_telemetry=False)
     for minutes in range(0, 300, 2):
@@ -142,13 +142,13 @@ def test_old_ones_are_thinned() -> None:
 
 
 @pytest.mark.django_db
-def test_the_newest_of_a_cluster_stays_however_old_it_is() -> None:
+def test_newest_estimate_of_a_cluster_is_kept_at_any_age() -> None:
     kept = run(make_live_cluster(), timedelta(days=60))
     assert estimates_of_telemetry_thin(NOW) == 0 and EstimateRun.objects.get() == kept
 
 
 @pytest.mark.django_db
-def test_their_jobs_go_after_two_hours(live: LiveQuery) -> None:
+def test_jobs_of_telemetry_are_purged_after_two_hours(live: LiveQuery) -> None:
     estimate_request(cluster=live.query.cluster, by_telemetry=True)
     run_jobs()
     estimates_of_telemetry_thin()

@@ -44,7 +44,7 @@ def estimated(cluster: Any) -> EstimateRun:
     return run
 
 
-def test_an_overloaded_node_is_reckoned(cluster: Any) -> None:
+def test_overloaded_node_is_estimated(cluster: Any) -> None:
     """Load 1.25 for 60 s leaves 15 s of work: the last event waits for them."""
     start_query(cluster, "over", 1.25, "a", bound_s=10.0)
     start_query(cluster, "easy", 0.5, "b", bound_s=10.0)
@@ -65,7 +65,7 @@ def test_an_overloaded_node_is_reckoned(cluster: Any) -> None:
     assert run.result["mace_wc"] == pytest.approx(15.0)
 
 
-def test_the_curve_has_its_time_axis(cluster: Any) -> None:
+def test_curve_has_its_time_axis(cluster: Any) -> None:
     query = start_query(cluster, "over", 1.25, "a")
     estimated(cluster)
     row = query_estimate_latest(query)
@@ -77,7 +77,7 @@ def test_the_curve_has_its_time_axis(cluster: Any) -> None:
     assert curves["high_s"] is None
 
 
-def test_long_curves_are_thinned_by_their_maximum() -> None:
+def test_long_curve_is_thinned_by_maximum() -> None:
     values = np.zeros(14_400)
     values[777] = 9.0
     curves = curves_unpack(curves_pack({"estimate": values, "low": values - 1, "high": values + 1}, 0.5))
@@ -87,12 +87,12 @@ def test_long_curves_are_thinned_by_their_maximum() -> None:
     assert thinned([3.0, 1.0], 5).tolist() == [3.0, 1.0]
 
 
-def test_a_request_that_waits_is_not_doubled(cluster: Any) -> None:
+def test_waiting_request_is_returned_instead_of_a_second_one(cluster: Any) -> None:
     start_query(cluster, "q", 0.5, "a")
     assert estimate_request(cluster=cluster) == estimate_request(cluster=cluster)
 
 
-def test_a_job_stores_once_however_often_it_is_delivered(cluster: Any) -> None:
+def test_redelivered_job_stores_once(cluster: Any) -> None:
     start_query(cluster, "q", 0.5, "a")
     job = estimate_request(cluster=cluster)
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_job_stores_once_however_often_it_is_delivered(cluster: Any) -> None:
     assert Job.objects.get(pk=job.pk).result["queries"] == {"holds": 1}
 
 
-def test_a_run_says_what_has_moved_since(cluster: Any) -> None:
+def test_run_lists_the_inputs_that_changed_since(cluster: Any) -> None:
     start_query(cluster, "q", 0.5, "a")
     run = estimated(cluster)
     assert not run_staleness(run).is_stale
@@ -122,7 +122,7 @@ def test_history_follows_the_runs(cluster: Any) -> None:
     assert (before.state, after.state) == ("breached", "holds")
 
 
-def test_old_runs_lose_their_curves_first(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_of_old_runs_are_dropped_first(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     start_query(cluster, "q", 0.5, "a")
     monkeypatch.setattr("apps.estimates.services.KEEP_SERIES", 2)
     monkeypatch.setattr("apps.estimates.services.KEEP_RUNS", 3)
@@ -134,7 +134,7 @@ def test_old_runs_lose_their_curves_first(cluster: Any, monkeypatch: pytest.Monk
     assert KEEP_SERIES == 200
 
 
-def test_a_cluster_without_nodes_is_refused() -> None:
+def test_cluster_without_nodes_is_refused() -> None:
     from apps.core.errors import Impossible
 
     with pytest.raises(Impossible, match="no nodes"):
@@ -148,7 +148,7 @@ def waiting() -> int:
     return Job.objects.filter(state=JobState.QUEUED).count()
 
 
-def test_changes_ask_for_one_estimate_together(cluster: Any, django_capture_on_commit_callbacks: Any) -> None:
+def test_changes_of_one_transaction_request_one_estimate(cluster: Any, django_capture_on_commit_callbacks: Any) -> None:
     connection.run_on_commit.clear()  # the fixture's changes are never committed in a test
     with django_capture_on_commit_callbacks(execute=True):
         start_query(cluster, "q", 0.5, "a")
@@ -166,7 +166,9 @@ def test_changes_ask_for_one_estimate_together(cluster: Any, django_capture_on_c
     assert waiting() == 0, "nothing runs any more"
 
 
-def test_a_paused_refresh_is_caught_up_by_the_schedule(cluster: Any, django_capture_on_commit_callbacks: Any) -> None:
+def test_paused_refresh_is_caught_up_by_the_periodic_task(
+    cluster: Any, django_capture_on_commit_callbacks: Any
+) -> None:
     with django_capture_on_commit_callbacks(execute=True), refresh_paused():
         start_query(cluster, "q", 0.5, "a")
     assert waiting() == 0
@@ -176,7 +178,7 @@ def test_a_paused_refresh_is_caught_up_by_the_schedule(cluster: Any, django_capt
     assert estimate_refresh_all() == 0
 
 
-def test_a_refresh_never_fails_the_change(cluster: Any, settings: Any) -> None:
+def test_failing_refresh_does_not_fail_the_change(cluster: Any, settings: Any) -> None:
     start_query(cluster, "q", 0.5, "a")
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert estimate_refresh(cluster) is None
@@ -184,7 +186,7 @@ def test_a_refresh_never_fails_the_change(cluster: Any, settings: Any) -> None:
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_moments_outside_the_calendar_are_refused(api: Any, moment: str) -> None:
+def test_time_outside_the_calendar_is_refused(api: Any, moment: str) -> None:
     for name in ("since", "until"):
         answer = api.get("/api/v1/estimates", {name: moment})
         assert answer.status_code == 400 and [fault["path"] for fault in answer.json()["faults"]] == [name]

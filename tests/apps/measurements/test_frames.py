@@ -27,7 +27,7 @@ def query() -> Query:
     return make_query(make_cluster())
 
 
-def test_the_same_frame_twice_changes_nothing(query: Query) -> None:
+def test_duplicate_frame_changes_nothing(query: Query) -> None:
     frame = statistics_frame(row("parse"), row("count"), row("parse", place="a-1"))
     assert statistics_receive([frame]) == 3
     before = list(StatisticsWindow.objects.order_by("pk").values())
@@ -35,7 +35,7 @@ def test_the_same_frame_twice_changes_nothing(query: Query) -> None:
     assert list(StatisticsWindow.objects.order_by("pk").values()) == before
 
 
-def test_a_later_batch_replaces_and_an_earlier_does_not(query: Query) -> None:
+def test_later_batch_replaces_an_earlier_one_only(query: Query) -> None:
     statistics_receive([statistics_frame(row(records_out=10, batch=5))])
     assert statistics_receive([statistics_frame(row(records_out=7, batch=4))]) == 0
     assert StatisticsWindow.objects.get().outputs == 10
@@ -43,31 +43,31 @@ def test_a_later_batch_replaces_and_an_earlier_does_not(query: Query) -> None:
     assert (StatisticsWindow.objects.get().outputs, StatisticsWindow.objects.get().batch) == (11, 6)
 
 
-def test_within_one_post_the_latest_batch_counts(query: Query) -> None:
+def test_latest_batch_of_a_post_counts(query: Query) -> None:
     rows = [row(records_out=1, batch=2), row(records_out=9, batch=3), row(records_out=1, batch=1)]
     assert statistics_receive([statistics_frame(one, seq=i + 1) for i, one in enumerate(rows)]) == 1
     assert StatisticsWindow.objects.get().outputs == 9
 
 
-def test_what_was_handed_on_is_no_event(query: Query) -> None:
+def test_relayed_records_are_no_events(query: Query) -> None:
     counts = {"records_in": 100, "records_processed": 50, "records_drained": 30, "records_overflow": 20}
     statistics_receive([statistics_frame(row(**counts))])
     found = StatisticsWindow.objects.get()
     assert (found.events, found.drained, found.overflow, found.cpu_s) == (50, 30, 20, 0.002)
 
 
-def test_what_waited_from_the_subinterval_before_is_worked_on_in_this_one(query: Query) -> None:
+def test_backlog_of_the_previous_subinterval_counts_as_processed(query: Query) -> None:
     counts = {"records_in": 100, "records_processed": 140, "records_drained": 90, "records_overflow": 20}
     statistics_receive([statistics_frame(row(**counts))])
     found = StatisticsWindow.objects.get()
     assert (found.records_in, found.events, found.drained, found.overflow) == (100, 140, 90, 20)
 
 
-def test_queries_that_are_gone_are_left_out(query: Query) -> None:
+def test_rows_of_deleted_queries_are_ignored(query: Query) -> None:
     assert statistics_receive([statistics_frame(row(query="eu-1/gone"), row(query="odd"), row())]) == 1
 
 
-def test_every_row_that_cannot_be_is_named(query: Query) -> None:
+def test_every_invalid_row_is_named(query: Query) -> None:
     rows = [
         row(),
         row(cpu_ns=-1),
@@ -82,12 +82,12 @@ def test_every_row_that_cannot_be_is_named(query: Query) -> None:
     assert not StatisticsWindow.objects.exists()
 
 
-def test_a_clock_that_is_far_ahead_keeps_nobody_else_out(query: Query) -> None:
+def test_clock_far_ahead_does_not_block_other_rows(query: Query) -> None:
     assert statistics_receive([statistics_frame(row(place="skewed", ago_s=-7200), row(place="right"))]) == 1
     assert StatisticsWindow.objects.get().place == "right"
 
 
-def test_another_schema_is_refused(query: Query) -> None:
+def test_frame_with_another_schema_is_refused(query: Query) -> None:
     body = batch_bytes(pa.table({"a": [1]}))
     with pytest.raises(Malformed, match="another schema"):
         statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=body)])
@@ -95,12 +95,12 @@ def test_another_schema_is_refused(query: Query) -> None:
         statistics_receive([Frame(FrameKind.STATISTICS, "stream", "1", 1, body=b"\0" * 40)])
 
 
-def test_a_subinterval_beyond_every_calendar_is_refused(query: Query) -> None:
+def test_subinterval_outside_the_calendar_is_refused(query: Query) -> None:
     with pytest.raises(Impossible, match="window_us"):
         statistics_receive([statistics_frame(row() | {"window_us": 2**60})])
 
 
-def test_old_subintervals_become_hours_once(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_subintervals_are_rolled_up_once(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timezone, "now", lambda: NOW)
     rows = [row(ago_s=600.0 * i, records_out=i) for i in range(1, 13)]  # two hours, ten minutes apart
     statistics_receive([statistics_frame(*rows)])
@@ -117,18 +117,18 @@ def test_old_subintervals_become_hours_once(query: Query, monkeypatch: pytest.Mo
     assert not StatisticsHour.objects.exists() and not StatisticsWindow.objects.exists()
 
 
-def test_what_comes_for_an_hour_that_is_summed_up_is_too_late(query: Query) -> None:
+def test_row_for_a_rolled_up_hour_is_too_late(query: Query) -> None:
     late_s = MAX_WINDOWS * 1.0 + 3700
     assert statistics_receive([statistics_frame(row(ago_s=late_s), row())]) == 1
 
 
-def test_wide_subintervals_are_kept_a_day() -> None:
+def test_wide_subintervals_are_kept_for_a_day() -> None:
     now = timezone.now()
     assert kept_from(timedelta(seconds=60), now) <= now - KEEP_WINDOWS
     assert now - kept_from(timedelta(seconds=1), now) < timedelta(hours=3.5)
 
 
-def test_what_the_stream_processor_makes_of_counters_is_taken(query: Query) -> None:
+def test_frame_made_by_the_stream_processor_is_accepted(query: Query) -> None:
     """Its sums have the schema, the names and the meaning that are kept here."""
     at_us = round(NOW.timestamp() - 60) * 1_000_000
     counts = {"records_in": 100, "records_processed": 70, "records_drained": 20, "records_overflow": 10}

@@ -97,7 +97,7 @@ def test_assumed_statistics_become_measured(live: LiveQuery) -> None:
     assert known["count"].selectivity == pytest.approx(20 / 1000, rel=0.01)
 
 
-def test_the_same_measurements_change_nothing_more(live: LiveQuery) -> None:
+def test_repeated_measurements_change_nothing(live: LiveQuery) -> None:
     tell(live)
     refine_cluster(live.query.cluster, NOW)
     before = cluster_snapshot(live.query.cluster).digest
@@ -106,14 +106,14 @@ def test_the_same_measurements_change_nothing_more(live: LiveQuery) -> None:
     assert cluster_snapshot(live.query.cluster).digest == before
 
 
-def test_noise_is_no_news(live: LiveQuery) -> None:
+def test_noise_changes_no_statistic(live: LiveQuery) -> None:
     tell(live, 30, noise=0.05, first=10)
     refine_cluster(live.query.cluster, NOW)
     tell(live, 3, noise=0.05, first=6)
     assert refine_cluster(live.query.cluster, NOW + timedelta(seconds=30)).inputs == 0
 
 
-def test_a_changed_selectivity_is_passed_on(live: LiveQuery) -> None:
+def test_changed_selectivity_is_passed_on(live: LiveQuery) -> None:
     tell(live, 10, first=20)
     refine_cluster(live.query.cluster, NOW - timedelta(seconds=190))
     assert inputs(live)["good"].selectivity == pytest.approx(0.5, abs=0.001)
@@ -125,7 +125,7 @@ def test_a_changed_selectivity_is_passed_on(live: LiveQuery) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_refinement_asks_for_one_estimate() -> None:
+def test_update_requests_one_estimate() -> None:
     live = live_query(make_live_cluster())
     run_jobs()
     Job.objects.all().delete()
@@ -137,7 +137,7 @@ def test_one_refinement_asks_for_one_estimate() -> None:
     assert {one["evidence"] for one in result["uncovered"]} == set()  # every input has a sample: the interval is whole
 
 
-def test_the_placement_follows_the_measured_shares(live: LiveQuery) -> None:
+def test_placement_follows_the_measured_shares(live: LiveQuery) -> None:
     tell(live)
     assert refine_cluster(live.query.cluster, NOW).placements == 1
     found = Placement.objects.filter(operator__name="good").values_list("node__name", "core", "fraction")
@@ -152,7 +152,7 @@ def test_the_placement_follows_the_measured_shares(live: LiveQuery) -> None:
     assert deployment.with_placement({}).operators == deployment.operators  # what derives from it is checked, too
 
 
-def test_before_anything_is_measured_it_follows_the_load_factors() -> None:
+def test_placement_follows_load_factors_before_any_measurement() -> None:
     live = live_query(make_live_cluster(), factors=(1.0, 0.5, 0.0))
     assert refine_cluster(live.query.cluster, NOW).placements == 1
     shares: dict[str, dict[str, float]] = {}
@@ -164,7 +164,7 @@ def test_before_anything_is_measured_it_follows_the_load_factors() -> None:
     assert shares["count"] == {"stream": 1.0}
 
 
-def test_without_a_node_of_the_stream_processor_the_placement_stays() -> None:
+def test_placement_stays_without_a_node_of_the_stream_processor() -> None:
     cluster = make_live_cluster()
     live = live_query(cluster)
     Placement.objects.update(node=cluster.nodes.get(name="agent-1"))
@@ -173,7 +173,7 @@ def test_without_a_node_of_the_stream_processor_the_placement_stays() -> None:
     assert refine_cluster(cluster, NOW).placements == 0
 
 
-def test_arrivals_are_those_of_the_agents_and_repeat_over_the_horizon(live: LiveQuery) -> None:
+def test_arrivals_counted_by_agents_repeat_over_the_horizon(live: LiveQuery) -> None:
     tell(live)
     refine_cluster(live.query.cluster, NOW)
     found = ArrivalSeries.objects.get(source_id="probes")
@@ -183,7 +183,7 @@ def test_arrivals_are_those_of_the_agents_and_repeat_over_the_horizon(live: Live
     assert found.spec["measured_s"] == 120.0 and found.spec["extrapolated_s"] == 480.0 and found.spec["missing"] == 0
 
 
-def test_a_gap_of_the_measurement_is_no_pause_of_the_source(live: LiveQuery) -> None:
+def test_gap_in_measurements_is_no_pause_of_the_source(live: LiveQuery) -> None:
     tell(live, 12)
     gap = StatisticsWindow.objects.order_by("starts_at").values_list("starts_at", flat=True)[20]
     StatisticsWindow.objects.filter(starts_at=gap).delete()
@@ -192,7 +192,7 @@ def test_a_gap_of_the_measurement_is_no_pause_of_the_source(live: LiveQuery) -> 
     assert found.spec["missing"] == 1 and series.unpack(found.data).min() > 0
 
 
-def test_two_queries_on_a_source_count_its_records_once(live: LiveQuery) -> None:
+def test_records_of_a_shared_source_are_counted_once(live: LiveQuery) -> None:
     other = live_query(live.query.cluster, "again")
     tell(live)
     tell(other)
@@ -201,9 +201,7 @@ def test_two_queries_on_a_source_count_its_records_once(live: LiveQuery) -> None
     assert values.mean() * 4 == pytest.approx(2000.0, rel=1e-6)
 
 
-def test_few_events_stay_an_assumption_and_say_what_is_missing(
-    live: LiveQuery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_events_stay_assumed_and_name_what_is_missing(live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timezone, "now", lambda: NOW)
     tell(live, 2, per_agent=8)
     refine_cluster(live.query.cluster, NOW)
@@ -221,7 +219,7 @@ def test_few_events_stay_an_assumption_and_say_what_is_missing(
     assert found.ready and found.lacking_since is None and found.reason == ""
 
 
-def test_a_redeploy_inherits_the_operators_it_kept(live: LiveQuery) -> None:
+def test_new_version_inherits_statistics_of_kept_operators(live: LiveQuery) -> None:
     tell(live)
     refine_cluster(live.query.cluster, NOW)
     changed = [*OPERATORS[:2], {**OPERATORS[2], "expression": {**OPERATORS[2]["expression"], "by": ["src", "err"]}}]
@@ -240,9 +238,7 @@ def test_a_redeploy_inherits_the_operators_it_kept(live: LiveQuery) -> None:
     assert known["good"].batches
 
 
-def test_a_version_that_is_not_live_yet_inherits_when_it_is_stored(
-    live: LiveQuery, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_stored_version_inherits_before_it_is_live(live: LiveQuery, django_capture_on_commit_callbacks: Any) -> None:
     """Its admission already rests on what was measured."""
     tell(live)
     refine_cluster(live.query.cluster, NOW)
@@ -252,7 +248,7 @@ def test_a_version_that_is_not_live_yet_inherits_when_it_is_stored(
     assert set(rows.values_list("evidence", flat=True)) == {"measured"}
 
 
-def test_agents_of_other_speed_count_as_cycles(live: LiveQuery) -> None:
+def test_costs_of_agents_of_other_speed_are_converted_to_cycles(live: LiveQuery) -> None:
     agent = live.assignments.order_by("agent__name").first().agent
     agent.capacity_cps = 3 * CPS
     agent.save()
@@ -261,14 +257,14 @@ def test_agents_of_other_speed_count_as_cycles(live: LiveQuery) -> None:
     assert inputs(live)["good"].cycles_per_event == pytest.approx((3 * 500 + 500) / 2)
 
 
-def test_stopped_queries_are_left_alone(live: LiveQuery) -> None:
+def test_stopped_query_is_not_updated(live: LiveQuery) -> None:
     tell(live)
     LiveQuery.objects.update(state="stopped")
     assert refine_all(NOW).inputs == 0
     assert Assignment.objects.count() == 2
 
 
-def test_rest_says_what_is_known_of_each_operator(live: LiveQuery, api: APIClient) -> None:
+def test_rest_shows_the_statistics_of_each_operator(live: LiveQuery, api: APIClient) -> None:
     address = f"/api/v1/queries/{live.query_id}/measurements"
     before = api.get(address).json()
     assert [one["operator"] for one in before] == ["window", "good", "count"]
@@ -301,7 +297,7 @@ def tell_steady(live: LiveQuery, subintervals: int, *, last_ago_s: float) -> Non
     statistics_receive([statistics_frame(*rows)])
 
 
-def test_a_windowed_aggregate_is_judged_by_whole_slides(live: LiveQuery) -> None:
+def test_windowed_aggregate_is_measured_by_whole_slides(live: LiveQuery) -> None:
     """Its output comes every 10 s, its subintervals are of 4 s; within two minutes it is ready."""
     tell_steady(live, 30, last_ago_s=16)
     refine_cluster(live.query.cluster, NOW)
@@ -313,7 +309,7 @@ def test_a_windowed_aggregate_is_judged_by_whole_slides(live: LiveQuery) -> None
     assert found["window"].units == 30 and found["window"].ready
 
 
-def test_the_windowed_aggregate_is_not_passed_on_before_windows_closed(live: LiveQuery) -> None:
+def test_windowed_aggregate_is_not_passed_on_before_windows_closed(live: LiveQuery) -> None:
     tell_steady(live, 5, last_ago_s=16)
     refine_cluster(live.query.cluster, NOW)
     assert inputs(live)["window"].evidence == "measured" and inputs(live)["count"].evidence == "assumed"
@@ -321,7 +317,7 @@ def test_the_windowed_aggregate_is_not_passed_on_before_windows_closed(live: Liv
     assert not found.ready and found.reason == "1 of 3 blocks of 20 s" and found.more_s == pytest.approx(40.0)
 
 
-def test_blocks_in_which_the_stream_processor_was_away_say_nothing_of_the_aggregate(live: LiveQuery) -> None:
+def test_blocks_without_the_stream_processor_are_left_out(live: LiveQuery) -> None:
     tell_steady(live, 40, last_ago_s=16)
     StreamStretch.objects.create(
         work="away", begins_at=NOW - timedelta(seconds=200), ends_at=NOW - timedelta(seconds=90)

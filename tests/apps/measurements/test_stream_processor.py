@@ -34,7 +34,7 @@ def stretches() -> list[tuple[str, float, float]]:
     return [(row.work, (row.begins_at - NOW).total_seconds(), (row.ends_at - NOW).total_seconds()) for row in rows]
 
 
-def test_a_start_is_warming_up_then_catching_up_then_work() -> None:
+def test_start_is_warming_up_then_catching_up_then_steady() -> None:
     stream_observe(at(0), {"state": "away"})
     stream_observe(at(10), {"state": "starting"})
     stream_observe(at(20), {"state": "warming"})
@@ -49,23 +49,23 @@ def test_a_start_is_warming_up_then_catching_up_then_work() -> None:
     ]
 
 
-def test_once_at_work_a_backlog_is_an_overload() -> None:
+def test_backlog_after_steady_work_is_overload() -> None:
     stream_observe(at(0), ready(-60))
     assert stream_observe(at(10), ready(-60, behind_s=50.0)) == "steady"
 
 
-def test_a_backlog_that_does_not_end_is_an_overload() -> None:
+def test_lasting_backlog_is_overload() -> None:
     stream_observe(at(0), {"state": "warming"})
     end = 10 + CATCH_UP.total_seconds()
     assert stream_observe(at(end), ready(10, behind_s=99.0)) == "catching_up"
     assert stream_observe(at(end + 1), ready(10, behind_s=99.0)) == "steady"
 
 
-def test_what_is_not_known_is_not_caught_up() -> None:
+def test_unknown_backlog_is_not_caught_up() -> None:
     assert stream_observe(at(0), ready(-5, behind_s=None)) == "catching_up"
 
 
-def test_a_restart_between_two_looks_was_away() -> None:
+def test_restart_between_observations_counts_as_away() -> None:
     stream_observe(at(0), ready(-60))
     stream_observe(at(10), ready(-60))
     stream_observe(at(40), ready(30))
@@ -74,19 +74,19 @@ def test_a_restart_between_two_looks_was_away() -> None:
     assert stream_disturbances(at(40.5), at(50)) == []
 
 
-def test_a_first_look_at_work_knows_that_it_had_started() -> None:
+def test_first_observation_at_work_includes_the_start() -> None:
     stream_observe(at(0), ready(-60))
     assert stretches() == [("warming", -60, 0), ("steady", 0, 0)]
 
 
-def test_looks_that_nobody_made_are_no_disturbance() -> None:
+def test_missing_observations_are_no_disturbance() -> None:
     """The same start tells that it ran all the time."""
     stream_observe(at(0), ready(-60))
     stream_observe(at(3600), ready(-60))
     assert stretches()[-1] == ("steady", 0, 3600)
 
 
-def test_old_stretches_are_forgotten() -> None:
+def test_old_states_are_purged() -> None:
     stream_observe(at(0), {"state": "away"})
     stream_observe(at(10), {"state": "warming"})
     assert stretches_purge(at(5) + STRETCHES_KEPT) == 1 and [work for work, _, _ in stretches()] == ["warming"]

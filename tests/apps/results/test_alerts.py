@@ -13,8 +13,8 @@ from apps.results.models import Alert, AlertRule
 from apps.results.selectors import alerts_firing
 from apps.results.services import alert_rule_update
 from apps.telemetry.ingest.frames import frames_receive
+from apps.telemetry.live.services import live_stop
 from apps.telemetry.models import LiveQuery
-from apps.telemetry.services import live_stop
 from tests.apps.results.rows import BEGIN_US, WIDTH_US, arrive, result, rule_of
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ def firing() -> list[str]:
     return [alert.group["src"] for alert in Alert.objects.filter(state="firing").order_by("group_key")]
 
 
-def test_the_story_of_an_alert(live: LiveQuery) -> None:
+def test_alert_opens_is_acknowledged_and_resolves(live: LiveQuery) -> None:
     rule_of(live, for_windows=2)
     arrive(live, 0, {AB: 30.0, CD: 5.0})
     assert firing() == [], "one window alone may be noise"
@@ -55,7 +55,7 @@ def test_windows_in_a_row_have_no_gap(live: LiveQuery) -> None:
     assert firing() == ["a"], "the missing window came late"
 
 
-def test_the_same_frames_again_lead_to_the_same_alerts(live: LiveQuery) -> None:
+def test_repeated_frames_lead_to_the_same_alerts(live: LiveQuery) -> None:
     rule_of(live)
     frames = [result(live.query, {AB: 30.0, CD: 31.0 if w else 3.0}, w) for w in range(3)]
     frames_receive(frames)
@@ -64,7 +64,7 @@ def test_the_same_frames_again_lead_to_the_same_alerts(live: LiveQuery) -> None:
     assert list(Alert.objects.order_by("pk").values()) == before
 
 
-def test_a_revision_resolves_what_it_no_longer_shows(live: LiveQuery) -> None:
+def test_revision_resolves_an_alert_it_no_longer_breaks(live: LiveQuery) -> None:
     rule_of(live)
     arrive(live, 0, {AB: 30.0})
     arrive(live, 0, {AB: 10.0}, revision=1)
@@ -75,7 +75,7 @@ def test_a_revision_resolves_what_it_no_longer_shows(live: LiveQuery) -> None:
     assert firing() == [], "a window that is no longer the newest opens nothing"
 
 
-def test_a_group_that_is_gone_is_resolved(live: LiveQuery) -> None:
+def test_alert_of_a_vanished_group_is_resolved(live: LiveQuery) -> None:
     rule_of(live)
     arrive(live, 0, {AB: 30.0, CD: 30.0})
     arrive(live, 1, {CD: 30.0})
@@ -83,7 +83,7 @@ def test_a_group_that_is_gone_is_resolved(live: LiveQuery) -> None:
     assert (gone.group["src"], gone.resolved_by, gone.resolved_value) == ("a", "gone", None)
 
 
-def test_only_groups_of_the_condition_are_watched(live: LiveQuery) -> None:
+def test_only_groups_matching_the_condition_are_evaluated(live: LiveQuery) -> None:
     """Scenario 1 of the Jarvis paper: the nodes that host a service."""
     rule_of(live, where="dst in ('d', 'f')")
     arrive(live, 0, {AB: 99.0, CD: 30.0, EF: 19.0})
@@ -93,13 +93,13 @@ def test_only_groups_of_the_condition_are_watched(live: LiveQuery) -> None:
 @pytest.mark.parametrize(
     ("comparison", "expected"), [("gt", {"c"}), ("ge", {"a", "c"}), ("lt", {"e"}), ("le", {"a", "e"})]
 )
-def test_every_comparison(live: LiveQuery, comparison: str, expected: set[str]) -> None:
+def test_each_comparison_is_evaluated(live: LiveQuery, comparison: str, expected: set[str]) -> None:
     rule_of(live, comparison=comparison)
     arrive(live, 0, {AB: 20.0, CD: 21.0, EF: 19.0, ("n", "n"): None})
     assert set(firing()) == expected, "null breaks nothing"
 
 
-def test_a_rule_that_everything_breaks_lists_the_worst(live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_broken_by_every_group_lists_the_worst(live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "MAX_ALERTS", 2)
     rule = rule_of(live)
     arrive(live, 0, {(name, "x"): 30.0 + i for i, name in enumerate("abcd")})
@@ -107,7 +107,7 @@ def test_a_rule_that_everything_breaks_lists_the_worst(live: LiveQuery, monkeypa
     assert (set(firing()), rule.unlisted) == ({"c", "d"}, 2)
 
 
-def test_a_rule_is_checked_against_the_columns(live: LiveQuery) -> None:
+def test_rule_is_checked_against_the_columns(live: LiveQuery) -> None:
     with pytest.raises(Malformed) as refused:
         rule_of(live, name="", column="rt", for_windows=0, where="nothing = 1", comparison="eq", threshold=float("nan"))
     assert [fault.path for fault in refused.value.faults] == [
@@ -124,7 +124,7 @@ def test_a_rule_is_checked_against_the_columns(live: LiveQuery) -> None:
         rule_of(live)
 
 
-def test_a_rule_whose_column_is_gone_says_so(live: LiveQuery) -> None:
+def test_rule_whose_column_is_gone_reports_it(live: LiveQuery) -> None:
     rule = rule_of(live)
     arrive(live, 0, {AB: 30.0})
     AlertRule.objects.update(column="mean")
@@ -134,7 +134,7 @@ def test_a_rule_whose_column_is_gone_says_so(live: LiveQuery) -> None:
     assert firing() == ["a"], "what is not known resolves nothing"
 
 
-def test_a_change_of_meaning_begins_anew(live: LiveQuery) -> None:
+def test_change_of_meaning_resolves_open_alerts(live: LiveQuery) -> None:
     rule = rule_of(live)
     arrive(live, 0, {AB: 30.0})
     alert_rule_update(rule=rule, severity="critical")
@@ -146,14 +146,14 @@ def test_a_change_of_meaning_begins_anew(live: LiveQuery) -> None:
     assert firing() == []
 
 
-def test_a_stopped_query_has_no_alert(live: LiveQuery) -> None:
+def test_stopped_query_has_no_alert(live: LiveQuery) -> None:
     rule_of(live)
     arrive(live, 0, {AB: 30.0})
     live_stop(live=live)
     assert Alert.objects.get().resolved_by == "stopped"
 
 
-def test_firing_alerts_are_listed_by_what_they_need(live: LiveQuery) -> None:
+def test_firing_alerts_are_listed_by_severity(live: LiveQuery) -> None:
     for name, severity in (("w", "warning"), ("c", "critical"), ("n", "notice")):
         rule_of(live, name=name, severity=severity)
     arrive(live, 0, {AB: 30.0})

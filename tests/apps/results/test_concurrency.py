@@ -11,8 +11,8 @@ from django.db import connection, connections, transaction
 from apps.results.models import Alert, AlertRule
 from apps.results.services import alert_rule_create, alert_rule_delete
 from apps.telemetry.ingest.frames import frames_receive
+from apps.telemetry.live.services import live_stop
 from apps.telemetry.models import LiveQuery
-from apps.telemetry.services import live_stop
 from tests.apps.results.rows import live_query, result
 from tests.apps.small_cluster import small_cluster
 from tests.servers import wait_until
@@ -26,9 +26,7 @@ Ending = Callable[[LiveQuery, AlertRule], object]
     [(lambda live, rule: live_stop(live=live), ["stopped"]), (lambda live, rule: alert_rule_delete(rule=rule), [])],
     ids=["query", "rule"],
 )
-def test_what_evaluates_and_what_ends_do_not_wait_for_each_other(
-    postgres_db: str, end: Ending, left: list[str]
-) -> None:
+def test_evaluation_and_end_of_a_query_do_not_deadlock(postgres_db: str, end: Ending, left: list[str]) -> None:
     live = live_query(small_cluster())
     rule = alert_rule_create(
         query=live.query, name="slow", column="rtt", comparison="gt", threshold=20.0, emails=["ops@example.org"]

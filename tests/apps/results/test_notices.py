@@ -21,8 +21,8 @@ from apps.results.notices import alert_deliveries_send_due, rule_secret
 from apps.results.retention import ALERTS_KEPT, results_purge
 from apps.results.services import alert_rule_update
 from apps.telemetry.ingest.frames import frames_receive
+from apps.telemetry.live.services import live_stop
 from apps.telemetry.models import LiveQuery
-from apps.telemetry.services import live_stop
 from tests.apps.results.rows import arrive, result, rule_of
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +36,7 @@ def text_of(mail: str) -> tuple[str, str]:
     return str(parsed["Subject"]), parsed.get_payload(decode=True).decode()
 
 
-def test_a_mail_when_alerts_open_and_one_when_they_end(live: LiveQuery, mailbox: Any) -> None:
+def test_mail_is_sent_when_alerts_open_and_when_they_resolve(live: LiveQuery, mailbox: Any) -> None:
     rule_of(live, emails=[OPS], severity="critical")
     arrive(live, 0, {AB: 30.0, CD: 41.5})
     assert alert_deliveries_send_due() == 1, "one message for both groups"
@@ -54,7 +54,7 @@ def test_a_mail_when_alerts_open_and_one_when_they_end(live: LiveQuery, mailbox:
     assert len({message_from_string(mail)["Message-ID"] for mail in mailbox.mails}) == 2
 
 
-def test_a_transition_is_told_once_however_often_its_frames_come(live: LiveQuery, hook: Any) -> None:
+def test_repeated_frames_notify_once_per_transition(live: LiveQuery, hook: Any) -> None:
     rule_of(live, webhooks=[hook.url])
     frames = [result(live.query, {AB: 30.0}, 0), result(live.query, {AB: 30.0}, 1), result(live.query, {AB: 3.0}, 2)]
     frames_receive(frames)
@@ -65,7 +65,7 @@ def test_a_transition_is_told_once_however_often_its_frames_come(live: LiveQuery
     assert [json.loads(body)["event"] for _, body in hook.requests] == ["alert.firing", "alert.resolved"]
 
 
-def test_what_a_webhook_is_told_is_signed(live: LiveQuery, hook: Any) -> None:
+def test_webhook_message_is_signed(live: LiveQuery, hook: Any) -> None:
     rule = rule_of(live, webhooks=[hook.url])
     arrive(live, 0, {AB: 30.0})
     alert_deliveries_send_due()
@@ -81,7 +81,7 @@ def test_what_a_webhook_is_told_is_signed(live: LiveQuery, hook: Any) -> None:
     assert digest == wanted
 
 
-def test_the_end_of_a_query_and_of_a_rule_is_told(live: LiveQuery, hook: Any) -> None:
+def test_end_of_a_query_or_rule_is_notified(live: LiveQuery, hook: Any) -> None:
     rules = [rule_of(live, name=name, webhooks=[hook.url]) for name in ("changed", "stopped")]
     arrive(live, 0, {AB: 30.0})
     alert_rule_update(rule=rules[0], threshold=99.0)
@@ -93,7 +93,7 @@ def test_the_end_of_a_query_and_of_a_rule_is_told(live: LiveQuery, hook: Any) ->
     assert len(told) == 4
 
 
-def test_a_server_that_is_away_is_tried_again_and_the_outcome_shown(
+def test_unreachable_server_is_retried_and_the_outcome_shown(
     live: LiveQuery, api: APIClient, hook: Any, mailbox: Any, settings: Any, closed_port: int
 ) -> None:
     hook.status, mailbox.refuse = 503, "550 no such person"
@@ -116,7 +116,7 @@ def test_a_server_that_is_away_is_tried_again_and_the_outcome_shown(
     assert (row.state, row.attempts) == (DeliveryState.SENT, 2)
 
 
-def test_private_networks_are_told_nothing(live: LiveQuery, settings: Any) -> None:
+def test_webhook_to_a_private_network_is_not_sent(live: LiveQuery, settings: Any) -> None:
     settings.WEBHOOK_PRIVATE = True
     rule_of(live, webhooks=["http://localhost:1/x"])
     settings.WEBHOOK_PRIVATE = False
@@ -126,7 +126,7 @@ def test_private_networks_are_told_nothing(live: LiveQuery, settings: Any) -> No
     assert (row.state, "private network" in row.last_error) == (DeliveryState.FAILED, True)
 
 
-def test_every_fault_of_recipients_at_once(live: LiveQuery) -> None:
+def test_every_fault_of_recipients_is_listed_at_once(live: LiveQuery) -> None:
     wrong = {"emails": [OPS, "nobody"], "webhooks": ["ftp://x.org", "http://10.0.0.1/", "https://x.org/" + "y" * 500]}
     with pytest.raises(Malformed) as refused:
         rule_of(live, name="", **wrong)
@@ -151,7 +151,7 @@ def test_recipients_over_rest(api: APIClient, api_of: Callable[..., APIClient], 
     assert api.patch(path, {"emails": []}, format="json").json()["webhooks"] == [url]
 
 
-def test_notices_are_forgotten_with_alerts(live: LiveQuery) -> None:
+def test_notices_are_purged_with_alerts(live: LiveQuery) -> None:
     rule_of(live, emails=[OPS])
     arrive(live, 0, {AB: 30.0})
     arrive(live, 1, {AB: 3.0})

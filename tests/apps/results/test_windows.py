@@ -34,7 +34,7 @@ def rtts(row: ResultWindow) -> list[float]:
     return table_in(row.body).column("rtt").to_pylist()
 
 
-def test_a_window_is_kept_once_and_replaced_by_a_higher_revision(live: LiveQuery) -> None:
+def test_window_is_stored_once_and_replaced_by_a_higher_revision(live: LiveQuery) -> None:
     first, second = result(live.query, {AB: 1.0}), result(live.query, {AB: 2.0, CD: 3.0}, revision=1, early=4)
     frames_receive([first])
     frames_receive([first, second, first, second])
@@ -49,13 +49,13 @@ def test_a_window_is_kept_once_and_replaced_by_a_higher_revision(live: LiveQuery
     assert row.received_at == received_at
 
 
-def test_another_plan_has_windows_of_its_own(live: LiveQuery) -> None:
+def test_another_plan_has_its_own_windows(live: LiveQuery) -> None:
     frames_receive([result(live.query, {AB: 1.0}), replace(result(live.query, {AB: 5.0}), plan="f" * 64)])
     assert ResultWindow.objects.count() == 2
     assert set(ResultWindow.objects.values_list("version_number", flat=True)) == {1, None}
 
 
-def test_results_of_a_deleted_query_are_left_out(live: LiveQuery) -> None:
+def test_results_of_a_deleted_query_are_ignored(live: LiveQuery) -> None:
     frame = result(live.query, {AB: 1.0})
     kept = result(live.query, {AB: 2.0}, 1)
     results_receive([replace(frame, query="little/gone"), replace(frame, query="nowhere"), kept])
@@ -80,15 +80,13 @@ def test_every_fault_of_a_frame_is_named(live: LiveQuery) -> None:
 
 
 @pytest.mark.parametrize("name", ["window_us", "emitted_us", "closing_epoch_us"])
-def test_a_moment_beyond_every_calendar_is_a_fault_of_the_frame(live: LiveQuery, name: str) -> None:
+def test_time_outside_the_calendar_is_a_fault(live: LiveQuery, name: str) -> None:
     frame = result(live.query, {AB: 1.0})
     with pytest.raises(Malformed, match=name):
         results_receive([replace(frame, extra={**frame.extra, name: 2**60})])
 
 
-def test_what_silent_agents_left_behind_is_shown_until_a_revision_holds_their_own(
-    api: APIClient, live: LiveQuery
-) -> None:
+def test_early_window_is_marked_until_a_revision_completes_it(api: APIClient, live: LiveQuery) -> None:
     latest = f"/api/v1/queries/{live.query_id}/results/latest"
     results_receive([result(live.query, {AB: 1.0}, missing=["x"], recovered={"x": 12})])
     assert api.get(latest).json()["recovered"] == {"x": 12}
@@ -96,7 +94,7 @@ def test_what_silent_agents_left_behind_is_shown_until_a_revision_holds_their_ow
     assert (api.get(latest).json()["recovered"], api.get(latest).json()["complete"]) == ({}, True)
 
 
-def test_groups_are_what_the_last_aggregate_grouped_by() -> None:
+def test_groups_are_the_keys_of_the_last_aggregate() -> None:
     schema = rows_of({AB: 1.0}).schema
     document = pipeline().document
     assert group_columns(document, schema) == ["src", "dst"]
@@ -124,7 +122,7 @@ def test_columns_are_known_before_the_first_result(live: LiveQuery) -> None:
     assert result_schema(live.query) is None
 
 
-def test_the_api_shows_windows_and_rows(api: APIClient, live: LiveQuery) -> None:
+def test_api_shows_windows_and_rows(api: APIClient, live: LiveQuery) -> None:
     base = f"/api/v1/queries/{live.query_id}/results"
     assert api.get(f"{base}/latest").status_code == 404
     frames_receive([result(live.query, {AB: float(w), CD: None}, w, missing=["x"] if w == 1 else ()) for w in range(3)])
@@ -154,7 +152,7 @@ def test_results_are_exported(api: APIClient, live: LiveQuery) -> None:
     assert (refused.status_code, refused.json()["faults"][0]["path"]) == (400, "windows")
 
 
-def test_old_results_are_forgotten(live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_results_are_purged(live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
     frames_receive([result(live.query, {AB: 1.0}, w) for w in range(5)])
     old = ResultWindow.objects.order_by("window_us").first()
     assert old is not None
@@ -169,7 +167,9 @@ def test_old_results_are_forgotten(live: LiveQuery, monkeypatch: pytest.MonkeyPa
     assert ResultWindow.objects.get().window_us == left[0], "the newest is kept, however large"
 
 
-def test_viewers_read_and_strangers_do_not(api_of: Callable[..., APIClient], client: Any, live: LiveQuery) -> None:
+def test_viewer_reads_results_and_anonymous_does_not(
+    api_of: Callable[..., APIClient], client: Any, live: LiveQuery
+) -> None:
     path = f"/api/v1/queries/{live.query_id}/results"
     assert api_of("viewer").get(path).status_code == 200
     assert client.get(path).status_code == 401

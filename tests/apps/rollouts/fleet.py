@@ -10,14 +10,14 @@ from typing import Any
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.models import RefinedConfig, Rollout
-from apps.rollouts.services import config_create, rollout_start, rollouts_advance
+from apps.rollouts.rollout.services import rollout_start, rollouts_advance
 from apps.telemetry.agents import heartbeats
+from apps.telemetry.agents.heartbeats import agent_heartbeat
 from apps.telemetry.configs import agent_config
 from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import agent_heartbeat
 from engine.jarvis.refined_config import RefinedAdaptation, judge_config
 from engine.klink.settings import RefinedSchedule, ScheduleSettings
 from engine.klink.settings import judge_schedule as judge_schedule
@@ -232,7 +232,7 @@ def fleet_of(*names: str, slug: str = "eu-1", expressions: Mapping[str, Any] = E
 
 def join(fleet: Fleet, name: str) -> Agent:
     """One more agent takes part."""
-    from apps.telemetry.services import assignment_set
+    from apps.telemetry.live.services import assignment_set
 
     agent = enrolled(fleet.cluster, name).agent
     assignment_set(live=fleet.live, agent=agent)

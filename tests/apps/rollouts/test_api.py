@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from apps.rollouts.services import learned_receive, policy_update
+from apps.rollouts.configs.services import policy_update
+from apps.rollouts.rollout.proposals import learned_receive
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of
 from tests.apps.rollouts.learned_frames import frame_of, rows_of
 
@@ -24,7 +25,7 @@ def fleet(db: None) -> Fleet:
     return made
 
 
-def test_the_way_of_a_configuration(fleet: Fleet, api: APIClient) -> None:
+def test_config_is_created_started_and_rolled_back(fleet: Fleet, api: APIClient) -> None:
     body = {"settings": {"margin": 0.96}, "words": "a little more", "start": True}
     made = api.post(f"{HERE}/configs", body, format="json")
     assert made.status_code == 201
@@ -51,7 +52,7 @@ def test_the_way_of_a_configuration(fleet: Fleet, api: APIClient) -> None:
     assert api.get(f"{HERE}/rollouts?state=rolling-back").json()["results"][0]["config"] == "c-1"
 
 
-def test_a_check_stores_nothing(fleet: Fleet, api: APIClient) -> None:
+def test_check_stores_nothing(fleet: Fleet, api: APIClient) -> None:
     learned_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
     before = len(api.get(f"{HERE}/configs").json()["results"])
     found = api.post(f"{HERE}/configs/check", {"settings": {"method": "all-sp"}}, format="json").json()
@@ -59,7 +60,7 @@ def test_a_check_stores_nothing(fleet: Fleet, api: APIClient) -> None:
     assert len(api.get(f"{HERE}/configs").json()["results"]) == before
 
 
-def test_a_refused_one_is_started_by_force(fleet: Fleet, api: APIClient) -> None:
+def test_refused_config_is_started_by_force(fleet: Fleet, api: APIClient) -> None:
     learned_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
     made = api.post(f"{HERE}/configs", {"settings": {"method": "all-sp"}}, format="json").json()
     assert made["state"] == "refused"
@@ -74,7 +75,7 @@ def test_a_refused_one_is_started_by_force(fleet: Fleet, api: APIClient) -> None
     assert canaries == ["a2"]
 
 
-def test_what_was_to_start_and_is_refused_is_not_kept(fleet: Fleet, api: APIClient) -> None:
+def test_config_whose_start_is_refused_is_not_kept(fleet: Fleet, api: APIClient) -> None:
     learned_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
     before = len(api.get(f"{HERE}/configs").json()["results"])
     body = {"settings": {"method": "all-sp"}, "start": True}
@@ -83,7 +84,7 @@ def test_what_was_to_start_and_is_refused_is_not_kept(fleet: Fleet, api: APIClie
     assert api.post(f"{HERE}/configs", {**body, "force": True}, format="json").json()["state"] == "rolling"
 
 
-def test_faults_name_fields(fleet: Fleet, api: APIClient) -> None:
+def test_faults_name_their_field(fleet: Fleet, api: APIClient) -> None:
     body = {"settings": {"margin": 2, "speed": 1}, "agents": ["a9"], "colour": "red"}
     unknown = api.post(f"{HERE}/configs", body, format="json").json()
     assert [fault["path"] for fault in unknown["faults"]] == ["colour"]
@@ -96,7 +97,7 @@ def test_faults_name_fields(fleet: Fleet, api: APIClient) -> None:
     assert api.get("/api/v1/clusters/nowhere/configs").status_code == 404
 
 
-def test_a_policy_is_read_and_changed(fleet: Fleet, api: APIClient) -> None:
+def test_policy_is_read_and_changed(fleet: Fleet, api: APIClient) -> None:
     read = api.get(f"{HERE}/rollout-policy")
     assert (read.json()["waves"], read.json()["automatic"]) == ([0.3, 1.0], False)
     changed = api.patch(f"{HERE}/rollout-policy", {"bytes_rel": 0.1}, format="json", HTTP_IF_MATCH=read["ETag"])
@@ -108,7 +109,7 @@ def test_a_policy_is_read_and_changed(fleet: Fleet, api: APIClient) -> None:
     assert {fault["path"] for fault in wrong.json()["faults"]} == {"canary_epochs", "waves"}
 
 
-def test_viewers_read_and_do_nothing(fleet: Fleet, api_of: Callable[..., APIClient]) -> None:
+def test_viewer_reads_and_may_not_change(fleet: Fleet, api_of: Callable[..., APIClient]) -> None:
     viewer: Any = api_of("viewer")
     api_of("operator").post(f"{HERE}/configs", {"settings": {}, "start": True}, format="json")
     for path in ("configs", "configs/1", "rollouts", "rollouts/1", "rollout-policy"):

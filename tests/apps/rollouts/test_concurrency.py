@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.services import ConfigRequest, config_create, policy_update
 from apps.rollouts.models import RefinedConfig, Rollout, RolloutEvent
-from apps.rollouts.selectors import schedules_of
-from apps.rollouts.services import (
-    config_create,
-    policy_update,
-    rollout_advance,
-    rollout_roll_back,
-    rollout_start,
-    rollouts_advance,
-    schedule_switch,
-    watermarks_receive,
-)
+from apps.rollouts.rollout.proposals import watermarks_receive
+from apps.rollouts.rollout.services import rollout_advance, rollout_roll_back, rollout_start, rollouts_advance
+from apps.rollouts.schedule.selectors import schedules_of
+from apps.rollouts.schedule.services import schedule_switch
 from apps.telemetry.selectors import policy_in_force
 from tests.apps.concurrency import run_concurrently
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of
@@ -97,11 +90,11 @@ STORIES = [_looked_at, _started, _worse, _switched]
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("story", STORIES)
-def test_on_sqlite(story: Callable[[Fleet], None]) -> None:
+def test_concurrent_changes_on_sqlite(story: Callable[[Fleet], None]) -> None:
     story(fleet_of().start())
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("story", STORIES)
-def test_on_postgres(postgres_db: str, story: Callable[[Fleet], None]) -> None:
+def test_concurrent_changes_on_postgres(postgres_db: str, story: Callable[[Fleet], None]) -> None:
     story(fleet_of().start())

@@ -11,8 +11,8 @@ import pytest
 from agent.wire import broker
 from apps.telemetry.configs import agent_config, fixed_settings, stream_plan
 from apps.telemetry.ingest.streams import stream_client
+from apps.telemetry.live.services import assignment_set, live_start
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import assignment_set, live_start
 from tests.apps.concurrency import run_concurrently
 from tests.apps.telemetry.world import client_of, enrolled, frame, heartbeat, live_at, post, probing
 
@@ -62,11 +62,11 @@ def _reads() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("story", [_posts, _starts, _reads])
-def test_on_sqlite(story: Callable[[], None]) -> None:
+def test_concurrent_changes_on_sqlite(story: Callable[[], None]) -> None:
     story()
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("story", [_posts, _starts, _reads])
-def test_on_postgres(postgres_db: str, story: Callable[[], None]) -> None:
+def test_concurrent_changes_on_postgres(postgres_db: str, story: Callable[[], None]) -> None:
     story()

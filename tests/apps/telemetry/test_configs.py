@@ -11,21 +11,17 @@ from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed
 from apps.telemetry import configs as telemetry_configs
+from apps.telemetry.agents.services import agent_delete, agent_update
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.configs import agent_config, configs_renew, fixed_settings, refiner, scheduler
+from apps.telemetry.live.services import assignment_set, live_stop
 from apps.telemetry.models import Agent
-from apps.telemetry.services import (
-    agent_delete,
-    agent_update,
-    assignment_set,
-    live_stop,
-)
 from tests.apps.telemetry.world import client_of, enrolled, live_at, probing
 
 
 @pytest.mark.django_db
 class TestConfig:
-    def test_it_is_what_agents_read(self) -> None:
+    def test_config_document_is_readable_by_agents(self) -> None:
         live, (joined,) = live_at(probing(), "a1", settings=fixed_settings([1, 0.5, 0]))
         answer = client_of(joined).get(f"/api/v1/agents/{joined.agent.pk}/config")
         read = AgentConfig.parse(answer.json())
@@ -39,7 +35,7 @@ class TestConfig:
         )
         assert (again.status_code, again.content) == (304, b"")
 
-    def test_its_version_grows_with_every_change_and_only_then(self, api: APIClient) -> None:
+    def test_config_version_grows_with_each_change_only(self, api: APIClient) -> None:
         live, (joined,) = live_at(probing(), "a1")
         agent, versions = joined.agent, []
 
@@ -60,7 +56,7 @@ class TestConfig:
         agent_update(agent=agent, name="another")
         assert agent_config(Agent.objects.get(pk=agent.pk))["version"] == version() == versions[-1]
 
-    def test_refined_documents_go_out_with_it_but_never_beside_load_factors_by_hand(
+    def test_config_holds_refined_documents_unless_load_factors_are_set_by_hand(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         live, (one, two) = live_at(probing(), "a1", "a2")
@@ -81,9 +77,7 @@ class TestConfig:
         assignment_set(live=live, agent=two.agent, settings={})
         assert said()[1] == (before[1][0] + 1, {"version": 2})
 
-    def test_a_refined_schedule_goes_out_also_where_all_is_set_by_hand_and_not_at_all_where_there_is_none(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_config_holds_the_refined_schedule_even_if_set_by_hand(self, monkeypatch: pytest.MonkeyPatch) -> None:
         live, (joined,) = live_at(probing(), "a1")
         told: dict[str, Any] = {}
         monkeypatch.setattr(telemetry_configs, "_scheduler", None)
@@ -97,7 +91,7 @@ class TestConfig:
         assignment_set(live=live, agent=joined.agent, enabled=False)
         assert "refined_schedule" not in agent_config(Agent.objects.get())  # it runs nothing
 
-    def test_options_of_a_source_may_differ_by_agent(self) -> None:
+    def test_source_options_may_differ_by_agent(self) -> None:
         _, (one, two) = live_at(probing(), "a1", "a2")
         agent_update(agent=one.agent, source_options={"probes": {"listen": "10.0.0.1:9101", "interval_s": 2.0}})
         configs = [agent_config(Agent.objects.get(pk=agent.agent.pk)) for agent in (one, two)]
@@ -115,7 +109,7 @@ class TestConfig:
             "source_options.probes.what",
         }
 
-    def test_a_relay_is_told_of_the_agents_below_it(self) -> None:
+    def test_config_of_a_relay_lists_the_agents_below_it(self) -> None:
         live, (below,) = live_at(probing(), "below")
         relay = enrolled(live.query.cluster, "relay")
         agent_update(agent=relay.agent, kind=AgentKind.RELAY, listen="10.0.0.9:9100")
@@ -135,7 +129,7 @@ class TestConfig:
         agent_delete(agent=Agent.objects.get(name="relay"))
         assert agent_config(Agent.objects.get(name="below"))["parent"] is None
 
-    def test_a_disabled_agent_is_told_to_do_nothing(self) -> None:
+    def test_config_of_a_disabled_agent_is_empty(self) -> None:
         _, (joined,) = live_at(probing(), "a1")
         agent_update(agent=joined.agent, enabled=False)
         config = agent_config(Agent.objects.get())

@@ -12,11 +12,11 @@ from django.conf import settings as django_settings
 from django.db import connections, transaction
 
 from apps.telemetry import push as telemetry_push
-from apps.telemetry.agents.services import Enrolled
+from apps.telemetry.agents.services import Enrolled, agent_delete, agent_enrol, agent_update, enrolment_create
 from apps.telemetry.configs import agent_config, fixed_settings
+from apps.telemetry.live.services import assignment_set
 from apps.telemetry.models import Agent
 from apps.telemetry.push import push
-from apps.telemetry.services import agent_delete, agent_enrol, agent_update, assignment_set, enrolment_create
 from tests.apps.core.sockets import Socket
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.world import enrolled, live_at, probing
@@ -59,7 +59,7 @@ def at_once(function: Callable[[], Any]) -> Any:
     return sync_to_async(function)()
 
 
-async def test_an_agent_is_told_which_version_its_configuration_has_and_of_each_change_once() -> None:
+async def test_agent_receives_its_config_version_and_each_change_once() -> None:
     live, (one, two) = await at_once(lambda: live_at(probing(), "a1", "a2"))
     first, version = await connected(one)
     other, _ = await connected(two)
@@ -84,18 +84,18 @@ async def test_an_agent_is_told_which_version_its_configuration_has_and_of_each_
 
 
 @pytest.mark.parametrize("secret", [None, "", "sla_guessed", "slu_a-token-of-a-person"])
-async def test_strangers_are_closed_with_4401(secret: str | None) -> None:
+async def test_connection_without_a_secret_closes_with_4401(secret: str | None) -> None:
     stranger = socket(secret)
     assert await stranger.connect()
     assert (await stranger.hear())["code"] == 4401
 
 
-async def test_another_host_is_not_served() -> None:
+async def test_connection_to_another_host_name_is_refused() -> None:
     joined = await at_once(lambda: enrolled(make_cluster()))
     assert not await socket(joined.secret, "evil.example").connect()
 
 
-async def test_a_disabled_agent_is_sent_away_and_not_let_in() -> None:
+async def test_disabled_agent_is_disconnected_and_refused() -> None:
     joined = await at_once(lambda: enrolled(make_cluster()))
     agent, _ = await connected(joined)
     await at_once(lambda: agent_update(agent=joined.agent, enabled=False))
@@ -122,14 +122,14 @@ def _enrol_again(joined: Enrolled) -> None:
     ],
     ids=["deleted", "deleted with others", "enrolled again"],
 )
-async def test_whose_secret_is_worth_nothing_any_more_is_sent_away(end: Callable[[Enrolled], Any]) -> None:
+async def test_agent_with_a_replaced_secret_is_disconnected(end: Callable[[Enrolled], Any]) -> None:
     joined = await at_once(lambda: enrolled(make_cluster()))
     agent, _ = await connected(joined)
     await at_once(lambda: end(joined))
     assert (await agent.hear())["code"] == 4401
 
 
-async def test_an_agent_has_one_connection_the_newest() -> None:
+async def test_newest_connection_replaces_the_older_one() -> None:
     joined = await at_once(lambda: enrolled(make_cluster()))
     first, _ = await connected(joined)
     second, version = await connected(joined)
@@ -139,7 +139,7 @@ async def test_an_agent_has_one_connection_the_newest() -> None:
     await second.disconnect()
 
 
-async def test_what_agents_send_here_is_ignored() -> None:
+async def test_messages_from_agents_are_ignored() -> None:
     joined = await at_once(lambda: enrolled(make_cluster()))
     agent, version = await connected(joined)
     await agent.send_input({"type": "websocket.receive", "text": "{"})
@@ -153,7 +153,7 @@ def _layers(url: str) -> dict[str, Any]:
     return {"default": {**django_settings.CHANNEL_LAYERS["default"], "CONFIG": {"hosts": [url], "prefix": "gone"}}}
 
 
-async def test_without_redis_agents_are_told_to_try_later(settings: Any) -> None:
+async def test_connection_without_redis_is_closed_to_retry_later(settings: Any) -> None:
     joined = await at_once(lambda: enrolled(make_cluster()))
     settings.CHANNEL_LAYERS = _layers(GONE)
     agent = socket(joined.secret)
@@ -161,7 +161,7 @@ async def test_without_redis_agents_are_told_to_try_later(settings: Any) -> None
     assert (await agent.hear())["code"] == 1013
 
 
-def test_without_redis_a_change_is_made_all_the_same(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_change_is_saved_without_redis(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
     joined = enrolled(make_cluster())
     settings.CHANNEL_LAYERS = _layers(GONE)
     agent_update(agent=joined.agent, budget_cores=0.5)

@@ -57,7 +57,7 @@ def verdict(one: GuardCase) -> tuple[GuardHealth, str]:
     return found.health, found.reasons[0]
 
 
-def test_it_waits_for_epochs_on_both_sides() -> None:
+def test_guard_waits_for_epochs_on_both_sides() -> None:
     assert verdict(case({"a": old()})) == (GuardHealth.WAITING, "eu-1/q: no epoch with c-7 yet")
     assert verdict(case({"a": rows(103)})) == (GuardHealth.WAITING, "eu-1/q: 20 more epochs are needed")
     found = judge_case(case({"a": rows(115)}))
@@ -66,7 +66,7 @@ def test_it_waits_for_epochs_on_both_sides() -> None:
     assert judge_case(case({"a": rows(125)})).health == GuardHealth.HEALTHY
 
 
-def test_a_short_past_is_no_past() -> None:
+def test_short_baseline_is_not_used() -> None:
     young = rows(160)[95:]
     found = judge_case(case({"a": young}))
     assert found.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
@@ -79,7 +79,7 @@ def test_a_short_past_is_no_past() -> None:
     assert found.reasons[0].endswith("+100 % (limit +5 %); without it 40 at 1")
 
 
-def test_only_epochs_of_what_it_had_before_count_as_before() -> None:
+def test_baseline_ends_at_the_previous_config_change() -> None:
     mixed = [replace(one, version=5, bytes_sent=9000) if one.epoch_us < BEGIN + 80 * SECOND else one for one in rows()]
     found = judge_case(case({"a": mixed}))
     assert found.measures["bytes"].before == 40.0
@@ -88,15 +88,15 @@ def test_only_epochs_of_what_it_had_before_count_as_before() -> None:
 @pytest.mark.parametrize(
     ("factor", "health"), [(1.04, GuardHealth.HEALTHY), (1.06, GuardHealth.WORSE), (0.5, GuardHealth.HEALTHY)]
 )
-def test_limits(factor: float, health: GuardHealth) -> None:
+def test_measures_beyond_their_limits_are_worse(factor: float, health: GuardHealth) -> None:
     assert judge_case(case({"a": rows(after=times(factor))}, {"b": old()})).health == health
 
 
-def test_large_changes_are_told_in_whole_numbers() -> None:
+def test_large_changes_are_shown_in_whole_numbers() -> None:
     assert "+1100 % (limit +5 %)" in verdict(case({"a": rows(after=times(12.0))}, {"b": old()}))[1]
 
 
-def test_what_happens_to_others_is_taken_off() -> None:
+def test_change_of_the_control_group_is_subtracted() -> None:
     later: Change = lambda one: times(1.5)(one) if one.epoch_us >= APPLIED else one  # noqa: E731
     assert judge_case(case({"a": rows(after=times(1.5))}, {"b": old(change=later)})).health == GuardHealth.HEALTHY
     assert (
@@ -105,7 +105,7 @@ def test_what_happens_to_others_is_taken_off() -> None:
     assert judge_case(case({"a": rows(after=times(1.5))}, {"b": old()})).health == GuardHealth.WORSE
 
 
-def test_cpu_time_that_saves_bytes_is_well_spent() -> None:
+def test_cpu_time_that_saves_bytes_is_accepted() -> None:
     dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
     assert verdict(case({"a": rows(after=dearer)}, {"b": old()}))[0] == GuardHealth.WORSE
     saving: Change = lambda one: times(0.8)(dearer(one))  # noqa: E731
@@ -113,7 +113,7 @@ def test_cpu_time_that_saves_bytes_is_well_spent() -> None:
 
 
 @pytest.mark.parametrize("others", [{}, {"b": old(change=lambda one: replace(one, records_in=8))}])
-def test_cpu_time_is_doubtful_at_the_most_where_little_can_be_compared(others: dict[str, list[EpochRow]]) -> None:
+def test_cpu_time_is_at_most_doubtful_with_little_to_compare(others: dict[str, list[EpochRow]]) -> None:
     dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
     soon = judge_case(case({"a": rows(130, after=dearer)}, others))
     assert (soon.health, soon.measures["cpu"].unsure) == (GuardHealth.WAITING, True)
@@ -123,7 +123,7 @@ def test_cpu_time_is_doubtful_at_the_most_where_little_can_be_compared(others: d
     assert (both[0], "bytes sent per record" in both[1]) == (GuardHealth.WORSE, True)
 
 
-def test_epochs_in_which_it_was_set_by_hand_do_not_count() -> None:
+def test_epochs_set_by_hand_do_not_count() -> None:
     def by_hand(one: EpochRow) -> EpochRow:
         inside = 110 <= (one.epoch_us - BEGIN) // SECOND < 120
         return replace(times(5.0)(one), version=None) if inside else one
@@ -134,7 +134,7 @@ def test_epochs_in_which_it_was_set_by_hand_do_not_count() -> None:
     assert judge_case(case({"a": listed[:118]}, {"b": old()})).health == GuardHealth.WAITING
 
 
-def test_chance_is_waited_for_and_no_longer_than_that() -> None:
+def test_change_within_chance_is_watched_for_a_limited_time() -> None:
     def found(seconds: int, seed: int, factor: float) -> CaseVerdict:
         chance = random.Random(seed)
         noisy: Change = lambda one: times(chance.choice([0.2, 1.8]))(one)  # noqa: E731
@@ -167,7 +167,7 @@ def test_whole_windows_are_compared() -> None:
         assert found.epochs % 10 == 0
 
 
-def test_what_windows_gathered_before_does_not_count() -> None:
+def test_window_begun_before_the_config_does_not_count() -> None:
     """Its first burst after the change is still of the old configuration, and ten times as large."""
 
     def after(one: EpochRow) -> EpochRow:
@@ -179,13 +179,13 @@ def test_what_windows_gathered_before_does_not_count() -> None:
     assert found.measures["bytes"].change == 0.0
 
 
-def test_agents_whose_budget_was_changed_are_left_out() -> None:
+def test_agents_with_a_changed_budget_are_left_out() -> None:
     cut: Change = lambda one: replace(times(3.0)(one), budget_s=0.05)  # noqa: E731
     found = judge_case(case({"a": rows(after=cut), "b": rows()}, {"c": old()}))
     assert (found.health, found.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
 
 
-def test_one_whose_cpu_time_moved_with_the_configuration_is_compared_with_the_others_meanwhile() -> None:
+def test_canary_whose_budget_changed_with_the_config_is_compared_with_the_control_group() -> None:
     """What a query could have had also depends on what it does: a mistake must not pass by that."""
     moved: Change = lambda one: replace(times(3.0)(one), budget_s=0.4)  # noqa: E731
     alone = judge_case(case({"a": rows(after=moved)}, {"c": old()}))
@@ -195,7 +195,7 @@ def test_one_whose_cpu_time_moved_with_the_configuration_is_compared_with_the_ot
     assert nobody.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
 
 
-def test_others_whose_own_configuration_changed_are_left_out() -> None:
+def test_control_agents_whose_config_changed_are_left_out() -> None:
     """One from which another configuration was just taken back got better meanwhile."""
     since = BEGIN + 90 * SECOND
     healed = [replace(one, version=8 if one.epoch_us >= since else 5) for one in rows(applied_us=since)]
@@ -205,12 +205,12 @@ def test_others_whose_own_configuration_changed_are_left_out() -> None:
     assert judge_case(case({"a": rows()}, {"b": healed})).health == GuardHealth.HEALTHY
 
 
-def test_an_agent_that_tells_of_no_more_epochs_is_not_waited_for() -> None:
+def test_agent_without_new_epochs_is_not_waited_for() -> None:
     found = judge_case(case({"a": rows(110), "b": rows(160)}))
     assert (found.health, found.epochs) == (GuardHealth.HEALTHY, 55)
 
 
-def test_hardly_any_records_are_waited_for_and_then_left_to_other_queries() -> None:
+def test_query_with_few_records_passes_after_a_limited_time() -> None:
     few: Change = lambda one: replace(one, records_in=0)  # noqa: E731
     assert verdict(case({"a": rows(130, after=few)})) == (
         GuardHealth.WAITING,
@@ -219,7 +219,7 @@ def test_hardly_any_records_are_waited_for_and_then_left_to_other_queries() -> N
     assert judge_case(case({"a": rows(170, after=few)})).health == GuardHealth.HEALTHY
 
 
-def test_agents_of_different_rates_weigh_by_their_records() -> None:
+def test_agents_weigh_by_their_records() -> None:
     large: Change = lambda one: replace(one, records_in=10_000, bytes_sent=20 * 10_000)  # noqa: E731
     watched = {"small": rows(), "large": rows(before=large, after=large)}
     found = judge_case(case(watched, {"c": old()}))

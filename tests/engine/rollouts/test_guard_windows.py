@@ -41,7 +41,7 @@ def after(then: float, before: float = 0.4) -> Late:
     return lambda i: (then if i >= 100 else before) + 0.01 * (i % 3)
 
 
-def test_late_windows_are_worse_and_say_so() -> None:
+def test_late_windows_are_worse() -> None:
     found = judge_case(case({"a": rows(late=after(1.5))}, {"b": rows(has=False)}))
     assert found.health == GuardHealth.WORSE
     assert found.reasons[0] == (
@@ -50,21 +50,21 @@ def test_late_windows_are_worse_and_say_so() -> None:
     )
 
 
-def test_a_good_one_says_its_figures() -> None:
+def test_healthy_schedule_shows_its_figures() -> None:
     found = judge_case(case({"a": rows(late=after(0.2))}, {"b": rows(has=False)}))
     assert (found.health, found.windows) == (GuardHealth.HEALTHY, 55)
     assert found.reasons[0].startswith("scheduling: nothing is worse over 55 windows in 55 epochs: mean latency of")
     assert "0.4098 → 0.2098 s" in found.reasons[0]
 
 
-def test_what_makes_everybody_late_is_no_schedules_doing() -> None:
+def test_delay_of_all_agents_is_not_blamed_on_the_schedule() -> None:
     assert (
         judge_case(case({"a": rows(late=after(1.5))}, {"b": rows(has=False, late=after(1.5))})).health
         == GuardHealth.HEALTHY
     )
 
 
-def test_few_windows_are_waited_for_and_no_longer_than_that() -> None:
+def test_few_windows_are_awaited_for_a_limited_time() -> None:
     few = judge_case(case({"a": rows(130, every=10)}))
     assert (few.health, few.windows) == (GuardHealth.WAITING, 2)
     assert few.reasons[0].startswith("scheduling: 2 windows closed; 10 are the least that is judged")
@@ -73,14 +73,14 @@ def test_few_windows_are_waited_for_and_no_longer_than_that() -> None:
     assert "and it is let pass after 65 epochs" in over.reasons[0]
 
 
-def test_records_that_wait_are_worse() -> None:
+def test_growing_queue_is_worse() -> None:
     waiting = [replace(one, queued=150 if one.schedule_version else 10) for one in rows()]
     found = judge_case(case({"a": waiting}, {"b": rows(has=False, queued=10)}))
     assert found.health == GuardHealth.WORSE
     assert "records waiting, in seconds of their arrival, 0.1 → 1.5 s" in found.reasons[0]
 
 
-def test_a_tail_of_few_windows_is_doubtful_at_the_most() -> None:
+def test_tail_of_few_windows_is_at_most_doubtful() -> None:
     def tail(i: int) -> float:
         return 4.0 if i >= 100 and i % 20 == 7 else 0.4
 
@@ -92,12 +92,12 @@ def test_a_tail_of_few_windows_is_doubtful_at_the_most() -> None:
     assert judge_case(case({"a": rows(300, late=tail)})).health == GuardHealth.WORSE  # a hundred on each side
 
 
-def test_until_there_is_an_epoch_with_it_nothing_is_said() -> None:
+def test_guard_waits_for_the_first_epoch_with_the_config() -> None:
     found = judge_case(case({"a": rows(has=False)}))
     assert found.reasons == ("scheduling: no epoch with c-7 yet",)
 
 
-def test_queries_of_an_agent_count_together() -> None:
+def test_queries_of_an_agent_are_summed() -> None:
     one, two = rows(10, queued=3), rows(10, every=2, queued=4)
     (first, second, *_) = queries_summed({"c/q": one, "c/r": two})
     assert (first.records_in, first.queued, len(first.sweeps), len(second.sweeps)) == (200, 7, 2, 1)
@@ -105,7 +105,7 @@ def test_queries_of_an_agent_count_together() -> None:
     assert queries_summed({}) == []
 
 
-def test_without_windows_there_is_no_latency() -> None:
+def test_no_latency_without_windows() -> None:
     silent = [replace(one, sweeps=()) for one in rows()]
     span = (APPLIED, APPLIED + 40 * SECOND)
     found = measure_windows({"a": silent}, {}, before=(BEGIN, APPLIED), after=span, window_us=SECOND, limits=LIMITS)

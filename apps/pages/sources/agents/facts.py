@@ -20,8 +20,9 @@ from apps.pages.sources.agents.predictions import AgentPrediction, operator_core
 from apps.pages.sources.agents.tables import NO_CONFIG, STATE_MARKS, AgentLine
 from apps.pages.sources.facts import moment_of
 from apps.pages.sources.schedule.forms import POLICY_NAMES
+from apps.rollouts.configs.selectors import configs_by_agent
+from apps.rollouts.learned.predictions import saved_bytes
 from apps.rollouts.models import Learned
-from apps.rollouts.selectors import configs_by_agent, saved_bytes
 from apps.telemetry.choices import AgentState
 from apps.telemetry.ingest.epochs import epochs_of
 from apps.telemetry.live.pipelines import pipeline_by_digest

@@ -17,8 +17,7 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.sources.agents.charts import factor_bars, factor_text
 from apps.pages.sources.agents.flows import AgentFlow, flows_of
-from apps.rollouts.configs.selectors import AgentConfigState
-from apps.rollouts.selectors import configs_by_agent
+from apps.rollouts.configs.selectors import AgentConfigState, configs_by_agent
 from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import AgentHealth, agent_state, agents_listed

@@ -20,12 +20,13 @@ from apps.pages.sources.agents.tables import AgentLine, agent_lines
 from apps.pages.sources.forms import AgentForm
 from apps.rollouts.choices import RolloutState
 from apps.rollouts.models import Rollout
-from apps.rollouts.selectors import rollouts_listed
-from apps.rollouts.services import canaries_add
+from apps.rollouts.rollout.selectors import rollouts_listed
+from apps.rollouts.rollout.services import canaries_add
+from apps.telemetry.agents.services import agent_delete, agent_update
 from apps.telemetry.configs import fixed_settings
+from apps.telemetry.live.services import assignment_set
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
-from apps.telemetry.services import agent_delete, agent_update, assignment_set
 from apps.ui.numbers import bytes_size, counted, percent, rate, ratio, significant
 
 __all__ = [

@@ -14,25 +14,11 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources.configs.facts import CheckPanel, ConfigPanel, configs_sentence, configs_table
 from apps.pages.sources.configs.forms import NewConfigForm, PolicyForm
 from apps.pages.sources.facts import RolloutPanel, source_tabs
+from apps.rollouts.configs.selectors import config_detail, config_numbered, configs_by_agent, configs_listed
+from apps.rollouts.configs.services import config_check, config_create, policy_update
 from apps.rollouts.models import RefinedConfig, Rollout
-from apps.rollouts.selectors import (
-    config_detail,
-    config_numbered,
-    configs_by_agent,
-    configs_listed,
-    rollout_policy,
-    rollout_view,
-    rollouts_listed,
-)
-from apps.rollouts.services import (
-    config_check,
-    config_create,
-    policy_update,
-    rollout_pause,
-    rollout_resume,
-    rollout_roll_back,
-    rollout_start,
-)
+from apps.rollouts.rollout.selectors import rollout_policy, rollout_view, rollouts_listed
+from apps.rollouts.rollout.services import rollout_pause, rollout_resume, rollout_roll_back, rollout_start
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent, LiveQuery
 from apps.ui.forms import show_faults

@@ -16,9 +16,10 @@ from apps.pages.sources.facts import RolloutPanel, source_tabs
 from apps.pages.sources.schedule.facts import SPANS_S, ReplayPanel, ScheduleFacts, SwitchPanel, policy_said
 from apps.pages.sources.schedule.forms import POLICY_NAMES, SwitchForm
 from apps.rollouts.choices import RolloutState
+from apps.rollouts.rollout.selectors import rollout_now
 from apps.rollouts.schedule.replays import replay_latest, replay_of, replay_request
-from apps.rollouts.selectors import rollout_now, schedules_of
-from apps.rollouts.services import schedule_preview, schedule_switch
+from apps.rollouts.schedule.selectors import schedules_of
+from apps.rollouts.schedule.services import schedule_preview, schedule_switch
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named, agents_listed

@@ -7,19 +7,14 @@ from typing import Any
 import pytest
 
 from apps.core.errors import Conflict, Malformed
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.selectors import config_detail
+from apps.rollouts.configs.services import ConfigRequest, config_check, config_create, policy_update
 from apps.rollouts.models import RefinedConfig
-from apps.rollouts.selectors import config_detail, rollout_policy
-from apps.rollouts.services import (
-    config_check,
-    config_create,
-    learned_receive,
-    policy_update,
-    rollout_start,
-    rollouts_advance,
-)
+from apps.rollouts.rollout.proposals import learned_receive
+from apps.rollouts.rollout.selectors import rollout_policy
+from apps.rollouts.rollout.services import rollout_start, rollouts_advance
 from apps.telemetry.configs import fixed_settings
-from apps.telemetry.services import assignment_set
+from apps.telemetry.live.services import assignment_set
 from tests.apps.rollouts.fleet import Fleet, fleet_of
 from tests.apps.rollouts.learned_frames import frame_of, rows_of
 
@@ -42,7 +37,7 @@ def faults(fleet: Fleet, wish: ConfigRequest, **fields: Any) -> dict[str, str]:
     return {fault.path: fault.message for fault in told.value.faults}
 
 
-def test_it_holds_settings_for_all_and_figures_of_those_that_are_known(fleet: Fleet) -> None:
+def test_config_holds_settings_for_all_and_learned_figures_where_known(fleet: Fleet) -> None:
     config = config_create(cluster=fleet.cluster, wish=ConfigRequest({"margin": 0.96}), now=fleet.now)
     assert (config.name, config.origin, config.state, config.words) == ("c-1", "person", "draft", "Sets margin 0.96")
     found = {part.agent.name if part.agent else "*": part.document for part in config.parts.all()}
@@ -51,7 +46,7 @@ def test_it_holds_settings_for_all_and_figures_of_those_that_are_known(fleet: Fl
     assert {document["settings"]["margin"] for document in found.values()} == {0.96}
 
 
-def test_it_may_be_for_some(fleet: Fleet) -> None:
+def test_config_may_be_limited_to_queries_and_agents(fleet: Fleet) -> None:
     wish = ConfigRequest({"method": "stepwise"}, queries=("s2s",), agents=("a2",), learned=False)
     config = config_create(cluster=fleet.cluster, wish=wish, words="as published", now=fleet.now)
     part = config.parts.get()
@@ -59,7 +54,7 @@ def test_it_may_be_for_some(fleet: Fleet) -> None:
     assert config.scope == {"queries": ["s2s"], "agents": ["a2"], "learned": False}
 
 
-def test_every_fault_is_told_by_its_field(fleet: Fleet) -> None:
+def test_every_fault_names_its_field(fleet: Fleet) -> None:
     found = faults(
         fleet, ConfigRequest({"margin": 0.5, "colour": 1}, queries=("nope",), agents=("a9",)), words="x" * 201
     )
@@ -75,7 +70,7 @@ def test_agents_set_by_hand_take_no_part(fleet: Fleet) -> None:
     assert "agents[0]" in faults(fleet, ConfigRequest({}, agents=("a1",)))
 
 
-def test_the_check_predicts_on_recorded_epochs(fleet: Fleet) -> None:
+def test_check_predicts_on_recorded_epochs(fleet: Fleet) -> None:
     checked = config_check(cluster=fleet.cluster, wish=ConfigRequest({"method": "all-sp"}), now=fleet.now)
     assert checked["health"] == "worse"
     query = checked["queries"]["s2s"]
@@ -87,20 +82,20 @@ def test_the_check_predicts_on_recorded_epochs(fleet: Fleet) -> None:
     assert (good["health"], good["parts"], good["predicted_parts"]) == ("good", 3, 3)
 
 
-def test_overflow_is_predicted_where_the_budget_is_small(fleet: Fleet) -> None:
+def test_check_predicts_overflow_where_the_budget_is_small(fleet: Fleet) -> None:
     fleet.records = lambda agent: 10_000  # 95 us each are 0.95 s of 0.2 s
     fleet.step(60)
     checked = config_check(cluster=fleet.cluster, wish=ConfigRequest({"method": "all-src"}), now=fleet.now)
     assert any("points more records would overflow (limit 1)" in reason for reason in checked["reasons"])
 
 
-def test_without_figures_nothing_is_predicted() -> None:
+def test_check_predicts_nothing_without_learned_figures() -> None:
     fleet = fleet_of("a1")
     checked = config_check(cluster=fleet.cluster, wish=ConfigRequest({"method": "all-sp"}), now=fleet.now)
     assert (checked["health"], checked["predicted_parts"]) == ("unknown", 0)
 
 
-def test_what_its_check_refuses_starts_by_force_alone(fleet: Fleet) -> None:
+def test_config_refused_by_its_check_starts_only_by_force(fleet: Fleet) -> None:
     config = config_create(cluster=fleet.cluster, wish=ConfigRequest(fixed_settings([0.0, 0.0, 0.0])), now=fleet.now)
     assert config.state == "refused"
     with pytest.raises(Conflict, match="It can be forced") as told:
@@ -111,7 +106,7 @@ def test_what_its_check_refuses_starts_by_force_alone(fleet: Fleet) -> None:
     assert rollouts_advance(fleet.now) == 0
 
 
-def test_its_parts_are_shown_beside_what_was_before(fleet: Fleet) -> None:
+def test_parts_are_shown_beside_the_previous_ones(fleet: Fleet) -> None:
     config_create(cluster=fleet.cluster, wish=ConfigRequest({"margin": 0.96}), now=fleet.now)
     rollout_start(config=RefinedConfig.objects.get(), now=fleet.now)
     fleet.until(lambda: fleet.state(RefinedConfig.objects.get(number=1))[0] == "done")
@@ -124,7 +119,7 @@ def test_its_parts_are_shown_beside_what_was_before(fleet: Fleet) -> None:
     assert second.rollout is None
 
 
-def test_a_policy_names_what_is_wrong(fleet: Fleet) -> None:
+def test_policy_update_names_every_fault(fleet: Fleet) -> None:
     with pytest.raises(Malformed) as told:
         policy_update(cluster=fleet.cluster, waves=[0.5, 0.3, 1.0], canary_epochs=3, bytes_rel=-1.0)
     assert {fault.path for fault in told.value.faults} == {"waves", "canary_epochs", "bytes_rel"}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from apps.core.errors import Malformed
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.selectors import config_detail
+from apps.rollouts.configs.services import ConfigRequest, config_create, policy_update
 from apps.rollouts.models import LearnedWatermarks, RefinedConfig
-from apps.rollouts.selectors import config_detail
-from apps.rollouts.services import config_create, learned_receive, policy_update, watermarks_receive
+from apps.rollouts.rollout.proposals import learned_receive, watermarks_receive
 from apps.telemetry.ingest.frames import frames_receive
 from engine.jarvis.refined_config import RefinedAdaptation
 from tests.apps.rollouts.fleet import Fleet, fleet_of
@@ -38,7 +38,7 @@ def documents(config: RefinedConfig | None) -> dict[str, RefinedAdaptation]:
     }
 
 
-def test_each_agent_is_given_its_own_else_those_of_all() -> None:
+def test_agent_gets_its_own_watermarks_else_those_of_all() -> None:
     fleet = fleet_of("a1", "a2").start()
     rows = [sweeping(fleet.agents[0], mean_s=0.6, event_cost_s=80e-6), sweeping("*")]
     frames_receive([watermarks_of(fleet, *rows)])
@@ -53,7 +53,7 @@ def test_each_agent_is_given_its_own_else_those_of_all() -> None:
     assert fleet.holders(1) == {"a1", "a2"}
 
 
-def test_of_few_windows_the_period_alone_is_noted() -> None:
+def test_only_the_period_is_kept_of_few_windows() -> None:
     fleet = fleet_of("a1").start()
     assert told(fleet, sweeping("*", **EARLY)) is None
     assert LearnedWatermarks.objects.get().document["watermarks"][0]["mean_s"] is None
@@ -75,7 +75,7 @@ def test_of_few_windows_the_period_alone_is_noted() -> None:
         ({"event_cost_s": 5e-3}, ""),
     ],
 )
-def test_only_what_differs_enough_is_proposed(change: dict[str, Any], words: str) -> None:
+def test_watermarks_that_differ_enough_are_proposed(change: dict[str, Any], words: str) -> None:
     fleet = fleet_of("a1").start()
     assert told(fleet, sweeping(fleet.agents[0]))
     config = told(fleet, sweeping(fleet.agents[0], **change))
@@ -83,14 +83,14 @@ def test_only_what_differs_enough_is_proposed(change: dict[str, Any], words: str
     assert bool(config) == bool(words)
 
 
-def test_it_is_proposed_once_in_a_while() -> None:
+def test_proposals_keep_their_interval() -> None:
     fleet = fleet_of("a1").start()
     assert told(fleet, sweeping(fleet.agents[0]))
     assert told(fleet, sweeping(fleet.agents[0], mean_s=9.0), minutes=5) is None
     assert told(fleet, sweeping(fleet.agents[0], mean_s=9.0), minutes=6)
 
 
-def test_figures_of_operators_that_agents_have_stay_with_them() -> None:
+def test_proposal_keeps_operator_figures_in_force() -> None:
     fleet = fleet_of("a1").start()
     learned_receive([frame_of(fleet, rows_of(fleet.agents[0]))], fleet.now)
     config = told(fleet, sweeping("*"))
@@ -101,7 +101,7 @@ def test_figures_of_operators_that_agents_have_stay_with_them() -> None:
     ].changes
 
 
-def test_people_take_it_along_or_not() -> None:
+def test_config_by_hand_includes_watermarks_on_request() -> None:
     fleet = fleet_of("a1", "a2").start()
     policy_update(cluster=fleet.cluster, automatic=False)
     told(fleet, sweeping(fleet.agents[0], mean_s=0.6), sweeping("*"))
@@ -111,7 +111,7 @@ def test_people_take_it_along_or_not() -> None:
     assert {name: one.watermarks for name, one in documents(without).items()} == {"*": ()}
 
 
-def test_what_cannot_be_is_left_out() -> None:
+def test_invalid_watermarks_are_ignored() -> None:
     fleet = fleet_of("a1").start()
     agent = fleet.agents[0]
     odd: list[dict[str, Any]] = [
@@ -133,7 +133,7 @@ def test_what_cannot_be_is_left_out() -> None:
     assert LearnedWatermarks.objects.get().document["figures"]["probes"]["latency_p99_s"] is None
 
 
-def test_what_is_older_does_not_replace_what_is_newer() -> None:
+def test_older_watermarks_do_not_replace_newer_ones() -> None:
     fleet = fleet_of("a1").start()
     for measured_us, mean_s in ((9, 1.0), (8, 2.0)):
         row = sweeping("*", measured_us=1_700_000_000_000_000 + measured_us, mean_s=mean_s)

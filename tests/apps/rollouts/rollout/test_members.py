@@ -7,18 +7,20 @@ from datetime import timedelta
 import pytest
 
 from apps.rollouts.configs.parts import part_of
+from apps.rollouts.configs.services import policy_update
 from apps.rollouts.models import Rollout, RolloutMember
-from apps.rollouts.services import policy_update, rollouts_advance
+from apps.rollouts.rollout.services import rollouts_advance
+from apps.telemetry.agents.services import agent_delete, agent_update
 from apps.telemetry.configs import agent_config, fixed_settings
+from apps.telemetry.live.services import assignment_set
 from apps.telemetry.models import Assignment, LiveQuery
-from apps.telemetry.services import agent_delete, agent_update, assignment_set
 from tests.apps.rollouts.fleet import BAD, fleet_of, join, started, words
 
 pytestmark = pytest.mark.django_db
 
 
 class TestAgents:
-    def test_one_that_is_silent_holds_nothing_up_and_gets_it_later(self) -> None:
+    def test_silent_agent_does_not_hold_up_the_rollout_and_gets_it_later(self) -> None:
         fleet = fleet_of("a1", "a2", "a3", "a4").start()
         fleet.silent = {"a2"}
         fleet.step(4)
@@ -33,7 +35,7 @@ class TestAgents:
         fleet.step()
         assert fleet.holders(1) == {"a1", "a2", "a3", "a4"}
 
-    def test_canaries_that_report_no_more_are_a_reason_to_go_back(self) -> None:
+    def test_canaries_that_stop_reporting_cause_a_rollback(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.step(2)
@@ -44,7 +46,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
         assert not fleet.holders(1)
 
-    def test_a_console_that_was_away_takes_nobody_for_silent(self) -> None:
+    def test_downtime_of_the_console_makes_no_agent_silent(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.step(2)
@@ -57,7 +59,7 @@ class TestAgents:
         fleet.silent = set()
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
 
-    def test_a_refusal_at_the_canary_is_a_reason_to_go_back(self) -> None:
+    def test_refusal_by_the_canary_causes_a_rollback(self) -> None:
         fleet = fleet_of().start()
         fleet.refuses = dict.fromkeys(("a1", "a2", "a3"), "cost of rtt is more than tenfold apart")
         rollout = started(fleet)
@@ -66,7 +68,7 @@ class TestAgents:
         assert reasons[0] == "1 of 1 refuse it"
         assert "refuses it: cost of rtt is more than tenfold apart" in reasons[1]
 
-    def test_one_refusal_of_many_is_named(self) -> None:
+    def test_single_refusal_of_many_is_noted(self) -> None:
         fleet = fleet_of("a1", "a2", "a3", "a4").start()
         rollout = started(fleet)
         last = RolloutMember.objects.filter(stage=2).first()
@@ -77,7 +79,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] in ("done", "rolling-back"))
         assert f"{last.agent.name} refuses it: it is for another plan" in Rollout.objects.get().verdict["notes"]
 
-    def test_one_that_joins_meanwhile_is_in_the_last_wave(self) -> None:
+    def test_agent_joining_during_a_rollout_is_in_the_last_wave(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         join(fleet, "a4")
@@ -87,7 +89,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
         assert "a4" in fleet.holders(1)
 
-    def test_one_that_joins_afterwards_has_what_all_have(self) -> None:
+    def test_agent_joining_afterwards_gets_the_config_in_force(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
@@ -95,7 +97,7 @@ class TestAgents:
         fleet.step()
         assert "a4" in fleet.holders(1)
 
-    def test_those_that_leave_drop_out(self) -> None:
+    def test_agents_that_leave_drop_out(self) -> None:
         fleet = fleet_of("a1", "a2", "a3", "a4").start()
         rollout = started(fleet)
         fleet.step()
@@ -109,7 +111,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
         assert [member.agent for member in rollout.members.all()] == [canary]
 
-    def test_one_that_is_set_by_hand_for_a_while_is_waited_for_anew(self) -> None:
+    def test_agent_set_by_hand_for_a_while_has_to_apply_again(self) -> None:
         fleet = fleet_of().start()
         policy_update(cluster=fleet.cluster, waves=[1.0], wave_epochs=80)
         rollout = started(fleet)
@@ -129,7 +131,7 @@ class TestAgents:
         assert fleet.state(rollout.config)[0] == "done", Rollout.objects.get().reasons
         assert fleet.holders(1) == {"a1", "a2", "a3"}
 
-    def test_one_that_is_gone_after_it_was_set_by_hand_is_lost(self) -> None:
+    def test_agent_lost_after_it_was_set_by_hand_counts_as_lost(self) -> None:
         fleet = fleet_of().start()
         policy_update(cluster=fleet.cluster, waves=[1.0], wave_epochs=80)
         rollout = started(fleet)
@@ -143,7 +145,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolling-back", most=14)
         assert "report no more" in Rollout.objects.get().reasons[0]
 
-    def test_where_nobody_is_left_it_is_taken_back_before_somebody_returns(self) -> None:
+    def test_rollout_without_members_is_rolled_back(self) -> None:
         fleet = fleet_of("a1").start()
         rollout = started(fleet)
         agent_update(agent=fleet.agents[0], enabled=False)
@@ -153,7 +155,7 @@ class TestAgents:
         fleet.step()
         assert fleet.holders(2) == {"a1"}
 
-    def test_another_plan_stops_it_for_good(self) -> None:
+    def test_new_plan_stops_the_rollout(self) -> None:
         """Of what was never judged nothing comes back with the old plan."""
         fleet = fleet_of("a1").start()
         rollout = started(fleet)
@@ -164,7 +166,7 @@ class TestAgents:
         LiveQuery.objects.update(plan=plan)
         assert part_of(Assignment.objects.get()) is None
 
-    def test_others_take_the_place_of_canaries_that_left(self) -> None:
+    def test_canaries_that_left_are_replaced(self) -> None:
         fleet = fleet_of().start()
         fleet.behaviours[1] = BAD
         rollout = started(fleet)
@@ -177,7 +179,7 @@ class TestAgents:
         assert gone not in fleet.holders(2)
         assert any(one.startswith("canaries instead of those that left") for one in words(rollout))
 
-    def test_others_take_the_place_of_canaries_that_never_answered(self) -> None:
+    def test_canaries_that_never_answered_are_replaced(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         canary = rollout.members.get(stage=0).agent.name
@@ -185,7 +187,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
         assert fleet.holders(1) == {"a1", "a2", "a3"} - {canary}
 
-    def test_a_last_wave_of_agents_that_are_away_is_not_waited_for(self) -> None:
+    def test_last_wave_of_silent_agents_is_not_waited_for(self) -> None:
         fleet = fleet_of("a1", "a2", "a3", "a4", "a5").start()
         rollout = started(fleet)
         fleet.silent = {member.agent.name for member in rollout.members.filter(stage=2).select_related("agent")}
@@ -196,7 +198,7 @@ class TestAgents:
         assert len(fleet.holders(1)) == 5
 
     @pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
-    def test_clocks_that_are_wrong_by_an_hour(self, ahead_s: float) -> None:
+    def test_clock_skew_of_an_hour_is_corrected(self, ahead_s: float) -> None:
         fleet = fleet_of().start(0)
         fleet.ahead_s = {"a1": ahead_s, "a2": ahead_s + 17.0}
         fleet.behaviours[1] = BAD

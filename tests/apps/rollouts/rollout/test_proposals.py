@@ -12,12 +12,12 @@ from django.test.utils import CaptureQueriesContext
 
 from agent.wire import batch_bytes
 from apps.core.errors import Malformed
+from apps.rollouts.configs.services import policy_update
 from apps.rollouts.models import Learned, RefinedConfig, Rollout
-from apps.rollouts.rollout.proposals import proposal_create
-from apps.rollouts.services import learned_receive, policy_update
+from apps.rollouts.rollout.proposals import learned_receive, proposal_create
 from apps.telemetry.configs import fixed_settings
 from apps.telemetry.ingest.frames import frames_receive
-from apps.telemetry.services import assignment_set
+from apps.telemetry.live.services import assignment_set
 from engine.jarvis.refined_config import RefinedAdaptation
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of, join
 from tests.apps.rollouts.learned_frames import FIGURES, frame_of, rows_of
@@ -39,7 +39,7 @@ def later(fleet: Fleet, seconds: float = 601.0) -> None:
     fleet.now += timedelta(seconds=seconds)
 
 
-def test_first_figures_are_proposed_and_start_by_themselves() -> None:
+def test_first_figures_are_proposed_and_rolled_out_automatically() -> None:
     fleet = fleet_of().start()
     frames_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
     config = RefinedConfig.objects.get()
@@ -56,7 +56,7 @@ def test_first_figures_are_proposed_and_start_by_themselves() -> None:
     assert fleet.holders(1) == {"a1", "a2", "a3"}
 
 
-def test_a_person_may_have_the_last_word() -> None:
+def test_proposal_waits_when_the_policy_is_not_automatic() -> None:
     fleet = fleet_of().start()
     policy_update(cluster=fleet.cluster, automatic=False)
     config = told(fleet)
@@ -65,7 +65,7 @@ def test_a_person_may_have_the_last_word() -> None:
     assert not Rollout.objects.exists()
 
 
-def test_only_what_differs_enough_and_once_in_a_while() -> None:
+def test_figures_are_proposed_when_they_differ_enough_and_at_intervals() -> None:
     fleet = fleet_of().start()
     first = told(fleet)
     assert first is not None
@@ -79,20 +79,20 @@ def test_only_what_differs_enough_and_once_in_a_while() -> None:
     assert "cost of rtt 90 → 130 µs" in second.words
 
 
-def test_a_cost_that_no_budget_feels_is_no_reason() -> None:
+def test_negligible_cost_is_not_proposed() -> None:
     fleet = fleet_of().start()
     assert told(fleet, {**FIGURES, "rtt": (1e-9, 0.1, 90.0, 60.0)}) is not None
     later(fleet)
     assert told(fleet, {**FIGURES, "rtt": (9e-9, 0.1, 90.0, 60.0)}, measured_us=1_700_000_000_000_001) is None
 
 
-def test_little_evidence_is_noted_and_not_proposed() -> None:
+def test_figures_of_few_records_are_kept_and_not_proposed() -> None:
     fleet = fleet_of().start()
     assert told(fleet, records=900) is None
     assert Learned.objects.count() == 3
 
 
-def test_figures_that_are_missing_are_not_noted() -> None:
+def test_missing_figures_are_not_kept() -> None:
     fleet = fleet_of().start()
     rows = rows_of(fleet.agents[0])
     rows[2] |= {"cost_s": None, "lo": None, "hi": None, "theta": None, "load_factor": None}
@@ -106,14 +106,14 @@ def test_figures_that_are_missing_are_not_noted() -> None:
     assert not Learned.objects.exists()
 
 
-def test_what_is_older_does_not_replace_what_is_newer() -> None:
+def test_older_figures_do_not_replace_newer_ones() -> None:
     fleet = fleet_of("a1").start()
     told(fleet, DEARER, measured_us=1_700_000_000_000_009)
     told(fleet, FIGURES, measured_us=1_700_000_000_000_008)
     assert Learned.objects.get().document["operators"][2]["cost_s"] == 130e-6
 
 
-def test_a_body_that_cannot_be_read_is_refused() -> None:
+def test_unreadable_body_is_refused() -> None:
     fleet = fleet_of("a1")
     with pytest.raises(Malformed, match="cannot be read"):
         learned_receive([frame_of(fleet, [], body=b"nothing")])
@@ -121,14 +121,14 @@ def test_a_body_that_cannot_be_read_is_refused() -> None:
         learned_receive([frame_of(fleet, [], body=batch_bytes(pa.table({"agent": ["a"]})))])
 
 
-def test_a_change_that_may_be_chance_is_not_proposed() -> None:
+def test_change_within_chance_is_not_proposed() -> None:
     fleet = fleet_of("a1").start()
     told(fleet, standard_error=0.2)
     later(fleet)
     assert told(fleet, DEARER, measured_us=1_700_000_000_000_001, standard_error=0.2) is None
 
 
-def test_a_newer_proposal_replaces_one_that_waits() -> None:
+def test_newer_proposal_replaces_a_waiting_one() -> None:
     fleet = fleet_of().start()
     first = told(fleet)
     fleet.silent = {"a1", "a2", "a3"}  # it stays at its canaries
@@ -140,7 +140,7 @@ def test_a_newer_proposal_replaces_one_that_waits() -> None:
     assert Rollout.objects.get(config=second).reasons == ["c-3 replaces it"]
 
 
-def test_what_was_taken_back_is_not_tried_again() -> None:
+def test_rolled_back_figures_are_not_proposed_again() -> None:
     fleet = fleet_of().start()
     fleet.behaviours[1] = Behaviour(bytes_per_record=80.0)
     config = told(fleet)
@@ -150,7 +150,7 @@ def test_what_was_taken_back_is_not_tried_again() -> None:
     assert told(fleet, measured_us=1_700_000_000_000_001) is None
 
 
-def test_agents_set_by_hand_are_left_alone() -> None:
+def test_agents_set_by_hand_get_no_proposal() -> None:
     fleet = fleet_of().start()
     assignment_set(live=fleet.live, agent=fleet.agents[0], settings=fixed_settings([1.0, 1.0, 0.0]))
     config = told(fleet)
@@ -158,7 +158,7 @@ def test_agents_set_by_hand_are_left_alone() -> None:
     assert config.parts.count() == 2
 
 
-def test_settings_that_are_in_force_stay() -> None:
+def test_proposal_keeps_the_settings_in_force() -> None:
     fleet = fleet_of("a1").start()
     assignment_set(live=fleet.live, agent=fleet.agents[0], settings={"method": "stepwise-lp"})
     config = told(fleet)
@@ -166,7 +166,7 @@ def test_settings_that_are_in_force_stay() -> None:
     assert config.parts.get().document["settings"] == {"method": "stepwise-lp"}
 
 
-def test_many_agents_are_looked_up_at_once() -> None:
+def test_sql_count_does_not_grow_with_agents() -> None:
     fleet, asked = fleet_of("a1").start(1), []
     for names in (("a2", "a3", "a4"), ()):
         later(fleet)

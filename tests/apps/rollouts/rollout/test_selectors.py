@@ -6,12 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.selectors import configs_by_agent
+from apps.rollouts.configs.services import ConfigRequest, config_create, policy_update
+from apps.rollouts.learned.predictions import saved_bytes
 from apps.rollouts.models import RefinedConfig, Rollout
-from apps.rollouts.selectors import configs_by_agent, rollout_now, rollout_view, saved_bytes
-from apps.rollouts.services import config_create, learned_receive, policy_update, rollout_start
+from apps.rollouts.rollout.proposals import learned_receive
+from apps.rollouts.rollout.selectors import rollout_now, rollout_view
+from apps.rollouts.rollout.services import rollout_start
 from apps.telemetry.configs import fixed_settings
-from apps.telemetry.services import assignment_set
+from apps.telemetry.live.services import assignment_set
 from tests.apps.rollouts.fleet import GOOD, Behaviour, Fleet, fleet_of
 from tests.apps.rollouts.learned_frames import frame_of, rows_of
 
@@ -24,7 +27,7 @@ def started(fleet: Fleet) -> RefinedConfig:
     return config
 
 
-def test_a_rollout_under_way() -> None:
+def test_rollout_under_way_is_shown() -> None:
     fleet = fleet_of().start()
     fleet.behaviours[1] = GOOD
     assert rollout_now(fleet.cluster) is None
@@ -49,7 +52,7 @@ def test_a_rollout_under_way() -> None:
     assert (in_line.badge, in_line.buttons) == ("Waiting", {"stop"})
 
 
-def test_what_is_beyond_its_limit_is_watched_until_enough_is_known() -> None:
+def test_measure_beyond_its_limit_is_watched_until_certain() -> None:
     fleet = fleet_of().start()
     fleet.behaviours[1] = Behaviour(bytes_per_record=80.0)
     started(fleet)
@@ -60,7 +63,7 @@ def test_what_is_beyond_its_limit_is_watched_until_enough_is_known() -> None:
     assert (view.badge, view.tone) == ("Canary: watching", "info")
 
 
-def test_one_that_has_ended_is_shown_for_an_hour() -> None:
+def test_ended_rollout_is_shown_for_an_hour() -> None:
     fleet = fleet_of().start()
     fleet.behaviours[1] = Behaviour(bytes_per_record=80.0)
     config = started(fleet)
@@ -73,7 +76,7 @@ def test_one_that_has_ended_is_shown_for_an_hour() -> None:
     assert rollout_now(fleet.cluster, fleet.now + timedelta(minutes=70)) is None
 
 
-def test_configurations_of_agents() -> None:
+def test_configs_by_agent() -> None:
     fleet = fleet_of().start()
     config = started(fleet)
     fleet.until(lambda: fleet.state(config)[0] == "done")
@@ -92,7 +95,7 @@ def test_configurations_of_agents() -> None:
     assert (_held(fleet)[canary].config, _held(fleet)[canary].same_as) == ("c-3", "c-1")
 
 
-def test_an_agent_that_refuses_says_why() -> None:
+def test_refusing_agent_gives_its_reasons() -> None:
     fleet = fleet_of().start()
     fleet.refuses = {"a1": "it is for another plan", "a2": "no", "a3": "no"}
     config = config_create(cluster=fleet.cluster, wish=ConfigRequest({}), now=fleet.now)
@@ -102,7 +105,7 @@ def test_an_agent_that_refuses_says_why() -> None:
     assert (state.behind, state.refused) == (True, ("it is for another plan",))
 
 
-def test_bytes_saved_against_others() -> None:
+def test_saved_bytes_against_the_baselines() -> None:
     fleet = fleet_of().start()
     policy_update(cluster=fleet.cluster, automatic=False)
     fleet.now -= timedelta(seconds=30)  # saved bytes are of the real last minutes

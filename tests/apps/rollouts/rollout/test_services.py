@@ -7,7 +7,7 @@ import pytest
 from apps.core.errors import Conflict
 from apps.rollouts.configs.services import ConfigRequest
 from apps.rollouts.models import RefinedConfig, RefinedPart, Rollout, RolloutMember
-from apps.rollouts.services import canaries_add, rollout_pause, rollout_resume, rollout_roll_back, rollout_start
+from apps.rollouts.rollout.services import canaries_add, rollout_pause, rollout_resume, rollout_roll_back, rollout_start
 from tests.apps.rollouts.fleet import BAD, fleet_of, join, made, started
 from tests.apps.small_cluster import user
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 class TestByHand:
-    def test_pausing_freezes_until_somebody_goes_on(self) -> None:
+    def test_paused_rollout_stays_until_it_is_resumed(self) -> None:
         fleet = fleet_of().start()
         fleet.behaviours[1] = BAD
         rollout = rollout_pause(rollout=started(fleet), now=fleet.now)
@@ -28,7 +28,7 @@ class TestByHand:
         assert fleet.state(rollout.config)[0] == "rolling-back"
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back", most=5)
 
-    def test_back_by_hand_after_it_is_done(self) -> None:
+    def test_rollback_by_hand_after_the_rollout_is_done(self) -> None:
         fleet = fleet_of().start()
         first, second = started(fleet), made(fleet, ConfigRequest({"margin": 0.97}))
         fleet.until(lambda: fleet.state(first.config)[0] == "done")
@@ -46,7 +46,7 @@ class TestByHand:
         states = dict(RefinedConfig.objects.values_list("number", "state"))
         assert states == {1: "superseded", 2: "rolled-back", 3: "current"}
 
-    def test_back_by_hand_also_where_another_one_was_taken_back_since(self) -> None:
+    def test_rollback_by_hand_after_a_later_rollback(self) -> None:
         fleet = fleet_of().start()
         first = started(fleet)
         fleet.until(lambda: fleet.state(first.config)[0] == "done")
@@ -59,7 +59,7 @@ class TestByHand:
         fleet.until(lambda: fleet.state(first.config)[0] == "rolled-back")
         assert fleet.holders(4) == {"a1", "a2", "a3"}
 
-    def test_not_what_is_in_force_nowhere(self) -> None:
+    def test_rollback_of_a_config_in_force_nowhere_is_refused(self) -> None:
         fleet = fleet_of("a1").start()
         first = started(fleet)
         fleet.until(lambda: fleet.state(first.config)[0] == "done")
@@ -69,7 +69,7 @@ class TestByHand:
             rollout_roll_back(rollout=first, now=fleet.now)
         assert RefinedConfig.objects.count() == 2
 
-    def test_not_while_another_one_is_under_way(self) -> None:
+    def test_rollback_while_another_rollout_is_under_way_is_refused(self) -> None:
         fleet = fleet_of().start()
         first = started(fleet)
         fleet.until(lambda: fleet.state(first.config)[0] == "done")
@@ -77,7 +77,7 @@ class TestByHand:
         with pytest.raises(Conflict, match="c-2 is on its way"):
             rollout_roll_back(rollout=first, now=fleet.now)
 
-    def test_what_has_no_next_step_is_refused(self) -> None:
+    def test_step_from_an_ended_state_is_refused(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
@@ -87,7 +87,7 @@ class TestByHand:
         with pytest.raises(Conflict, match="goes out once"):
             rollout_start(config=rollout.config)
 
-    def test_more_canaries(self) -> None:
+    def test_canaries_are_added_by_hand(self) -> None:
         fleet = fleet_of("a1", "a2", "a3", "a4").start()
         rollout = started(fleet)
         others = [agent for agent in fleet.agents if not rollout.members.filter(agent=agent, stage=0).exists()]

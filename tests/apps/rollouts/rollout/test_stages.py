@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 
 from apps.rollouts import signals
+from apps.rollouts.configs.parts import parts_renew
 from apps.rollouts.configs.services import configs_purge
 from apps.rollouts.models import RefinedConfig, RefinedPart, Rollout
-from apps.rollouts.selectors import rollout_view
-from apps.rollouts.services import canaries_add, parts_renew, rollout_roll_back
+from apps.rollouts.rollout.selectors import rollout_view
+from apps.rollouts.rollout.services import canaries_add, rollout_roll_back
 from apps.telemetry.configs import agent_config
 from tests.apps.rollouts.fleet import BAD, GOOD, Behaviour, fleet_of, made, started, words
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 class TestByStages:
-    def test_a_good_one_gets_to_all(self) -> None:
+    def test_healthy_rollout_reaches_all_agents(self) -> None:
         fleet = fleet_of("a1", "a2", "a3", "a4", "a5").start()
         fleet.behaviours[1] = GOOD
         rollout = started(fleet)
@@ -34,7 +35,7 @@ class TestByStages:
         assert rollout.config.state == "current"
         assert words(rollout) == ["started", "canaries begin", "wave 1 begins", "wave 2 begins", "done"]
 
-    def test_a_bad_one_is_stopped_at_the_canary_and_taken_back(self) -> None:
+    def test_worse_canary_is_rolled_back(self) -> None:
         fleet = fleet_of().start()
         fleet.behaviours[1] = BAD
         rollout = started(fleet)
@@ -65,14 +66,14 @@ class TestByStages:
             (Behaviour(cpu_us=40.0), "CPU time per record 20 → 40 µs at 1 agent, +100 % (limit +10 %)"),
         ],
     )
-    def test_each_measure_stops_it(self, behaviour: Behaviour, reason: str) -> None:
+    def test_each_measure_beyond_its_limit_causes_a_rollback(self, behaviour: Behaviour, reason: str) -> None:
         fleet = fleet_of().start()
         fleet.behaviours[1] = behaviour
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
         assert reason in Rollout.objects.get().reasons[0]
 
-    def test_a_single_agent_is_compared_with_itself(self) -> None:
+    def test_single_agent_is_compared_with_its_own_past(self) -> None:
         fleet = fleet_of("a1").start()
         fleet.behaviours[1] = BAD
         rollout = started(fleet)
@@ -83,7 +84,7 @@ class TestByStages:
         assert again.config.number == 3
         fleet.until(lambda: fleet.state(again.config)[0] == "done")
 
-    def test_cpu_time_of_a_single_agent_is_doubtful_and_let_pass(self) -> None:
+    def test_cpu_time_of_a_single_agent_is_doubtful_and_passes(self) -> None:
         fleet = fleet_of("a1").start()
         fleet.behaviours[1] = Behaviour(cpu_us=28.0)
         rollout = started(fleet)
@@ -94,20 +95,20 @@ class TestByStages:
         assert "CPU time per record 20 → 28 µs at 1 agent, +40 % (limit +10 %); that may be a busy" in view.reasons[0]
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
 
-    def test_a_load_that_grows_everywhere_is_not_its_doing(self) -> None:
+    def test_load_that_grows_everywhere_is_not_blamed_on_the_config(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.load = 1.6
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
 
-    def test_agents_of_other_rates_are_compared_per_record(self) -> None:
+    def test_agents_of_different_rates_are_compared_per_record(self) -> None:
         fleet = fleet_of().start(0)
         fleet.records = lambda agent: 1000 if agent.name == "a1" else 40
         fleet.start()
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
 
-    def test_without_records_nothing_is_judged(self) -> None:
+    def test_stage_without_records_is_not_judged(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.records = lambda agent: 0
@@ -117,13 +118,13 @@ class TestByStages:
 
 
 class TestAnswers:
-    def test_an_answer_is_noted_at_once(self, reports_lead: None) -> None:
+    def test_acknowledgement_advances_the_rollout_at_once(self, reports_lead: None) -> None:
         fleet = fleet_of().start(0)
         rollout = started(fleet)
         fleet.step(advance=False)
         assert rollout.members.get(stage=0).state == "applied"
 
-    def test_going_back_has_ended_with_the_last_answer(self, reports_lead: None) -> None:
+    def test_rollback_ends_with_the_last_acknowledgement(self, reports_lead: None) -> None:
         fleet = fleet_of().start(0)
         rollout = started(fleet)
         fleet.step(advance=False)
@@ -135,7 +136,7 @@ class TestAnswers:
 
 
 class TestTwo:
-    def test_the_second_waits_in_line(self) -> None:
+    def test_second_rollout_waits_for_the_first(self) -> None:
         fleet = fleet_of().start()
         first, second, third = started(fleet), started(fleet), started(fleet)
         assert [fleet.state(one.config)[0] for one in (first, second, third)] == ["canary", "waiting", "waiting"]
@@ -146,7 +147,7 @@ class TestTwo:
         fleet.until(lambda: fleet.state(second.config)[0] == "done")
         assert fleet.holders(2) == {"a1", "a2", "a3"}
 
-    def test_what_waited_behind_one_that_was_taken_back_gets_a_higher_number(self) -> None:
+    def test_config_waiting_behind_a_rollback_gets_a_higher_number(self) -> None:
         fleet = fleet_of().start()
         fleet.behaviours[1] = BAD
         first, second = started(fleet), started(fleet)
@@ -158,7 +159,7 @@ class TestTwo:
         fleet.until(lambda: fleet.state(second.config)[0] == "done")
         assert fleet.holders(4) == {"a1", "a2", "a3"}
 
-    def test_a_cluster_that_fails_holds_up_no_other(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_failing_cluster_does_not_hold_up_others(self, caplog: pytest.LogCaptureFixture) -> None:
         broken, sound = fleet_of("a1", slug="eu-1").start(0), fleet_of("b1", slug="us-1").start(0)
         first, second = started(broken), started(sound)
         Rollout.objects.filter(pk=first.pk).update(policy={})
@@ -168,7 +169,7 @@ class TestTwo:
 
 
 class TestValidity:
-    def test_what_is_in_force_is_stamped_anew_in_time(self) -> None:
+    def test_config_in_force_is_renewed_before_its_ttl_ends(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
@@ -183,7 +184,7 @@ class TestValidity:
         assert document["valid_from_us"] == round(later.timestamp() * 1e6)
         assert document["version"] == 1
 
-    def test_what_a_wave_stamps_anew_is_told_to_those_before_it(self) -> None:
+    def test_renewal_by_a_wave_reaches_earlier_stages(self) -> None:
         fleet = fleet_of().start()
         rollout = started(fleet)
         fleet.step()
@@ -194,7 +195,7 @@ class TestValidity:
         canary.refresh_from_db()
         assert canary.config_version > before["version"]
 
-    def test_what_ended_long_ago_is_forgotten_and_no_number_comes_twice(self) -> None:
+    def test_old_configs_are_purged_and_numbers_stay_unique(self) -> None:
         fleet = fleet_of("a1").start()
         first, second = started(fleet), started(fleet)
         rollout_roll_back(rollout=second, now=fleet.now)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from apps.telemetry.ingest.epochs import epochs_add
+from apps.telemetry.live.services import live_start
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import live_start
 from engine.rollouts.epochs import EpochRow, Forecast, Sweep
 from tests.apps.telemetry.world import EXPRESSIONS, live_at, probing, running
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from apps.rollouts.models import RefinedConfig
-from apps.rollouts.services import schedule_preview
+from apps.rollouts.schedule.services import schedule_preview
 from tests.apps.rollouts.fleet import Fleet, fleet_of, join
 from tests.apps.rollouts.schedule.epochs import agent_with_two, epochs
 from tests.apps.small_cluster import run_jobs
@@ -30,7 +30,7 @@ def fleet(db: None) -> Fleet:
     return fleet_of("a1", "a2").start()
 
 
-def test_what_agents_do_is_shown(fleet: Fleet, api: APIClient) -> None:
+def test_schedules_of_a_cluster_are_shown(fleet: Fleet, api: APIClient) -> None:
     found = api.get(HERE).json()
     assert (found["cluster"], found["last_s"], found["left_out"]) == ("eu-1", 300.0, 0)
     one, two = found["agents"]
@@ -50,7 +50,9 @@ def test_what_agents_do_is_shown(fleet: Fleet, api: APIClient) -> None:
     assert api.get("/api/v1/clusters/nowhere/schedule").status_code == 404
 
 
-def test_one_answer_has_its_bounds(fleet: Fleet, api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_is_limited_in_agents_and_epochs(
+    fleet: Fleet, api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("apps.rollouts.schedule.selectors.MAX_EPOCHS", 250)
     for last_s, shown in ((100, ["a1", "a2"]), (200, ["a1"]), (900, ["a1"])):
         found = api.get(HERE, {"last_s": last_s}).json()
@@ -58,7 +60,7 @@ def test_one_answer_has_its_bounds(fleet: Fleet, api: APIClient, monkeypatch: py
     assert [row["agent"] for row in api.get(HERE, {"agent": "a2"}).json()["agents"]] == ["a2"]
 
 
-def test_a_preview_asks_the_database_no_more_of_many_agents_than_of_few() -> None:
+def test_sql_count_of_a_preview_does_not_grow_with_agents() -> None:
     asked = []
     fleet = fleet_of("a1").start(1)
     for _ in range(2):
@@ -70,7 +72,7 @@ def test_a_preview_asks_the_database_no_more_of_many_agents_than_of_few() -> Non
     assert asked[0] == asked[1]
 
 
-def test_one_agent_epoch_by_epoch(api: APIClient) -> None:
+def test_schedule_of_an_agent_is_shown_by_epoch(api: APIClient) -> None:
     agent, (live, _) = agent_with_two()
     rows = epochs(agent, live, seconds=30)
     found = api.get(f"/api/v1/agents/{agent.pk}/schedule").json()
@@ -83,7 +85,7 @@ def test_one_agent_epoch_by_epoch(api: APIClient) -> None:
     assert api.get("/api/v1/agents/00000000-0000-0000-0000-000000000000/schedule").status_code == 404
 
 
-def test_a_switch_is_previewed_and_then_made_once(fleet: Fleet, api: APIClient) -> None:
+def test_switch_is_previewed_and_made_once(fleet: Fleet, api: APIClient) -> None:
     seen = api.post(HERE, {"settings": IN_TURN, "canaries": ["a2"]}, format="json")
     assert seen.status_code == 200, seen.json()
     preview = seen.json()
@@ -111,7 +113,7 @@ def test_a_switch_is_previewed_and_then_made_once(fleet: Fleet, api: APIClient) 
     assert (part["agent"], part["changes"]) == ("all agents", [["policy", "klink", "round-robin"]])
 
 
-def test_faults_name_fields(fleet: Fleet, api: APIClient) -> None:
+def test_faults_name_their_field(fleet: Fleet, api: APIClient) -> None:
     body = {"settings": {"policy": "lifo"}, "agents": ["a1", "a9"], "canaries": ["a2"]}
     told = api.post(HERE, body, format="json")
     assert told.status_code == 400
@@ -123,7 +125,7 @@ def test_faults_name_fields(fleet: Fleet, api: APIClient) -> None:
     assert api.post("/api/v1/clusters/eu-1/configs", {}, format="json").json()["faults"][0]["path"] == "settings"
 
 
-def test_a_replay_is_a_job_and_says_what_is_missing(api: APIClient) -> None:
+def test_replay_is_a_job_and_names_missing_data(api: APIClient) -> None:
     agent, lives = agent_with_two()
     missing = api.post(f"{HERE}/replay", {"agent": "a1"}, format="json")
     assert (missing.status_code, missing.json()["code"]) == (422, "too_little_recorded")
@@ -138,7 +140,7 @@ def test_a_replay_is_a_job_and_says_what_is_missing(api: APIClient) -> None:
     assert result["result_url"] == "/c/eu-1/sources/schedule/?agent=a1#replay"
 
 
-def test_a_replay_that_is_waited_for_is_the_answer(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_with_wait_returns_its_result(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
     (agent, lives), now_s = agent_with_two(), time.time()
     for live in lives:
         epochs(agent, live, now_s=now_s)
@@ -148,7 +150,7 @@ def test_a_replay_that_is_waited_for_is_the_answer(api: APIClient, monkeypatch: 
     assert found["policies"]["klink"]["queries"]["quick"]["windows"] > 0
 
 
-def test_viewers_read_and_do_nothing(fleet: Fleet, api_of: Callable[..., APIClient]) -> None:
+def test_viewer_reads_and_may_not_change(fleet: Fleet, api_of: Callable[..., APIClient]) -> None:
     viewer: Any = api_of("viewer")
     assert viewer.get(HERE).status_code == 200
     assert viewer.get(f"/api/v1/agents/{fleet.agents[0].pk}/schedule").status_code == 200
@@ -156,7 +158,7 @@ def test_viewers_read_and_do_nothing(fleet: Fleet, api_of: Callable[..., APIClie
     assert viewer.post(f"{HERE}/replay", {"agent": "a1"}, format="json").status_code == 403
 
 
-def test_what_a_heartbeat_says_is_shown_at_once(api: APIClient) -> None:
+def test_heartbeat_is_shown_at_once(api: APIClient) -> None:
 
     _, (joined,) = live_at(probing(), "a1")
     said = {**SCHEDULE, "mode": "memory"}

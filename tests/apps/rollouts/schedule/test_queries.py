@@ -8,9 +8,9 @@ import pytest
 
 from apps.rollouts.schedule.queries import memory_of, scheduled_queries
 from apps.telemetry.choices import AgentKind
+from apps.telemetry.live.services import assignment_set
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agents_scheduling
-from apps.telemetry.services import assignment_set
 from tests.apps.rollouts.schedule.epochs import S, agent_with_two, epochs
 
 pytestmark = pytest.mark.django_db
@@ -35,13 +35,13 @@ def test_figures_of_each_query() -> None:
     assert {held for _, held in memory} == {1204}
 
 
-def test_a_query_of_which_nothing_was_told() -> None:
+def test_query_without_reports_has_no_figures() -> None:
     agent, _ = agent_with_two()
     line = scheduled_queries([agent], {str(agent.pk): 0})[str(agent.pk)][0]
     assert (line.queued, line.slack_s, line.deadline_us, line.hit_rate, line.latency_p99_s) == (None,) * 5
 
 
-def test_who_shares_a_core() -> None:
+def test_agents_sharing_a_core_are_listed() -> None:
     agent, lives = agent_with_two()
     assert [one.name for one in agents_scheduling(agent.cluster)] == ["a1"]
     for live in lives:

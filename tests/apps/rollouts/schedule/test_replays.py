@@ -25,7 +25,7 @@ def refused(agent: Agent) -> dict[str, str]:
     return {fault.path: fault.message for fault in told.value.faults}
 
 
-def test_the_same_arrivals_under_each_policy() -> None:
+def test_same_arrivals_are_replayed_under_each_policy() -> None:
     (agent, lives), now_s = agent_with_two(), time.time()
     for live in lives:
         epochs(agent, live, now_s=now_s)
@@ -43,7 +43,7 @@ def test_the_same_arrivals_under_each_policy() -> None:
         assert 1.2 <= figures.mean_s < 5.0  # not before the watermark
 
 
-def test_what_is_replayed_is_what_was_recorded() -> None:
+def test_replay_document_holds_the_recorded_arrivals() -> None:
     (agent, (slow, quick)), now_s = agent_with_two(), time.time()
     epochs(agent, slow, now_s=now_s)
     rows = epochs(agent, quick, now_s=now_s, overflow=50, used_s=0.03)
@@ -61,7 +61,7 @@ def test_what_is_replayed_is_what_was_recorded() -> None:
     assert rows[0].epoch_us == found.since_us
 
 
-def test_too_little_is_refused_with_reasons() -> None:
+def test_too_short_recording_is_refused_with_reasons() -> None:
     agent, (slow, quick) = agent_with_two()
     assert refused(agent) == {"s2s": "no epoch is recorded", "quick": "no epoch is recorded"}
     epochs(agent, slow, seconds=12)
@@ -71,7 +71,7 @@ def test_too_little_is_refused_with_reasons() -> None:
     assert refused(agent)["quick"] == "no record came"
 
 
-def test_epochs_of_a_clock_that_was_set_are_no_stretch_to_replay() -> None:
+def test_epochs_of_an_adjusted_clock_are_refused() -> None:
     agent, (slow, quick) = agent_with_two()
     epochs(agent, slow)
     epochs(agent, quick)
@@ -86,7 +86,7 @@ def test_epochs_of_a_clock_that_was_set_are_no_stretch_to_replay() -> None:
     )  # fmt: skip
 
 
-def test_windows_far_ahead_and_lives_that_begin_between_epochs() -> None:
+def test_far_windows_are_ignored_and_generations_may_begin_between_epochs() -> None:
     agent, (slow, quick) = agent_with_two()
     epochs(agent, slow)
     epochs(agent, quick)
@@ -101,13 +101,13 @@ def test_windows_far_ahead_and_lives_that_begin_between_epochs() -> None:
     assert sum(query["arrivals"]) == 6_000
 
 
-def test_without_windows_there_is_nothing_to_compare() -> None:
+def test_query_without_windows_is_replayed_without_latencies() -> None:
     agent, (slow, _) = agent_with_two()
     epochs(agent, slow, sweeps=())
     assert refused(agent)["windows"] == "0 windows were swept in 60 epochs; 3 are the least"
 
 
-def test_what_is_asked_is_checked() -> None:
+def test_replay_request_is_checked() -> None:
     agent, _ = agent_with_two()
     with pytest.raises(Malformed) as told:
         replay_request(agent=agent, policies=("lifo",), schedule={"cycle_ms": 1}, last_s=5)

@@ -8,12 +8,16 @@ from datetime import timedelta
 import pytest
 
 from apps.core.errors import Malformed
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.parts import parts_renew
+from apps.rollouts.configs.selectors import config_detail, configs_by_agent
+from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.models import RefinedConfig, Rollout, SchedulePart
-from apps.rollouts.selectors import config_detail, configs_by_agent, rollout_view, schedules_of
-from apps.rollouts.services import config_create, parts_renew, rollout_roll_back, schedule_switch
+from apps.rollouts.rollout.selectors import rollout_view
+from apps.rollouts.rollout.services import rollout_roll_back
+from apps.rollouts.schedule.selectors import schedules_of
+from apps.rollouts.schedule.services import schedule_switch
 from apps.telemetry.configs import fixed_settings
-from apps.telemetry.services import assignment_set
+from apps.telemetry.live.services import assignment_set
 from engine.klink.settings import RefinedSchedule, ScheduleSettings
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of, started
 
@@ -35,7 +39,7 @@ def faults(fleet: Fleet, wish: ConfigRequest) -> dict[str, str]:
 
 
 class TestMaking:
-    def test_it_holds_a_document_for_all_and_none_for_queries(self) -> None:
+    def test_schedule_config_holds_a_document_for_all_and_none_for_queries(self) -> None:
         fleet = fleet_of()
         config = config_create(cluster=fleet.cluster, wish=SWITCH, now=fleet.now)
         assert (config.words, config.schedule, config.settings) == ("Sets scheduling policy round-robin", IN_TURN, {})
@@ -45,7 +49,7 @@ class TestMaking:
         assert document.schedule == ScheduleSettings(policy="round-robin")
         assert config.checked["health"] == "unknown"
 
-    def test_it_may_be_for_some_agents_and_beside_settings_of_adapting(self) -> None:
+    def test_schedule_config_may_be_for_some_agents_and_beside_settings(self) -> None:
         fleet = fleet_of()
         wish = ConfigRequest({"margin": 0.96}, agents=("a2",), schedule=IN_TURN)
         config = config_create(cluster=fleet.cluster, wish=wish, now=fleet.now)
@@ -53,7 +57,7 @@ class TestMaking:
         assert [part.agent.name for part in config.schedule_parts.all()] == ["a2"]
         assert [part.agent.name for part in config.parts.all()] == ["a2"]
 
-    def test_every_fault_is_told_by_its_field(self) -> None:
+    def test_every_fault_names_its_field(self) -> None:
         fleet = fleet_of("a1")
         wish = ConfigRequest(
             None, queries=("s2s",), agents=("a9",), schedule={"policy": "lifo", "cycle_ms": 5, "speed": 1}
@@ -64,7 +68,7 @@ class TestMaking:
         assert found["agents[0]"] == "'a9' is no agent that runs a live query; there are: a1"
         assert set(faults(fleet, ConfigRequest(None))) == {"settings"}
 
-    def test_what_it_changes_is_shown_beside_what_was_before(self) -> None:
+    def test_schedule_changes_are_shown_beside_the_previous_ones(self) -> None:
         fleet = fleet_of("a1").start()
         fleet.behaviours[1] = SOON
         rollout = started(fleet, SWITCH)
@@ -78,7 +82,7 @@ class TestMaking:
 
 
 class TestRollout:
-    def test_a_good_one_gets_to_all_agents_those_set_by_hand_as_well(self) -> None:
+    def test_healthy_schedule_reaches_all_agents_even_those_set_by_hand(self) -> None:
         fleet = fleet_of().start()
         assignment_set(live=fleet.live, agent=fleet.agents[1], settings=fixed_settings([1.0, 1.0, 0.0]))
         fleet.behaviours[1] = SOON
@@ -96,7 +100,7 @@ class TestRollout:
         assert {(one.config, one.behind) for one in configs_by_agent(fleet.cluster).values()} == {("c-1", False)}
         assert RefinedConfig.objects.get().state == "current"
 
-    def test_windows_that_come_late_stop_it_at_the_canary(self) -> None:
+    def test_late_windows_at_the_canary_cause_a_rollback(self) -> None:
         fleet = fleet_of().start(warm=30)
         fleet.behaviours[1] = LATE
         rollout = started(fleet, SWITCH)
@@ -118,7 +122,7 @@ class TestRollout:
         back = SchedulePart.objects.get(config__number=2)
         assert back.document["schedule"] == ScheduleSettings().to_dict()  # said in full words
 
-    def test_agents_that_know_of_no_schedules_hold_nothing_up_and_are_named(self) -> None:
+    def test_agents_without_schedule_support_are_noted_and_hold_nothing_up(self) -> None:
         fleet = fleet_of("a1", "a2")
         fleet.older = {"a2"}
         fleet.start()
@@ -133,7 +137,7 @@ class TestRollout:
         notes = Rollout.objects.get().verdict["notes"]
         assert any(note.startswith("a2 has not answered since") and note.endswith(member.reasons[0]) for note in notes)
 
-    def test_records_that_wait_stop_it_too(self) -> None:
+    def test_growing_queues_cause_a_rollback(self) -> None:
         fleet = fleet_of().start(warm=30)
         fleet.behaviours[1] = Behaviour(waiting=110)
         rollout = started(fleet, SWITCH)
@@ -141,7 +145,7 @@ class TestRollout:
         reason = Rollout.objects.get().reasons[0]
         assert "records waiting, in seconds of their arrival, 0.1 → 1.1 s at 1 agent, +1 s" in reason
 
-    def test_it_waits_for_windows_and_says_so_and_shows_their_latency(self) -> None:
+    def test_guard_waits_for_windows_and_shows_their_latency(self) -> None:
         fleet = fleet_of().start(warm=30)
         rollout = started(fleet, SWITCH)
         fleet.step(12)
@@ -152,7 +156,7 @@ class TestRollout:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "wave", most=60)
         assert fleet.now - rollout.created_at >= timedelta(seconds=100)  # ten windows of ten seconds
 
-    def test_it_goes_with_settings_of_adapting_and_both_are_waited_for(self) -> None:
+    def test_schedule_and_settings_go_out_together(self) -> None:
         fleet = fleet_of("a1").start()
         fleet.refuses["a1"] = "not today"
         rollout = started(fleet, ConfigRequest({"margin": 0.96}, schedule=IN_TURN))
@@ -166,7 +170,7 @@ class TestRollout:
         assert (fleet.versions["a1"], fleet.scheduled["a1"]) == (again.config.number,) * 2
         assert again.members.get().state == "applied"
 
-    def test_taking_it_back_gives_what_each_agent_had(self) -> None:
+    def test_rollback_restores_the_schedule_of_each_agent(self) -> None:
         fleet = fleet_of("a1", "a2").start()
         first = started(fleet, ConfigRequest(None, agents=("a1",), schedule={"policy": "fcfs"}))
         fleet.until(lambda: fleet.state(first.config)[0] == "done", most=100)
@@ -179,7 +183,7 @@ class TestRollout:
         assert {name: said["policy"] for name, said in fleet.schedules.items()} == {"a1": "fcfs", "a2": "klink"}
         assert RefinedConfig.objects.get(number=1).state == "superseded"
 
-    def test_what_is_in_force_is_stamped_anew_in_time(self) -> None:
+    def test_schedule_in_force_is_renewed_before_its_ttl_ends(self) -> None:
         fleet = fleet_of("a1").start()
         rollout = started(fleet, SWITCH)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done", most=100)
@@ -194,7 +198,7 @@ class TestRollout:
 
 
 class TestSwitch:
-    def test_it_is_made_once(self) -> None:
+    def test_repeated_switch_makes_one_config(self) -> None:
         fleet = fleet_of().start()
         first = schedule_switch(cluster=fleet.cluster, settings=IN_TURN, canaries=("a2",), now=fleet.now)
         assert (first.made, first.config.name, first.rollout.state) == (True, "c-1", "canary")
@@ -204,7 +208,7 @@ class TestSwitch:
         other = schedule_switch(cluster=fleet.cluster, settings={"policy": "fcfs"}, now=fleet.now)
         assert (other.made, other.rollout.state) == (True, "waiting")
 
-    def test_agents_that_schedule_so_already_are_left_alone(self) -> None:
+    def test_switch_to_the_policy_in_force_makes_nothing(self) -> None:
         fleet = fleet_of("a1").start()
         nothing = schedule_switch(cluster=fleet.cluster, settings={}, now=fleet.now)
         assert (nothing.made, nothing.config) == (False, None)

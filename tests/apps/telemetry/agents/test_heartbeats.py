@@ -63,7 +63,7 @@ SCHEDULE: dict[str, Any] = {
 
 @pytest.mark.django_db
 class TestHeartbeat:
-    def test_the_answer_says_time_config_and_progress(self) -> None:
+    def test_answer_holds_time_config_version_and_progress(self) -> None:
         _, (joined,) = live_at(probing(), "a1")
         answer = heartbeat(client_of(joined), joined)
         joined.agent.refresh_from_db()
@@ -74,7 +74,7 @@ class TestHeartbeat:
             "committed_seq": 0,
         }
 
-    def test_rows_are_written_seldom_and_for_changes(self) -> None:
+    def test_row_is_written_for_changes_and_at_intervals_only(self) -> None:
         joined = enrolled(make_cluster())
         client = client_of(joined)
         heartbeat(client, joined)
@@ -94,7 +94,7 @@ class TestHeartbeat:
         joined.agent.refresh_from_db()
         assert joined.agent.heartbeat["cpu_cores"] == 0.2
 
-    def test_changes_are_announced_at_once_and_numbers_now_and_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_changes_are_announced_at_once_and_numbers_at_intervals(self, monkeypatch: pytest.MonkeyPatch) -> None:
         told: list[str] = []
         joined = enrolled(make_cluster())
         client = client_of(joined)
@@ -106,7 +106,7 @@ class TestHeartbeat:
         heartbeat(client, joined, cpu_cores=0.2)
         assert told == ["telemetry:eu-1"] * 2
 
-    def test_the_clocks_difference_is_the_best_of_several(self) -> None:
+    def test_clock_skew_is_the_best_of_several_samples(self) -> None:
         joined = enrolled(make_cluster())
         client = client_of(joined)
         for delay_s in (0.4, 0.05, 0.3):  # how long the request was under way
@@ -121,13 +121,13 @@ class TestHeartbeat:
         joined.agent.refresh_from_db()
         assert joined.agent.clock_offset_s == pytest.approx(-3, abs=0.5)
 
-    def test_what_this_console_does_not_know_is_kept(self) -> None:
+    def test_unknown_fields_are_kept(self) -> None:
         joined = enrolled(make_cluster())
         assert heartbeat(client_of(joined), joined, newer={"thing": 1}).status_code == 200
         joined.agent.refresh_from_db()
         assert joined.agent.heartbeat["newer"] == {"thing": 1}
 
-    def test_too_many_words_are_cut(self) -> None:
+    def test_long_texts_are_cut(self) -> None:
         joined = enrolled(make_cluster())
         assert heartbeat(client_of(joined), joined, faults=["x" * 500] * 60).status_code == 200
         joined.agent.refresh_from_db()
@@ -154,23 +154,23 @@ class TestHeartbeat:
             {"queries": [{"query": "c/q", "changes": [CHANGE | {"epochs": -1}]}]},
         ],
     )
-    def test_odd_ones_are_refused(self, says: dict[str, Any]) -> None:
+    def test_invalid_heartbeat_is_refused(self, says: dict[str, Any]) -> None:
         joined = enrolled(make_cluster())
         answer = heartbeat(client_of(joined), joined, **says)
         assert (answer.status_code, answer.json()["faults"][0]["path"].split(".")[0].split("[")[0]) == (400, *says)
 
-    def test_no_agent_speaks_for_another(self) -> None:
+    def test_heartbeat_for_another_agent_is_refused(self) -> None:
         cluster = make_cluster()
         one, two = enrolled(cluster, "a1"), enrolled(cluster, "a2")
         answer = heartbeat(client_of(one), two)
         assert (answer.status_code, answer.json()["code"]) == (403, "another_agent")
         assert client_of(one).get(f"/api/v1/agents/{two.agent.pk}/config").status_code == 403
 
-    def test_too_long_a_one_is_413(self) -> None:
+    def test_too_long_heartbeat_returns_413(self) -> None:
         joined = enrolled(make_cluster())
         assert heartbeat(client_of(joined), joined, more="x" * 1_100_000).status_code == 413
 
-    def test_what_it_says_of_adapting_is_kept_and_epochs_go_elsewhere(self) -> None:
+    def test_load_factors_are_kept_in_the_row_and_epochs_in_redis(self) -> None:
         live, (joined,) = live_at(probing(), "a1")
         row = {
             "query": live.key,
@@ -200,7 +200,7 @@ class TestHeartbeat:
         assert set(found) == {live.key}, "none of a query that it has no part in"
         assert [one.epoch_us for one in found[live.key]] == [epoch(number)["e"] for number in range(1, 4)]
 
-    def test_how_its_queries_share_the_core_is_kept_with_the_rows(self) -> None:
+    def test_schedule_report_is_kept(self) -> None:
         live, (joined,) = live_at(probing(), "a1")
         e = epoch(1)["e"]
         told = {"q": 3, "qb": 258, "l": -0.5, "x": [e + 4, e + 2, e + 9], "s": 9}
@@ -217,12 +217,12 @@ class TestHeartbeat:
         assert (without.queued, without.slack_s, without.sweeps, without.schedule_version) == (0, None, (), None)
         assert policy_in_force(joined.agent.cluster) == {str(joined.agent.pk): "klink"}
 
-    def test_agents_of_before_say_nothing_of_scheduling(self) -> None:
+    def test_heartbeat_of_an_older_agent_has_no_schedule(self) -> None:
         joined = enrolled(make_cluster())
         assert heartbeat(client_of(joined), joined).status_code == 200
         assert policy_in_force(joined.agent.cluster) == {}
 
-    def test_without_redis_it_is_answered_all_the_same(self, redis_server: RedisServer, settings: Any) -> None:
+    def test_heartbeat_is_answered_without_redis(self, redis_server: RedisServer, settings: Any) -> None:
         live, (joined,) = live_at(probing(), "a1")
         client = client_of(joined)
         settings.REDIS_URL = redis_server.url
@@ -231,7 +231,7 @@ class TestHeartbeat:
         assert (answer.status_code, answer.json()["accepted_seq"]) == (200, None)
         assert epochs_of([joined.agent.pk]) == {}
 
-    def test_higher_apps_hear_what_became_of_refined_documents_at_once_and_only_then(self) -> None:
+    def test_acknowledgement_of_a_refined_document_sends_a_signal_once(self) -> None:
         live, (joined,) = live_at(probing(), "a1")
         told: list[dict[str, Any]] = []
 

@@ -14,15 +14,10 @@ from rest_framework.test import APIClient
 
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed, NotAuthenticated
+from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create, enrolment_revoke
 from apps.telemetry.choices import AgentKind, AgentState
 from apps.telemetry.models import BUDGET_CORES, Agent, EnrolmentToken
 from apps.telemetry.selectors import agent_state
-from apps.telemetry.services import (
-    agent_enrol,
-    agent_update,
-    enrolment_create,
-    enrolment_revoke,
-)
 from tests.apps.concurrency import run_concurrently
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.world import CHANGE, client_of, enrolled, heartbeat
@@ -37,7 +32,7 @@ def enrol(token: str, name: str = "a1", client: APIClient | None = None, **facts
 
 @pytest.mark.django_db
 class TestEnrolment:
-    def test_a_token_makes_an_agent_whose_secret_is_told_once(self, api: APIClient) -> None:
+    def test_enrolment_makes_an_agent_and_shows_its_secret_once(self, api: APIClient) -> None:
         cluster = make_cluster()
         made = api.post("/api/v1/enrolment-tokens", {"cluster": "eu-1", "note": "rack 7"}, format="json")
         assert (made.status_code, made["Cache-Control"]) == (201, "no-store")
@@ -56,18 +51,18 @@ class TestEnrolment:
             assert says["secret"] not in text
             assert agent.secret_hash not in text
 
-    def test_it_works_as_often_as_it_says(self) -> None:
+    def test_token_works_as_often_as_allowed(self) -> None:
         _, token = enrolment_create(cluster=make_cluster(), user=None, uses=2)
         assert [enrol(token, name).status_code for name in ("a", "b", "c")] == [201, 201, 401]
         assert enrol(token, "c").json()["code"] == "token_used_up"
 
-    def test_a_refused_agent_uses_nothing(self) -> None:
+    def test_refused_enrolment_uses_up_nothing(self) -> None:
         found, token = enrolment_create(cluster=make_cluster(), user=None)
         assert enrol(token, "No such name!").status_code == 400
         found.refresh_from_db()
         assert (found.uses_left, found.used) == (1, 0)
 
-    def test_expired_revoked_and_unknown_tokens(self) -> None:
+    def test_expired_revoked_or_unknown_token_is_refused(self) -> None:
         cluster = make_cluster()
         found, token = enrolment_create(cluster=cluster, user=None)
         EnrolmentToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
@@ -78,13 +73,13 @@ class TestEnrolment:
         assert enrol("sle_guessed").json()["code"] == "not_authenticated"
         assert not cluster.agents.exists()
 
-    def test_networks_bind_a_token(self) -> None:
+    def test_token_is_bound_to_its_networks(self) -> None:
         _, token = enrolment_create(cluster=make_cluster(), user=None, networks=["10.1.0.0/16"])
         answer = enrol(token)
         assert (answer.status_code, answer.json()["code"]) == (403, "token_network")
         assert enrol(token, client=APIClient(REMOTE_ADDR="10.1.2.3")).status_code == 201
 
-    def test_a_known_name_is_the_same_agent_with_a_new_secret(self) -> None:
+    def test_enrolment_under_a_known_name_renews_the_secret(self) -> None:
         cluster = make_cluster()
         first = enrolled(cluster, "a1", host="web-7")
         agent_update(agent=first.agent, kind=AgentKind.RELAY, listen="10.0.0.1:9100")
@@ -94,7 +89,7 @@ class TestEnrolment:
         assert heartbeat(client_of(first), first).status_code == 401
         assert cluster.agents.get().kind == AgentKind.RELAY
 
-    def test_a_name_in_use_on_another_host_is_refused(self) -> None:
+    def test_name_in_use_on_another_host_is_refused(self) -> None:
         cluster = make_cluster()
         first = enrolled(cluster, "a1", host="web-7")
         assert heartbeat(client_of(first), first).status_code == 200
@@ -105,27 +100,27 @@ class TestEnrolment:
         Agent.objects.update(last_seen=timezone.now() - timedelta(minutes=1))
         assert enrol(token, host="web-8").status_code == 201
 
-    def test_every_fault_of_a_token_is_told(self) -> None:
+    def test_every_fault_of_a_token_is_listed(self) -> None:
         past = timezone.now() - timedelta(days=1)
         with pytest.raises(Malformed) as refused:
             enrolment_create(cluster=make_cluster(), user=None, uses=0, expires_at=past, networks=["x", "10.0.0.0/8"])
         assert {fault.path for fault in refused.value.faults} == {"uses", "expires_at", "networks[0]"}
 
     @pytest.mark.parametrize("path", ["agents/enrol", "enrolment-tokens"])
-    def test_no_answer_with_a_secret_is_remembered(self, api: APIClient, path: str) -> None:
+    def test_response_with_a_secret_is_not_stored_for_idempotency(self, api: APIClient, path: str) -> None:
         make_cluster()
         answer = api.post(f"/api/v1/{path}", {"cluster": "eu-1"}, format="json", headers={"Idempotency-Key": "k"})
         assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, "Idempotency-Key")
 
-    def test_odd_bodies_are_refused(self) -> None:
+    def test_invalid_bodies_are_refused(self) -> None:
         for body in ({}, [], {"token": 1}, {"token": "x", "name": None}, {"token": "x", "name": "a", "cores": -1}):
             assert APIClient().post("/api/v1/agents/enrol", body, format="json").status_code in {400, 401}
 
-    def test_viewers_make_no_tokens(self, api_of: Callable[..., APIClient]) -> None:
+    def test_viewer_may_not_create_tokens(self, api_of: Callable[..., APIClient]) -> None:
         make_cluster()
         assert api_of("viewer").post("/api/v1/enrolment-tokens", {"cluster": "eu-1"}, format="json").status_code == 403
 
-    def test_the_command_makes_one(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_command_creates_a_token(self, capsys: pytest.CaptureFixture[str]) -> None:
         make_cluster()
         call_command("agent_token", "--cluster", "eu-1", "--uses", "3", "--hours", "1")
         token = capsys.readouterr().out.strip()
@@ -142,17 +137,17 @@ def _two_with_one_token() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_enrolments_with_one_single_use_token() -> None:
+def test_single_use_token_enrols_one_of_two_agents() -> None:
     _two_with_one_token()
 
 
 @pytest.mark.postgres
-def test_two_enrolments_with_one_single_use_token_on_postgres(postgres_db: str) -> None:
+def test_single_use_token_enrols_one_of_two_agents_on_postgres(postgres_db: str) -> None:
     _two_with_one_token()
 
 
 @pytest.mark.postgres
-def test_two_enrolments_of_one_name_on_postgres(postgres_db: str) -> None:
+def test_concurrent_enrolments_of_one_name_on_postgres(postgres_db: str) -> None:
     cluster = make_cluster()
     _, token = enrolment_create(cluster=cluster, user=None, uses=4)
     outcomes = run_concurrently([partial(_enrol_or_conflict, token) for _ in range(4)])
@@ -174,7 +169,7 @@ def _enrol_or_conflict(token: str) -> None:
 
 @pytest.mark.django_db
 class TestState:
-    def test_every_state_has_its_reason(self) -> None:
+    def test_each_state_has_its_reasons(self) -> None:
         agent = enrolled(make_cluster()).agent
         seen: dict[str, tuple[str, ...]] = {}
 
@@ -204,7 +199,7 @@ class TestState:
         assert look() == AgentState.DISABLED
         assert all(reasons for state, reasons in seen.items() if state != AgentState.STEADY)
 
-    def test_faults_and_old_configurations_are_noted(self) -> None:
+    def test_faults_and_outdated_configs_are_noted(self) -> None:
         agent = enrolled(make_cluster()).agent
         agent.last_seen, agent.config_version = timezone.now(), 4
         agent.heartbeat = {
@@ -263,12 +258,12 @@ class TestRest:
             ({"secret_hash": "x"}, "secret_hash"),
         ],
     )
-    def test_wrong_changes_are_refused_by_their_fields(self, api: APIClient, change: dict[str, Any], path: str) -> None:
+    def test_invalid_changes_name_their_fields(self, api: APIClient, change: dict[str, Any], path: str) -> None:
         joined = enrolled(make_cluster(), "a")
         answer = api.patch(f"/api/v1/agents/{joined.agent.pk}", change, format="json")
         assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, path)
 
-    def test_no_more_cores_than_its_host_has(self, api: APIClient) -> None:
+    def test_budget_above_the_cores_of_the_host_is_refused(self, api: APIClient) -> None:
         cluster = make_cluster()
         known, unknown = enrolled(cluster, "a", host="h1", cores=2).agent, enrolled(cluster, "b").agent
         answer = api.patch(f"/api/v1/agents/{known.pk}", {"budget_cores": 99}, format="json")
@@ -283,12 +278,12 @@ class TestRest:
             answer = api.patch(f"/api/v1/agents/{known.pk}", {"budget_cores": wanted}, format="json")
             assert answer.status_code == status
 
-    def test_a_name_is_given_once(self, api: APIClient) -> None:
+    def test_agent_name_is_unique(self, api: APIClient) -> None:
         cluster = make_cluster()
         joined, _ = enrolled(cluster, "a"), enrolled(cluster, "b")
         assert api.patch(f"/api/v1/agents/{joined.agent.pk}", {"name": "b"}, format="json").status_code == 409
 
-    def test_readers_see_and_only_operators_change(self, api_of: Callable[..., APIClient]) -> None:
+    def test_viewer_reads_agents_and_only_operators_change_them(self, api_of: Callable[..., APIClient]) -> None:
         viewer, joined = api_of("viewer"), enrolled(make_cluster(), "a")
         path = f"/api/v1/agents/{joined.agent.pk}"
         assert viewer.get(path).status_code == viewer.get(f"{path}/config").status_code == 200
@@ -296,6 +291,6 @@ class TestRest:
         assert viewer.delete(path).status_code == 403
 
 
-def test_an_unknown_token_says_no_more_than_that(db: None) -> None:
+def test_unknown_token_returns_401_without_details(db: None) -> None:
     with pytest.raises(NotAuthenticated):
         agent_enrol(token="sle_x", name="a")

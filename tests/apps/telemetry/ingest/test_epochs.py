@@ -31,13 +31,13 @@ def numbers(found: list[EpochRow]) -> list[int]:
     return [(one.epoch_us - BEGIN) // S for one in found]
 
 
-def test_rows_come_back_as_they_were() -> None:
+def test_rows_are_read_back_unchanged() -> None:
     given = [row(1, delay_s=0.4, version=7), row(2)]
     epochs_add("a", {"c/q": given, "c/none": []})
     assert epochs_of(["a", "b"]) == {"a": {"c/q": given}}
 
 
-def test_what_is_told_of_scheduling_comes_back_and_rows_of_before_do_without() -> None:
+def test_scheduling_fields_are_read_back_and_older_rows_lack_them() -> None:
     scheduled = row(
         1,
         queued=7,
@@ -55,7 +55,7 @@ def test_what_is_told_of_scheduling_comes_back_and_rows_of_before_do_without() -
     assert epochs_of(["a"], BEGIN)["a"]["c/q"] == [row(0), scheduled]
 
 
-def test_a_sweep_tells_its_figures() -> None:
+def test_sweep_has_latency_delay_and_hit() -> None:
     known = Sweep(10 * S, 10 * S, 11 * S, 10 * S + 400_000, 11 * S, 12 * S)
     assert (known.delay_s, known.latency_s, known.interval_s, known.is_hit) == (0.4, 2.0, (0.0, 1.0), True)
     assert known._replace(arrived_us=12 * S).is_hit is False
@@ -63,7 +63,7 @@ def test_a_sweep_tells_its_figures() -> None:
     assert (odd.delay_s, odd.interval_s, odd.is_hit) == (0.0, None, None)
 
 
-def test_what_is_told_again_is_kept_once_and_in_order() -> None:
+def test_repeated_rows_are_kept_once_and_in_order() -> None:
     epochs_add("a", {"c/q": rows(0, 3)})
     epochs_add("a", {"c/q": rows(0, 3)})  # the answer was lost
     epochs_add("a", {"c/q": rows(1, 6)})
@@ -71,7 +71,7 @@ def test_what_is_told_again_is_kept_once_and_in_order() -> None:
     assert numbers(epochs_of(["a"])["a"]["c/q"]) == [0, 1, 2, 3, 4, 5]
 
 
-def test_each_agent_and_query_has_its_own() -> None:
+def test_rows_are_kept_by_agent_and_query() -> None:
     epochs_add("a", {"c/q": rows(0, 2), "c/r": rows(5, 6)})
     epochs_add("b", {"c/q": rows(1, 3)})
     found = epochs_of(["a", "b"])
@@ -82,7 +82,7 @@ def test_each_agent_and_query_has_its_own() -> None:
     }
 
 
-def test_the_oldest_give_way_and_all_of_them_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_rows_are_dropped_and_all_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "MAX_ROWS", 10)
     epochs_add("a", {"c/q": rows(0, 8)})
     epochs_add("a", {"c/q": rows(8, 15)})
@@ -92,7 +92,7 @@ def test_the_oldest_give_way_and_all_of_them_expire(monkeypatch: pytest.MonkeyPa
     assert len(list(client.scan_iter("sluice:epochs:*"))) == 2
 
 
-def test_since_when() -> None:
+def test_rows_since_a_moment() -> None:
     epochs_add("a", {"c/q": rows(0, 100), "c/old": rows(0, 5)})
     assert numbers(epochs_of(["a"], BEGIN + 97 * S)["a"]["c/q"]) == [97, 98, 99]
     assert set(epochs_of(["a"], BEGIN + 97 * S)["a"]) == {"c/q"}
@@ -101,7 +101,7 @@ def test_since_when() -> None:
     assert len(epochs_of(["a"], 0)["a"]["c/q"]) == 100
 
 
-def test_after_rows_expired_older_ones_are_taken_again() -> None:
+def test_older_rows_are_accepted_after_expiry() -> None:
     """The clock of a host was ahead, and was put back."""
     epochs_add("a", {"c/q": rows(1000, 1001)})
     stream_client().delete(epochs._rows("a", "c/q"))

@@ -15,10 +15,10 @@ from rest_framework.test import APIClient
 from agent.wire import OLDER_COUNTERS, SWEEPS, Frame, FrameKind, batch_bytes, broker, encode_frame, table_of
 from apps.fleet.services import cluster_update
 from apps.telemetry.agents import directory
-from apps.telemetry.agents.services import Enrolled
+from apps.telemetry.agents.services import Enrolled, agent_update
 from apps.telemetry.ingest.streams import stream_client
+from apps.telemetry.live.services import assignment_set, live_delete, live_start, live_stop
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import agent_update, assignment_set, live_delete, live_start, live_stop
 from tests.apps.telemetry.world import (
     client_of,
     counted,
@@ -50,7 +50,7 @@ def in_redis(agent: Enrolled) -> list[tuple[int, str, int]]:
     return [(entry.seq, entry.kind, entry.entry) for entry in entries]
 
 
-def test_every_kind_of_frame_is_taken(live: Given) -> None:
+def test_every_kind_of_frame_is_accepted(live: Given) -> None:
     query, agent, client = live
     frames = [
         frame(query, agent, 1),
@@ -71,13 +71,13 @@ def test_every_kind_of_frame_is_taken(live: Given) -> None:
     assert post(client, *frames).json() == {"accepted_seq": 5, "committed_seq": 0, "duplicates": 5}
 
 
-def test_a_gap_says_what_is_expected(live: Given) -> None:
+def test_gap_names_the_expected_sequence_number(live: Given) -> None:
     query, agent, client = live
     answer = post(client, frame(query, agent, 2))
     assert (answer.status_code, answer.json()["code"], answer.json()["expected_seq"]) == (409, "gap", 1)
 
 
-def test_full_says_when_to_come_back(live: Given, settings: Any) -> None:
+def test_full_stream_returns_when_to_retry(live: Given, settings: Any) -> None:
     query, agent, client = live
     settings.STREAM_MAX_BYTES = 5_000
     frames = [frame(query, agent, seq) for seq in range(1, 11)]
@@ -88,7 +88,7 @@ def test_full_says_when_to_come_back(live: Given, settings: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, -1])
-def test_bytes_that_are_cut_off_are_no_frames(live: Given, cut: int) -> None:
+def test_truncated_bytes_are_refused(live: Given, cut: int) -> None:
     query, agent, client = live
     data = encode_frame(frame(query, agent, 1)) + encode_frame(frame(query, agent, 2))[:cut]
     answer = post(client, data)
@@ -97,7 +97,7 @@ def test_bytes_that_are_cut_off_are_no_frames(live: Given, cut: int) -> None:
     assert not in_redis(agent)
 
 
-def test_flipped_bits_are_found(live: Given) -> None:
+def test_corrupted_frame_is_refused(live: Given) -> None:
     query, agent, client = live
     data = bytearray(encode_frame(frame(query, agent, 1)))
     data[-7] ^= 0x20
@@ -107,13 +107,13 @@ def test_flipped_bits_are_found(live: Given) -> None:
     assert post(client, b"").status_code == 400
 
 
-def test_too_much_at_once_is_413(live: Given) -> None:
+def test_too_large_post_returns_413(live: Given) -> None:
     _, _, client = live
     answer = post(client, b"x" * (16 * 2**20 + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-def test_other_bodies_are_415(live: Given) -> None:
+def test_other_content_type_returns_415(live: Given) -> None:
     assert live[2].post("/api/v1/telemetry/batches", {}, format="json").status_code == 415
 
 
@@ -121,7 +121,7 @@ def told(answer: Any) -> tuple[int, str]:
     return answer.status_code, f"{answer.json()['faults'][0]['path']}: {answer.json()['faults'][0]['message']}"
 
 
-def test_frames_of_another_agent_are_refused_by_name(live: Given) -> None:
+def test_frame_of_another_agent_is_refused(live: Given) -> None:
     query, agent, client = live
     other = enrolled(query.query.cluster, "a2")
     status, why = told(post(client, frame(query, agent, 1), frame(query, other, 2)))
@@ -131,7 +131,7 @@ def test_frames_of_another_agent_are_refused_by_name(live: Given) -> None:
     assert not in_redis(agent)
 
 
-def test_a_query_the_agent_has_no_part_in_is_refused_by_name(live: Given) -> None:
+def test_frame_of_a_query_without_assignment_is_refused(live: Given) -> None:
     query, agent, client = live
     other = enrolled(query.query.cluster, "a2")
     status, why = told(post(client_of(other), frame(query, other, 1)))
@@ -159,7 +159,7 @@ def test_a_query_the_agent_has_no_part_in_is_refused_by_name(live: Given) -> Non
         ({"life": "l" * 65}, "frames[0].life"),
     ],
 )
-def test_frames_that_cannot_be_are_refused_by_name(live: Given, fields: dict[str, Any], words: str) -> None:
+def test_invalid_frame_names_its_faults(live: Given, fields: dict[str, Any], words: str) -> None:
     query, agent, client = live
     made = frame(query, agent, 1, **{"body": records(query), **fields})
     status, why = told(post(client, made))
@@ -167,7 +167,7 @@ def test_frames_that_cannot_be_are_refused_by_name(live: Given, fields: dict[str
     assert words in why
 
 
-def test_columns_are_compared_with_what_the_entry_takes(live: Given) -> None:
+def test_columns_must_match_the_entry_operator(live: Given) -> None:
     query, agent, client = live
     good = pa.ipc.open_stream(records(query)).read_all()
     at = good.schema.get_field_index("rtt_us")
@@ -186,7 +186,7 @@ def test_columns_are_compared_with_what_the_entry_takes(live: Given) -> None:
     assert (status, "window_start" in why) == (422, True)
 
 
-def test_numbers_of_a_post_follow_each_other(live: Given) -> None:
+def test_sequence_numbers_of_a_post_must_be_consecutive(live: Given) -> None:
     query, agent, client = live
     status, why = told(post(client, frame(query, agent, 1), frame(query, agent, 3)))
     assert (status, why) == (422, "frames[1].seq: seq is 3 after 1; allowed: no gaps in a post")
@@ -195,7 +195,7 @@ def test_numbers_of_a_post_follow_each_other(live: Given) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "Bearer", "Bearer sla_wrong", "Basic sla_x", "Bearer slu_wrong"])
-def test_wrong_secrets_are_401(live: Given, secret: str) -> None:
+def test_wrong_secret_returns_401(live: Given, secret: str) -> None:
     query, agent, _ = live
     stranger = APIClient()
     stranger.credentials(**({"HTTP_AUTHORIZATION": secret} if secret else {}))
@@ -204,18 +204,18 @@ def test_wrong_secrets_are_401(live: Given, secret: str) -> None:
     assert answer["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_a_persons_token_is_no_secret(live: Given, api: APIClient) -> None:
+def test_token_of_a_person_is_refused(live: Given, api: APIClient) -> None:
     query, agent, _ = live
     assert post(api, frame(query, agent, 1)).status_code == 401
     assert heartbeat(api, agent).status_code == 401
 
 
-def test_an_agents_secret_opens_nothing_else(live: Given) -> None:
+def test_secret_of_an_agent_opens_no_other_endpoint(live: Given) -> None:
     for path in ("agents", "clusters", "live-queries", "stream-processor/plan"):
         assert live[2].get(f"/api/v1/{path}").status_code == 401, path
 
 
-def test_an_agent_that_was_disabled_or_deleted_is_refused(live: Given) -> None:
+def test_disabled_or_deleted_agent_is_refused(live: Given) -> None:
     query, agent, client = live
     assert post(client, frame(query, agent, 1)).status_code == 200
     agent_update(agent=agent.agent, enabled=False)
@@ -228,7 +228,7 @@ def test_an_agent_that_was_disabled_or_deleted_is_refused(live: Given) -> None:
     assert (answer.status_code, answer.json()["code"]) == (401, "agent_unknown")
 
 
-def test_what_was_stopped_or_taken_away_is_still_taken_in(live: Given) -> None:
+def test_frames_of_a_stopped_query_or_removed_assignment_are_accepted(live: Given) -> None:
     query, agent, client = live
     assignment_set(live=query, agent=agent.agent, enabled=False)
     assert post(client, frame(query, agent, 1)).status_code == 200
@@ -244,7 +244,7 @@ def test_what_was_stopped_or_taken_away_is_still_taken_in(live: Given) -> None:
     assert post(client, later).status_code == 200
 
 
-def test_a_relay_sends_for_all_of_its_cluster(live: Given) -> None:
+def test_relay_sends_frames_of_all_agents_of_its_cluster(live: Given) -> None:
     query, *_ = live
     relay = enrolled(query.query.cluster, "relay", kind="relay")
     assert post(client_of(relay), frame(query, relay, 1)).status_code == 200
@@ -252,7 +252,7 @@ def test_a_relay_sends_for_all_of_its_cluster(live: Given) -> None:
     assert post(client_of(relay), frame(other, relay, 2)).status_code == 422
 
 
-def test_what_a_relay_holds_under_its_clusters_former_name_is_taken_in(live: Given) -> None:
+def test_relayed_frames_under_the_former_cluster_name_are_accepted(live: Given) -> None:
     query, *_ = live
     relay = enrolled(query.query.cluster, "relay", kind="relay")
     held = frame(query, relay, 1)
@@ -264,7 +264,7 @@ def test_what_a_relay_holds_under_its_clusters_former_name_is_taken_in(live: Giv
     assert post(client_of(relay), frame(now, relay, 2)).status_code == 200
 
 
-def test_counters_of_a_query_the_agent_has_no_part_in_are_refused_by_name(live: Given) -> None:
+def test_counters_of_a_query_without_assignment_are_refused(live: Given) -> None:
     query, agent, client = live
     mine = query.key, query.plan
     other, _ = live_at(probing("other"), "b1")
@@ -280,7 +280,7 @@ def test_counters_of_a_query_the_agent_has_no_part_in_are_refused_by_name(live: 
     assert post(client, counted(agent, 1, mine), counted(agent, 2)).status_code == 200
 
 
-def test_counters_of_agents_without_queues_are_taken(live: Given) -> None:
+def test_counters_of_older_agents_without_queues_are_accepted(live: Given) -> None:
     query, agent, client = live
     today = counted(agent, 1, (query.key, query.plan))
     older = batch_bytes(table_of(today.body).select(OLDER_COUNTERS.names))
@@ -289,7 +289,7 @@ def test_counters_of_agents_without_queues_are_taken(live: Given) -> None:
     assert post(client, replace(today, seq=2, body=without)).status_code == 422
 
 
-def test_sweeps_come_as_counters_do(live: Given) -> None:
+def test_sweeps_are_accepted_like_counters(live: Given) -> None:
     query, agent, client = live
     row = {"query": query.key, "plan": query.plan, "stream": "probes", "deadline_us": 1_700_000_000_000_000}
 
@@ -304,7 +304,7 @@ def test_sweeps_come_as_counters_do(live: Given) -> None:
     assert post(client, swept(row)).status_code == 200
 
 
-def test_counters_that_cannot_be_read_are_refused(live: Given) -> None:
+def test_unreadable_counters_are_refused(live: Given) -> None:
     query, agent, client = live
     whole = counted(agent, 1, (query.key, query.plan))
     wrong = whole.body.replace(query.key.encode(), b"\xff" * len(query.key))
@@ -314,7 +314,7 @@ def test_counters_that_cannot_be_read_are_refused(live: Given) -> None:
         assert (status, why.startswith("frames[0].body")) == (422, True), why
 
 
-def test_counters_of_a_query_that_was_stopped_are_still_taken(live: Given) -> None:
+def test_counters_of_a_stopped_query_are_accepted(live: Given) -> None:
     query, agent, client = live
     of = query.key, query.plan
     live_stop(live=query)
@@ -323,7 +323,7 @@ def test_counters_of_a_query_that_was_stopped_are_still_taken(live: Given) -> No
     assert post(client, counted(agent, 1, of)).status_code == 200
 
 
-def test_only_relays_speak_for_others_and_for_those_of_their_cluster(live: Given) -> None:
+def test_only_a_relay_is_authorised_for_agents_of_its_cluster(live: Given) -> None:
     query, agent, client = live
     of, child = (query.key, query.plan), str(agent.agent.pk)
     status, why = told(post(client, counted(agent, 1, of, extra={"origin": child})))
@@ -346,14 +346,14 @@ def test_only_relays_speak_for_others_and_for_those_of_their_cluster(live: Given
     assert post(its, counted(relay, 3, of, extra={"origin": child})).status_code == 200
 
 
-def test_columns_may_stand_in_any_order(live: Given) -> None:
+def test_column_order_does_not_matter(live: Given) -> None:
     query, agent, client = live
     good = pa.ipc.open_stream(records(query)).read_all()
     turned = batch_bytes(good.select(good.column_names[::-1]))
     assert post(client, frame(query, agent, 1, body=turned)).status_code == 200
 
 
-def test_a_new_part_counts_at_once(live: Given) -> None:
+def test_new_assignment_authorises_at_once(live: Given) -> None:
     query, agent, client = live
     assert post(client, frame(query, agent, 1)).status_code == 200
     other = enrolled(query.query.cluster, "a2")
@@ -367,7 +367,7 @@ def test_a_new_part_counts_at_once(live: Given) -> None:
         directory._RETRY_S = before
 
 
-def test_a_post_asks_the_database_nothing(live: Given) -> None:
+def test_post_makes_no_sql_query(live: Given) -> None:
     query, agent, client = live
     of = query.key, query.plan
     assert post(client, frame(query, agent, 1), mark(query, agent, 2)).status_code == 200
@@ -376,7 +376,7 @@ def test_a_post_asks_the_database_nothing(live: Given) -> None:
     assert [query["sql"] for query in queries.captured_queries] == []
 
 
-def test_without_redis_it_is_503_and_heartbeats_go_on(live: Given, settings: Any) -> None:
+def test_post_returns_503_without_redis_and_heartbeats_go_on(live: Given, settings: Any) -> None:
     query, agent, client = live
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = post(client, frame(query, agent, 1))
@@ -386,7 +386,7 @@ def test_without_redis_it_is_503_and_heartbeats_go_on(live: Given, settings: Any
     assert (answer.status_code, answer.json()["accepted_seq"]) == (200, None)
 
 
-def test_a_redis_that_takes_nothing_is_503(live: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_post_returns_503_when_redis_is_full(live: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     query, agent, client = live
 
     def refuse(*_: Any) -> None:
@@ -396,7 +396,7 @@ def test_a_redis_that_takes_nothing_is_503(live: Given, monkeypatch: pytest.Monk
     assert post(client, frame(query, agent, 1)).status_code == 503
 
 
-def test_after_a_lost_redis_numbers_go_on_from_what_is_committed(live: Given) -> None:
+def test_sequence_continues_from_the_commit_after_redis_was_lost(live: Given) -> None:
     query, agent, client = live
     assert post(client, *(frame(query, agent, seq) for seq in range(1, 7))).json()["accepted_seq"] == 6
     broker.publish_committed(stream_client(), {(str(agent.agent.pk), "l1"): 4})

@@ -10,14 +10,14 @@ import pytest
 from rest_framework.test import APIClient
 
 from apps.core.rest.throttling import TokenRateThrottle
-from apps.telemetry.services import enrolment_create
+from apps.telemetry.agents.services import enrolment_create
 from tests.apps.telemetry.world import SOURCE, enrolled, live_at, probing, running
 from tests.apps.test_malformed_bodies import odd_bodies
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
-def test_no_odd_body_is_an_error_of_the_server(
+def test_odd_body_never_returns_500(
     api: APIClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)

@@ -15,11 +15,13 @@ from rest_framework.test import APIClient
 
 from agent.wire import Frame, FrameKind, batch_bytes, broker, decode_frames, encode_frame, table_of
 from apps.accounts.models import Token
+from apps.telemetry.agents.services import agent_update
 from apps.telemetry.configs import stream_plan
 from apps.telemetry.ingest import frames as ingest_frames
 from apps.telemetry.ingest.streams import stream_client
+from apps.telemetry.live.services import assignment_set, live_start, live_stop
+from apps.telemetry.live.sources import source_upsert
 from apps.telemetry.models import Agent, LiveQuery
-from apps.telemetry.services import agent_update, assignment_set, live_start, live_stop, source_upsert
 from tests.apps.domain import make_arrivals, make_cluster, make_query, start
 from tests.apps.telemetry.world import body, client_of, enrolled, live_at, probing
 
@@ -68,7 +70,7 @@ def in_redis(name: str = "shop") -> list[Frame]:
 
 
 class TestProducers:
-    def test_a_batch_becomes_records_and_a_mark(self, live: LiveQuery, api: APIClient) -> None:
+    def test_batch_becomes_a_records_frame_and_a_mark(self, live: LiveQuery, api: APIClient) -> None:
         answer = produce(api)
         assert (answer.status_code, answer.json()) == (200, {"accepted_sequence": 1, "duplicates": 0})
         records, mark = in_redis()
@@ -80,7 +82,7 @@ class TestProducers:
         assert (producer.kind, producer.secret_hash) == ("producer", "")
         assert str(producer.pk) in stream_plan()["queries"][0]["agents"]
 
-    def test_each_counts_once_and_in_order(self, live: LiveQuery, api: APIClient) -> None:
+    def test_batches_are_accepted_once_and_in_order(self, live: LiveQuery, api: APIClient) -> None:
         assert [produce(api, n).status_code for n in (1, 2)] == [200, 200]
         assert produce(api, 2).json() == {"accepted_sequence": 2, "duplicates": 1}
         answer = produce(api, 4)
@@ -88,7 +90,7 @@ class TestProducers:
         assert produce(api, 1, **{"X-Sluice-Life": "again"}).json()["duplicates"] == 0
         assert len(in_redis()) == 6
 
-    def test_records_may_enter_later(self, live: LiveQuery, api: APIClient) -> None:
+    def test_records_may_enter_at_a_later_operator(self, live: LiveQuery, api: APIClient) -> None:
         rows = table().append_column("window_start", pa.array([MOMENT] * 2, pa.timestamp("us", "UTC")))
         answer = produce(api, operator="rtt", data=batch_bytes(rows))
         assert answer.status_code == 200, answer.json()
@@ -107,11 +109,13 @@ class TestProducers:
             ({"X-Sluice-Producer": "A B"}, "name"),
         ],
     )
-    def test_wrong_headers_are_named(self, live: LiveQuery, api: APIClient, headers: dict[str, Any], name: str) -> None:
+    def test_invalid_headers_are_named(
+        self, live: LiveQuery, api: APIClient, headers: dict[str, Any], name: str
+    ) -> None:
         answer = produce(api, **headers)
         assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, name)
 
-    def test_wrong_bodies_are_refused(self, live: LiveQuery, api: APIClient) -> None:
+    def test_invalid_bodies_are_refused(self, live: LiveQuery, api: APIClient) -> None:
         assert produce(api, data=b"").status_code == 400
         assert produce(api, data=b"no arrow").json()["code"] == "corrupt"
         assert produce(api, data=batch_bytes(table())[:-20]).status_code in {200, 400}
@@ -125,11 +129,11 @@ class TestProducers:
         answer = produce(api, data=packed.getvalue().to_pybytes())
         assert (answer.status_code, "unpacked" in answer.json()["message"]) == (413, True)
 
-    def test_where_records_cannot_enter(self, live: LiveQuery, api: APIClient) -> None:
+    def test_operator_that_takes_no_records_is_refused(self, live: LiveQuery, api: APIClient) -> None:
         answer = produce(api, operator="nothing")
         assert (answer.status_code, "allowed: window, good, rtt" in answer.json()["message"]) == (422, True)
 
-    def test_it_takes_a_live_query_and_the_right_scope(
+    def test_batch_needs_a_live_query_and_the_scope(
         self, live: LiveQuery, api: APIClient, api_of: Callable[..., APIClient]
     ) -> None:
         assert produce(api_of("viewer")).status_code == 403
@@ -144,7 +148,7 @@ class TestProducers:
         answer = produce(api)
         assert (answer.status_code, answer.json()["code"]) == (409, "not_live")
 
-    def test_a_producer_can_be_taken_off_or_disabled(self, live: LiveQuery, api: APIClient) -> None:
+    def test_removed_or_disabled_producer_is_refused(self, live: LiveQuery, api: APIClient) -> None:
         assert produce(api, 1).status_code == 200
         producer = Agent.objects.get(name="shop")
         assignment_set(live=live, agent=producer, enabled=False)
@@ -153,10 +157,10 @@ class TestProducers:
         agent_update(agent=producer, enabled=False)
         assert produce(api, 2).json()["code"] == "agent_disabled"
 
-    def test_the_name_of_an_agent_is_not_a_producers(self, live: LiveQuery, api: APIClient) -> None:
+    def test_name_of_an_agent_is_refused_for_a_producer(self, live: LiveQuery, api: APIClient) -> None:
         assert produce(api, **{"X-Sluice-Producer": "a1"}).status_code == 409
 
-    def test_full_and_away(self, live: LiveQuery, api: APIClient, settings: Any) -> None:
+    def test_full_stream_and_missing_redis_return_503(self, live: LiveQuery, api: APIClient, settings: Any) -> None:
         settings.STREAM_MAX_BYTES = 100
         answer = produce(api)
         assert (answer.status_code, answer.json()["code"], "Retry-After" in answer) == (429, "full", True)
@@ -185,7 +189,7 @@ class TestFrames:
     def result(self, live: LiveQuery, seq: int = 1, kind: FrameKind = FrameKind.RESULT) -> Frame:
         return Frame(kind, "stream", "s", seq, query=live.key, plan=live.plan, body=b"x")
 
-    def test_frames_go_to_those_who_take_them(self, api_of: Callable[..., APIClient], taken: list[Frame]) -> None:
+    def test_frames_go_to_their_receivers(self, api_of: Callable[..., APIClient], taken: list[Frame]) -> None:
         live, _ = live_at(probing(), "a1")
         client = api_of("operator", scopes=["ingest"])
         answer = self.tell(client, self.result(live, 1), self.result(live, 2))
@@ -194,14 +198,14 @@ class TestFrames:
         live.refresh_from_db()
         assert live.state == "running"
 
-    def test_a_live_query_that_was_stopped_stays_so(self, api: APIClient, taken: list[Frame]) -> None:
+    def test_stopped_live_query_stays_stopped(self, api: APIClient, taken: list[Frame]) -> None:
         live, _ = live_at(probing(), "a1")
         live_stop(live=live)
         assert self.tell(api, self.result(live)).status_code == 200
         live.refresh_from_db()
         assert live.state == "stopped"
 
-    def test_what_nobody_takes_is_refused_as_a_whole(self, api: APIClient, taken: list[Frame]) -> None:
+    def test_frames_without_a_receiver_are_refused_as_a_whole(self, api: APIClient, taken: list[Frame]) -> None:
         live, _ = live_at(probing(), "a1")
         answer = self.tell(api, self.result(live), self.result(live, 2, FrameKind.STATISTICS))
         assert (answer.status_code, "statistics" in answer.json()["message"]) == (422, True)
@@ -210,16 +214,16 @@ class TestFrames:
         assert self.tell(api, data=b"odd").status_code == 400
         assert not taken
 
-    def test_it_takes_the_scope_ingest(self, api_of: Callable[..., APIClient], taken: list[Frame]) -> None:
+    def test_frames_need_the_scope_ingest(self, api_of: Callable[..., APIClient], taken: list[Frame]) -> None:
         assert self.tell(api_of("viewer"), data=b"").status_code == 403
 
-    def test_what_the_stream_processor_sends_is_taken_in_the_product(self) -> None:
+    def test_each_kind_sent_by_the_stream_processor_has_a_receiver(self) -> None:
         told = {FrameKind.STATISTICS, FrameKind.REFINED, FrameKind.WATERMARKS}
         assert set(ingest_frames._receivers) == {FrameKind.RESULT, *told}
 
 
 class TestState:
-    def test_it_is_what_the_stream_processor_says(self, api: APIClient, settings: Any) -> None:
+    def test_state_is_that_reported_by_the_stream_processor(self, api: APIClient, settings: Any) -> None:
         assert api.get("/api/v1/stream-processor").json() == {"state": "away"}
         broker.write_state(stream_client(), {"state": "warming", "batch": 0})
         assert api.get("/api/v1/stream-processor").json() == {"state": "warming", "batch": 0}
@@ -228,7 +232,7 @@ class TestState:
 
 
 class TestToken:
-    def test_the_command_makes_one_that_works(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_command_creates_a_working_token(self, capsys: pytest.CaptureFixture[str]) -> None:
         call_command("stream_token")
         client = APIClient()
         client.credentials(HTTP_AUTHORIZATION=f"Bearer {capsys.readouterr().out.strip()}")
@@ -236,7 +240,7 @@ class TestToken:
         assert client.get("/api/v1/clusters").status_code == 403
         assert not Token.objects.get().user.has_usable_password()
 
-    def test_a_file_whose_token_works_is_kept(self, tmp_path: Path) -> None:
+    def test_file_with_a_working_token_is_kept(self, tmp_path: Path) -> None:
         path = tmp_path / "run" / "stream.token"
         call_command("stream_token", "--file", str(path))
         first = path.read_text()

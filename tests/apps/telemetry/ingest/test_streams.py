@@ -10,9 +10,10 @@ from django.utils import timezone
 
 from agent.wire import broker, generations
 from apps.telemetry.agents import directory
+from apps.telemetry.agents.services import agent_delete
 from apps.telemetry.ingest.streams import PLANS_KEPT, generations_purge, plans_purge, stream_client
+from apps.telemetry.live.services import live_delete, live_stop
 from apps.telemetry.models import KnownPlan
-from apps.telemetry.services import agent_delete, live_delete, live_stop
 from console.celery import app
 from tests.apps.telemetry.world import client_of, frame, live_at, post, probing
 
@@ -31,7 +32,7 @@ def known(live: Any, letter: str, age: timedelta = LONG) -> KnownPlan:
     return plan
 
 
-def test_plans_of_no_query_are_forgotten_after_a_month() -> None:
+def test_plan_without_a_query_is_purged_after_a_month() -> None:
     live, _ = live_at(probing(), "a1")
     known(live, "a")
     known(live, "b", PLANS_KEPT - timedelta(hours=1))
@@ -42,7 +43,7 @@ def test_plans_of_no_query_are_forgotten_after_a_month() -> None:
     assert KnownPlan.objects.get().digest == live.plan
 
 
-def test_a_plan_in_use_is_kept_from_when_it_was_last_in_use() -> None:
+def test_retention_of_a_plan_counts_from_its_last_use() -> None:
     live, (joined,) = live_at(probing(), "a1")
     live_stop(live=live)
     now = timezone.now() + 2 * LONG
@@ -55,7 +56,7 @@ def test_a_plan_in_use_is_kept_from_when_it_was_last_in_use() -> None:
     assert post(client_of(joined), frame(live, joined, 2)).status_code == 422
 
 
-def test_a_plan_waits_for_agents_that_were_not_heard_of_since() -> None:
+def test_plan_is_kept_for_agents_silent_since() -> None:
     live, (joined,) = live_at(probing(), "a1")
     old = known(live, "a")
     old.agents.add(joined.agent)
@@ -65,7 +66,7 @@ def test_a_plan_waits_for_agents_that_were_not_heard_of_since() -> None:
         assert plans_purge() == gone, seen
 
 
-def test_an_agent_that_was_gone_before_holds_no_plan() -> None:
+def test_agent_silent_before_the_plan_does_not_keep_it() -> None:
     live, (joined,) = live_at(probing(), "a1")
     known(live, "a").agents.add(joined.agent)
     joined.agent.last_seen = timezone.now() - LONG - timedelta(days=2)
@@ -73,7 +74,7 @@ def test_an_agent_that_was_gone_before_holds_no_plan() -> None:
     assert plans_purge() == 1
 
 
-def test_housekeeping_does_it() -> None:
+def test_housekeeping_purges_plans() -> None:
     app.loader.import_default_modules()
     live, _ = live_at(probing(), "a1")
     known(live, "a")
@@ -81,7 +82,7 @@ def test_housekeeping_does_it() -> None:
     assert KnownPlan.objects.get().digest == live.plan
 
 
-def test_lives_of_deleted_agents_are_named_to_the_stream_processor() -> None:
+def test_generations_of_deleted_agents_are_named_to_the_stream_processor() -> None:
     live, (stays, goes) = live_at(probing(), "a1", "a2")
     client = stream_client()
     for joined in (stays, goes):

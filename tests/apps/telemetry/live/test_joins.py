@@ -18,8 +18,9 @@ from apps.measurements.statistics import statistics_inherit
 from apps.queries.models import OperatorInput, Query
 from apps.telemetry.configs import agent_config, stream_plan
 from apps.telemetry.ingest.streams import stream_client
+from apps.telemetry.live.services import live_start, live_stop
+from apps.telemetry.live.sources import source_delete, source_upsert
 from apps.telemetry.models import Agent, TelemetrySource
-from apps.telemetry.services import live_start, live_stop, source_delete, source_upsert
 from engine.dataflow import Pipeline
 from tests.apps.domain import make_arrivals, make_cluster, make_query, start
 from tests.apps.telemetry.ingest.test_producers import PATH
@@ -62,7 +63,7 @@ def refusals(query: Query) -> dict[str, str]:
     return {fault.path: fault.message for fault in caught.value.faults}
 
 
-def test_the_time_and_the_columns_that_are_needed_come_from_the_other_source() -> None:
+def test_needed_columns_and_time_come_from_the_other_source() -> None:
     live, _ = live_at(joining())
     pipeline = Pipeline.parse(live.pipeline)
     assert pipeline.streams == ("probes", "replies") and (live.source.source_id, str(live.joined)) == pipeline.streams
@@ -71,7 +72,7 @@ def test_the_time_and_the_columns_that_are_needed_come_from_the_other_source() -
     assert live.pipeline["operators"][1]["expression"]["time"] == "ts"
 
 
-def test_the_other_source_may_be_the_first_input_and_the_streams_own() -> None:
+def test_joined_source_may_be_the_first_input() -> None:
     live, _ = live_at(joining(reads=("replies", "window")))
     assert live.source.source_id == "probes"
     again = start(
@@ -81,7 +82,7 @@ def test_the_other_source_may_be_the_first_input_and_the_streams_own() -> None:
     assert (own.source, own.joined) == (live.source, live.source)
 
 
-def test_agents_are_told_both_sources_and_take_it() -> None:
+def test_config_of_an_agent_holds_both_sources() -> None:
     live, (joined,) = live_at(joining())
     document = agent_config(joined.agent)
     assert sorted(document["sources"]) == ["probes", "replies"]
@@ -105,19 +106,19 @@ def test_agents_are_told_both_sources_and_take_it() -> None:
         ({"join": {"op": "filter", "where": "true"}}, "match", "has 2 inputs; allowed: one"),
     ],
 )
-def test_what_cannot_be_joined_is_refused_with_what_is_allowed(change: dict[str, Any], path: str, says: str) -> None:
+def test_invalid_join_is_refused_with_what_is_allowed(change: dict[str, Any], path: str, says: str) -> None:
     cluster = two_sources()
     make_arrivals(cluster, "acks")
     assert says in refusals(joining(cluster, **change))[path]
 
 
-def test_a_stream_of_programs_is_joined_with_another_of_programs_alone() -> None:
+def test_producer_stream_joins_only_another_producer_stream() -> None:
     programs = {"kind": "producer", "time": "ts", "columns": COLUMNS}
     cluster = two_sources(other=programs)
     assert "both collected by agents, or both sent by programs" in refusals(joining(cluster))["match"]
 
 
-def test_programs_send_both_streams(api: APIClient) -> None:
+def test_producers_send_both_streams(api: APIClient) -> None:
     programs = {"kind": "producer", "time": "ts", "columns": COLUMNS}
     live = live_start(query=joining(cluster := two_sources(programs, programs)), agents=[enrolled(cluster).agent])
     pipeline = Pipeline.parse(live.pipeline)
@@ -134,7 +135,7 @@ def test_programs_send_both_streams(api: APIClient) -> None:
     assert refused.json()["faults"][0]["message"] == "operator is 'nothing'; allowed: window, match, replies"
 
 
-def test_records_of_both_streams_are_taken_in_and_partial_aggregates_are_not() -> None:
+def test_records_of_both_streams_are_accepted_and_partial_aggregates_refused() -> None:
     live, (joined,) = live_at(joining())
     client, other = client_of(joined), Pipeline.parse(live.pipeline).other_entry
     taken = post(client, frame(live, joined, 1), frame(live, joined, 2, entry=1), frame(live, joined, 3, entry=other))
@@ -148,7 +149,7 @@ def test_records_of_both_streams_are_taken_in_and_partial_aggregates_are_not() -
     assert "where no partials" in post(client, sent).json()["message"]
 
 
-def test_neither_source_is_deleted_or_changed_while_a_query_reads_it(api: APIClient) -> None:
+def test_source_of_a_join_cannot_be_deleted_or_changed(api: APIClient) -> None:
     live, _ = live_at(joining())
     replies = TelemetrySource.objects.get(source_id="replies")
     with pytest.raises(Conflict, match="s2s read it"):
@@ -160,7 +161,7 @@ def test_neither_source_is_deleted_or_changed_while_a_query_reads_it(api: APICli
         source_delete(source=replies)
 
 
-def test_rest_tells_the_other_stream_and_where_the_join_runs(api: APIClient) -> None:
+def test_rest_shows_the_joined_stream_and_where_the_join_runs(api: APIClient) -> None:
     live, _ = live_at(joining())
     assert api.get(f"/api/v1/live-queries/{live.pk}").json()["joined"] == "replies"
     found = api.get("/api/v1/live-queries/check?cluster=eu-1&query=s2s").json()
@@ -170,7 +171,7 @@ def test_rest_tells_the_other_stream_and_where_the_join_runs(api: APIClient) -> 
     assert "no agent holds records back" in match["reason"]
 
 
-def test_what_is_measured_of_a_join_is_that_of_both_of_its_inputs() -> None:
+def test_statistics_of_a_join_cover_both_inputs() -> None:
     live, _ = live_at(joining())
     (operator,) = [one for one in plan_operators(live) if one.name == "match"]
     batches = [{"events": 100, "outputs": 40, "cycles": 5e5}] * 12

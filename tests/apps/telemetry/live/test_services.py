@@ -13,19 +13,11 @@ from apps.fleet.services import cluster_update
 from apps.queries.models import Query
 from apps.queries.services import query_start, query_stop, query_version_create
 from apps.telemetry.agents import heartbeats
+from apps.telemetry.agents.services import agent_update
 from apps.telemetry.configs import agent_config, fixed_settings, stream_plan
+from apps.telemetry.live.services import assignment_set, live_delete, live_start, live_stop
+from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import Agent, KnownPlan, LiveQuery
-from apps.telemetry.services import (
-    agent_update,
-    assignment_set,
-    live_delete,
-    live_start,
-    live_stop,
-    source_delete,
-    source_upsert,
-    table_delete,
-    table_upsert,
-)
 from engine.dataflow import Pipeline
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.world import (
@@ -57,7 +49,7 @@ def with_table() -> Query:
 
 
 class TestStart:
-    def test_a_version_becomes_a_pipeline(self) -> None:
+    def test_version_becomes_a_pipeline(self) -> None:
         live, _ = live_at(probing(), "a1", retain_s=60.0)
         pipeline = Pipeline.parse(live.pipeline)
         assert (live.plan, live.source_operators) == (pipeline.digest, 3)
@@ -65,7 +57,7 @@ class TestStart:
         assert live.assignments.get().settings == {}
         assert KnownPlan.objects.get().digest == live.plan
 
-    def test_only_a_running_query_is_live_and_only_once(self) -> None:
+    def test_only_a_running_query_goes_live_and_only_once(self) -> None:
         query = probing()
         live, (joined,) = live_at(query, "a1")
         with pytest.raises(Conflict, match="live already"):
@@ -76,7 +68,7 @@ class TestStart:
         with pytest.raises(Conflict, match="only a running one"):
             live_start(query=query, agents=[joined.agent])
 
-    def test_it_starts_again_under_its_name(self) -> None:
+    def test_stopped_live_query_starts_again_under_its_name(self) -> None:
         query = probing()
         live, (_, two) = live_at(query, "a1", "a2")
         live_stop(live=live_stop(live=live))
@@ -88,7 +80,7 @@ class TestStart:
         assert not LiveQuery.objects.exists()
         assert KnownPlan.objects.get().live is None
 
-    def test_load_factors_are_set_by_hand_and_given_back_to_the_agent(self) -> None:
+    def test_load_factors_are_set_by_hand_and_returned_to_the_agent(self) -> None:
         live, (_, two) = live_at(probing(), "a1", "a2", settings={"margin": 0.9})
         assignment_set(live=live, agent=two.agent, settings=fixed_settings([1, 0.5, 0]))
         parts = {part.agent.name: part for part in live.assignments.all()}
@@ -100,7 +92,7 @@ class TestStart:
         assert assignment_set(live=live, agent=two.agent, weight=2.0).by_hand
         assert assignment_set(live=live, agent=two.agent, settings={}).settings == {}
 
-    def test_load_factors_that_nobody_set_are_those_that_the_agent_reports(self) -> None:
+    def test_reported_load_factors_are_shown_unless_set_by_hand(self) -> None:
         live, (joined,) = live_at(probing(), "a1")
         rows = [
             {"query": "eu-1/other", "plan": live.plan, "load_factors": [0.1]},
@@ -137,14 +129,14 @@ class TestStart:
             ([1, 1, 1], "settings"),
         ],
     )
-    def test_wrong_settings_are_named(self, says: Any, path: str) -> None:
+    def test_invalid_settings_are_named(self, says: Any, path: str) -> None:
         query = probing()
         agent = enrolled(query.cluster).agent
         with pytest.raises(Malformed) as refused:
             live_start(query=query, agents=[agent], settings=says)
         assert refused.value.faults[0].path == path
 
-    def test_agents_are_of_the_cluster(self) -> None:
+    def test_agent_of_another_cluster_is_refused(self) -> None:
         query, other = probing(), make_cluster("other")
         with pytest.raises(Malformed, match="another cluster"):
             live_start(query=query, agents=[enrolled(other).agent])
@@ -160,7 +152,7 @@ class TestStart:
             (joining(), "'tors' joins the table 'tor_of', which does not exist"),
         ],
     )
-    def test_what_cannot_be_executed_is_told_by_operator(self, expressions: dict[str, Any], words: str) -> None:
+    def test_pipeline_that_cannot_run_names_its_operators(self, expressions: dict[str, Any], words: str) -> None:
         query = probing(expressions=expressions)
         with pytest.raises(Impossible) as refused:
             live_start(query=query, agents=[enrolled(query.cluster).agent])
@@ -168,7 +160,7 @@ class TestStart:
         assert any(words in fault.message for fault in refused.value.faults), refused.value.faults
         assert not LiveQuery.objects.exists()
 
-    def test_a_source_that_nobody_collects_and_operators_without_expressions(self) -> None:
+    def test_uncollected_source_and_missing_expressions_are_refused(self) -> None:
         cluster = make_cluster()
         plain = body()
         del plain["operators"][1]["expression"]
@@ -182,7 +174,7 @@ class TestStart:
         assert "which no agent collects" in refused.value.faults[0].message
         assert "has no expression" in refused.value.faults[1].message
 
-    def test_operators_that_were_fused_are_what_they_were(self) -> None:
+    def test_fused_operators_are_expanded(self) -> None:
         fused = {"fused": [{"id": name, "expression": EXPRESSIONS[name]} for name in ("window", "good")]}
         query = probing(expressions=EXPRESSIONS)
         operator = query.versions.get().operators.get(name="window")
@@ -197,7 +189,7 @@ class TestStart:
 
 
 class TestChanges:
-    def test_a_new_version_takes_the_place_of_the_old(self) -> None:
+    def test_new_version_replaces_the_old_plan(self) -> None:
         query = probing()
         live, _ = live_at(query, "a1", "a2", settings=fixed_settings([1, 0.25, 0]))
         assignment_set(live=live, agent=Agent.objects.get(name="a2"), settings={"levels": 200})
@@ -220,7 +212,7 @@ class TestChanges:
         ]
         assert set(KnownPlan.objects.values_list("digest", flat=True)) == {plan, live.plan}
 
-    def test_a_version_that_cannot_be_executed_stops_it(self) -> None:
+    def test_version_that_cannot_run_stops_the_live_query(self) -> None:
         query = probing()
         live, _ = live_at(query, "a1")
         version = query_version_create(query=query, body=body({"good": EXPRESSIONS["good"]}))
@@ -229,7 +221,7 @@ class TestChanges:
         assert live.state == "stopped"
         assert "Version 2 cannot be executed: there is no aggregate" in live.fault
 
-    def test_a_clusters_new_name_is_what_frames_say_from_then_on(self) -> None:
+    def test_renamed_cluster_renames_the_key_of_frames(self) -> None:
         query = probing()
         live, (joined,) = live_at(query, "a1")
         cluster_update(cluster=query.cluster, slug="eu-2")
@@ -238,7 +230,7 @@ class TestChanges:
         known = KnownPlan.objects.filter(agents=joined.agent, digest=live.plan).values_list("query", flat=True)
         assert set(known) == {"eu-1/s2s", "eu-2/s2s"}
 
-    def test_new_rows_of_a_table_are_another_plan(self) -> None:
+    def test_new_rows_of_a_static_table_change_the_plan(self) -> None:
         query = with_table()
         live, _ = live_at(query, "a1")
         plan = live.plan
@@ -257,7 +249,7 @@ class TestChanges:
         live_stop(live=live)
         table_delete(table=table)
 
-    def test_columns_of_a_source_stay_while_it_is_read(self) -> None:
+    def test_columns_of_a_source_in_use_cannot_change(self) -> None:
         query = probing()
         live, _ = live_at(query, "a1")
         source_upsert(cluster=query.cluster, source_id="probes", lateness_s=5.0)
@@ -273,7 +265,7 @@ class TestChanges:
 
 
 class TestStreamPlan:
-    def test_its_version_grows_with_every_change_and_only_then(self, api: APIClient) -> None:
+    def test_plan_version_grows_with_each_change_only(self, api: APIClient) -> None:
         answer = api.get("/api/v1/stream-processor/plan")
         assert answer.json()["queries"] == []
         live, (one, two) = live_at(probing(), "a1", "a2")
@@ -296,7 +288,7 @@ class TestStreamPlan:
         live_stop(live=live)
         assert stream_plan()["queries"] == []
 
-    def test_a_relay_stands_for_the_agents_below_it(self) -> None:
+    def test_stream_plan_names_the_relay_of_agents_below_it(self) -> None:
         live, (below,) = live_at(probing(), "below")
         relay = enrolled(live.query.cluster, "relay")
         agent_update(agent=relay.agent, kind="relay", listen="10.0.0.9:9100")
@@ -311,13 +303,13 @@ class TestStreamPlan:
             ("[::]:91", "http://rack-1:91"),
         ],
     )
-    def test_a_relay_on_all_addresses_is_reached_at_its_host(self, listen: str, url: str) -> None:
+    def test_relay_on_all_addresses_is_reached_at_its_host(self, listen: str, url: str) -> None:
         live, (below,) = live_at(probing(), "below")
         relay = enrolled(live.query.cluster, "relay", host="rack-1")
         agent_update(agent=relay.agent, kind="relay", listen=listen)
         assert agent_config(agent_update(agent=below.agent, parent=relay.agent))["parent"] == {"url": url}
 
-    def test_plans_of_the_past_are_told_by_digest(self, api: APIClient) -> None:
+    def test_past_plans_are_served_by_digest(self, api: APIClient) -> None:
         live, _ = live_at(probing(), "a1")
         live_stop(live=live)
         live_delete(live=live)
@@ -325,14 +317,14 @@ class TestStreamPlan:
         assert Pipeline.parse(answer.json()).digest == live.plan
         assert api.get(f"/api/v1/stream-processor/pipelines/{'0' * 64}").status_code == 404
 
-    def test_it_is_for_those_who_send_statistics(self, api_of: Callable[..., APIClient]) -> None:
+    def test_stream_plan_needs_the_scope_ingest(self, api_of: Callable[..., APIClient]) -> None:
         for path in ("plan", "pipelines/x"):
             assert api_of("viewer").get(f"/api/v1/stream-processor/{path}").status_code == 403
         assert api_of("operator", scopes=["ingest"]).get("/api/v1/stream-processor/plan").status_code == 200
 
 
 class TestRest:
-    def test_a_query_goes_live_changes_and_stops(self, api: APIClient) -> None:
+    def test_query_goes_live_changes_and_stops(self, api: APIClient) -> None:
         query = probing()
         for name in ("a1", "a2"):
             enrolled(query.cluster, name)
@@ -355,7 +347,7 @@ class TestRest:
         assert [row["query"] for row in api.get("/api/v1/live-queries?state=stopped").json()["results"]] == ["s2s"]
         assert api.delete(path).status_code == 204
 
-    def test_wrong_changes_change_nothing(self, api: APIClient) -> None:
+    def test_invalid_change_changes_nothing(self, api: APIClient) -> None:
         live, _ = live_at(probing(), "a1")
         path = f"/api/v1/live-queries/{live.pk}"
         before = api.get(path).json()
@@ -372,7 +364,7 @@ class TestRest:
             assert api.patch(path, change, format="json").status_code == status, change
         assert api.get(path).json() == before
 
-    def test_a_check_says_where_each_operator_may_run(self, api: APIClient) -> None:
+    def test_check_shows_where_each_operator_may_run(self, api: APIClient) -> None:
         exact = {**EXPRESSIONS["rtt"], "compute": {"ips": "count(distinct dst_ip)"}}
         probing(expressions={**EXPRESSIONS, "rtt": exact})
         says = api.get("/api/v1/live-queries/check?cluster=eu-1&query=s2s").json()
@@ -385,7 +377,7 @@ class TestRest:
         assert api.get("/api/v1/live-queries/check?cluster=eu-1&query=nothing").status_code == 404
         assert api.get("/api/v1/live-queries/check?cluster=eu-1&query=s2s&version=x").status_code == 400
 
-    def test_what_cannot_run_is_told_and_not_refused(self, api: APIClient) -> None:
+    def test_check_of_a_pipeline_that_cannot_run_lists_its_faults(self, api: APIClient) -> None:
         probing(expressions={"good": EXPRESSIONS["good"]})
         says = api.get("/api/v1/live-queries/check?cluster=eu-1&query=s2s").json()
         assert (says["executable"], bool(says["faults"])) == (False, True)
@@ -395,7 +387,7 @@ class TestRest:
         answer = api.post("/api/v1/live-queries", wanted, format="json")
         assert (answer.status_code, answer.json()["code"]) == (422, "not_executable")
 
-    def test_viewers_look_on(self, api_of: Callable[..., APIClient]) -> None:
+    def test_viewer_reads_live_queries_and_may_not_change_them(self, api_of: Callable[..., APIClient]) -> None:
         live, _ = live_at(probing(), "a1")
         viewer, path = api_of("viewer"), f"/api/v1/live-queries/{live.pk}"
         assert viewer.get(path).status_code == 200

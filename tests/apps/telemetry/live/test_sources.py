@@ -21,7 +21,7 @@ TABLE = {
 }
 
 
-def test_sources_are_made_listed_changed_and_deleted(api: APIClient) -> None:
+def test_sources_are_created_listed_changed_and_deleted(api: APIClient) -> None:
     make_cluster()
     made = api.post("/api/v1/telemetry-sources", {"cluster": "eu-1", "source_id": "probes", **SOURCE}, format="json")
     assert made.status_code == 201, made.json()
@@ -60,7 +60,7 @@ def test_sources_are_made_listed_changed_and_deleted(api: APIClient) -> None:
         ({**PRODUCED, "options": {}, "time": "n"}, "time"),
     ],
 )
-def test_faults_of_a_source_are_told_by_field(api: APIClient, change: dict[str, Any], path: str) -> None:
+def test_faults_of_a_source_name_their_field(api: APIClient, change: dict[str, Any], path: str) -> None:
     make_cluster()
     wanted = {"cluster": "eu-1", "source_id": "probes", **SOURCE, **change}
     answer = api.post("/api/v1/telemetry-sources", wanted, format="json")
@@ -68,13 +68,13 @@ def test_faults_of_a_source_are_told_by_field(api: APIClient, change: dict[str, 
     assert path in {fault["path"] for fault in answer.json()["faults"]}, answer.json()["faults"]
 
 
-def test_a_producers_source_has_any_columns(api: APIClient) -> None:
+def test_source_of_a_producer_has_any_columns(api: APIClient) -> None:
     make_cluster()
     wanted = {"cluster": "eu-1", "source_id": "clicks", **PRODUCED}
     assert api.post("/api/v1/telemetry-sources", wanted, format="json").status_code == 201
 
 
-def test_tables_are_made_changed_and_deleted(api: APIClient) -> None:
+def test_static_tables_are_created_changed_and_deleted(api: APIClient) -> None:
     make_cluster()
     made = api.post("/api/v1/static-tables", TABLE, format="json")
     assert made.status_code == 201, made.json()
@@ -106,7 +106,7 @@ def test_tables_are_made_changed_and_deleted(api: APIClient) -> None:
         ({"name": "A B"}, "name"),
     ],
 )
-def test_faults_of_a_table_are_told_by_row(api: APIClient, change: dict[str, Any], path: str) -> None:
+def test_faults_of_a_static_table_name_their_row(api: APIClient, change: dict[str, Any], path: str) -> None:
     make_cluster()
     answer = api.post("/api/v1/static-tables", {**TABLE, **change}, format="json")
     assert answer.status_code == 400, answer.json()

@@ -12,9 +12,9 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
-from apps.rollouts.configs.services import ConfigRequest
+from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.models import Learned, RefinedConfig, Rollout, RolloutMember, RolloutPolicy
-from apps.rollouts.services import config_create, rollout_start
+from apps.rollouts.rollout.services import rollout_start
 from apps.telemetry.models import Agent, LiveQuery
 from tests.apps.pages.html import body
 from tests.apps.pages.sources.edges import adapt, agents_at_work, ran
