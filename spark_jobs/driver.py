@@ -83,7 +83,7 @@ class LiveLoop:
         step = BatchStep(self.state.successor(batch), self._parts, spans, give_up=self._failed[batch] > _ATTEMPTS)
         self._few = step.take_in(few=self._few)
         out = step.results()
-        out += self._statistics.frames(spans.sparkSession, step.state, step.works, self._parts.plans)
+        out += self._statistics.frames(step.state, step.works, self._parts.plans)
         out += self._sweeping.frames(step.state, self._parts.plans.live())
         self._commit(step.state, out)
         self._failed.clear()

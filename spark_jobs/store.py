@@ -33,7 +33,7 @@ from spark_jobs.state import (
     StreamState,
 )
 from spark_jobs.statistics.operator_history import OperatorHistory
-from spark_jobs.statistics.subintervals import of_today
+from spark_jobs.statistics.subintervals import upgrade_epochs
 from spark_jobs.statistics.sweep_history import SweepTables
 
 __all__ = ["StateStore"]
@@ -92,7 +92,7 @@ class StateStore:
             positions={(agent, life): seq for agent, life, seq in facts["positions"]},
             flows={(fact["query"], fact["plan"]): flow for fact in facts["flows"] for flow in [self._flow(fact)]},
             waiting=[Arrival(**row) for row in tables["waiting"].to_pylist()] if "waiting" in tables else [],
-            counters=of_today(tables.get("counters")),
+            counters=upgrade_epochs(tables.get("counters")),
             sums=tables.get("sums"),
             learned=self._learned(facts.get("learned")),
             sweeps=tables.get("sweeps"),

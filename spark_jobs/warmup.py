@@ -57,7 +57,7 @@ def warm_up(spark: SparkSession, folder: Path) -> None:
         step = BatchStep(state.successor(0), parts, spans, give_up=False)
         step.take_in(few=few)
         step.results()
-        statistics.frames(spark, step.state, step.works, parts.plans)
+        statistics.frames(step.state, step.works, parts.plans)
         parts.store.save(step.state)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,9 +1,15 @@
-"""Counters of epochs become sums of subintervals. Sums add up, so batches may come in any order."""
+"""Counters of epochs become sums of subintervals. Sums add up, so batches may come in any order.
+
+References
+----------
+Jarvis, section IV: cost and relay ratio of an operator are profiled from epochs of one configuration. The weights
+w = 1 / n^2 make the normal equations those of the cost per record.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +22,6 @@ from spark_jobs.state import StreamState
 from spark_jobs.statistics.operator_history import MIN_RECORDS
 from spark_jobs.statistics.refinement import RefinementReport
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 __all__ = [
     "EPOCHS",
     "SUBINTERVAL_US",
@@ -26,10 +29,10 @@ __all__ = [
     "StatisticsReport",
     "counters_of",
     "epoch_sums",
-    "kept",
-    "merged",
-    "of_today",
+    "growing_sums",
+    "merge_sums",
     "statistics_rows",
+    "upgrade_epochs",
     "work_epochs",
 ]
 
@@ -95,52 +98,56 @@ def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: 
     return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2]], schema=EPOCHS)
 
 
-def of_today(epochs: pa.Table | None) -> pa.Table | None:
+def upgrade_epochs(epochs: pa.Table | None) -> pa.Table | None:
     """Rows of `EPOCHS` that a state kept; in those of an earlier release nothing waited."""
     if epochs is None or _QUEUED in epochs.column_names:
         return epochs
     return epochs.append_column(_QUEUED, pa.array([0] * epochs.num_rows, pa.int64())).select(EPOCHS.names)
 
 
-def epoch_sums(epochs: DataFrame) -> DataFrame:
-    """Sums (`SUMS`) of rows of `EPOCHS`.
+def epoch_sums(epochs: pa.Table) -> pa.Table:
+    """Rows of `EPOCHS` as sums (`SUMS`) of one epoch each; `merge_sums` adds them up.
 
     An epoch counts for the fit of costs when the operator worked on at least `MIN_RECORDS` records, which leaves out
     those that only drained.
     """
-    from pyspark.sql import functions as sql
-
-    n, g, t = sql.col("records_processed").cast("double"), sql.col("groups_out").cast("double"), sql.col("cpu_ns") / 1e9
-    usable = sql.col("records_processed") >= MIN_RECORDS
+    usable = pc.greater_equal(epochs["records_processed"], MIN_RECORDS)
+    n = pc.if_else(usable, _floats(epochs["records_processed"]), 1.0)
+    g, t = _floats(epochs["groups_out"]), pc.divide(_floats(epochs["cpu_ns"]), 1e9)
+    n2 = pc.multiply(n, n)
     terms = {
-        "sampled": sql.col("records_processed"),
-        "sum_wn2": sql.lit(1.0),
-        "sum_wng": g / n,
-        "sum_wg2": g * g / (n * n),
-        "sum_wnt": t / n,
-        "sum_wgt": g * t / (n * n),
-        "cost_count": sql.lit(1),
-        "cost_sum": t / n,
-        "cost_sum2": t * t / (n * n),
+        "sampled": epochs["records_processed"],
+        "sum_wn2": pa.scalar(1.0),
+        "sum_wng": pc.divide(g, n),
+        "sum_wg2": pc.divide(pc.multiply(g, g), n2),
+        "sum_wnt": pc.divide(t, n),
+        "sum_wgt": pc.divide(pc.multiply(g, t), n2),
+        "cost_count": pa.scalar(1),
+        "cost_sum": pc.divide(t, n),
+        "cost_sum2": pc.divide(pc.multiply(t, t), n2),
     }
-    ready = epochs.withColumn("window_us", sql.expr("epoch_us - pmod(epoch_us, width_us)"))
-    sums = [sql.sum(sql.when(usable, term).otherwise(0)).alias(name) for name, term in terms.items()]
-    counts = [sql.sum(name).alias(name) for name in _COUNTS]
-    found = ready.groupBy(*_GROUP, _VERSION).agg(
-        sql.count("*").alias("epochs"), *counts, *sums, sql.max("step").alias("step")
-    )
-    return found.select(*SUMS.names)
+    width_us = epochs["width_us"]
+    columns = {name: pc.if_else(usable, term, pa.scalar(0, term.type)) for name, term in terms.items()}
+    columns["window_us"] = pc.multiply(pc.divide(epochs["epoch_us"], width_us), width_us)
+    columns["epochs"] = pa.chunked_array([pa.repeat(1, epochs.num_rows)])
+    arrays = [columns[name] if name in columns else epochs[name] for name in SUMS.names]
+    return pa.Table.from_arrays(arrays, names=SUMS.names).cast(SUMS)
 
 
-def merged(sums: DataFrame) -> DataFrame:
-    """Sums of the same key added up."""
-    from pyspark.sql import functions as sql
+def merge_sums(sums: pa.Table) -> pa.Table:
+    """Sums (`SUMS`) of the same key added up, in their order."""
+    names = ["epochs", *_COUNTS, *_FITS]
+    groups = sums.group_by([*_GROUP, _VERSION], use_threads=False)
+    added = groups.aggregate([*((name, "sum") for name in names), ("step", "max")])
+    renamed = {f"{name}_sum": name for name in names} | {"step_max": "step"}
+    return added.rename_columns([renamed.get(name, name) for name in added.column_names]).select(SUMS.names).cast(SUMS)
 
-    added = [sql.sum(name).alias(name) for name in ["epochs", *_COUNTS, *_FITS]]
-    return sums.groupBy(*_GROUP, _VERSION).agg(*added, sql.max("step").alias("step")).select(*SUMS.names)
+
+def _floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.float64())
 
 
-def kept(sums: pa.Table) -> pa.Table:
+def growing_sums(sums: pa.Table) -> pa.Table:
     """Sums that may still grow: the last few subintervals of every place. An agent sends its epochs in order."""
     newest = sums.group_by("place").aggregate([("window_us", "max")])
     joined = sums.join(newest, "place")
@@ -171,13 +178,13 @@ _Works = Mapping[tuple[str, str], tuple[Pipeline, OperatorWork]]
 
 
 class StatisticsReport:
-    """Gathers counters in the state and, every `every_ms` of arrival time, lets Spark sum them up."""
+    """Gathers counters in the state and sums them up every `every_ms` of arrival time."""
 
     def __init__(self, every_ms: int, cpu_ns: Callable[[], int], refining: RefinementReport) -> None:
         self._every_ms, self._cpu_ns, self._refining = every_ms, cpu_ns, refining
         self._last_cpu_ns = cpu_ns()
 
-    def frames(self, spark: SparkSession, state: StreamState, works: _Works, plans: Plans) -> list[bytes]:
+    def frames(self, state: StreamState, works: _Works, plans: Plans) -> list[bytes]:
         """Take in the step's operator counters; STATISTICS and REFINED frames when it is time."""
         widths_us = plans.widths_us()
         now_ns = self._cpu_ns()
@@ -189,12 +196,12 @@ class StatisticsReport:
             return []
         refined = self._refining.frames(state, state.counters, plans.live())
         since = min(state.counters["step"].to_pylist()) - 1
-        fresh = epoch_sums(spark.createDataFrame(state.counters).coalesce(1))
+        tables = [epoch_sums(state.counters)]
         if state.sums is not None:
             before = state.sums.select(SUMS.names)  # those of an earlier release had one more key
-            fresh = fresh.unionByName(spark.createDataFrame(before)).coalesce(1)
-        sums = merged(fresh).toArrow().select(SUMS.names).cast(SUMS)
-        state.sums, state.counters, state.summed_ms = kept(sums), None, state.now_ms
+            tables.append(before)
+        sums = merge_sums(pa.concat_tables(tables))
+        state.sums, state.counters, state.summed_ms = growing_sums(sums), None, state.now_ms
         return refined + [encode_frame(frame) for frame in _frames(statistics_rows(sums, since), state)]
 
     def _is_time(self, state: StreamState) -> bool:

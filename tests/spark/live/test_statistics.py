@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 
 from agent.wire import COUNTERS, OLDER_COUNTERS, STATISTICS, batch_bytes, table_of
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.statistics.subintervals import SUMS, counters_of, epoch_sums, kept, merged, statistics_rows
+from spark_jobs.statistics.subintervals import (
+    SUMS,
+    counters_of,
+    epoch_sums,
+    growing_sums,
+    merge_sums,
+    statistics_rows,
+)
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
 
@@ -26,20 +34,75 @@ def epochs(*rows: dict[str, Any], place: str = "a1", step: int = 1) -> pa.Table:
     return counters_of(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step)
 
 
-def summed(spark: Any, *tables: pa.Table) -> pa.Table:
-    parts = [epoch_sums(spark.createDataFrame(table)) for table in tables]
-    both = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    return merged(both).toArrow().select(SUMS.names).cast(SUMS)
+def summed(*tables: pa.Table) -> pa.Table:
+    return merge_sums(pa.concat_tables([epoch_sums(table) for table in tables]))
 
 
-def test_sums_and_fits_of_one_subinterval(spark: Any) -> None:
+def summed_by_spark(spark: Any, table: pa.Table) -> pa.Table:
+    """The same sums by Spark SQL, from the definition of the normal equations."""
+    spark.createDataFrame(table).createOrReplaceTempView("epochs")
+    n, g, t = "cast(records_processed as double)", "cast(groups_out as double)", "(cpu_ns / 1e9)"
+    terms = {
+        "sampled": "records_processed",
+        "sum_wn2": "1D",
+        "sum_wng": f"{g} / {n}",
+        "sum_wg2": f"{g} * {g} / ({n} * {n})",
+        "sum_wnt": f"{t} / {n}",
+        "sum_wgt": f"{g} * {t} / ({n} * {n})",
+        "cost_count": "1",
+        "cost_sum": f"{t} / {n}",
+        "cost_sum2": f"{t} * {t} / ({n} * {n})",
+    }
+    keys = SUMS.names[: SUMS.names.index("epochs")]
+    fits = [f"sum(case when records_processed >= 30 then {term} else 0 end) as {name}" for name, term in terms.items()]
+    counts = [
+        f"sum({name}) as {name}" for name in SUMS.names if name in table.schema.names and name not in (*keys, "step")
+    ]
+    begins = "epoch_us - pmod(epoch_us, width_us)"
+    selected = [f"{begins} as window_us" if key == "window_us" else key for key in keys]
+    grouped = [begins if key == "window_us" else key for key in keys]
+    query = f"select {', '.join([*selected, 'count(*) as epochs', *counts, *fits, 'max(step) as step'])} "
+    return spark.sql(f"{query} from epochs group by {', '.join(grouped)}").toArrow().select(SUMS.names).cast(SUMS)
+
+
+def test_sums_by_arrow_equal_those_by_spark(spark: Any) -> None:
+    draw = random.Random(11)
+    rows = []
+    for second in range(3_000):
+        records = draw.choice((0, 1, 29, 30, 31, 500, 2**30))
+        rows.append(
+            row(
+                second // 4,
+                records,
+                operator=draw.choice("abc"),
+                config_version=draw.randrange(3),
+                cpu_ns=draw.randrange(10**9),
+                groups_out=draw.randrange(records + 1),
+                bytes_out=draw.randrange(2**30),
+                records_out=draw.randrange(records + 1),
+            )
+        )
+    table = pa.concat_tables(
+        epochs(*rows[begin::2], place=place, step=begin) for begin, place in enumerate(("a1", "a2"))
+    )
+    keys = [(name, "ascending") for name in SUMS.names[: SUMS.names.index("epochs")]]
+    ours, theirs = summed(table).sort_by(keys), summed_by_spark(spark, table).sort_by(keys)
+    assert ours.num_rows == theirs.num_rows > 200
+    for name in SUMS.names:
+        if pa.types.is_floating(SUMS.field(name).type):
+            assert ours[name].to_pylist() == pytest.approx(theirs[name].to_pylist(), rel=1e-12), name
+        else:
+            assert ours[name].to_pylist() == theirs[name].to_pylist(), name
+
+
+def test_sums_and_fits_of_one_subinterval() -> None:
     table = epochs(
         row(1, 100, cpu_ns=2_000_000, groups_out=10, records_out=50, bytes_out=7),
         row(2, 50, cpu_ns=2_000_000, groups_out=10, records_out=20, records_shed=3),
         row(3, 29, cpu_ns=9_000_000),  # too few records to say what one costs
         row(4, 0) | {"records_in": 400, "records_drained": 390, "records_overflow": 10},  # drained only
     )
-    (found,) = statistics_rows(summed(spark, table), 0).to_pylist()
+    (found,) = statistics_rows(summed(table), 0).to_pylist()
     assert (found["window_us"], found["width_us"], found["place"], found["measured"]) == (0, MINUTE, "a1", True)
     assert (found["epochs"], found["records_in"], found["records_processed"], found["records_out"]) == (4, 579, 179, 70)
     assert (found["records_drained"], found["records_overflow"], found["records_shed"]) == (390, 10, 3)
@@ -52,38 +115,38 @@ def test_sums_and_fits_of_one_subinterval(spark: Any) -> None:
     assert found["cost_sum2"] == pytest.approx(4e-10 + 16e-10)
 
 
-def test_versions_are_never_mixed_in_a_fit_and_load_factors_add_up(spark: Any) -> None:
+def test_versions_are_never_mixed_in_a_fit_and_load_factors_add_up() -> None:
     table = epochs(
         row(1, 100, cpu_ns=1_000_000, config_version=1),
         row(2, 300, cpu_ns=6_000_000, config_version=2),
         row(3, 100, cpu_ns=5_000_000, config_version=2, load_factor=0.5),
     )
-    (found,) = statistics_rows(summed(spark, table), 0).to_pylist()
+    (found,) = statistics_rows(summed(table), 0).to_pylist()
     assert (found["records_in"], found["epochs"]) == (500, 3)
     assert (found["sampled"], found["cost_count"]) == (400, 2)
     assert found["cost_sum"] == pytest.approx(2e-5 + 5e-5)
 
 
-def test_load_factors_that_move_every_epoch_make_no_more_rows(spark: Any) -> None:
+def test_load_factors_that_move_every_epoch_make_no_more_rows() -> None:
     table = epochs(*(row(second, 100, load_factor=second / 60, config_version=3) for second in range(60)))
-    assert summed(spark, table).num_rows == 1
+    assert summed(table).num_rows == 1
 
 
-def test_order_and_cut_of_batches_do_not_matter(spark: Any) -> None:
+def test_order_and_cut_of_batches_do_not_matter() -> None:
     rows = [row(second, 30 + second, cpu_ns=1000 * second) for second in range(1, 120)]
-    whole = statistics_rows(summed(spark, epochs(*rows)), 0).sort_by("window_us")
-    parts = statistics_rows(summed(spark, epochs(*rows[70:]), epochs(*rows[:70])), 0).sort_by("window_us")
+    whole = statistics_rows(summed(epochs(*rows)), 0).sort_by("window_us")
+    parts = statistics_rows(summed(epochs(*rows[70:]), epochs(*rows[:70])), 0).sort_by("window_us")
     assert whole.num_rows == 2
     for one, other in zip(whole.to_pylist(), parts.to_pylist(), strict=True):
         assert one == pytest.approx(other)
 
 
-def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again(spark: Any) -> None:
+def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again() -> None:
     old = epochs(*(row(60 * minute, 40) for minute in range(5)), step=1)
     new = epochs(row(60 * 5, 40), step=2)
-    sums = summed(spark, old, new)
+    sums = summed(old, new)
     assert statistics_rows(sums, 1)["window_us"].to_pylist() == [5 * MINUTE]
-    assert sorted(kept(sums)["window_us"].to_pylist()) == [3 * MINUTE, 4 * MINUTE, 5 * MINUTE]
+    assert sorted(growing_sums(sums)["window_us"].to_pylist()) == [3 * MINUTE, 4 * MINUTE, 5 * MINUTE]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +166,11 @@ def test_counters_that_cannot_be_are_refused(wrong: dict[str, Any], message: str
         epochs(row(1, 5) | wrong)
 
 
-def test_what_waits_is_accounted_for_and_no_sum(spark: Any) -> None:
+def test_what_waits_is_accounted_for_and_no_sum() -> None:
     """In, and queued before, is processed, drained, overflow and queued after."""
     waits = row(1, 100) | {"records_processed": 40, "records_queued": 60}
     goes_on = row(2, 10) | {"records_processed": 50, "records_drained": 15, "records_overflow": 5, "records_queued": 0}
-    (found,) = statistics_rows(summed(spark, epochs(waits, goes_on)), 0).to_pylist()
+    (found,) = statistics_rows(summed(epochs(waits, goes_on)), 0).to_pylist()
     assert (found["records_in"], found["records_processed"], found["sampled"]) == (110, 90, 90)
     assert "records_queued" not in found
     with pytest.raises(ValueError, match="records_in is more than the sum"):
