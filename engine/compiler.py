@@ -1,4 +1,4 @@
-"""The one place that touches numba's decorator, so that compiled functions keep their types."""
+"""Decorators of compiled functions: the one place that touches numba's own, so that functions keep their types."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
-from numba import njit
 
 __all__ = ["compiled", "compiled_uncounted", "inner", "source_stamp", "spliced"]
 
-
 P = ParamSpec("P")
 R = TypeVar("R")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Without reference counts (`_nrt`, numba's own name for the switch): no compiled function of the simulator makes an
+# array, and counting every access to a table of `SimulationWorld` made its loop twelve times slower. A test holds the
+# speed that depends on it.
+_UNCOUNTED: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -34,26 +38,19 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-# Without reference counts (`_nrt`, numba's own name for the switch): no compiled function makes an array, and counting
-# every access to a table of `World` made the loop twelve times slower. A test holds the speed that depends on it.
-_UNCOUNTED: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-
-
 def compiled_uncounted(function: Function) -> Function:
-    """Compile `function`; other compiled functions call it."""
-    return cast(Function, njit(**_UNCOUNTED)(function))
+    """Compile `function` without reference counts; other compiled functions call it."""
+    return cast(Function, numba.njit(**_UNCOUNTED)(function))
 
 
 def spliced(function: Function) -> Function:
-    """Compile `function` into each caller: passing `World` costs more than the few lines that use it."""
-    return cast(Function, njit(**_UNCOUNTED, inline="always")(function))
+    """Compile `function` into each caller: passing a table costs more than the few lines that use it."""
+    return cast(Function, numba.njit(**_UNCOUNTED, inline="always")(function))
 
 
-def source_stamp() -> int:
-    """A number that changes with any source file of this package."""
+def source_stamp(folder: Path) -> int:
+    """A number that changes with any source file of `folder`."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(folder.glob("*.py")):
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:7], "big")

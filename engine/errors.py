@@ -1,4 +1,4 @@
-"""The engine's exceptions, one tree, each with a code and its faults as data; and the words of their messages."""
+"""Exceptions of the engine, one tree, each with a code and its faults as data; and the words of their messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 __all__ = [
     "DocumentError",
@@ -55,7 +53,7 @@ class EngineError(Exception):
 
 
 class DocumentError(EngineError):
-    """A document that describes no deployment. Carries every fault found, not only the first."""
+    """A malformed document, with every fault found, not only the first."""
 
     code = "malformed"
 
@@ -73,7 +71,7 @@ class OptionError(EngineError):
 
 
 class UnplacedError(EngineError):
-    """A model was asked about operators that are on no node yet."""
+    """Operators that are on no node yet, where a model needs a placement."""
 
     code = "unplaced"
 
@@ -84,19 +82,19 @@ class InfeasibleError(EngineError):
     code = "infeasible"
 
 
-_SHOWN = 60
+_MAX_SHOWN = 60  # characters of a value in a message
 
 
 def value_words(value: Any) -> str:
-    """A value as a message names it: short, in JSON's words."""
+    """Name of a value in a message: short, in JSON's words."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
         return "an object"
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0):  # an array; agents load this without numpy
         return f"a list of {len(value)}"
     text = repr(value) if isinstance(value, (str, int)) else str(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def join_path(parent: str, key: str | int) -> str:
@@ -107,11 +105,11 @@ def join_path(parent: str, key: str | int) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Words that point to the nearest known name, or nothing."""
+    """Hint at the nearest known name, empty where none is near."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def key_name(key: str | int) -> str:
-    """How a message calls the value under `key`."""
+    """Name of the value under `key` in a message."""
     return f"item {key}" if isinstance(key, int) else key

@@ -1,19 +1,124 @@
-"""The query that asks to be admitted, read against what runs."""
+"""Candidates: queries that ask to be admitted, read by the rules of the document and against what runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from engine.document.candidate import Candidate, parse_candidate
-from engine.document.deployment import Deployment, Source
-from engine.errors import DocumentError, Fault
+from engine.document.checks import DeploymentParts, UnreadReference, check_parts
+from engine.document.deployment import Deployment
+from engine.document.elements import Objective, Operator, Source
+from engine.document.reader import build_operators, build_source, collect_references, is_whole
+from engine.document.tables import CANDIDATE
+from engine.errors import DocumentError, Fault, join_path
 from engine.fields import BAD, NumberSeries
 
-__all__ = ["Candidate", "read_candidate"]
+__all__ = ["Candidate", "parse_candidate", "read_candidate"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A query, its operators (placed or not), the sources it brings, and what it asks for."""
+
+    query: str
+    operators: tuple[Operator, ...]
+    sources: tuple[Source, ...] = ()
+    objective: Objective | None = None
+    priority: int = 0
+    may_wait_s: float = 0.0
+
+
+def parse_candidate(document: Any, running: Deployment, *, path: str = "candidate") -> Candidate:
+    """Read a candidate that is to join `running`; its operators may lack nodes and belong to its query.
+
+    Parameters
+    ----------
+    document : mapping
+        ``query``, ``operators``, and optionally ``sources``, ``objective`` (statistic, bound_s), ``priority``,
+        ``may_wait_s``.
+    running : Deployment
+        What the candidate's inputs, nodes and number of subintervals refer to.
+    path : str
+        What the paths of faults begin with.
+
+    Raises
+    ------
+    DocumentError
+        With every fault.
+    """
+    faults: list[Fault] = []
+    record = CANDIDATE.read(document, "", path, faults)
+    if record is BAD:
+        raise DocumentError(faults, "candidate")
+    sources = [build_source(item) for item in _items(record, "sources")]
+    items = _items(record, "operators")
+    operators = build_operators(items, join_path(path, "operators"), faults, placed=False)
+    query = record["query"]
+    owned = [_owned(op, query, f"{path}.operators[{i}]", faults) for i, op in enumerate(operators)]
+    ids = {item["id"] for item in items if is_whole(item["id"])}
+    references = collect_references(items, operators, join_path(path, "operators"))
+    faults += _join_faults(running, sources, owned, path, ids, references)
+    if query is not BAD and query in running.queries:
+        faults.append(Fault(f"{path}.query", f"query {query!r} is running already; allowed: a new name"))
+    if faults:
+        raise DocumentError(faults, "candidate")
+    objective = record.get("objective")
+    return Candidate(
+        query=query,
+        operators=tuple(operator for operator in owned if operator),
+        sources=tuple(source for source in sources if source),
+        objective=Objective(query, **objective) if objective else None,
+        priority=record.get("priority", 0),
+        may_wait_s=record.get("may_wait_s", 0.0),
+    )
+
+
+def _items(record: dict[str, Any], name: str) -> list[Any]:
+    value = record.get(name, [])
+    return [] if value is BAD else [item for item in value if item is not BAD]
+
+
+def _owned(operator: Operator | None, query: Any, path: str, faults: list[Fault]) -> Operator | None:
+    """The operator as one of `query`."""
+    if operator is None or query is BAD:
+        return operator
+    if operator.query not in (None, query):
+        faults.append(Fault(f"{path}.query", f"query is {operator.query!r}; allowed: {query!r} or nothing"))
+    return replace(operator, query=query)
+
+
+def _join_faults(
+    running: Deployment,
+    sources: list[Source | None],
+    operators: list[Operator | None],
+    path: str,
+    ids: set[str],
+    references: list[UnreadReference],
+) -> list[Fault]:
+    """Faults of the whole once the candidate has joined; paths are turned into those of the candidate."""
+    parts = DeploymentParts(
+        running.subintervals,
+        (*running.sources, *sources),
+        running.nodes,
+        (*running.operators, *operators),
+        broken=ids - {operator.id for operator in operators if operator},
+        references=references,
+    )
+    check_parts(parts)
+    counts = {"sources": len(running.sources), "operators": len(running.operators)}
+    return [Fault(_shifted(fault.path, counts, path), fault.message) for fault in parts.faults]
+
+
+def _shifted(fault_path: str, counts: dict[str, int], path: str) -> str:
+    """``operators[7].x`` of the whole is ``candidate.operators[2].x`` where 5 operators are running."""
+    section, _, rest = fault_path.partition("[")
+    if section not in counts:
+        return fault_path
+    number, _, tail = rest.partition("]")
+    return f"{path}.{section}[{int(number) - counts[section]}]{tail}"
 
 
 def read_candidate(document: Any, running: Deployment, *, path: str = "candidate") -> Candidate:

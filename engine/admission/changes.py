@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from engine.document.candidate import Candidate
+from engine.admission.candidate import Candidate
 from engine.document.deployment import Deployment
 from engine.document.tables import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.admission.candidate import Candidate
 from engine.admission.changes import Change
 from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
-from engine.document.candidate import Candidate
 from engine.document.deployment import (
     Deployment,
     Node,

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.admission.candidate import read_candidate
+from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import AdmissionQuestion, scenario_of
 from engine.backtest.period import RecordedPeriod, RecordedRequest
 from engine.backtest.policy import ReplayPolicy
-from engine.document.candidate import Candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import EngineError, InfeasibleError
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, frozen_array
+from engine.arrays import FloatArray, IntArray, frozen_array
 from engine.document.checks import DeploymentParts, check_parts, check_replicas
 from engine.document.elements import (
     STIMULUS_TIME,
     Batch,
     Combine,
     Constraints,
+    DeploymentContent,
     Evidence,
     Input,
     InputModel,
@@ -43,6 +44,7 @@ from engine.document.topology import (
     DataflowGraph,
     PlacementLayout,
     capacities_of,
+    closures_of,
     graph_of,
     layout_of,
     order_of,
@@ -75,10 +77,10 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Deployment:
-    """What runs where, and what arrives.
+class Deployment(DeploymentContent):
+    """A deployment: what runs where, and what arrives.
 
-    `subinterval_s` is w, `subintervals` is d. Build one with `Deployment.parse`, or derive it from another with the
+    Build one with `Deployment.parse`, or derive it from another with the
     ``with_`` methods, which check what they change; the constructor itself checks nothing.
 
     Examples
@@ -92,19 +94,6 @@ class Deployment:
     >>> small.subintervals, [server.name for server in small.servers]
     (2, ['n'])
     """
-
-    subinterval_s: float
-    subintervals: int
-    sources: tuple[Source, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    operators: tuple[Operator, ...] = ()
-    links: tuple[Link, ...] = ()
-    combine: Combine = field(default_factory=Combine)
-    objectives: tuple[Objective, ...] = ()
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    constraints: Constraints = field(default_factory=Constraints)
-    plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
-    scheduling: str | None = None
 
     @classmethod
     def parse(cls, document: Any, *, placed: bool = True) -> Deployment:
@@ -178,12 +167,12 @@ class Deployment:
     @cached_property
     def capacities(self) -> FloatArray:
         """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
-        return capacities_of(self)
+        return capacities_of(self.nodes, self.links, self.servers, self.subintervals)
 
     @cached_property
     def graph(self) -> DataflowGraph:
         """The dataflow as flat arrays; independent of the placement."""
-        return graph_of(self)
+        return graph_of(self.sources, self.operators, self.order, self.queries)
 
     @cached_property
     def layout(self) -> PlacementLayout:
@@ -194,7 +183,12 @@ class Deployment:
         UnplacedError
             If an operator has no node.
         """
-        return layout_of(self)
+        return layout_of(self.nodes, self.operators, self.links, self.servers)
+
+    @cached_property
+    def closures(self) -> tuple[IntArray, IntArray]:
+        """For each query the replicas at and above its sinks: starts (queries + 1,) and sorted replica numbers."""
+        return closures_of(self.graph, self.layout, len(self.sources), len(self.queries))
 
     def coarsened(self, factor: int) -> Deployment:
         """The same deployment with `factor` subintervals summed into one (an incomplete last one is filled with zeros).

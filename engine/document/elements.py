@@ -18,6 +18,7 @@ __all__ = [
     "Batch",
     "Combine",
     "Constraints",
+    "DeploymentContent",
     "Evidence",
     "Input",
     "InputModel",
@@ -189,6 +190,24 @@ class Server:
     node: int | None = None
     core: int = 0
     link: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class DeploymentContent:
+    """Content of a deployment document as values; `subinterval_s` is w, `subintervals` is d."""
+
+    subinterval_s: float
+    subintervals: int
+    sources: tuple[Source, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    links: tuple[Link, ...] = ()
+    combine: Combine = field(default_factory=Combine)
+    objectives: tuple[Objective, ...] = ()
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    constraints: Constraints = field(default_factory=Constraints)
+    plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
+    scheduling: str | None = None
 
 
 def sum_groups(values: FloatArray, factor: int) -> FloatArray:

@@ -1,34 +1,31 @@
-"""From a deployment back to its document, and to the canonical form its digest is made of."""
+"""Export of a deployment: its document, and the canonical form that its digest is made of."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.arrays import FloatArray
-from engine.document.elements import Constraints, Input, Link, Node, Operator
+from engine.document.elements import Constraints, DeploymentContent, Input, Link, Node, Operator
 from engine.document.tables import FORMAT, VERSION
-
-if TYPE_CHECKING:
-    from engine.document.deployment import Deployment
 
 __all__ = ["canonical", "operator_document", "to_document"]
 
 SeriesWriter = Callable[[FloatArray], Any]
 
 
-def to_document(deployment: Deployment) -> dict[str, Any]:
+def to_document(deployment: DeploymentContent) -> dict[str, Any]:
     """The document that parses back to `deployment`."""
     return _document(deployment, lambda series: series.tolist())
 
 
-def canonical(deployment: Deployment) -> dict[str, Any]:
+def canonical(deployment: DeploymentContent) -> dict[str, Any]:
     """The document with every series replaced by the SHA-256 of its little-endian float64 bytes."""
     return _document(deployment, lambda series: hashlib.sha256(series.astype("<f8").tobytes()).hexdigest())
 
 
-def _document(deployment: Deployment, series: SeriesWriter) -> dict[str, Any]:
+def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, Any]:
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -59,7 +56,7 @@ def _fields(element: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _combine(deployment: Deployment) -> dict[str, Any]:
+def _combine(deployment: DeploymentContent) -> dict[str, Any]:
     combine = deployment.combine
     return {"kind": combine.kind} | ({"alpha": combine.alpha} if combine.kind == "interference" else {})
 

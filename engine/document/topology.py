@@ -5,16 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.document.elements import Link, Node, Operator, Server
+from engine.document.elements import Link, Node, Operator, Server, Source
 from engine.errors import Fault, UnplacedError
-
-if TYPE_CHECKING:
-    from engine.document.deployment import Deployment
 
 __all__ = [
     "DataflowGraph",
@@ -127,17 +123,18 @@ class PlacementLayout:
     hop_event_bytes: FloatArray  # (h,) bytes of one event where the hop passes a link server, else 0
 
 
-def graph_of(deployment: Deployment) -> DataflowGraph:
-    """Flatten the dataflow of `deployment`."""
-    operators = deployment.operators
-    base = len(deployment.sources)
-    stream = {source.id: i for i, source in enumerate(deployment.sources)}
+def graph_of(
+    sources: Sequence[Source], operators: Sequence[Operator], order: Sequence[int], queries: Sequence[str]
+) -> DataflowGraph:
+    """Flatten a dataflow whose operators are in the topological `order`."""
+    base = len(sources)
+    stream = {source.id: i for i, source in enumerate(sources)}
     stream |= {operator.id: base + j for j, operator in enumerate(operators)}
-    queries = {query: i for i, query in enumerate(deployment.queries)}
+    query_index = {query: i for i, query in enumerate(queries)}
     inputs = [entry for operator in operators for entry in operator.inputs]
     in_stream = np.array([stream[entry.source] for entry in inputs], dtype=np.int64)
     in_start = _starts([len(operator.inputs) for operator in operators])
-    query = np.array([queries.get(op.query, -1) if op.query else -1 for op in operators], dtype=np.int64)
+    query = np.array([query_index.get(op.query, -1) if op.query else -1 for op in operators], dtype=np.int64)
     reader = np.repeat(np.arange(len(operators)), np.diff(in_start))
     inner = in_stream >= base
     read, by = in_stream[inner] - base, reader[inner]
@@ -147,7 +144,7 @@ def graph_of(deployment: Deployment) -> DataflowGraph:
     output = [e.model.output if e.model else (0.0, e.selectivity, 0.0) for e in inputs]
     cycles = [e.model.cycles if e.model else (0.0, e.cycles_per_event, 0.0) for e in inputs]
     return DataflowGraph(
-        order=np.array(deployment.order, dtype=np.int64),
+        order=np.array(order, dtype=np.int64),
         in_start=in_start,
         in_stream=in_stream,
         output=np.array(output, dtype=np.float64).reshape(-1, 3),
@@ -163,9 +160,10 @@ def _starts(counts: Sequence[int]) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
-def layout_of(deployment: Deployment) -> PlacementLayout:
-    """Flatten the placement of `deployment`; raises `UnplacedError` for operators without a node."""
-    operators = deployment.operators
+def layout_of(
+    nodes: Sequence[Node], operators: Sequence[Operator], links: Sequence[Link], servers: Sequence[Server]
+) -> PlacementLayout:
+    """Flatten a placement; raises `UnplacedError` for operators without a node."""
     unplaced = [
         Fault(f"operators[{i}].node", f"operator {operator.id!r} has no node")
         for i, operator in enumerate(operators)
@@ -173,10 +171,10 @@ def layout_of(deployment: Deployment) -> PlacementLayout:
     ]
     if unplaced:
         raise UnplacedError(f"{len(unplaced)} operators have no node; place them first", unplaced)
-    core = {(deployment.nodes[s.node].id, s.core): i for i, s in enumerate(deployment.servers) if s.node is not None}
+    core = {(nodes[s.node].id, s.core): i for i, s in enumerate(servers) if s.node is not None}
     rep_start = _starts([len(operator.replicas) for operator in operators])
     replicas = [replica for operator in operators for replica in operator.replicas]
-    hops = _hops(deployment, rep_start)
+    hops = _hops(operators, links, servers, rep_start)
     counts = [hop[0] for hop in hops]
     return PlacementLayout(
         rep_start=rep_start,
@@ -193,25 +191,24 @@ def layout_of(deployment: Deployment) -> PlacementLayout:
     )
 
 
-def _hops(deployment: Deployment, rep_start: IntArray) -> list[tuple[int, int, int, int, float, float, float]]:
+def _hops(
+    operators: Sequence[Operator], links: Sequence[Link], servers: Sequence[Server], rep_start: IntArray
+) -> list[tuple[int, int, int, int, float, float, float]]:
     """(replica, input, origin, link server, delay, bytes, bytes of one event) of every hop, by consuming replica."""
-    index = deployment.operator_index
-    delay = {(link.source, link.target): link.delay_s for link in deployment.links}
-    links = deployment.links
-    limited = {
-        (links[s.link].source, links[s.link].target): i for i, s in enumerate(deployment.servers) if s.link is not None
-    }
+    index = {operator.id: i for i, operator in enumerate(operators)}
+    delay = {(link.source, link.target): link.delay_s for link in links}
+    limited = {(links[s.link].source, links[s.link].target): i for i, s in enumerate(servers) if s.link is not None}
     first = rep_start.tolist()
     hops = []
     entry_base = 0
-    for j, operator in enumerate(deployment.operators):
+    for j, operator in enumerate(operators):
         for b, replica in enumerate(operator.replicas, first[j]):
             for k, entry in enumerate(operator.inputs, entry_base):
                 upstream = index.get(entry.source)
                 if upstream is None:
                     hops.append((b, k, -1, -1, 0.0, 0.0, 0.0))
                     continue
-                producer = deployment.operators[upstream]
+                producer = operators[upstream]
                 for a, origin in enumerate(producer.replicas, first[upstream]):
                     pair = (origin.node, replica.node)
                     size = producer.bytes_per_event
@@ -223,18 +220,16 @@ def _hops(deployment: Deployment, rep_start: IntArray) -> list[tuple[int, int, i
     return hops
 
 
-def closures_of(deployment: Deployment) -> tuple[IntArray, IntArray]:
+def closures_of(graph: DataflowGraph, layout: PlacementLayout, sources: int, queries: int) -> tuple[IntArray, IntArray]:
     """For each query the replicas at and above its sinks: starts (queries + 1,) and sorted replica numbers."""
-    graph, layout = deployment.graph, deployment.layout
-    base = len(deployment.sources)
     start: list[int] = [0]
     members: list[int] = []
-    for i in range(len(deployment.queries)):
+    for i in range(queries):
         todo = np.flatnonzero(graph.query_sink & (graph.query == i)).tolist()
         seen = set(todo)
         while todo:
             j = todo.pop()
-            above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - base
+            above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - sources
             fresh = {u for u in above.tolist() if u >= 0} - seen
             seen |= fresh
             todo.extend(fresh)
@@ -250,15 +245,16 @@ def servers_above(layout: PlacementLayout, replicas: IntArray) -> IntArray:
     return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))
 
 
-def capacities_of(deployment: Deployment) -> FloatArray:
+def capacities_of(
+    nodes: Sequence[Node], links: Sequence[Link], servers: Sequence[Server], subintervals: int
+) -> FloatArray:
     """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
-    d = deployment.subintervals
-    varying = any(node.capacity_series_cps is not None for node in deployment.nodes)
-    rows = np.empty((d if varying else 1, len(deployment.servers)))
-    for i, server in enumerate(deployment.servers):
+    varying = any(node.capacity_series_cps is not None for node in nodes)
+    rows = np.empty((subintervals if varying else 1, len(servers)))
+    for i, server in enumerate(servers):
         if server.link is not None:
-            rows[:, i] = deployment.links[server.link].bandwidth_bytes_s or np.inf
+            rows[:, i] = links[server.link].bandwidth_bytes_s or np.inf
         elif server.node is not None:
-            node = deployment.nodes[server.node]
+            node = nodes[server.node]
             rows[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
     return rows

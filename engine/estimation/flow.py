@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
-from engine.document.topology import DataflowGraph, PlacementLayout, closures_of
+from engine.document.topology import DataflowGraph, PlacementLayout
 from engine.estimation.flow_kernel import FlowMemory, FlowPlan, run_flow
 from engine.estimation.free_capacity import CapacityRates
 from engine.estimation.loads import loads_of
@@ -101,7 +101,7 @@ def flow(
     plan = _plan(deployment, graph, by_input)
     factors = _work_factors(deployment, graph)
     queries = len(deployment.queries)
-    kept = closures_of(deployment) if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    kept = deployment.closures if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
     latency, by_query, memory = run_flow(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept)
     rows = {query: by_query[i] for i, query in enumerate(deployment.queries)}
     hops = {query: _path(deployment, i, memory, *kept) for i, query in enumerate(deployment.queries)} if trace else {}

@@ -11,7 +11,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import objective_state, scheduling_document
-from engine.document.topology import closures_of, servers_above
+from engine.document.topology import servers_above
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.estimation.loads import loads_of
@@ -96,7 +96,7 @@ class QueryReporter:
         self._jackknife = jackknife
         self._resolution_s = resolution_s
         self._group = flow.slices * round(coarse.subinterval_s / deployment.subinterval_s)
-        self._closures = closures_of(deployment)
+        self._closures = deployment.closures
         self._weights = self._sink_events()
         self._shares = mace.load_share
 

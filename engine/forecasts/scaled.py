@@ -13,7 +13,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment
-from engine.document.topology import DataflowGraph, closures_of
+from engine.document.topology import DataflowGraph
 from engine.errors import InfeasibleError
 from engine.estimation.loads import operator_gains, server_gains
 
@@ -109,7 +109,7 @@ def _tables(
         layout.hop_bytes,
         len(deployment.servers),
     )
-    closures = closures_of(deployment)
+    closures = deployment.closures
     used = [_servers_of(deployment, closures, deployment.queries.index(q)) for q in queries]
     kept = np.unique(np.concatenate(used)) if used else np.zeros(0, dtype=np.int64)
     kept = kept[loads[kept].any(axis=1)]

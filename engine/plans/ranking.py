@@ -13,7 +13,6 @@ from engine.admission.evaluation import related_queries, restricted
 from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints, Node, Operator, Replica
-from engine.document.topology import closures_of
 from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import Z, jackknife, standard_error
 from engine.estimation.mace import Mace, mace
@@ -343,7 +342,7 @@ def _events(operator: Operator) -> float:
 def _mace(found: Mace, query: str, statistic: str, weights: FloatArray, every: int) -> tuple[float, float]:
     """Mace over the servers that the query uses: at the statistic across time, and at its largest."""
     deployment = found.deployment
-    starts, members = closures_of(deployment)
+    starts, members = deployment.closures
     i = deployment.queries.index(query)
     servers = np.unique(deployment.layout.rep_server[members[starts[i] : starts[i + 1]]])
     series = found.mace_s[servers].max(axis=0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, statistic_of
 from engine.document.deployment import Deployment, Objective
-from engine.document.topology import closures_of, servers_above
+from engine.document.topology import servers_above
 from engine.errors import DocumentError
 from engine.estimation.estimate import Progress
 from engine.estimation.mace import drain_times, mace
@@ -189,7 +189,7 @@ def _add(rows: dict[int, FloatArray], server: int, more: FloatArray) -> None:
 
 def _servers_used(deployment: Deployment) -> BoolArray:
     """Servers that each query waits for, shape (queries, servers)."""
-    start, members = closures_of(deployment)
+    start, members = deployment.closures
     used = np.zeros((len(deployment.queries), len(deployment.servers)), dtype=bool)
     for i in range(len(deployment.queries)):
         used[i, servers_above(deployment.layout, members[start[i] : start[i + 1]])] = True

@@ -11,7 +11,6 @@ import numpy as np
 
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment
-from engine.document.topology import closures_of
 from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation.estimate import Progress
 from engine.estimation.reports import QueryEstimate
@@ -188,7 +187,7 @@ class _Quick:
 
     @cached_property
     def _closures(self) -> tuple[IntArray, IntArray]:
-        return closures_of(self.deployment)
+        return self.deployment.closures
 
     @cached_property
     def _nodes(self) -> IntArray:

@@ -13,7 +13,7 @@ import numpy as np
 from engine.arrays import FloatArray, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Batch
-from engine.document.topology import DataflowGraph, closures_of, servers_above
+from engine.document.topology import DataflowGraph, servers_above
 from engine.errors import EngineError, InfeasibleError
 from engine.estimation.estimate import Progress, estimate
 from engine.estimation.flow import Flow, flow
@@ -334,7 +334,7 @@ def by_mace(
 def mace_by_query(result: Mace) -> dict[str, FloatArray]:
     """Largest Mace of each query's servers over time, shape (d,) each."""
     deployment = result.deployment
-    start, members = closures_of(deployment)
+    start, members = deployment.closures
     return {
         query: result.mace_s[servers_above(deployment.layout, members[start[i] : start[i + 1]])].max(
             axis=0, initial=0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from engine.compiler import compiled_uncounted, source_stamp, spliced
 from engine.simulation.queues import heap_put, heap_remove, heap_top
@@ -206,4 +207,4 @@ def _entry(stamp: int) -> Callable[[SimulationWorld, int], int]:
     return advance
 
 
-advance = _entry(source_stamp())
+advance = _entry(source_stamp(Path(__file__).parent))
