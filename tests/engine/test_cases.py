@@ -35,7 +35,7 @@ def differences(found: Any, expected: Any, path: str, tolerance: float) -> list[
 
 @pytest.mark.skipif(not FILES, reason="no conformance cases (SLUICE_CASES)")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_case(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conformance_case_has_the_expected_result(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = json.loads(file.read_text())
     status = main([case["command"], str(file)])
     line = json.loads(capsys.readouterr().out)

@@ -26,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_one_line_per_file_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_one_line_per_file_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = write(tmp_path, "good.json", figure3())
     bad = write(tmp_path, "bad.json", deployment(subinterval_s=-1, nodes=[]))
     status, lines = run(capsys, "estimate", good, bad, str(tmp_path / "none.json"), good)
@@ -38,7 +38,9 @@ def test_one_line_per_file_in_order(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[2]["error"]["code"] == "unreadable"
 
 
-def test_options_of_the_document_yield_to_those_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_the_command_line_override_those_of_the_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = write(tmp_path, "case.json", {"name": "x", "input": figure3(), "options": {"mace_every": 5}})
     assert run(capsys, "estimate", case)[1][0]["result"]["subintervals"] == 1
     assert run(capsys, "estimate", "--mace-every", "1", case)[1][0]["result"]["subintervals"] == 5
@@ -48,7 +50,7 @@ def test_options_of_the_document_yield_to_those_given(tmp_path: Path, capsys: py
     assert lines[0]["error"]["faults"][0]["path"] == "options.flow_slice"
 
 
-def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dash_reads_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     data = io.TextIOWrapper(io.BytesIO(json.dumps(figure3()).encode()))
     monkeypatch.setattr(sys, "stdin", data)
     status, lines = run(capsys, "estimate", "-")
@@ -68,7 +70,9 @@ def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         ('{"input": {}, "colour": 1}', "colour does not belong beside input"),
     ],
 )
-def test_unacceptable_content(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unacceptable_content_is_refused_with_a_message(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, lines = run(capsys, "estimate", write(tmp_path, "x.json", text))
     assert status == 1
     assert message in lines[0]["error"]["faults"][0]["message"]
@@ -78,7 +82,7 @@ def test_unacceptable_content(text: str, message: str, tmp_path: Path, capsys: p
     "arguments",
     [[], ["guess", "x"], ["estimate"], ["estimate", "--speed", "1", "x"], ["estimate", "--flow-slices", "0", "x"]],
 )
-def test_wrong_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2

@@ -53,7 +53,7 @@ def test_diurnal_peaks_where_it_should():
     assert counts.max() == pytest.approx(150.0 * 600, rel=1e-3)
 
 
-def test_second_harmonic_makes_two_peaks():
+def test_second_harmonic_gives_two_peaks():
     counts = workload.diurnal(
         mean_rate_eps=1.0, horizon_s=240.0, slice_s=1.0, swing=0.0, second_swing=0.9, second_peak_s=60.0,
         day_s=240.0, noise=False,
@@ -89,7 +89,7 @@ def test_drawn_times_stay_in_their_slice():
     assert np.histogram(times, [0, 2, 4, 6])[0].tolist() == [30, 0, 20] and np.all(np.diff(times) >= 0)
 
 
-def test_parts_of_events_are_carried_on():
+def test_fractions_of_events_are_carried_over():
     assert whole_counts(np.full(20, 0.1)).tolist() == ([0] * 9 + [1]) * 2
     assert whole_counts(np.array([1.5, 1.5, 0.25])).tolist() == [1, 2, 0]
 
@@ -120,7 +120,7 @@ def test_diurnal_refuses_a_negative_rate():
         workload.diurnal(**GRID, swing=0.6, second_swing=0.6)
 
 
-def test_times_refuse_more_events_than_fit_in_memory():
+def test_event_times_refuse_more_events_than_fit_in_memory():
     with pytest.raises(WorkloadError, match="at most 50000000"):
         workload.poisson_times(mean_rate_eps=1e6, horizon_s=1000.0)
 

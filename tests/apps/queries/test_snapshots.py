@@ -15,7 +15,7 @@ from apps.fleet.models import Cluster
 from apps.queries import services
 from apps.queries.models import OperatorInput
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot, snapshot_changes
-from engine.document.candidate import parse_candidate
+from engine.admission.candidate import parse_candidate
 from engine.document.deployment import Deployment
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
 

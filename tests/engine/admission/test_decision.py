@@ -27,7 +27,7 @@ QUIET = AdmissionPolicy(choices=False)
 
 
 class TestVerdicts:
-    def test_admit(self) -> None:
+    def test_candidate_that_breaks_no_objective_is_admitted(self) -> None:
         decision = decide(running(), candidate())
         assert decision.verdict == "admit"
         assert codes(decision, "ok") == ["all_hold"]
@@ -38,7 +38,7 @@ class TestVerdicts:
         assert decision.headline == "Every objective holds: the worst case of c would be 1.8\u00a0s, against 2\u00a0s"
         assert decision.snapshot == running().digest
 
-    def test_reject_for_a_neighbour(self) -> None:
+    def test_candidate_that_breaks_a_neighbours_objective_is_rejected(self) -> None:
         decision = decide(running(1.2), candidate())
         assert decision.verdict == "reject"
         expected = "p would miss its objective: its worst case would go from 1 s to 1.3 s, against 1.2 s"
@@ -52,13 +52,13 @@ class TestVerdicts:
         assert effect(decision, "p")["after_state"] == "breached"
         assert effect(decision, "p")["shares"] == ["n1"]
 
-    def test_reject_for_its_own_objective(self) -> None:
+    def test_candidate_that_misses_its_own_objective_is_rejected(self) -> None:
         decision = decide(running(), candidate(1.5))
         assert decision.verdict == "reject"
         assert "objective_breached" in codes(decision, "bad")
         assert "because n1 would run at 2.80 of its capacity at peak" in decision.headline
 
-    def test_admit_with_changes(self) -> None:
+    def test_candidate_that_passes_after_a_move_is_admitted_with_changes(self) -> None:
         decision = decide(running(1.2), candidate(), changes=[{"kind": "move", "operator": "c/op", "node": "n2"}])
         assert decision.verdict == "admit_with_changes"
         assert decision.placement == {"c/op": [{"node": "n2", "core": 0, "fraction": 1.0}]}
@@ -67,13 +67,13 @@ class TestVerdicts:
             {"node": "n2", "before_peak": 0.0, "after_peak": 0.8},
         ]
 
-    def test_a_draining_node_alters_what_was_asked_for(self) -> None:
+    def test_candidate_on_a_draining_node_is_placed_elsewhere(self) -> None:
         decision = decide(running(), candidate(), policy=AdmissionPolicy(closed_nodes=("n1",)))
         assert decision.verdict == "admit_with_changes"
         assert decision.placement["c/op"][0]["node"] == "n2"
         assert codes(decision, "watch") == ["placement_altered"]
 
-    def test_queue(self) -> None:
+    def test_candidate_that_passes_with_a_later_start_is_queued(self) -> None:
         decision = decide(running(1.2), candidate(may_wait_s=5.0))
         assert decision.verdict == "queue"
         # After the burst there is room: the first such start is the third second.
@@ -81,13 +81,13 @@ class TestVerdicts:
         assert decision.headline.startswith("c would pass if it starts 2\u00a0s later")
         assert decision.changes == ()
 
-    def test_cannot_wait(self) -> None:
+    def test_candidate_that_cannot_wait_long_enough_is_rejected(self) -> None:
         decision = decide(running(1.2), candidate(may_wait_s=1.0))
         assert decision.verdict == "reject"
         assert "cannot_wait" in codes(decision, "info")
         assert decision.start_p is None
 
-    def test_review_where_the_upper_end_is_over(self) -> None:
+    def test_candidate_whose_interval_crosses_its_objective_is_reviewed(self) -> None:
         document = candidate(1.9, spread=0.2)
         decision = decide(running(), document, policy=QUIET)
         assert decision.verdict == "review"
@@ -99,19 +99,19 @@ class TestVerdicts:
         assert relaxed.verdict == "admit"
         assert codes(relaxed, "watch") == ["at_risk"]
 
-    def test_review_where_a_neighbour_is_at_risk(self) -> None:
+    def test_candidate_that_puts_a_neighbour_at_risk_is_reviewed(self) -> None:
         decision = decide(running(2.4, spread=0.1), candidate(3.0), policy=QUIET)
         assert effect(decision, "p")["before_state"] == "holds"
         assert decision.verdict == "review"
         assert codes(decision, "watch") == ["neighbour_at_risk"]
 
-    def test_a_neighbour_that_was_at_risk_is_no_news(self) -> None:
+    def test_neighbour_already_at_risk_causes_no_review(self) -> None:
         decision = decide(running(1.2, spread=0.1), candidate(3.0, node="n2"), policy=QUIET)
         assert effect(decision, "p")["before_state"] == "at_risk"
         assert decision.verdict == "admit"
         assert "neighbour_at_risk" in codes(decision, "info")
 
-    def test_review_of_assumed_statistics(self) -> None:
+    def test_assumed_statistics_are_reviewed_where_the_policy_says_so(self) -> None:
         document = candidate()
         del document["operators"][0]["evidence"]
         lenient, strict = (
@@ -122,7 +122,7 @@ class TestVerdicts:
         assert "assumed_statistics" in codes(strict, "watch")
         assert lenient.evidence == {"assumed": 1, "predicted": 0, "measured": 0}
 
-    def test_few_events(self) -> None:
+    def test_measured_statistics_of_too_few_events_are_reviewed(self) -> None:
         document = candidate()
         document["operators"][0]["evidence"] = {"kind": "measured", "events": 12}
         assert "few_events" in codes(decide(running(), document), "info")
@@ -131,32 +131,32 @@ class TestVerdicts:
 
 
 class TestReasons:
-    def test_a_neighbour_that_was_over_is_not_blamed_on_the_candidate(self) -> None:
+    def test_neighbour_already_over_its_objective_does_not_reject_a_candidate(self) -> None:
         decision = decide(running(0.8), candidate(cost=0.2))
         assert decision.verdict == "admit"
         assert "neighbour_already_over" in codes(decision, "info")
         assert "all_hold" not in codes(decision)
 
-    def test_unless_it_gets_worse(self) -> None:
+    def test_neighbour_over_its_objective_that_gets_worse_rejects_a_candidate(self) -> None:
         # 1.3 s after 1.0 s is more than a quarter of a second, the resolution.
         decision = decide(running(0.8), candidate())
         assert decision.verdict == "reject"
         assert "misses its objective already and would get worse" in decision.headline
 
-    def test_no_objective(self) -> None:
+    def test_candidate_without_objective_is_admitted(self) -> None:
         decision = decide(running(), candidate(None))
         assert decision.verdict == "admit"
         assert "no_objective" in codes(decision, "info")
         assert effect(decision, "c")["after_state"] == "none"
 
-    def test_more_than_can_ever_be_worked_off(self) -> None:
+    def test_load_above_mean_capacity_is_rejected(self) -> None:
         decision = decide(running(None), candidate(None, cost=4.0))
         assert decision.verdict == "reject"
         reason = next(reason for reason in decision.reasons if reason.code == "node_overloaded")
         assert (reason.severity, reason.bound, reason.unit, reason.id) == ("bad", 1.0, "share", "n1")
         assert reason.value == pytest.approx(sum(ARRIVALS) * 9.0 / 800.0)
 
-    def test_no_place(self) -> None:
+    def test_candidate_without_an_open_node_is_rejected_and_offered_a_new_node(self) -> None:
         policy = AdmissionPolicy(closed_nodes=("n1", "n2"))
         decision = decide(running(), candidate(node=None), policy=policy)
         assert decision.verdict == "reject"
@@ -169,7 +169,7 @@ class TestReasons:
             == "admit_with_changes"
         )
 
-    def test_alarm_where_the_theorem_fails(self) -> None:
+    def test_theorem_alarm_is_among_the_reasons(self) -> None:
         """The chain of the counterexample: the second burst waits behind the first, while its own node idles."""
         d = 30
         bursts = [[1.0 if first <= p < first + 5 else 0.0 for p in range(d)] for first in (0, 5)]
@@ -194,7 +194,7 @@ class TestReasons:
         assert decision.verdict == "admit"
         assert "theorem_alarm" in codes(decision, "info")
 
-    def test_other_statistics_than_the_worst_case(self) -> None:
+    def test_objective_on_the_mean_is_judged_by_the_mean(self) -> None:
         document = candidate()
         document["objective"] = {"statistic": "mean", "bound_s": 0.1}
         decision = decide(running(), document)
@@ -204,15 +204,15 @@ class TestReasons:
             assert again(decision, choice.id, running(), document).verdict == choice.verdict
 
 
-class TestChoices:
-    def test_one_of_its_operators_elsewhere(self) -> None:
+class TestAlternatives:
+    def test_move_of_the_candidates_operator_is_an_alternative(self) -> None:
         decision = decide(running(1.2), candidate())
         choice = choices(decision)["move-1"]
         assert choice.changes == ({"kind": "move", "operator": "c/op", "node": "n2", "core": 0},)
         assert choice.title == "Place c/op on n2"
         assert "n2 goes to 0.80 of its capacity at peak" in choice.detail
 
-    def test_a_neighbour_elsewhere(self) -> None:
+    def test_move_of_a_neighbours_operator_is_an_alternative_if_the_policy_allows(self) -> None:
         decision = decide(running(1.2), candidate())
         choice = choices(decision)["move-2"]
         assert choice.title == "Move p/op from n1 to n2"
@@ -220,14 +220,14 @@ class TestChoices:
         still = decide(running(1.2), candidate(), policy=AdmissionPolicy(may_move_neighbours=False))
         assert "move-2" not in choices(still)
 
-    def test_share_of_its_rate(self) -> None:
+    def test_largest_passing_share_of_the_rate_is_an_alternative(self) -> None:
         # p's slice after the burst is done 0.5 + 0.8 share late: up to 1.2 s for shares up to 0.875.
         decision = decide(running(1.2, ("n1",)), candidate())
         choice = choices(decision)["scale_rate-1"]
         assert choice.changes == ({"kind": "scale_rate", "query": "c", "share": 0.87},)
         assert next(e for e in choice.effects if e["query"] == "p")["after_s"] == pytest.approx(0.5 + 0.8 * 0.87)
 
-    def test_a_new_node(self) -> None:
+    def test_smallest_passing_new_node_is_an_alternative(self) -> None:
         # Greedy moves to the new node once its excess is below the 1.8 s of n1: from 80 / 2.8 = 28.6 cycles/s on.
         decision = decide(running(1.2, ("n1",)), candidate())
         choice = choices(decision)["add_node-1"]
@@ -237,7 +237,7 @@ class TestChoices:
         )
         assert choice.title == "Add a node with 30% of the capacity of n1"
 
-    def test_several_new_nodes(self) -> None:
+    def test_two_new_nodes_are_an_alternative_where_one_is_too_few(self) -> None:
         # Two operators of 2.2 times what a node can do in the burst: one more node takes only one of them.
         document = {
             "query": "c",
@@ -248,7 +248,7 @@ class TestChoices:
         added = [c for c in choices(decision)["add_node-1"].changes if c["kind"] == "add_node"]
         assert [change["id"] for change in added] == ["new-1", "new-2"]
 
-    def test_the_objective_that_would_hold(self) -> None:
+    def test_lowest_objective_that_holds_is_an_alternative(self) -> None:
         decision = decide(running(), candidate(1.5, spread=0.02))
         own = effect(decision, "c")
         change = choices(decision)["objective-1"].changes[0]
@@ -256,7 +256,7 @@ class TestChoices:
         assert change["bound_s"] == round(change["bound_s"], 1)
         assert "objective-1" not in choices(decide(running(1.2), candidate(1.5)))
 
-    def test_a_later_start(self) -> None:
+    def test_first_passing_start_is_an_alternative(self) -> None:
         decision = decide(running(1.2), candidate())
         choice = choices(decision)["start_at-1"]
         assert choice.changes == ({"kind": "start_at", "p": 3, "seconds": 2.0},)
@@ -264,11 +264,11 @@ class TestChoices:
         late = again(decision, "start_at-1", running(1.2), candidate())
         assert (late.verdict, late.start_p, late.start_s) == ("admit_with_changes", 3, 2.0)
 
-    def test_a_start_must_leave_enough_to_judge_on(self) -> None:
+    def test_start_with_too_short_a_horizon_is_no_alternative(self) -> None:
         strict = AdmissionPolicy(start_horizon_share=0.9)
         assert "start_at-1" not in choices(decide(running(1.2), candidate(), policy=strict))
 
-    def test_placed_again_where_nodes_were_asked_for(self) -> None:
+    def test_placement_without_the_asked_nodes_is_an_alternative(self) -> None:
         document = {
             "query": "c",
             "operators": [operator("c/1", 2.0, node="n1"), operator("c/2", 2.0, node="n1")],
@@ -280,20 +280,20 @@ class TestChoices:
         assert {change["node"] for change in choice.changes} == {"n2", "n3"}
         assert again(decision, "place_again-1", deployment, document).verdict == "admit_with_changes"
 
-    def test_choices_build_on_changes_already_made(self) -> None:
+    def test_alternatives_build_on_changes_already_made(self) -> None:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.95}]
         decision = decide(running(1.2, ("n1",)), candidate(), changes=changes)
         assert decision.verdict == "reject"
         assert choices(decision)["scale_rate-1"].changes[0]["share"] == 0.87
         assert choices(decision)["add_node-1"].changes[0] == changes[0]
 
-    def test_a_private_copy_leaves_the_neighbours_rate_alone(self) -> None:
+    def test_scaled_rate_of_a_candidate_leaves_neighbours_on_the_same_source_alone(self) -> None:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.5}]
         decision = decide(running(), candidate(node="n2"), changes=changes)
         assert effect(decision, "p")["after_s"] == pytest.approx(1.0)
         assert decision.nodes[1]["after_peak"] == pytest.approx(0.4)
 
-    def test_a_new_node_has_the_links_of_its_model(self) -> None:
+    def test_new_node_has_the_links_of_the_node_it_is_modelled_on(self) -> None:
         """A node without links would be reached for free, which flatters it."""
         links = [{"from": a, "to": b, "delay_s": 0.4} for a, b in (("n1", "n2"), ("n2", "n1"))]
         document = candidate(3.0, node=None)
@@ -309,7 +309,7 @@ class TestChoices:
 
 
 class TestDecision:
-    def test_it_is_json_with_the_agreed_keys(self) -> None:
+    def test_decision_serialises_to_json_with_the_documented_keys(self) -> None:
         document = decide(running(1.2), candidate(spread=0.05)).to_dict()
         json.dumps(document, allow_nan=False)
         assert {
@@ -341,7 +341,7 @@ class TestDecision:
             "id", "kind", "title", "detail", "changes", "verdict", "estimate_s", "effects",
         }  # fmt: skip
 
-    def test_estimates_are_those_of_the_model(self) -> None:
+    def test_effects_equal_the_estimate_of_the_joined_deployment(self) -> None:
         whole = running(2.4, spread=0.1)
         decision = decide(whole, candidate(3.0, spread=0.1), policy=QUIET)
         joined = Deployment.parse(
@@ -360,7 +360,7 @@ class TestDecision:
             assert found["low_s"] == pytest.approx(expected.queries[query].low_s)
             assert found["high_s"] == pytest.approx(expected.queries[query].high_s)
 
-    def test_progress_is_told_and_can_end_it(self) -> None:
+    def test_progress_rises_and_an_exception_from_it_ends_the_decision(self) -> None:
         told: list[tuple[float, str]] = []
         decide(running(1.2), candidate(), progress=lambda share, step: told.append((share, step)))
         shares = [share for share, _ in told]
@@ -378,7 +378,7 @@ class TestDecision:
         with pytest.raises(Cancelled):
             decide(running(1.2), candidate(), progress=cancel)
 
-    def test_an_empty_fleet(self) -> None:
+    def test_candidate_is_admitted_to_an_empty_fleet(self) -> None:
         empty = Deployment.parse(
             {"subinterval_s": 1.0, "subintervals": 8, "nodes": [{"id": "n1", "capacity_cps": 100.0}]}
         )

@@ -32,7 +32,7 @@ def changes_faults(*changes: Any, policy: AdmissionPolicy | None = None) -> dict
 
 
 class TestCandidates:
-    def test_all_faults_at_once(self) -> None:
+    def test_every_fault_of_a_candidate_is_reported_at_once(self) -> None:
         document = {
             "query": "p",
             "operators": [operator("p/op", 1.0, node="n9"), operator("x", -1.0), operator("y", 1.0, "nowhere")],
@@ -53,21 +53,21 @@ class TestCandidates:
         }
         assert "not those of the running source" in found["candidate.sources[0].arrivals"]
 
-    def test_a_running_source_may_be_repeated_as_it_is(self) -> None:
+    def test_candidate_may_repeat_a_running_source_unchanged(self) -> None:
         document = candidate(sources=[{"id": "a", "arrivals": ARRIVALS}])
         assert decide(running(), document).to_dict() == decide(running(), candidate()).to_dict()
 
-    def test_twice_the_same_name(self) -> None:
+    def test_duplicate_operator_id_is_refused(self) -> None:
         document = candidate(operators=[operator("x", 1.0), operator("x", 1.0)])
         assert "is taken" in candidate_faults(document)["candidate.operators[1].id"]
 
     @pytest.mark.parametrize("document", [None, [], "c", {}])
-    def test_no_candidate_at_all(self, document: Any) -> None:
+    def test_document_without_a_candidate_is_refused(self, document: Any) -> None:
         assert all(path.startswith("candidate") for path in candidate_faults(document))
 
 
 class TestChanges:
-    def test_unknown_things(self) -> None:
+    def test_changes_that_name_unknown_things_are_refused(self) -> None:
         found = changes_faults(
             {"kind": "scale_rate", "query": "p", "share": 0.5},
             {"kind": "move", "operator": "p/opp", "node": "n3"},
@@ -89,7 +89,7 @@ class TestChanges:
         }
         assert "did you mean 'p/op'?" in found["changes[1].operator"]
 
-    def test_malformed_ones(self) -> None:
+    def test_malformed_changes_are_refused(self) -> None:
         found = changes_faults(
             7,
             {"kind": "stop"},
@@ -109,20 +109,20 @@ class TestChanges:
             "changes[6].by",
         }
 
-    def test_nothing_is_said_twice(self) -> None:
+    def test_repeated_change_is_refused(self) -> None:
         move = {"kind": "move", "operator": "c/op", "node": "n2"}
         assert set(changes_faults(move, move)) == {"changes[1]"}
 
-    def test_the_policy_may_leave_neighbours_alone(self) -> None:
+    def test_move_of_a_neighbour_is_refused_where_the_policy_forbids_it(self) -> None:
         move = {"kind": "move", "operator": "p/op", "node": "n2"}
         assert decide(running(), candidate(), changes=[move]).verdict == "admit_with_changes"
         assert set(changes_faults(move, policy=AdmissionPolicy(may_move_neighbours=False))) == {"changes[0].operator"}
 
-    def test_no_list(self) -> None:
+    def test_changes_that_are_no_list_are_refused(self) -> None:
         assert set(faults(lambda: decide(running(), candidate(), changes="all"))) == {"changes"}  # type: ignore[arg-type]
 
 
-def test_policies() -> None:
+def test_policy_is_read_strictly() -> None:
     assert read_policy({}) == AdmissionPolicy()
     assert read_policy({"closed_nodes": ["n1"], "min_events": 5}).closed_nodes == ("n1",)
     assert set(faults(lambda: read_policy({"review_at_risk": 1, "mood": "good"}))) == {
@@ -141,14 +141,16 @@ class TestCommand:
         status = main(["admit", *arguments])
         return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    def test_admit(self, document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_admit_command_prints_the_decision(
+        self, document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         file = tmp_path / "ask.json"
         file.write_text(json.dumps(document))
         status, lines = self.run(capsys, str(file))
         assert status == 0
         assert lines[0]["result"] == decide(running(1.2), candidate()).to_dict()
 
-    def test_policy_and_changes(
+    def test_admit_command_takes_policy_and_changes(
         self, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         document["changes"] = [{"kind": "move", "operator": "c/op", "node": "n2"}]
@@ -159,7 +161,9 @@ class TestCommand:
         assert lines[0]["result"]["verdict"] == "admit_with_changes"
         assert lines[0]["result"]["policy"]["min_events"] == 3
 
-    def test_refusals(self, document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_admit_command_reports_faults_per_file(
+        self, document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         good, bad = tmp_path / "good.json", tmp_path / "bad.json"
         good.write_text(json.dumps(document))
         bad.write_text(json.dumps({name: value for name, value in document.items() if name != "candidate"}))

@@ -54,7 +54,7 @@ def large() -> dict[str, Any]:
     }
 
 
-def test_two_moves_where_one_is_not_enough() -> None:
+def test_two_moves_are_offered_where_one_is_not_enough() -> None:
     decision = decide(packed(), large())
     assert decision.verdict == "reject"
     moves = [choice for choice in decision.choices if choice.kind == "move"]
@@ -66,7 +66,7 @@ def test_two_moves_where_one_is_not_enough() -> None:
     assert after.effects == choices(decision)[moves[0].id].effects
 
 
-def test_few_moves_respect_policy_and_constraints() -> None:
+def test_offered_moves_respect_policy_and_constraints() -> None:
     kept = decide(packed(), large(), policy=AdmissionPolicy(may_move_neighbours=False))
     assert not [choice for choice in kept.choices if choice.kind == "move"]
     pinned = packed(constraints={"pin": {"r/op": "n2", "s/op": "n2"}})
@@ -86,7 +86,7 @@ def joining(seed: int, **more: Any) -> tuple[Deployment, frozenset[str]]:
 
 @pytest.mark.parametrize("links", [False, True])
 @pytest.mark.parametrize("seed", range(15))
-def test_joining_is_no_worse_than_greedy_and_near_the_best(seed: int, links: bool) -> None:
+def test_extended_placement_is_no_worse_than_greedy_and_near_the_best(seed: int, links: bool) -> None:
     deployment, new = joining(seed + 500, links=links)
     # Bounds alike, so that the whole goal and that of those who join agree wherever the latter is the larger.
     deployment = replace(deployment, objectives=tuple(replace(one, bound_s=1.0) for one in deployment.objectives))
@@ -105,7 +105,7 @@ def test_joining_is_no_worse_than_greedy_and_near_the_best(seed: int, links: boo
     assert reached <= 1.25 * best + 0.3
 
 
-def test_constraints_hold_for_those_who_join() -> None:
+def test_extended_placement_keeps_the_constraints() -> None:
     held = 0
     for seed in range(20):
         deployment, new = joining(seed + 600, constraints=True)
@@ -123,7 +123,7 @@ def test_constraints_hold_for_those_who_join() -> None:
     assert held >= 10
 
 
-def test_another_bound_is_no_reason_for_another_place() -> None:
+def test_candidates_placement_does_not_depend_on_its_objective() -> None:
     deployment = packed()
     free = {"query": "c", "operators": [burst("c/op", 200.0)], "objective": {"statistic": "worst", "bound_s": 9.3}}
     question = AdmissionQuestion(deployment, read_candidate(free, deployment), AdmissionPolicy())
@@ -131,7 +131,7 @@ def test_another_bound_is_no_reason_for_another_place() -> None:
     assert scenario_of(question).replicas_of("c") == scenario_of(question, [change]).replicas_of("c")
 
 
-def test_what_failed_in_full_is_known_to_the_screen() -> None:
+def test_screen_rejects_moves_that_failed_a_full_evaluation() -> None:
     deployment = story_running(1.2)
     question = AdmissionQuestion(deployment, read_candidate(story_candidate(), deployment), AdmissionPolicy())
     evaluator = Evaluator(question)

@@ -85,7 +85,7 @@ relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[Health
 
 @relaxed
 @given(seeds)
-def test_every_choice_is_what_it_promises(seed: int) -> None:
+def test_every_alternative_keeps_its_promise(seed: int) -> None:
     running, candidate = story(seed)
     decision = decide(running, candidate, mace_every=2)
     assert decision.verdict in VERDICTS
@@ -105,7 +105,7 @@ def test_every_choice_is_what_it_promises(seed: int) -> None:
 
 @relaxed
 @given(seeds)
-def test_the_same_input_gives_the_same_answer(seed: int) -> None:
+def test_equal_input_gives_equal_decisions(seed: int) -> None:
     running, candidate = story(seed)
     first, second = (json.dumps(decide(running, candidate, mace_every=2).to_dict()) for _ in range(2))
     assert first == second
@@ -125,7 +125,7 @@ def with_share(question: AdmissionQuestion, base: AdmissionScenario, share: floa
 
 @relaxed
 @given(seeds, st.floats(0.05, 1.0), st.floats(0.05, 1.0))
-def test_less_of_its_rate_is_never_worse_by_mace(seed: int, one: float, other: float) -> None:
+def test_smaller_share_of_the_rate_never_raises_mace(seed: int, one: float, other: float) -> None:
     question = question_of(seed)
     base = scenario_of(question)
     low, high = sorted((one, other))
@@ -135,7 +135,7 @@ def test_less_of_its_rate_is_never_worse_by_mace(seed: int, one: float, other: f
 
 @relaxed
 @given(seeds)
-def test_queries_that_share_nothing_keep_their_estimate(seed: int) -> None:
+def test_unrelated_queries_keep_their_estimate(seed: int) -> None:
     """Leaving unrelated queries out changes no estimate of the others."""
     question = question_of(seed)
     scenario = scenario_of(question)
@@ -150,7 +150,7 @@ def test_queries_that_share_nothing_keep_their_estimate(seed: int) -> None:
 
 @relaxed
 @given(seeds)
-def test_decisions_agree_with_the_estimate_of_what_would_run(seed: int) -> None:
+def test_effects_agree_with_the_estimate_of_the_scenario(seed: int) -> None:
     running, candidate = story(seed)
     decision = decide(running, candidate, mace_every=2, policy=AdmissionPolicy(choices=False))
     placed = scenario_of(

@@ -26,20 +26,20 @@ from tests.engine.admission.stories import candidate, running
 
 
 @given(st.integers(-1, 100), st.integers(0, 100))
-def test_the_largest_that_fits_is_found(limit: int, high: int) -> None:
+def test_bisection_finds_the_largest_passing_value(limit: int, high: int) -> None:
     expected = min(limit, high) if limit >= 0 else None
     assert largest(0, high, lambda x: x <= limit) == expected
 
 
 @given(st.integers(-1, 110), st.integers(0, 100))
-def test_galloping_ends_next_to_the_limit_and_never_beyond(limit: int, start: int) -> None:
+def test_gallop_ends_within_a_step_of_the_limit(limit: int, start: int) -> None:
     expected = min(limit, 100) if limit >= 0 else None
     assert gallop(start, 0, 100, lambda x: x <= limit, 40) == expected
     few = gallop(start, 0, 100, lambda x: x <= limit, 5)
     assert few is None or few <= limit
 
 
-def test_words() -> None:
+def test_numbers_are_written_with_as_few_digits_as_needed() -> None:
     assert [text.replace("\u00a0", " ") for text in seconds_words(0.0, 0.0123, 8.21, 33.0, 120.4)] == [
         "0 s",
         "0.012 s",
@@ -56,7 +56,7 @@ def test_words() -> None:
     assert list_words(list("abcde")) == "a, b and 3 more"
 
 
-def test_screens_are_exact_where_they_were_calibrated() -> None:
+def test_screens_are_exact_for_the_scenario_they_were_calibrated_on() -> None:
     deployment = running(1.2)
     question = AdmissionQuestion(deployment, read_candidate(candidate(), deployment), AdmissionPolicy())
     evaluator = Evaluator(question)
@@ -104,7 +104,9 @@ def bursty_fleet(nodes: int, queries: int, operators: int, d: int, statistic: st
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("statistic", ["worst", "q0.99", "mean"])
-def test_intervals_are_those_of_the_estimate(statistic: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_margins_are_close_to_the_intervals_of_the_estimate(
+    statistic: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if large:
         monkeypatch.setattr("engine.estimation.estimate._LARGE", 0)
     deployment = bursty_fleet(3, 4, 4, 1600, statistic)
@@ -116,7 +118,7 @@ def test_intervals_are_those_of_the_estimate(statistic: str, large: bool, monkey
         assert quick.of(name) == pytest.approx(margin, rel=0.05, abs=0.02)
 
 
-def test_a_decision_takes_few_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_runs_at_most_eight_full_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     """On 12 nodes with 10 queries and 100 operators: candidates are screened, only the last few are estimated."""
     estimated: list[Deployment] = []
 
@@ -145,7 +147,7 @@ def test_a_decision_takes_few_estimates(monkeypatch: pytest.MonkeyPatch) -> None
     assert 0 < len(estimated) <= 8
 
 
-def test_an_interval_covers_what_a_query_reads_from_another() -> None:
+def test_margin_covers_operators_of_another_query_upstream() -> None:
     """The sample is that of the operator above, which belongs to another query; both have an interval."""
     document = running(spread=0.1).to_document()
     document["operators"].append(

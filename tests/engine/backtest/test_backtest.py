@@ -25,7 +25,7 @@ def late(part: dict[str, Any], query: str) -> list[float | None]:
     return part["queries"][query]["latency_s"]
 
 
-def test_a_story_told_whole() -> None:
+def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() -> None:
     found = replayed(story(asks()), admission="everything")
     tested, recorded = found["tested"], found["recorded"]
     assert late(tested, "c") == late(tested, "p") == pytest.approx([0.8, 0.8, 9.6, 0.8])
@@ -50,7 +50,7 @@ def test_a_story_told_whole() -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_what_everything_violates_mace_keeps() -> None:
+def test_mace_policy_rejects_a_request_that_would_break_objectives() -> None:
     found = replayed(story(asks()), admission="mace")
     assert found["tested"]["violations"] == []
     (request,) = found["requests"]
@@ -58,19 +58,19 @@ def test_what_everything_violates_mace_keeps() -> None:
     assert "0.50 to 1.10 of its capacity" in request["reason"]
 
 
-def test_mace_places_it_elsewhere_where_it_may() -> None:
+def test_mace_policy_admits_a_request_on_a_free_node() -> None:
     found = replayed(story(asks(placed=False), nodes=("n1", "n2")), admission="mace")
     assert found["requests"][0]["outcome"] == "admitted"
     assert late(found["tested"], "c") == pytest.approx([0.0, 0.0, 1.6, 0.0])  # 1.2 of n2 for 8 s
     assert late(found["tested"], "p") == [0.0] * 4
 
 
-def test_a_decision_sees_the_load_of_its_moment() -> None:
+def test_decision_uses_the_load_of_its_segment() -> None:
     assert replayed(story(asks(cost=3.0)), admission="mace")["requests"][0]["outcome"] == "admitted"
     assert replayed(story(asks(cost=3.0, at=2.5)), admission="mace")["requests"][0]["outcome"] == "rejected"
 
 
-def test_headroom_must_stay_free() -> None:
+def test_headroom_tightens_objectives() -> None:
     # A burst of 40 events at 4 cycles is 0.6 s late, of 1 s that it may be.
     told = story(asks(cost=4.0, placed=False, bound_s=1.0), nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
     assert late(replayed(told, at_risk="admit")["tested"], "c") == pytest.approx([0.6, 0.6])
@@ -79,32 +79,32 @@ def test_headroom_must_stay_free() -> None:
     assert refused["outcome"] == "rejected" and "0.5" in refused["reason"]
 
 
-def test_what_is_at_risk_is_left_to_a_person_or_admitted() -> None:
+def test_request_at_risk_is_reviewed_or_admitted_as_the_policy_says() -> None:
     asking = asks(cost=4.0, placed=False, bound_s=1.0, spread=0.3)
     told = story(asking, nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
     assert replayed(told, at_risk="review")["requests"][0]["outcome"] == "review"
     assert replayed(told, at_risk="admit")["requests"][0]["outcome"] == "admitted"
 
 
-def test_an_admitted_one_begins_in_its_segment_as_recorded() -> None:
+def test_recorded_admission_starts_the_query_in_its_segment() -> None:
     found = replayed(story(asks(at=1.5, outcome="admitted")), admission="recorded")
     assert late(found["recorded"], "c") == pytest.approx([None, 0.8, 9.6, 0.8])
     assert found["tested"] == found["recorded"] and not found["requests"][0]["differs"]
 
 
-def test_a_recorded_place_that_is_gone_is_found_anew() -> None:
+def test_query_recorded_on_a_removed_node_is_placed_again() -> None:
     request = asks(outcome="admitted")
     object.__setattr__(request.decided, "placement", {"c/op": (Replica("gone"),)})
     assert late(replayed(story(request), admission="recorded")["recorded"], "c")[0] == pytest.approx(0.8)
 
 
-def test_a_stop_ends_it() -> None:
+def test_stopped_query_has_no_latency_afterwards() -> None:
     told = story(asks(), stops=(RecordedStop(SINCE_S + 2 * HOUR_S, "c"),))
     assert late(replayed(told, admission="everything")["tested"], "c") == pytest.approx([0.8, 0.8, None, None])
     replayed(told, admission="mace")  # it never ran there: nothing to stop
 
 
-def test_a_threatened_objective_moves_operators_within_bounds() -> None:
+def test_search_moves_operators_of_a_threatened_objective_up_to_the_limit() -> None:
     told = story(asks(), nodes=("n1", "n2"))
     moved = replayed(told, admission="everything", placement="search")["tested"]
     (move,) = moved["moved"]
@@ -114,7 +114,7 @@ def test_a_threatened_objective_moves_operators_within_bounds() -> None:
     assert kept["moves"] == 0 and late(kept, "p")[2] == pytest.approx(9.6)
 
 
-def test_live_waits_and_measured_latencies_stand_beside() -> None:
+def test_live_waits_are_added_and_measured_latencies_reported() -> None:
     measured = {"p": np.array([0.4, np.nan, 2.0, 0.4])}
     found = replayed(story(added_s={"p": 1.0}, measured_s=measured), admission="recorded")
     assert late(found["recorded"], "p") == [1.0] * 4
@@ -130,14 +130,14 @@ def test_live_waits_and_measured_latencies_stand_beside() -> None:
     ]
 
 
-def test_gaps_keep_the_last_known_rate_and_are_said() -> None:
+def test_gaps_are_filled_with_the_last_known_rate_and_noted() -> None:
     nan = float("nan")
     found = replayed(story(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
     assert late(found["tested"], "p") == pytest.approx([9.6, 9.6, 9.6, 0.8])
     assert any("Gaps were filled" in note for note in found["notes"])
 
 
-def test_a_period_without_records_is_refused_in_words() -> None:
+def test_period_without_records_or_with_too_many_segments_is_refused() -> None:
     nothing = SourceRecord(np.full(4, np.nan), 0, 10.0)
     with pytest.raises(InfeasibleError, match="nothing was recorded in this period"):
         backtest_policies(story(sources={"a": nothing}), RECORDED)
@@ -145,13 +145,13 @@ def test_a_period_without_records_is_refused_in_words() -> None:
         backtest_policies(story(rates=(10.0,) * 401), RECORDED)
 
 
-def test_the_same_story_always_gives_the_same_answer() -> None:
+def test_equal_input_gives_equal_backtests() -> None:
     told = story(asks(), nodes=("n1", "n2"))
     rules = ReplayPolicy("everything", placement="search")
     assert backtest_policies(told, rules) == backtest_policies(told, rules)
 
 
-def test_progress_rises_and_an_exception_ends_it() -> None:
+def test_progress_rises_and_an_exception_from_it_ends_the_backtest() -> None:
     shares: list[float] = []
     backtest_policies(story(asks()), ReplayPolicy(), lambda share, step: shares.append(share))
     assert shares == sorted(shares) and shares[-1] == 1.0
@@ -163,7 +163,7 @@ def test_progress_rises_and_an_exception_ends_it() -> None:
         backtest_policies(story(asks()), ReplayPolicy(), stop)
 
 
-def test_a_policy_is_read_strictly_with_every_fault() -> None:
+def test_policy_is_read_strictly_with_every_fault() -> None:
     assert read_policy({"headroom": 0.2, "max_moves": None}) == ReplayPolicy(headroom=0.2)
     with pytest.raises(DocumentError) as refused:
         read_policy({"admission": "all", "headroom": 1, "max_moves": 1.5, "other": 1})

@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from engine.document.candidate import parse_candidate
+from engine.admission.candidate import parse_candidate
 from engine.document.deployment import Deployment, Replica, json_schema
 from engine.errors import DocumentError
 from tests.engine.samples import chain, deployment, entry, figure3, operator
@@ -72,7 +72,7 @@ def faults_of(document: Any) -> dict[str, str]:
     return {fault.path: fault.message for fault in caught.value.faults}
 
 
-def test_every_fault_is_found_at_once() -> None:
+def test_every_fault_of_a_document_is_reported_at_once() -> None:
     document = deployment(subinterval_s=0, colour="red", objectives=[{"query": "z", "statistic": "q2", "bound_s": 1}])
     document["sources"][0]["arrivals"] = [1, True, -2, "NaN"]
     document["nodes"][0]["coress"] = 2
@@ -121,13 +121,13 @@ def test_every_fault_is_found_at_once() -> None:
         ("sources[0].arrivals[0]", lambda d: d["sources"][0]["arrivals"].__setitem__(0, 10**400)),
     ],
 )
-def test_a_fault_names_its_path(path: str, change: Any) -> None:
+def test_fault_names_its_path(path: str, change: Any) -> None:
     document = deployment()
     change(document)
     assert path in faults_of(document)
 
 
-def test_a_split_needs_whole_shares_and_no_state() -> None:
+def test_split_needs_shares_that_add_up_and_no_state() -> None:
     document = deployment()
     del document["operators"][0]["node"]
     document["operators"][0]["split"] = [{"node": "A", "fraction": 0.5}, {"node": "B", "fraction": 0.4}]
@@ -136,13 +136,13 @@ def test_a_split_needs_whole_shares_and_no_state() -> None:
     assert "state" in faults_of(document)["operators[0].split"]
 
 
-def test_a_faulty_element_is_not_reported_as_unknown() -> None:
+def test_faulty_element_is_not_reported_as_unknown() -> None:
     document = deployment()
     document["nodes"][0]["capacity_cps"] = -1
     assert list(faults_of(document)) == ["nodes[0].capacity_cps"]
 
 
-def test_a_faulty_element_has_what_it_names_checked_too() -> None:
+def test_references_of_a_faulty_element_are_checked() -> None:
     document = deployment(links=[{"from": "A", "to": "Z", "delay_s": -1}])
     document["operators"] = [
         {"id": "f", "query": "q", "node": "Y", "inputs": [entry("x") | {"selectivity": -1}, entry("g")]},
@@ -167,7 +167,7 @@ def test_a_faulty_element_has_what_it_names_checked_too() -> None:
     assert "g -> f -> g" in found["operators[1].inputs"] or "f -> g -> f" in found["operators[1].inputs"]
 
 
-def test_a_cycle_names_its_operators() -> None:
+def test_cycle_is_reported_with_its_operators() -> None:
     operators = [operator("f", "A", entry("h")), operator("g", "A", entry("f")), operator("h", "B", entry("g"))]
     (message,) = faults_of(deployment(operators=operators)).values()
     assert "f -> g -> h -> f" in message or "g -> h -> f -> g" in message or "h -> f -> g -> h" in message
@@ -176,7 +176,7 @@ def test_a_cycle_names_its_operators() -> None:
 @pytest.mark.parametrize(
     "document", [deployment(), whole(), figure3(), chain(2, 2)], ids=["base", "whole", "fig3", "chain"]
 )
-def test_accepted_documents_round_trip_and_fit_the_schema(document: dict[str, Any]) -> None:
+def test_accepted_document_round_trips_and_fits_the_schema(document: dict[str, Any]) -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     built = Deployment.parse(document)
@@ -188,7 +188,7 @@ def test_accepted_documents_round_trip_and_fit_the_schema(document: dict[str, An
 
 
 @pytest.mark.parametrize("value", [True, "3", -1, None, float("inf")])
-def test_what_the_schema_refuses_is_refused(value: Any) -> None:
+def test_value_that_the_schema_refuses_is_refused(value: Any) -> None:
     document = deployment()
     document["operators"][0]["inputs"][0]["selectivity"] = value
     assert "operators[0].inputs[0].selectivity" in faults_of(document)
@@ -197,7 +197,7 @@ def test_what_the_schema_refuses_is_refused(value: Any) -> None:
             jsonschema.validate(document, json_schema())
 
 
-def test_the_digest_tells_content_apart() -> None:
+def test_digest_changes_with_the_content() -> None:
     document = deployment()
     base = Deployment.parse(document).digest
     changed = copy.deepcopy(document)
@@ -217,7 +217,7 @@ def test_arrays_are_read_only_and_not_shared_with_the_caller() -> None:
         built.sources[0].arrivals[0] = 1
 
 
-def test_derived_deployments() -> None:
+def test_derived_deployment_changes_only_the_named_parts() -> None:
     built = Deployment.parse(whole())
     coarse = built.coarsened(3)
     assert (coarse.subinterval_s, coarse.subintervals) == (3.0, 2)
@@ -233,7 +233,7 @@ def test_derived_deployments() -> None:
         built.with_arrivals({"s": [1]})
 
 
-def test_a_candidate_is_read_by_the_same_rules() -> None:
+def test_candidate_is_read_by_the_rules_of_a_document() -> None:
     running = Deployment.parse(deployment())
     operators = [{"id": "h", "inputs": [entry("f"), entry("t")]}]
     document = {"query": "new", "operators": operators, "sources": [{"id": "t", "arrivals": [1, 2, 3, 4]}]}
@@ -260,7 +260,7 @@ def parse_s(count: int) -> float:
     return time.process_time() - start
 
 
-def test_reading_grows_with_the_operators_and_not_with_their_square() -> None:
+def test_time_to_read_is_linear_in_the_operators() -> None:
     """32 times the operators take about 32 times as long; by the square, it would be a thousand times."""
     few_s = min(parse_s(500) for _ in range(5))
     assert min(parse_s(16_000) for _ in range(2)) < 200 * few_s
@@ -273,7 +273,7 @@ def test_reading_grows_with_the_operators_and_not_with_their_square() -> None:
         ({"nodes": [{"id": "n", "capacity_cps": 1.0}], "subintervals": 10**11}, "subintervals"),
     ],
 )
-def test_a_few_bytes_cannot_ask_for_a_terabyte(document: dict[str, Any], path: str) -> None:
+def test_huge_number_of_subintervals_is_refused(document: dict[str, Any], path: str) -> None:
     with pytest.raises(DocumentError) as error:
         Deployment.parse({"subinterval_s": 1.0, "operators": [], **document})
     assert path in [fault.path for fault in error.value.faults]

@@ -34,7 +34,7 @@ def document(bound_s: float = 10.0, statistic: str = "worst", spread: float = 0.
     )
 
 
-def test_a_report_names_the_bottleneck_and_who_contributes() -> None:
+def test_report_names_the_bottleneck_and_its_operators() -> None:
     report = estimate(Deployment.parse(document())).queries["q"]
     assert report.bottleneck is not None
     found = report.bottleneck
@@ -49,7 +49,7 @@ def test_a_report_names_the_bottleneck_and_who_contributes() -> None:
     assert sum(hop.wait_s for hop in report.hops) == pytest.approx(report.worst_s)
 
 
-def test_states() -> None:
+def test_state_of_a_query_follows_from_its_objective() -> None:
     def state(bound_s: float) -> str:
         return estimate(Deployment.parse(document(bound_s, spread=0.05))).queries["q"].state
 
@@ -57,7 +57,7 @@ def test_states() -> None:
     assert estimate(Deployment.parse(document())).queries["r"].state == "none"
 
 
-def test_an_interval_is_three_errors_and_a_slice_and_only_from_batches() -> None:
+def test_interval_is_three_standard_errors_plus_a_slice() -> None:
     reports = estimate(Deployment.parse(document())).queries
     # Batches that all agree leave the width of a slice.
     assert reports["q"].low_s == pytest.approx(0.0)
@@ -69,7 +69,7 @@ def test_an_interval_is_three_errors_and_a_slice_and_only_from_batches() -> None
     assert estimate(Deployment.parse(document()), intervals=False).queries["q"].high_s is None
 
 
-def test_a_large_deployment_has_its_errors_from_coarser_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_large_deployment_come_from_coarser_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = Deployment.parse(document(spread=0.2) | {"subinterval_s": 0.25})
     fine = estimate(deployment, mace_every=4).queries["q"]
     monkeypatch.setattr("engine.estimation.estimate._LARGE", 0)
@@ -84,13 +84,13 @@ def test_a_large_deployment_has_its_errors_from_coarser_slices(monkeypatch: pyte
     assert estimate(deployment, mace_every=4, flow_slices=2).queries["q"].high_s is not None
 
 
-def test_standard_error_of_a_mean_is_the_usual_one() -> None:
+def test_jackknife_error_of_a_mean_is_the_usual_standard_error() -> None:
     sample = np.array([1.0, 2.0, 4.0, 7.0])
     left_out = (sample.sum() - sample) / 3
     assert standard_error(left_out) == pytest.approx(sample.std(ddof=1) / 2)
 
 
-def test_quarter_subintervals() -> None:
+def test_estimate_at_quarter_subintervals() -> None:
     found = estimate(Deployment.parse(document()), mace_every=4)
     assert found.coarse.subintervals == 2
     assert found.mace.load[0].tolist() == [300, 0]
@@ -117,14 +117,14 @@ def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> Non
     assert sum(hop["wait_s"] for hop in report["hops"]) == pytest.approx(3)
 
 
-def test_an_estimate_below_the_resolution_says_so() -> None:
+def test_estimate_below_the_resolution_is_flagged() -> None:
     quiet = document() | {"sources": [{"id": name, "arrivals": [10] * 8} for name in "st"]}
     report = estimate(Deployment.parse(quiet)).queries["q"]
     assert report.under_resolution
     assert report.resolution_s == 0.25
 
 
-def test_the_alarm_sounds_where_the_theorem_fails_and_only_there() -> None:
+def test_alarm_is_raised_only_where_theorem_2_fails() -> None:
     alarm = estimate(Deployment.parse(chain(2, 2))).alarm
     assert alarm.untrusted
     assert alarm.flow_over_mace == pytest.approx(1.0, rel=1e-3)
@@ -141,7 +141,7 @@ def test_quantiles_by_rank_and_by_events() -> None:
     assert statistic_of(values, np.zeros(20), "mean") == 0.0
 
 
-def test_progress_is_told_and_can_stop_the_work() -> None:
+def test_progress_rises_and_an_exception_from_it_ends_the_estimate() -> None:
     told: list[float] = []
     estimate(Deployment.parse(document()), progress=lambda share, step: told.append(share))
     assert told == sorted(told)
@@ -154,7 +154,7 @@ def test_progress_is_told_and_can_stop_the_work() -> None:
         estimate(Deployment.parse(document()), progress=stop)
 
 
-def test_without_nodes_or_operators_there_is_nothing_to_report() -> None:
+def test_empty_deployment_has_no_bottleneck_and_no_latency() -> None:
     empty = {"subinterval_s": 1.0, "subintervals": 2}
     result = estimate(Deployment.parse(empty)).to_dict()
     assert result["bottleneck"] is None

@@ -17,13 +17,13 @@ ARRIVALS = st.lists(st.floats(0, 500), min_size=6, max_size=6)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
-def test_backlogs_in_a_chain_add_up_where_mace_sees_one(nodes: int) -> None:
+def test_backlogs_along_a_chain_of_nodes_add_up(nodes: int) -> None:
     counterexample = Deployment.parse(chain(nodes, nodes))
     assert mace(counterexample).worst == pytest.approx(10, rel=1e-4)
     assert flow(counterexample).wc == pytest.approx(10 * nodes, rel=1e-4)
 
 
-def test_one_node_is_mace() -> None:
+def test_flow_equals_mace_on_one_node() -> None:
     operators = [operator("f", "A", entry("s", 0.5)), operator("g", "A", entry("f"))]
     sources = [{"id": "s", "arrivals": [100, 300, 10, 10]}]
     single = Deployment.parse(deployment(operators=operators, sources=sources))
@@ -43,7 +43,7 @@ def test_hops_add_up_to_the_worst_latency() -> None:
     assert found.by_query["q"].max() == pytest.approx(found.wc)
 
 
-def test_a_pause_in_capacity_delays_the_slice() -> None:
+def test_pause_in_capacity_delays_the_slice() -> None:
     document = deployment(
         sources=[{"id": "s", "arrivals": [0, 10, 0]}],
         nodes=[{"id": "A", "capacity_series_cps": [10, 0, 10]}],
@@ -53,13 +53,13 @@ def test_a_pause_in_capacity_delays_the_slice() -> None:
     assert flow(Deployment.parse(document)).latency_s.tolist() == [0, 1, 0]
 
 
-def test_a_series_of_equal_capacities_is_a_constant() -> None:
+def test_series_of_equal_capacities_equals_a_constant() -> None:
     series = [{"id": name, "capacity_series_cps": [100.0] * 4} for name in "AB"]
     varying, constant = Deployment.parse(deployment(nodes=series)), Deployment.parse(deployment())
     np.testing.assert_allclose(flow(varying, slices=3).latency_s, flow(constant, slices=3).latency_s, atol=1e-9)
 
 
-def test_a_lasting_overload_stays_exact_and_fast() -> None:
+def test_lasting_overload_stays_close_to_mace() -> None:
     rng = np.random.default_rng(5)
     operators = [operator(f"f{i}", "AB"[i % 2], entry(f"f{i - 1}" if i % 5 else "s")) for i in range(40)]
     sources = [{"id": "s", "arrivals": rng.poisson(20, 500)}]
@@ -69,7 +69,7 @@ def test_a_lasting_overload_stays_exact_and_fast() -> None:
 
 @QUIET
 @given(ARRIVALS, ARRIVALS, st.integers(1, 4))
-def test_never_negative_and_deterministic(first: list[float], second: list[float], slices: int) -> None:
+def test_latency_is_never_negative_and_deterministic(first: list[float], second: list[float], slices: int) -> None:
     sources = [{"id": "s", "arrivals": first}, {"id": "t", "arrivals": second}]
     operators = [
         operator("f", "A", entry("s", 0.5)),
@@ -120,12 +120,12 @@ def test_by_input_work_begins_when_it_arrives() -> None:
     assert [(hop.operator, hop.wait_s) for hop in found.hops["q"]] == [("f", pytest.approx(2)), ("g", pytest.approx(1))]
 
 
-def test_by_input_an_input_that_makes_nothing_holds_nothing_up() -> None:
+def test_by_input_an_input_without_output_delays_nothing() -> None:
     assert flow(held_up(0.0)).by_query["q"].tolist() == pytest.approx([0, 2, 0, 0])
     assert flow(held_up(0.0), by_input=True).by_query["q"].tolist() == pytest.approx([0, 0, 0, 0])
 
 
-def test_by_input_the_parts_of_a_split_upstream_are_taken_as_they_come() -> None:
+def test_by_input_parts_of_a_split_operator_are_taken_in_order_of_arrival() -> None:
     split = [{"node": "A", "fraction": 0.5}, {"node": "C", "fraction": 0.5}]
     operators = [
         operator("h", "A", entry("u")),
@@ -143,7 +143,7 @@ def test_by_input_the_parts_of_a_split_upstream_are_taken_as_they_come() -> None
 
 
 @pytest.mark.parametrize("combine", [{"kind": "sum"}, {"kind": "max"}, {"kind": "interference", "alpha": 0.3}])
-def test_by_input_inputs_that_arrive_together_make_no_difference(combine: dict[str, object]) -> None:
+def test_by_input_equals_plain_flow_where_inputs_arrive_together(combine: dict[str, object]) -> None:
     rng = np.random.default_rng(3)
     sources = [{"id": name, "arrivals": rng.poisson(60, 20).astype(float)} for name in "st"]
     operators = [operator("f", "A", entry("s"), entry("t", 0.5, 0.7)), operator("g", "A", entry("t", 1.0, 0.2))]
@@ -152,6 +152,6 @@ def test_by_input_inputs_that_arrive_together_make_no_difference(combine: dict[s
     np.testing.assert_allclose(flow(built, by_input=True).latency_s, flow(built).latency_s, atol=1e-9)
 
 
-def test_slices_must_be_positive() -> None:
+def test_flow_refuses_less_than_one_slice() -> None:
     with pytest.raises(ValueError, match="slices is 0"):
         flow(Deployment.parse(deployment()), slices=0)

@@ -127,7 +127,7 @@ def random_document(rng: np.random.Generator) -> dict[str, object]:
 
 @pytest.mark.parametrize("by_input", [False, True], ids=["plain", "by input"])
 @pytest.mark.parametrize("seed", range(25))
-def test_flow_is_its_definition(seed: int, by_input: bool) -> None:
+def test_flow_equals_its_plain_definition(seed: int, by_input: bool) -> None:
     rng = np.random.default_rng(seed)
     deployment = Deployment.parse(random_document(rng))
     slices = int(rng.integers(1, 4))

@@ -16,7 +16,7 @@ QUIET = settings(deadline=None, max_examples=40)
 ARRIVALS = st.lists(st.floats(0, 500), min_size=6, max_size=6)
 
 
-def test_figure_3() -> None:
+def test_mace_of_the_papers_figure_3() -> None:
     found = mace(Deployment.parse(figure3()))
     assert found.load[1, :2].tolist() == [3, 6]
     assert found.ce[1, :2].tolist() == [1, 5]
@@ -37,7 +37,7 @@ def test_excess_drains_with_the_capacities_that_follow() -> None:
     np.testing.assert_allclose(found.total_s, [1.0, 1.4, 0.4, 0.0], atol=1e-12)
 
 
-def test_a_pause_in_capacity_is_waited_for() -> None:
+def test_pause_in_capacity_delays_the_drain() -> None:
     document = deployment(
         sources=[{"id": "s", "arrivals": [10, 0, 0]}],
         nodes=[{"id": "A", "capacity_series_cps": [5, 0, 10]}],
@@ -50,13 +50,13 @@ def test_a_pause_in_capacity_is_waited_for() -> None:
     ("combine", "expected"),
     [({"kind": "sum"}, 150.0), ({"kind": "max"}, 100.0), ({"kind": "interference", "alpha": 0.1}, 165.0)],
 )
-def test_combinations(combine: dict[str, object], expected: float) -> None:
+def test_loads_of_a_server_combine_as_configured(combine: dict[str, object], expected: float) -> None:
     operators = [operator("f", "A", entry("s", 0.5)), operator("g", "A", entry("f"))]
     found = mace(Deployment.parse(deployment(operators=operators, combine=combine)))
     assert found.load[0, 0] == pytest.approx(expected)
 
 
-def test_a_model_replaces_selectivity_and_cost() -> None:
+def test_model_replaces_selectivity_and_cost() -> None:
     model = {"output": [0, 0, 0.01], "cycles": [5, 1, 0.5]}
     operators = [operator("f", "A", {"from": "s", "model": model}), operator("g", "B", entry("f"))]
     found = mace(Deployment.parse(deployment(operators=operators)), materialise=True)
@@ -65,7 +65,7 @@ def test_a_model_replaces_selectivity_and_cost() -> None:
     assert found.series.load[0].tolist() == [5 + 100 + 5000, 5 + 300 + 45000, 0, 0]
 
 
-def test_a_linear_model_is_the_linear_operator() -> None:
+def test_linear_model_equals_a_linear_operator() -> None:
     model = {"output": [0, 0.5, 0], "cycles": [0, 1, 0]}
     plain = Deployment.parse(deployment())
     operators = [operator("f", "A", {"from": "s", "model": model}), operator("g", "B", entry("f"))]
@@ -74,7 +74,7 @@ def test_a_linear_model_is_the_linear_operator() -> None:
     assert mace(modelled).epsilon_s == pytest.approx(mace(plain).epsilon_s)
 
 
-def test_the_two_ways_to_the_loads_agree() -> None:
+def test_linear_and_general_loads_agree() -> None:
     rng = np.random.default_rng(3)
     names = [f"s{i}" for i in range(7)]
     operators = [operator("f0", "A", *(entry(name, 0.5, 2.0) for name in names))]
@@ -93,7 +93,7 @@ def test_the_two_ways_to_the_loads_agree() -> None:
     np.testing.assert_allclose(a.loads.operator(some).output, b.series.output[some], rtol=1e-12)
 
 
-def test_unplaced_operators_are_named() -> None:
+def test_unplaced_operators_are_refused_by_name() -> None:
     operators = [{"id": "f", "inputs": [entry("s")]}]
     with pytest.raises(UnplacedError) as caught:
         mace(Deployment.parse(deployment(operators=operators), placed=False))
@@ -121,7 +121,7 @@ def test_more_capacity_never_raises_mace(arrivals: list[float], series: list[flo
 
 @QUIET
 @given(ARRIVALS, st.floats(1e-3, 1e3))
-def test_scaling_loads_and_capacities_changes_nothing(arrivals: list[float], scale: float) -> None:
+def test_scaling_loads_and_capacities_alike_keeps_mace(arrivals: list[float], scale: float) -> None:
     def scaled(by: float) -> Deployment:
         nodes = [{"id": name, "capacity_cps": 100.0 * by} for name in "AB"]
         operators = [operator("f", "A", entry("s", 0.5, by)), operator("g", "B", entry("f", 1.0, by))]

@@ -33,13 +33,13 @@ def queried() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("extra", [{}, {"scheduling": "stimulus-time"}, {"scheduling": None}])
-def test_by_stimulus_time_nothing_changes(extra):
+def test_stimulus_time_keeps_the_usual_bound(extra):
     plain, found = command(figure3(), {}), command(figure3() | extra, {})
     assert found == plain
     assert "scheduling" not in found
 
 
-def test_one_other_node_asks_for_the_looser_bound_in_words():
+def test_other_policy_on_one_node_gives_the_looser_bound_and_says_so():
     found = command(told(figure3(), N2="klink"), {})
     assert found["upper"] == found["loose_upper"]
     assert found["upper"] != command(figure3(), {})["upper"]
@@ -52,7 +52,7 @@ def test_one_other_node_asks_for_the_looser_bound_in_words():
     assert all(found[key] == command(figure3(), {})[key] for key in same)
 
 
-def test_a_node_goes_before_the_deployment_and_one_without_operators_does_not_count():
+def test_policy_of_a_node_overrides_that_of_the_deployment():
     document = figure3() | {"scheduling": "round-robin"}
     document["nodes"] = [*document["nodes"], {"id": "idle", "capacity_cps": 1.0, "scheduling": "fcfs"}]
     named = [node["id"] for node in figure3()["nodes"]]
@@ -61,7 +61,7 @@ def test_a_node_goes_before_the_deployment_and_one_without_operators_does_not_co
     assert Deployment.parse(by_node).other_policies == {}
 
 
-def test_a_query_has_the_bound_of_its_own_servers():
+def test_bound_of_a_query_is_that_of_its_own_servers():
     """Of O1 that of N1: its excess, a subinterval, and all work of one."""
     found = estimate(Deployment.parse(queried() | {"scheduling": "klink"}), intervals=False).to_dict()
     one, other = (found["queries"][name]["scheduling"]["upper_s"] for name in "ab")
@@ -70,13 +70,13 @@ def test_a_query_has_the_bound_of_its_own_servers():
     assert one < other < found["upper_wc"]
 
 
-def test_a_query_whose_nodes_keep_stimulus_time_says_nothing():
+def test_query_on_stimulus_time_nodes_has_no_scheduling_note():
     found = command(told(queried(), N1="klink"), {})["queries"]
     assert found["a"]["scheduling"]["nodes"] == {"N1": "klink"}
     assert "scheduling" not in found["b"]
 
 
-def test_documents_keep_it_and_refuse_what_is_no_policy():
+def test_document_keeps_its_policy_and_refuses_an_unknown_one():
     document = told(figure3(), N1="klink") | {"scheduling": "fcfs"}
     jsonschema.validate(document, json_schema())
     built = Deployment.parse(document)
@@ -88,7 +88,7 @@ def test_documents_keep_it_and_refuse_what_is_no_policy():
     assert sorted(fault.path for fault in refused.value.faults) == ["nodes[1].scheduling", "scheduling"]
 
 
-def test_micro_batches_beside_another_policy_have_its_bound_too():
+def test_bound_covers_micro_batches_beside_another_policy():
     found = mace(Deployment.parse(told(figure3(), N1="klink")))
     w = found.deployment.subinterval_s
     assert batch_upper_s(found, {}) == pytest.approx(found.loose_upper_s)
@@ -97,7 +97,7 @@ def test_micro_batches_beside_another_policy_have_its_bound_too():
 
 
 @pytest.mark.parametrize("policy", ["fifo", "longest-queue"])
-def test_the_looser_bound_held_where_that_of_stimulus_time_did_not(policy):
+def test_looser_bound_holds_where_that_of_stimulus_time_fails(policy):
     """One node, one source, even arrivals and fixed costs, where theorem 2 holds by stimulus time."""
     strict = 0
     for seed in range(20):

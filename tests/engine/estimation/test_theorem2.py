@@ -14,7 +14,7 @@ from engine.simulation import POLICIES, SimulationSettings, simulate
 from tests.engine.simulation.stories import deployment, exact, operator
 
 ROUNDING = 1e-9
-ROOT = Path(os.environ.get("SLUICE_CASES", Path(__file__).parents[3] / "shared" / "cases"))
+ROOT = Path(os.environ.get("SLUICE_CASES", Path(__file__).parents[4] / "shared" / "cases"))
 CASES = sorted(path for path in (ROOT / "mace").glob("*.json") if "_bad_" not in path.name)
 
 

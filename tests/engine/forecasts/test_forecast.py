@@ -25,7 +25,7 @@ def load(weeks: int, *, growth: float = 0.02, noise: float = 0.05, seed: int = 1
     return np.round(5e5 * day * week * (1 + growth) ** (t / 168) * np.exp(rng.normal(0.0, noise, n)))
 
 
-def test_a_seasonal_load_is_forecast_and_the_band_holds_what_it_says() -> None:
+def test_seasonal_load_is_forecast_and_its_band_keeps_its_coverage() -> None:
     whole = load(8, ahead=4)
     found = forecast(whole[:1344], bucket_s=HOUR_S, horizon=672)
     future = whole[1344:]
@@ -99,7 +99,7 @@ def test_noise_without_a_day_has_no_season() -> None:
         ([5.0] * 30 + [-1.0], "below 0"),
     ],
 )
-def test_what_cannot_be_forecast_is_refused_with_the_reason(history: list[float], said: str) -> None:
+def test_unusable_history_is_refused_with_the_reason(history: list[float], said: str) -> None:
     with pytest.raises(InfeasibleError) as refused:
         forecast(np.array(history), bucket_s=HOUR_S, horizon=10)
     assert said in refused.value.message
@@ -114,7 +114,7 @@ def test_a_source_with_quiet_hours_stays_above_zero() -> None:
     assert found.mean[np.arange(72) % 24 < 6].max() < 0.02 * found.mean.max()
 
 
-def test_the_clock_set_back_keeps_the_peak_at_its_hour() -> None:
+def test_clock_set_back_keeps_the_peak_at_its_hour() -> None:
     zone = ZoneInfo("Europe/Berlin")
     start_s = datetime(2026, 10, 23, tzinfo=UTC).timestamp()  # clocks go back on the 25th
     hours = np.array([datetime.fromtimestamp(start_s + i * 3600, zone).hour for i in range(120)], dtype=float)
@@ -124,7 +124,7 @@ def test_the_clock_set_back_keeps_the_peak_at_its_hour() -> None:
     assert np.array_equal(places, np.arange(24))
 
 
-def test_the_clock_set_forward_leaves_a_gap_and_is_told_in_the_future() -> None:
+def test_clock_set_forward_leaves_a_gap() -> None:
     zone = ZoneInfo("Europe/Berlin")
     start_s = datetime(2026, 3, 28, tzinfo=UTC).timestamp()  # clocks go forward on the 29th at 1:00 UTC
     local, _ = wall_clock(np.arange(48.0), start_s, HOUR_S, 4, zone)

@@ -75,7 +75,7 @@ def test_scaled_latencies_are_those_of_mace(statistic: str) -> None:
         np.testing.assert_allclose(latencies, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_first_violation_is_confirmed_by_flow() -> None:
+def test_first_violation_is_confirmed_by_flow() -> None:
     base = deployment()
     growth = np.linspace(0.5, 1.4, 60)
     mean, high = (np.stack([growth * by, np.ones(60)], axis=1) for by in (1.0, 1.15))
@@ -93,7 +93,7 @@ def test_the_first_violation_is_confirmed_by_flow() -> None:
         assert first.flow_s == pytest.approx(by_flow[first.index])
 
 
-def test_without_flow_dates_are_unconfirmed() -> None:
+def test_violations_without_flow_runs_are_unconfirmed() -> None:
     mean = np.full((4, 2), 2.0)
     found = violations(deployment(), mean, mean, flow_runs=0)
     assert found.flow_runs == 0
@@ -157,13 +157,13 @@ def test_least_regret_weighs_nodes_against_violations() -> None:
     assert "never more than 20" in split.why
 
 
-def test_least_regret_names_what_is_out_of_range() -> None:
+def test_least_regret_refuses_values_out_of_range() -> None:
     with pytest.raises(OptionError) as refused:
         least_regret([1], [1.0], np.zeros((1, 2)), cost_per_violation_hour=-1.0, horizon_h=0.0)
     assert {fault.path for fault in refused.value.faults} == {"cost_per_violation_hour", "horizon_h"}
 
 
-def test_the_outlook_of_a_cluster_is_whole_and_repeatable() -> None:
+def test_outlook_of_a_cluster_is_complete_and_repeatable() -> None:
     base = deployment()
     rate = 1e6 / 3600.0
     histories = {
@@ -189,7 +189,7 @@ def test_the_outlook_of_a_cluster_is_whole_and_repeatable() -> None:
     assert chances == sorted(chances)  # more nodes are never worse
 
 
-def test_loads_are_forecast_where_nothing_runs() -> None:
+def test_loads_are_forecast_without_running_queries() -> None:
     found = outlook(None, {"s": SourceHistory(load(3), 0.0, 0.0)}, bucket_s=3600.0, horizon=24)
     assert found.violations is None
     assert len(found.series()["sources"]["s"]["mean"]) == 24

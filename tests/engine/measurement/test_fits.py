@@ -46,7 +46,7 @@ def epochs_of(count: int, a: float, b: float, keys: float, noise: float, seed: i
 
 
 @pytest.mark.parametrize("b", [0.0, 60e-6])
-def test_the_standard_error_is_the_spread_of_repeated_samples(b: float) -> None:
+def test_standard_error_equals_the_spread_of_repeated_fits(b: float) -> None:
     keys = 300.0 if b else 0.0
     found = [fit_operator(summed(epochs_of(60, 20e-6, b, keys, 0.1, seed))) for seed in range(400)]
     costs = [one.cost_s for one in found if one]
@@ -57,26 +57,26 @@ def test_the_standard_error_is_the_spread_of_repeated_samples(b: float) -> None:
     assert float(np.mean(errors)) == pytest.approx(float(np.std(costs)) / 20e-6, rel=0.35 if b else 0.1)
 
 
-def test_fewer_than_three_epochs_say_nothing_and_two_unknowns_ask_for_more() -> None:
+def test_fit_needs_three_epochs() -> None:
     assert fit_operator(summed(epochs_of(2, 1e-6, 0.0, 0.0, 0.1))) is None
     three = fit_operator(summed(epochs_of(3, 1e-6, 0.0, 0.0, 0.1)))
     assert three is not None and three.standard_error is not None
 
 
 @pytest.mark.parametrize("keys", [40.0, 900.0, 50_000.0])
-def test_groups_are_found_whatever_volumes_they_were_seen_at(keys: float) -> None:
+def test_group_keys_are_found_from_levels_of_any_volume(keys: float) -> None:
     levels = [LoadLevel(e, e * n, e * distinct(n, keys)) for e, n in ((9.0, 60.0), (2.0, 900.0), (0.5, 12_000.0))]
     assert group_keys(levels) == pytest.approx(keys, rel=1e-3)
     mixed = LoadLevel(*(math.fsum(getattr(one, name) for one in levels) for name in ("epochs", "records", "groups")))
     assert group_keys([mixed]) != pytest.approx(keys, rel=0.1), "a mean of groups is not the groups of a mean"
 
 
-def test_groups_are_not_told_from_hardly_any_collision() -> None:
+def test_group_keys_are_unknown_without_collisions() -> None:
     assert group_keys([LoadLevel(10.0, 1000.0, 985.0)]) is None
     assert group_keys([]) is None and group_keys([LoadLevel(5.0, 500.0, 0.0)]) is None
 
 
-def test_a_window_with_more_records_has_fewer_groups_a_record() -> None:
+def test_relay_falls_with_the_records_of_a_window() -> None:
     keys, epochs = 200.0, 10.0
     seen = WindowSums(4.0, 4 * epochs, 4 * 500.0, 4 * distinct(500.0, keys), 1.0)
     one = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True, windows=seen))
@@ -87,7 +87,7 @@ def test_a_window_with_more_records_has_fewer_groups_a_record() -> None:
         assert one.relay_at(records) == pytest.approx(distinct(window, keys) / window, rel=1e-6)
 
 
-def test_a_windowed_aggregate_without_a_whole_window_has_no_relay_and_no_plan() -> None:
+def test_windowed_aggregate_without_a_whole_window_has_no_relay_and_no_plan() -> None:
     one = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True))
     assert one is not None and one.relay is None
     assert plan_partition([one], bytes_in=80.0, input_records=1000.0, budget_s=1.0) is None
@@ -97,7 +97,7 @@ def known(cost_s: float, relay: float, bytes_out: float) -> OperatorFit:
     return OperatorFit(cost_s, None, None, None, relay, bytes_out, 0.0, None)
 
 
-def test_plans_are_within_their_budget_and_send_no_more_for_more() -> None:
+def test_plan_keeps_its_budget_and_sends_less_with_a_larger_one() -> None:
     fits = [known(1e-6, 1.0, 86.0), known(4e-6, 0.4, 86.0), known(30e-6, 0.05, 40.0)]
     sent = []
     for budget_s in (0.0, 0.001, 0.005, 0.01, 0.02, 1.0):
@@ -107,7 +107,7 @@ def test_plans_are_within_their_budget_and_send_no_more_for_more() -> None:
     assert sent == sorted(sent, reverse=True) and sent[0] == 86_000.0 and sent[-1] == pytest.approx(800.0)
 
 
-def test_nothing_is_planned_for_no_input_or_an_operator_that_is_not_known() -> None:
+def test_no_plan_without_input_or_with_an_unknown_operator() -> None:
     assert plan_partition([known(1e-6, 1.0, 8.0)], bytes_in=8.0, input_records=0.0, budget_s=1.0) is None
     assert plan_partition([known(1e-6, 1.0, 8.0), None], bytes_in=8.0, input_records=9.0, budget_s=1.0) is None
     assert plan_partition([], bytes_in=8.0, input_records=9.0, budget_s=1.0) is None

@@ -13,7 +13,7 @@ from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work
 from tests.engine.samples import figure3
 
 
-def test_at_the_subinterval_it_is_the_bound_of_the_paper() -> None:
+def test_trigger_of_one_subinterval_gives_the_papers_bound() -> None:
     found = mace(Deployment.parse(figure3()))
     w = found.deployment.subinterval_s
     every = dict.fromkeys(range(len(found.deployment.servers)), w)
@@ -21,7 +21,7 @@ def test_at_the_subinterval_it_is_the_bound_of_the_paper() -> None:
     assert batch_upper_s(found, {}) == pytest.approx(found.upper_s)
 
 
-def test_lambda_of_figure_3_is_the_load_of_the_interval() -> None:
+def test_work_of_figure_3_is_the_load_of_the_interval() -> None:
     """N2 has L_2,1 = 3 and L_2,2 = 6 cycles at C = 1 cycle/s, w = 2 s."""
     found = mace(Deployment.parse(figure3()))
     assert batch_work_s(found, [1], 2.0)[:2] == pytest.approx([3.0, 6.0])
@@ -40,7 +40,7 @@ def test_a_longer_trigger_never_lowers_the_bound() -> None:
 
 @pytest.mark.parametrize("statistic", ["mean", "q0.9", "worst"])
 @pytest.mark.parametrize(("trigger_s", "batch_s"), [(1.0, 0.3), (2.0, 0.9), (0.5, 0.8)])
-def test_the_waits_are_those_of_epochs_and_batches(statistic: str, trigger_s: float, batch_s: float) -> None:
+def test_waits_equal_those_of_simulated_epochs_and_batches(statistic: str, trigger_s: float, batch_s: float) -> None:
     """100,000 marks at random phases; a batch that takes longer than the trigger is followed by the next at once."""
     rng = np.random.default_rng(11)
     epoch_s, interval = 1.0, max(trigger_s, batch_s)
@@ -56,7 +56,7 @@ def test_the_waits_are_those_of_epochs_and_batches(statistic: str, trigger_s: fl
     assert inside.mean() >= 0.9
 
 
-def test_work_beyond_the_usual_makes_a_batch_longer() -> None:
+def test_extra_work_lengthens_a_batch() -> None:
     timing = StageTiming(1.0, 2.0, (0.6, 0.6, 0.6))
     work = np.array([0.1, 0.1, 0.1, 0.5])
     found = live_latency(0.2, work, timing, statistic="worst", mean_work_s=0.2)
@@ -65,7 +65,7 @@ def test_work_beyond_the_usual_makes_a_batch_longer() -> None:
     assert found.to_dict()["total_s"] == pytest.approx(found.total_s)
 
 
-def test_without_a_batch_known_the_model_says_its_length() -> None:
+def test_batch_length_comes_from_the_model_where_none_was_measured() -> None:
     found = live_latency(0.0, np.array([0.25, 0.75]), StageTiming(1.0, 2.0), statistic="mean")
     assert (found.overhead_s, found.work_s, found.trigger_s) == (0.0, 0.5, 1.0)
     assert wait_share("q0.99") == 0.99

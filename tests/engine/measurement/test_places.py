@@ -45,11 +45,11 @@ def known_to(samples: list[OperatorSample]) -> float:
         (1.0, 2.5, 5.0),
     ],
 )
-def test_blocks_are_whole_slides_and_subintervals(slide: float, width: float, expected: float) -> None:
+def test_block_length_is_a_multiple_of_slide_and_subinterval(slide: float, width: float, expected: float) -> None:
     assert block_s(slide, width) == expected
 
 
-def test_steady_windows_are_known_within_two_minutes() -> None:
+def test_blocks_give_a_small_error_for_steady_windows() -> None:
     samples = probes(30, noise=0.03)
     assert known_to(samples) > 0.3  # one by one: no length of the sample helps
     assert known_to(of_blocks(samples)) < 0.05
@@ -57,24 +57,24 @@ def test_steady_windows_are_known_within_two_minutes() -> None:
     assert ratio == pytest.approx(6.0 / 600.0, rel=0.05)
 
 
-def test_events_that_vary_are_still_an_error_of_their_own() -> None:
+def test_varying_events_keep_their_error_in_blocks() -> None:
     assert known_to(of_blocks(probes(60, noise=0.5))) > 0.05
 
 
-def test_only_whole_blocks_count() -> None:
+def test_incomplete_blocks_are_left_out() -> None:
     blocks = of_blocks(probes(14)[1:])
     assert [one.at_s for one in blocks] == [20.0]
     assert blocks[0].events == pytest.approx(1200.0) and blocks[0].outputs == 12.0
 
 
-def test_before_the_first_whole_block_there_is_one_sample_without_an_error() -> None:
+def test_less_than_one_block_gives_one_sample_without_error() -> None:
     found = estimate_statistic(of_blocks(probes(4)), reference_s=0.0)
     assert found.subintervals == 1 and found.selectivity.error is None and found.events == pytest.approx(960.0)
 
 
-def test_blocks_of_a_disturbed_stretch_are_left_out() -> None:
+def test_blocks_of_a_disturbed_period_are_left_out() -> None:
     assert [one.at_s for one in of_blocks(probes(25), without=[(5.0, 21.0), (60.0, 61.0)])] == [40.0, 80.0]
 
 
-def test_nothing_measured_is_nothing() -> None:
+def test_no_samples_give_no_blocks() -> None:
     assert of_blocks([]) == []

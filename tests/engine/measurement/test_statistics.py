@@ -50,13 +50,13 @@ ROW = {
 }
 
 
-def test_records_handed_on_unprocessed_are_no_events() -> None:
+def test_unprocessed_records_are_no_events() -> None:
     sums = OperatorSums.of_wire(ROW)
     assert (sums.events, sums.outputs, sums.cpu_s, sums.shed) == (60, 45, 0.002, 3)
 
 
 @given(st.lists(st.tuples(st.floats(0, 5000), st.floats(0, 1e9)), min_size=1, max_size=30), st.randoms())
-def test_no_order_of_merging_gives_other_bits(values: list[tuple[float, float]], rng: random.Random) -> None:
+def test_merge_is_bit_identical_in_any_order(values: list[tuple[float, float]], rng: random.Random) -> None:
     parts = [StampedSums(at, OperatorSums(events=n, cpu_s=n / 7)) for at, n in values]
     shuffled = rng.sample(parts, len(parts))
     assert merge_sums(parts, reference_s=5000, half_life_s=300) == merge_sums(
@@ -64,7 +64,7 @@ def test_no_order_of_merging_gives_other_bits(values: list[tuple[float, float]],
     )
 
 
-def test_merging_in_steps_is_merging_at_once() -> None:
+def test_merge_in_steps_equals_merge_at_once() -> None:
     parts = [
         StampedSums(
             60.0 * i, OperatorSums(**{field.name: float(i + k) for k, field in enumerate(fields(OperatorSums))})
@@ -79,16 +79,16 @@ def test_merging_in_steps_is_merging_at_once() -> None:
         assert getattr(stepwise.sums, field.name) == pytest.approx(getattr(at_once.sums, field.name), rel=1e-12)
 
 
-def test_a_half_life_halves() -> None:
+def test_weight_halves_after_one_half_life() -> None:
     old = merge_sums([StampedSums(0.0, OperatorSums(events=8.0))], reference_s=20.0, half_life_s=10.0)
     assert old.sums.events == pytest.approx(2.0)
 
 
-def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
+def test_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
     assert estimate_ratio([1.0, 90.0], [10.0, 100.0]).value == pytest.approx(91 / 110)
 
 
-def test_the_error_of_a_ratio_is_that_of_repeated_samples() -> None:
+def test_error_of_a_ratio_equals_the_spread_of_repeated_samples() -> None:
     """2,000 samples of 40 subintervals each: their spread is what each of them says of itself."""
     rng = np.random.default_rng(3)
     found = []
@@ -104,18 +104,18 @@ def test_the_error_of_a_ratio_is_that_of_repeated_samples() -> None:
     assert 0.87 <= covered <= 0.92
 
 
-def test_student_is_that_of_the_tables() -> None:
+def test_student_quantiles_agree_with_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     for degrees in (1, 2, 5, 8, 9, 15, 60, 1000):
         assert student_quantile(degrees) == pytest.approx(stats.t.ppf(0.95, degrees), rel=2e-3)
 
 
-def test_one_subinterval_has_no_error_and_none_has_no_events() -> None:
+def test_ratio_of_one_subinterval_has_no_error() -> None:
     assert estimate_ratio([3.0], [6.0]).error is None and estimate_ratio([3.0], [6.0]).half_width is None
     assert estimate_ratio([], []).value == 0.0 and estimate_ratio([1.0], [0.0]).value == 0.0
 
 
-def test_batches_are_the_whole_sample_in_order() -> None:
+def test_batches_hold_the_whole_sample_in_order() -> None:
     samples = [OperatorSample(float(i), 10.0 + i, 5.0, 100.0 * i) for i in range(100)] + [
         OperatorSample(100.0, 0.0, 0.0, 0.0)
     ]
@@ -126,7 +126,7 @@ def test_batches_are_the_whole_sample_in_order() -> None:
     assert costs == sorted(costs)
 
 
-def test_places_become_cycles_before_they_are_added() -> None:
+def test_cpu_times_of_places_are_added_as_cycles() -> None:
     windows = [
         PlaceWindow("a", 0.0, OperatorSums(events=100.0, outputs=50.0, cpu_s=0.1)),
         PlaceWindow("stream", 0.0, OperatorSums(events=300.0, outputs=150.0, cpu_s=0.1)),
@@ -136,7 +136,7 @@ def test_places_become_cycles_before_they_are_added() -> None:
     assert (sample.events, sample.outputs, sample.cycles) == (400.0, 200.0, pytest.approx(4e8))
 
 
-def test_apportioned_time_counts_only_where_none_was_taken() -> None:
+def test_apportioned_cpu_time_counts_only_without_measured_time() -> None:
     """Spark's 0.5 s a batch are not the cost of its 50 records."""
     taken = PlaceWindow("a", 0.0, OperatorSums(events=100.0, cpu_s=0.1))
     apportioned = [
@@ -161,7 +161,7 @@ def test_partial_aggregates_are_neither_output_nor_events() -> None:
     assert place_shares([PlaceWindow("a", 0.0, OperatorSums())]) == {}
 
 
-def test_cost_is_told_apart_by_records_and_groups() -> None:
+def test_cost_is_separated_into_records_and_groups() -> None:
     rng = np.random.default_rng(1)
     n, g = rng.integers(100, 2000, 50).astype(float), rng.integers(5, 60, 50).astype(float)
     t = 2e-6 * n + 5e-5 * g
@@ -174,7 +174,7 @@ def test_cost_is_told_apart_by_records_and_groups() -> None:
     assert (found.per_record_s, found.per_group_s) == (pytest.approx(2e-6), pytest.approx(5e-5))
 
 
-def test_a_cost_in_proportion_is_put_down_to_the_records() -> None:
+def test_cost_in_fixed_proportion_is_attributed_to_records() -> None:
     n = 100.0
     sums = OperatorSums(wn2=3.0, wng=0.3, wg2=0.03, wnt=3 * 4e-6, wgt=0.3 * 4e-6, cost_count=3, events=3 * n)
     assert fit_group_cost(sums).per_group_s is None
@@ -199,7 +199,7 @@ def test_steady_statistics_are_ready_after_three_subintervals() -> None:
     assert (early.events, early.seconds) == (10, 10.0)
 
 
-def test_noisy_statistics_say_how_many_more_events_they_want() -> None:
+def test_noisy_statistics_state_how_many_more_events_they_need() -> None:
     """What is asked for is about enough: with so many more subintervals the same noise is ready."""
     sample = _steady(10, 50.0, noise=0.4)
     found = judge_readiness(estimate_statistic(sample, reference_s=100.0), span_s=100.0, width_s=10.0)
@@ -212,12 +212,12 @@ def test_noisy_statistics_say_how_many_more_events_they_want() -> None:
     assert found.seconds == pytest.approx(found.events / 5.0)
 
 
-def test_where_nothing_arrives_no_time_is_promised() -> None:
+def test_readiness_without_arrivals_has_no_time_left() -> None:
     found = judge_readiness(estimate_statistic([], reference_s=0.0), span_s=0.0, width_s=10.0)
     assert (found.ready, found.events, found.seconds) == (False, 30, None)
 
 
-def test_evidence_counts_what_is_missing() -> None:
+def test_evidence_counts_missing_subintervals() -> None:
     found = describe_evidence([100.0, 110.0, 140.0], [True, True, False], events=12, width_s=10.0, now_s=160.0)
     assert (found.span_s, found.age_s, found.whole, found.extrapolated, found.missing) == (50.0, 10.0, 2, 1, 2)
     assert describe_evidence([], [], events=0, width_s=1.0, now_s=5.0).age_s is None
@@ -262,7 +262,7 @@ def learned(windows: list[PlaceWindow]) -> InputStatistic:
 
 
 @pytest.mark.parametrize("factor", [everywhere, jumping, drawn])
-def test_selectivity_and_cost_are_ratios_of_sums(factor: Factors) -> None:
+def test_selectivity_and_cost_are_ratios_of_sums_under_moving_load_factors(factor: Factors) -> None:
     windows = filtered(120, factor)
     found = learned(windows)
     near = [one.sums for one in windows if one.place == "a"]
@@ -272,21 +272,21 @@ def test_selectivity_and_cost_are_ratios_of_sums(factor: Factors) -> None:
     assert found.events == 120 * N
 
 
-def test_subintervals_with_few_records_at_agents_do_not_make_records_dear() -> None:
+def test_subintervals_with_few_records_do_not_inflate_the_cost() -> None:
     """Taken one by one, 40 records that cost 12 times as much each would stand for 4,000."""
     steady, moving = learned(filtered(120, everywhere)), learned(filtered(120, jumping))
     assert moving.cycles_per_event.value == pytest.approx(steady.cycles_per_event.value, rel=0.08)
 
 
 @pytest.mark.parametrize("factor", [jumping, drawn])
-def test_moves_take_no_readiness_away(factor: Factors) -> None:
+def test_moving_load_factors_do_not_reduce_readiness(factor: Factors) -> None:
     found = learned(filtered(60, factor))
     judged = judge_readiness(found, span_s=240.0, width_s=WIDTH_S)
     assert judged.ready, judged.reason
 
 
 @pytest.mark.parametrize("factor", [jumping, drawn])
-def test_the_interval_holds_the_truth_as_often_as_it_says(factor: Factors) -> None:
+def test_interval_covers_the_truth_at_its_level(factor: Factors) -> None:
     """With costs per record alone and their noise; 300 samples of 30 subintervals."""
     rng, covered = np.random.default_rng(1), 0
     for _ in range(300):
@@ -299,7 +299,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(factor: Factors) -> No
     assert 0.82 <= covered / 300 <= 0.95
 
 
-def test_batches_have_the_ratio_of_sums_and_its_error() -> None:
+def test_batches_keep_the_ratio_of_sums_and_its_error() -> None:
     samples = merge_places(filtered(32, drawn), SPEED)
     found, batches = estimate_statistic(samples, reference_s=0.0), group_batches(samples)
     events, cycles = (math.fsum(getattr(one, name) for one in batches) for name in ("events", "cycles"))
@@ -327,7 +327,7 @@ def aggregated(count: int, factor: Factors, groups: int = 200) -> list[PlaceWind
 
 
 @pytest.mark.parametrize("factor", [everywhere, jumping, drawn])
-def test_partial_aggregates_are_counted_nowhere_whatever_subinterval_they_arrive_in(factor: Factors) -> None:
+def test_partial_aggregates_are_not_counted_in_any_subinterval(factor: Factors) -> None:
     samples = merge_places(aggregated(125, factor), SPEED, stateful=True)
     blocks = gather_blocks(samples, width_s=WIDTH_S, block=block_s(WINDOW_S, WIDTH_S))
     found = estimate_statistic(blocks[1:], reference_s=0.0)
@@ -335,6 +335,6 @@ def test_partial_aggregates_are_counted_nowhere_whatever_subinterval_they_arrive
     assert found.selectivity.value == pytest.approx(2 * 200 / (5 * N), rel=0.01)
 
 
-def test_shares_are_of_all_records_of_a_stretch() -> None:
+def test_shares_are_of_all_records() -> None:
     shares = place_shares(filtered(40, jumping))
     assert shares == pytest.approx({"a": 0.505, "stream": 0.495})

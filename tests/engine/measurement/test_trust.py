@@ -15,7 +15,7 @@ def _outcomes(count: int, *, claimed: float, real: float, bias: float = 0.0, see
 
 
 @pytest.mark.parametrize(("claimed", "real", "bias"), [(0.1, 0.3, 0.0), (0.05, 0.5, 0.0), (0.2, 0.2, 0.6)])
-def test_coverage_returns_to_nine_tenths(claimed: float, real: float, bias: float) -> None:
+def test_widened_intervals_cover_nine_tenths(claimed: float, real: float, bias: float) -> None:
     shares, stated = [], []
     for seed in range(60):
         past, after = (
@@ -35,32 +35,32 @@ def test_honest_intervals_keep_their_width() -> None:
     assert widen_interval(5.0, 0.5, found) == (4.5, 5.5)
 
 
-def test_the_factor_is_a_rank_of_past_errors() -> None:
+def test_factor_is_a_rank_of_past_errors() -> None:
     past = [PredictionOutcome(float(i), 0.0, 1.0) for i in range(1, 100)]
     found = judge_trust(past)
     assert found.factor == 90.0 and found.score == pytest.approx(1 / 90)
     assert judge_trust(past[::-1]).factor == 90.0
 
 
-def test_few_outcomes_conclude_nothing() -> None:
+def test_few_outcomes_leave_the_factor_at_one() -> None:
     found = judge_trust(_outcomes(MIN_OUTCOMES - 1, claimed=0.01, real=1.0))
     assert not found.concluded and found.factor == 1.0 and found.half_s is None
     assert widen_interval(3.0, None, found) is None
 
 
-def test_only_the_newest_count() -> None:
+def test_only_the_newest_outcomes_count() -> None:
     bad, good = _outcomes(300, claimed=0.01, real=1.0), _outcomes(200, claimed=1.0, real=0.1)
     assert judge_trust(bad + good).factor == 1.0 and judge_trust(good + bad).factor > 10
 
 
-def test_an_estimate_without_an_interval_gets_that_of_the_past() -> None:
+def test_estimate_without_interval_gets_the_interval_of_past_errors() -> None:
     past = [PredictionOutcome(2.0 + 0.01 * i, 2.0, None) for i in range(100)]
     found = judge_trust(past)
     assert not found.concluded and found.half_s == pytest.approx(0.9)
     assert widen_interval(0.5, None, found) == (0.0, pytest.approx(1.4))
 
 
-def test_figures_are_ratios_of_sums() -> None:
+def test_bias_and_coverage_are_ratios_of_sums() -> None:
     found = judge_predictions(
         [
             PredictionOutcome(3.0, 2.0, 1.0, True),

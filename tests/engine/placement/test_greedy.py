@@ -39,15 +39,15 @@ def homes(deployment: Deployment, **options: Any) -> dict[str, str]:
 
 
 class TestWhereOperatorsGo:
-    def test_nothing_to_place(self) -> None:
+    def test_placed_deployment_needs_no_placement(self) -> None:
         assert place(fleet([operator("a", 1.0, node="n")], [node("n")])) == {}
 
-    def test_largest_first_to_the_largest_node(self) -> None:
+    def test_largest_operator_goes_first_to_the_largest_node(self) -> None:
         deployment = fleet([operator("small", 2.0), operator("large", 15.0)], [node("n"), node("m", 200.0)])
         # large: excess 50 of 100 on n, none on m. small: 20/100 on n against 170/200 on m.
         assert homes(deployment) == {"large": "m", "small": "n"}
 
-    def test_peaks_at_other_times_share_a_node(self) -> None:
+    def test_operators_with_peaks_at_different_times_share_a_node(self) -> None:
         deployment = fleet(
             [operator("a", 10.0), operator("b", 10.0, "s"), operator("c", 9.0, "t")], [node("n"), node("m", 99.0)]
         )
@@ -57,14 +57,14 @@ class TestWhereOperatorsGo:
         assert found["b"] == "m"
         assert found["c"] == "n"
 
-    def test_cores_are_separate(self) -> None:
+    def test_cores_of_a_node_are_filled_separately(self) -> None:
         deployment = fleet([operator("a", 10.0), operator("b", 9.0)], [node("n", cores=2)])
         assert [parts[0].core for parts in place(deployment).values()] == [0, 1]
 
     def test_listing_order_breaks_ties(self) -> None:
         assert homes(fleet([operator("a", 1.0)], [node("n"), node("m")])) == {"a": "n"}
 
-    def test_company_of_its_query_breaks_ties(self) -> None:
+    def test_node_of_the_same_query_breaks_ties(self) -> None:
         operators = [
             operator("other", 1.0, node="n", query="p"),
             operator("mine", 1.0, node="m", query="q"),
@@ -85,28 +85,28 @@ class TestWhereOperatorsGo:
         assert homes(fleet(operators, [node("n"), node("m")], links=wide)) == {"b": "m"}
         assert homes(fleet(operators, [node("n"), node("m")], links=narrow)) == {"b": "n"}
 
-    def test_capacity_that_varies(self) -> None:
+    def test_greedy_respects_varying_capacity(self) -> None:
         varying = {"id": "n", "capacity_series_cps": [10.0, 300.0, 100.0]}
         assert homes(fleet([operator("a", 9.0)], [varying, node("m", 95.0)])) == {"a": "m"}
         assert homes(fleet([operator("a", 9.0, "t")], [varying, node("m", 95.0)])) == {"a": "n"}
 
-    def test_coarse_width_smooths_peaks(self) -> None:
+    def test_coarse_subintervals_smooth_peaks(self) -> None:
         deployment = fleet([operator("a", 15.0)], [node("n", 100.0), node("m", 100.0)])
         assert place(deployment, coarse=3)["a"][0].node == "n"
 
 
 class TestConstraints:
-    def test_pin_and_forbid(self) -> None:
+    def test_pinned_and_forbidden_nodes_are_respected(self) -> None:
         operators = [operator("a", 1.0), operator("b", 1.0)]
         limits = {"pin": {"a": "m"}, "forbid": {"b": ["n"]}}
         assert homes(fleet(operators, [node("n"), node("m", 50.0)], constraints=limits)) == {"a": "m", "b": "m"}
 
-    def test_apart(self) -> None:
+    def test_anti_affinity_is_respected(self) -> None:
         operators = [operator("a", 1.0), operator("b", 1.0)]
         deployment = fleet(operators, [node("n", 1000.0), node("m", 10.0)], constraints={"apart": [["a", "b"]]})
         assert sorted(homes(deployment).values()) == ["m", "n"]
 
-    def test_what_has_no_choice_goes_first(self) -> None:
+    def test_most_constrained_operator_goes_first(self) -> None:
         operators = [operator("large", 5.0), operator("pinned", 1.0)]
         limits = {"apart": [["large", "pinned"]], "pin": {"pinned": "n"}}
         deployment = fleet(operators, [node("n", 1000.0), node("m", 100.0)], constraints=limits)
@@ -116,7 +116,7 @@ class TestConstraints:
         operators = [operator("old", 1.0, node="n"), operator("new", 1.0)]
         assert homes(fleet(operators, [node("n"), node("m", 10.0)]), closed={"n"}) == {"new": "m"}
 
-    def test_every_impossible_operator_is_named_with_why(self) -> None:
+    def test_every_operator_without_a_node_is_reported_with_its_reason(self) -> None:
         operators = [operator("a", 1.0), operator("b", 1.0), operator("c", 1.0, node="m"), operator("d", 1.0)]
         limits = {"pin": {"a": "n"}, "forbid": {"b": ["m"]}, "apart": [["c", "d"]]}
         with pytest.raises(InfeasibleError) as caught:
@@ -128,7 +128,7 @@ class TestConstraints:
         assert "m is forbidden to it" in second
         assert "m holds c, from which it must stay apart" in third
 
-    def test_no_node_at_all(self) -> None:
+    def test_fleet_without_nodes_is_infeasible(self) -> None:
         with pytest.raises(InfeasibleError, match="1 operator fits no node"):
             place(fleet([operator("a", 1.0)], []))
 
@@ -149,7 +149,7 @@ def deployments(draw: st.DrawFn) -> Deployment:
 
 @settings(max_examples=40, deadline=None)
 @given(deployments())
-def test_everything_is_placed_as_allowed_and_always_alike(deployment: Deployment) -> None:
+def test_greedy_keeps_constraints_and_is_deterministic(deployment: Deployment) -> None:
     found = place(deployment)
     missing = {op.id for op in deployment.operators if not op.replicas}
     assert set(found) == missing
@@ -159,7 +159,7 @@ def test_everything_is_placed_as_allowed_and_always_alike(deployment: Deployment
     mace(deployment.with_placement(found))  # complete and valid
 
 
-def test_each_operator_of_a_large_fleet_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_greedy_scans_each_operator_of_a_large_fleet_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One compiled pass over all cores for each of 200 operators."""
     looks: list[int] = []
 

@@ -25,7 +25,7 @@ def steps_of(deployment: Deployment, homes: dict[str, str]) -> list[MigrationSte
     return ordered(deployment, goal_of(deployment, "worst"), changes_of(deployment, places))
 
 
-def test_the_bottleneck_is_relieved_first() -> None:
+def test_moves_off_the_bottleneck_come_first() -> None:
     crowd = [operator("p/0", 3.0, node="m"), *(operator(f"p/{k}", 6.0, node="n") for k in range(1, 4))]
     deployment = fleet(crowd, [node("n"), node("m"), node("k")])
     steps = steps_of(deployment, {"p/0": "k", "p/1": "m"})
@@ -35,7 +35,7 @@ def test_the_bottleneck_is_relieved_first() -> None:
     assert steps[0].why == f"{relieved}; m goes to 0.90 of its capacity at peak"
 
 
-def test_room_is_made_before_it_is_taken() -> None:
+def test_target_is_emptied_before_it_is_filled() -> None:
     """`p/0` comes to m, which `p/1` leaves: the other order would overload m for a while."""
     crowd = [operator("p/0", 9.0, node="n"), operator("p/1", 9.0, node="m")]
     deployment = fleet(crowd, [node("n"), node("m"), node("k")])
@@ -44,7 +44,7 @@ def test_room_is_made_before_it_is_taken() -> None:
     assert [step.mace_s for step in steps] == [0.0, 0.0]
 
 
-def test_an_exchange_goes_by_the_way_that_hurts_less() -> None:
+def test_exchange_takes_the_order_with_less_excess() -> None:
     crowd = [operator("p/0", 9.0, node="n"), operator("p/1", 6.0, node="m")]
     deployment = fleet(crowd, [node("n"), node("m", 120.0)])
     steps = steps_of(deployment, {"p/0": "m", "p/1": "n"})
@@ -52,7 +52,7 @@ def test_an_exchange_goes_by_the_way_that_hurts_less() -> None:
     assert steps[0].mace_s == pytest.approx(0.25)
 
 
-def test_what_must_stay_apart_waits_for_the_other_to_leave() -> None:
+def test_order_of_moves_keeps_anti_affinity() -> None:
     crowd = [operator("p/0", 2.0, node="n"), operator("p/1", 1.0, node="m")]
     apart = {"constraints": {"apart": [["p/0", "p/1"]]}}
     deployment = fleet(crowd, [node("n"), node("m"), node("k")], **apart)
@@ -61,7 +61,7 @@ def test_what_must_stay_apart_waits_for_the_other_to_leave() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_step_leads_to_the_end(seed: int) -> None:
+def test_moves_in_order_end_in_the_proposed_placement(seed: int) -> None:
     deployment = drawn(seed + 300)
     target = {one.id: deployment.nodes[k % len(deployment.nodes)].id for k, one in enumerate(deployment.operators)}
     at = {one.id: one.replicas for one in deployment.operators}
@@ -79,18 +79,18 @@ class TestDurations:
         step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("m"),), 0.0, "")
         return duration_s(deployment, step)
 
-    def test_state_over_the_link(self) -> None:
+    def test_move_takes_state_size_over_bandwidth(self) -> None:
         assert self.moved(5e6, bandwidth_bytes_s=1e6, delay_s=0.25) == pytest.approx(5.25)
 
-    def test_without_a_limit_the_default_counts(self) -> None:
+    def test_default_bandwidth_applies_without_a_link_limit(self) -> None:
         assert self.moved(5e8) == pytest.approx(5e8 / DEFAULT_BANDWIDTH_BYTES_S)
         assert self.moved(5e8, delay_s=0.5) == pytest.approx(5e8 / DEFAULT_BANDWIDTH_BYTES_S + 0.5)
 
-    def test_nothing_to_carry(self) -> None:
+    def test_stateless_operator_moves_without_pause(self) -> None:
         assert self.moved(None, bandwidth_bytes_s=1.0) == 0.0
         assert self.moved(0.0, bandwidth_bytes_s=1.0) == 0.0
 
-    def test_within_a_node_nothing_travels(self) -> None:
+    def test_move_within_a_node_transfers_no_state(self) -> None:
         deployment = fleet([operator("p/a", 1.0, node="n", state_bytes=1e9)], [node("n", cores=2)])
         step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("n", 1),), 0.0, "")
         assert duration_s(deployment, step) == 0.0
@@ -108,17 +108,17 @@ class TestBumps:
         one = deployment.operators[0]
         return MigrationPauses(deployment)(1, MigrationStep(one, one.replicas, (Replica("m"),), 0.0, ""), lasts_s)
 
-    def test_the_first_event_of_the_pause_waits_for_all_of_it(self) -> None:
+    def test_first_event_of_a_pause_waits_for_all_of_it(self) -> None:
         extra, query = self.bump(self.steady(), 3.0)
         # It is let go 3 s late and takes its own 0.5 s then, as it would have anyhow.
         assert query == "p"
         assert extra == pytest.approx(3.0, abs=0.5)
 
-    def test_parts_of_a_slice_count_in_proportion(self) -> None:
+    def test_partial_slices_count_in_proportion(self) -> None:
         whole, _ = self.bump(self.steady(), 1.0)
         assert self.bump(self.steady(), 0.25)[0] == pytest.approx(whole / 4)
 
-    def test_neighbours_wait_for_what_comes_all_at_once(self) -> None:
+    def test_neighbours_wait_for_the_burst_after_a_pause(self) -> None:
         sources = [{"id": name, "arrivals": [10.0] * 40} for name in ("s", "t")]
         crowd = [operator("p/a", 5.0, node="n", state_bytes=1e9), operator("q/b", 4.0, "t", node="m")]
         bumps = MigrationPauses(fleet(crowd, [node("n"), node("m")], sources=sources))
@@ -127,11 +127,11 @@ class TestBumps:
         # Both queries are late until 200 cycles of backlog are worked off at 10 a second.
         assert extra >= 3.5
 
-    def test_nothing_to_carry_is_no_bump(self) -> None:
+    def test_move_without_state_has_no_pause_latency(self) -> None:
         assert self.bump(self.steady(), 0.0) == (0.0, None)
 
     @pytest.mark.parametrize("seed", range(6))
-    def test_a_proposal_has_durations_and_bumps(self, seed: int) -> None:
+    def test_proposal_states_durations_and_pause_latencies(self, seed: int) -> None:
         deployment = drawn(seed + 400, links=seed % 2 == 0)
         document = deployment.to_document()
         for one in document["operators"]:

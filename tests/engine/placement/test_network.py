@@ -28,7 +28,7 @@ def linked(pairs: list[tuple[str, str]], bandwidth: float | None = None, delay_s
 BOTH = [("n", "m"), ("m", "n")]
 
 
-def test_a_slow_link_is_worth_a_longer_queue() -> None:
+def test_longer_queue_is_accepted_to_avoid_a_slow_link() -> None:
     """Apart the two would not queue, but 1,000 bytes over 100 bytes/s take 9 s: together they wait 0.6 s."""
     chain = [operator("p/a", 8.0, node="n", bytes_per_event=100.0), operator("p/b", 8.0, "p/a", node="m")]
     slow = fleet(chain, [node("n"), node("m")], links=linked(BOTH, 100.0))
@@ -42,7 +42,7 @@ def test_a_slow_link_is_worth_a_longer_queue() -> None:
 
 
 @pytest.mark.parametrize(("delay_s", "nodes"), [(0.5, 2), (0.7, 1)])
-def test_a_delay_is_weighed_against_a_queue(delay_s: float, nodes: int) -> None:
+def test_link_delay_is_weighed_against_queueing(delay_s: float, nodes: int) -> None:
     """Together the chain waits 0.6 s; apart it waits for the link alone."""
     chain = [operator("p/a", 8.0), operator("p/b", 8.0, "p/a")]
     deployment = fleet(chain, [node("n"), node("m")], links=linked(BOTH, None, delay_s))
@@ -53,7 +53,7 @@ def test_a_delay_is_weighed_against_a_queue(delay_s: float, nodes: int) -> None:
 
 @pytest.mark.parametrize("objective", ["worst", "objectives"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_board_values_a_placement_as_the_estimate_does(seed: int, objective: str) -> None:
+def test_network_problem_values_a_placement_as_the_estimate_does(seed: int, objective: str) -> None:
     deployment = drawn(seed, links=True)
     items = items_of(deployment, 1, {})
     board = NetworkProblem(items, limits_of(deployment, (), ()), goal_of(deployment, objective))
@@ -66,7 +66,7 @@ def test_the_board_values_a_placement_as_the_estimate_does(seed: int, objective:
         assert measured.value == pytest.approx(goal(deployment, places, objective))
 
 
-def test_capacities_that_vary_are_drained_with_what_follows() -> None:
+def test_excess_drains_with_later_capacities() -> None:
     nodes = [{"id": "n", "capacity_series_cps": [50.0, 0.0, 0.0, 30.0, 90.0, 90.0]}, node("m", 40.0)]
     sources = [{"id": "s", "arrivals": [9.0, 3.0, 0.0, 4.0, 0.0, 0.0]}]
     deployment = fleet([operator("p/a", 10.0), operator("q/b", 4.0)], nodes, sources=sources)
@@ -77,7 +77,7 @@ def test_capacities_that_vary_are_drained_with_what_follows() -> None:
         assert board.value(np.array(at)) == pytest.approx(expected)
 
 
-def test_the_climb_ends_no_worse_and_mostly_at_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_climb_never_worsens_and_mostly_reaches_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without trying every placement: from what the search of the cores found, climbing on the whole goal."""
     monkeypatch.setattr(network, "_SMALL", 1)
     exact = 0
@@ -104,7 +104,7 @@ class TestSplitting:
             [one], [node("n"), node("m"), node("k")], **({"constraints": {"may_split": ["p/a"]}} if more else {})
         )
 
-    def test_a_stateless_operator_in_the_way_is_split(self) -> None:
+    def test_stateless_bottleneck_operator_is_split(self) -> None:
         report = place(self.large(stateless=True), **QUICK).to_dict()
         assert report["value_before"] == pytest.approx(1.8)  # 140 left, 40 left, 180 left
         parts = report["placement"]["p/a"]
@@ -113,7 +113,7 @@ class TestSplitting:
         assert [move["kind"] for move in report["moves"]] == ["split"]
         assert not broken(self.large(stateless=True), places_of(report))
 
-    def test_without_leave_it_is_only_said_what_it_would_gain(self) -> None:
+    def test_split_that_is_not_allowed_is_only_suggested(self) -> None:
         deployment = fleet([operator("p/a", 24.0, node="n", stateless=True)], [node("n"), node("m"), node("k")])
         report = place(deployment, **QUICK).to_dict()
         assert report["moves"] == []
@@ -125,13 +125,13 @@ class TestSplitting:
         assert alone["split_value"] == 0.0
         assert any("may_split does not list it" in words for words in report["messages"])
 
-    def test_state_cannot_be_split(self) -> None:
+    def test_stateful_operator_is_not_split(self) -> None:
         deployment = fleet([operator("p/a", 24.0, node="n", stateless=False)], [node("n"), node("m")])
         report = place(deployment, **QUICK).to_dict()
         assert report["alone"][0]["split_value"] is None
         assert "It has state and cannot be split." in report["messages"][-1]
 
-    def test_a_large_core_gets_the_larger_share(self) -> None:
+    def test_larger_core_gets_the_larger_share_of_a_split(self) -> None:
         """Parts that meet on one core are merged: shares follow the sizes of the cores."""
         deployment = fleet(
             [operator("p/a", 24.0, node="n", stateless=True)],
@@ -143,7 +143,7 @@ class TestSplitting:
         assert shares == {"n": pytest.approx(0.25), "m": pytest.approx(0.75)}
         assert report["value_after"] == 0.0
 
-    def test_replicas_that_meet_again_are_merged(self) -> None:
+    def test_replicas_on_one_core_are_merged(self) -> None:
         split = operator("p/a", 6.0, stateless=True) | {
             "split": [{"node": "n", "fraction": 0.5}, {"node": "m", "fraction": 0.5}]
         }

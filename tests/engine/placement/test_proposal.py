@@ -30,7 +30,7 @@ def start_of(deployment: Deployment) -> dict[str, Any]:
 @pytest.mark.parametrize("objective", ["worst", "objectives"])
 @pytest.mark.parametrize("links", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_best_there_is_within_every_constraint(seed: int, links: bool, objective: str) -> None:
+def test_search_finds_the_optimum_within_every_constraint(seed: int, links: bool, objective: str) -> None:
     deployment = drawn(seed, links=links, constraints=True)
     best = least(deployment, objective)
     if best is None:
@@ -50,7 +50,7 @@ def test_the_best_there_is_within_every_constraint(seed: int, links: bool, objec
 
 @pytest.mark.parametrize("algorithm", ["search", "mace-hc", "random", "baseline", "corr", "greedy"])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_algorithm_is_worse_than_the_start_or_breaks_a_constraint(seed: int, algorithm: str) -> None:
+def test_every_algorithm_is_no_worse_than_the_start_and_keeps_constraints(seed: int, algorithm: str) -> None:
     deployment = drawn(seed + 100, links=seed % 2 == 1, constraints=True)
     assert least(deployment) is not None, "something fits"
     report, _ = placed(deployment, algorithm=algorithm)
@@ -61,7 +61,7 @@ def test_no_algorithm_is_worse_than_the_start_or_breaks_a_constraint(seed: int, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_has_no_place_gets_one(seed: int) -> None:
+def test_unplaced_operators_are_placed(seed: int) -> None:
     deployment = drawn(seed + 200, placed=False)
     report, found = placed(deployment)
     assert not broken(deployment, places_of(report))
@@ -73,7 +73,7 @@ def test_what_has_no_place_gets_one(seed: int) -> None:
     assert found.placed().layout is not None
 
 
-def test_the_same_input_gives_the_same_answer() -> None:
+def test_equal_seeds_give_equal_proposals() -> None:
     def answer(seed: int) -> dict[str, Any]:
         report = place(drawn(7, links=True), seed=seed, **STEADY).to_dict()
         return {name: value for name, value in report.items() if name not in ("elapsed_s", "trace")}
@@ -81,7 +81,7 @@ def test_the_same_input_gives_the_same_answer() -> None:
     assert answer(3) == answer(3)
 
 
-def test_nothing_moves_for_nothing() -> None:
+def test_no_move_is_proposed_without_gain() -> None:
     deployment = fleet([operator("p/a", 5.0, node="n"), operator("q/b", 4.0, "t", node="n")], [node("n"), node("m")])
     report, _ = placed(deployment)
     assert report["moves"] == []
@@ -90,7 +90,7 @@ def test_nothing_moves_for_nothing() -> None:
     assert report["messages"] == ["No better placement was found: everything stays where it is."]
 
 
-def test_only_the_moves_that_matter() -> None:
+def test_no_more_moves_than_needed_are_proposed() -> None:
     """Six operators on one node, of which one is too much: one move is enough, and one is made."""
     deployment = fleet([operator(f"p/{k}", 2.0, node="n") for k in range(6)], [node("n"), node("m")])
     report, _ = placed(deployment)
@@ -108,7 +108,7 @@ def startable(links: bool) -> list[Deployment]:
 
 @pytest.mark.parametrize("links", [False, True])
 @pytest.mark.parametrize("which", range(4))
-def test_a_tolerance_spares_moves_and_costs_no_more_than_it_says(which: int, links: bool) -> None:
+def test_tolerance_spares_moves_within_its_cost(which: int, links: bool) -> None:
     deployment = startable(links)[which]
     exact, _ = placed(deployment)
     spared, _ = placed(deployment, tolerance=0.3)
@@ -119,7 +119,7 @@ def test_a_tolerance_spares_moves_and_costs_no_more_than_it_says(which: int, lin
     assert gained == any("30 %" in words for words in spared["messages"])
 
 
-def test_a_gain_within_the_tolerance_moves_nothing() -> None:
+def test_gain_within_the_tolerance_moves_nothing() -> None:
     deployment = drawn(0)
     report, found = placed(deployment, tolerance=1e9)
     assert found.changed == frozenset() and report["moves"] == []
@@ -129,7 +129,7 @@ def test_a_gain_within_the_tolerance_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3])
-def test_as_many_moves_as_allowed(most: int) -> None:
+def test_proposal_uses_at_most_the_allowed_moves(most: int) -> None:
     crowd = [operator(f"p/{k}", 4.0, node="n") for k in range(8)]
     deployment = fleet(crowd, [node(name) for name in "nmkl"], constraints={"max_moves": most})
     report, _ = placed(deployment)
@@ -140,7 +140,7 @@ def test_as_many_moves_as_allowed(most: int) -> None:
     assert report["value_after"] == pytest.approx(max(0.0, max(0.0, first - 100.0) + left * 40.0 - 100.0) / 100.0)
 
 
-def test_closed_nodes_keep_what_they_have_and_get_nothing() -> None:
+def test_closed_nodes_keep_their_operators_and_get_no_new_ones() -> None:
     crowd = [operator(f"p/{k}", 6.0, node="n" if k else "m") for k in range(4)]
     deployment = fleet(crowd, [node("n"), node("m", 1000.0), node("k")])
     report, _ = placed(deployment, closed=("m",))
@@ -157,7 +157,7 @@ def test_fixed_operators_stay() -> None:
     assert [move["operator"] for move in report["moves"]] == ["p/3"]
 
 
-def test_objectives_weigh_queries() -> None:
+def test_tighter_objective_and_priority_weigh_more() -> None:
     """Whoever has the tighter objective gets the larger node; priority turns it round."""
     operators = [operator("p/x", 15.0), operator("q/y", 15.0)]
     objectives = [
@@ -174,7 +174,7 @@ def test_objectives_weigh_queries() -> None:
     assert report["placement"]["q/y"][0]["node"] == "big"
 
 
-def test_before_and_after_are_the_estimates_of_the_console() -> None:
+def test_latencies_before_and_after_equal_the_estimates() -> None:
     crowd = [operator(f"{query}/0", 8.0, node="n", state_bytes=1e6) for query in "pq"]
     objectives = [{"query": "q", "statistic": "worst", "bound_s": 0.3}]
     deployment = fleet(crowd, [node("n"), node("m")], objectives=objectives)
@@ -192,7 +192,7 @@ def test_before_and_after_are_the_estimates_of_the_console() -> None:
     assert cores["n"]["excess_before"] == [pytest.approx(0.6), 0.0, pytest.approx(0.6)]
 
 
-def test_progress_is_told_and_may_stop() -> None:
+def test_progress_rises_and_an_exception_or_stop_ends_the_search() -> None:
     heard: list[tuple[float, str, dict[str, Any]]] = []
     place(drawn(5), progress=lambda *told: heard.append(told), **STEADY)
     shares = [share for share, _, _ in heard]
@@ -223,12 +223,12 @@ class TestRefusals:
             place(deployment, **(QUICK | options))
         return {fault.path: fault.message for fault in refused.value.faults}
 
-    def test_no_node(self) -> None:
+    def test_fleet_without_nodes_is_infeasible(self) -> None:
         assert self.faults(fleet([operator("p/a", 1.0)], [])) == {
             "nodes": "nodes has no items; allowed: at least one node"
         }
 
-    def test_everything_at_once(self) -> None:
+    def test_every_infeasible_constraint_is_reported_at_once(self) -> None:
         operators = [operator(f"p/{k}", 1.0, node="n") for k in range(6)]
         operators[4] |= {"stateless": False}
         limits = {
@@ -250,12 +250,12 @@ class TestRefusals:
             "constraints.may_split[0]": "may_split names 'p/4', which has state; allowed: stateless operators",
         }
 
-    def test_more_apart_than_nodes(self) -> None:
+    def test_anti_affinity_over_too_few_nodes_is_infeasible(self) -> None:
         operators = [operator(f"p/{k}", 1.0) for k in range(3)]
         deployment = fleet(operators, [node("n"), node("m")], constraints={"apart": [["p/0", "p/1", "p/2"]]})
         assert "have only m, n between them" in self.faults(deployment)["constraints.apart[0]"]
 
-    def test_conflicts_that_only_a_search_can_find(self) -> None:
+    def test_conflict_of_constraints_found_by_search_is_reported(self) -> None:
         """Each pair has room, all four together have not: a ring of three on two nodes."""
         operators = [operator(f"p/{k}", 1.0) for k in range(3)]
         pairs = [["p/0", "p/1"], ["p/1", "p/2"], ["p/0", "p/2"]]
@@ -272,7 +272,7 @@ class TestRefusals:
         found = self.faults(fleet(operators, [node("n"), node("m"), node("k")], constraints={"apart": pairs}))
         assert found == {"constraints": "operators p/0, p/1, p/2, p/3 cannot be kept apart as demanded"}
 
-    def test_fixed_where_it_may_not_be(self) -> None:
+    def test_fixed_operator_on_a_forbidden_place_is_infeasible(self) -> None:
         operators = [operator("p/a", 1.0, node="n"), operator("p/b", 1.0)]
         deployment = fleet(operators, [node("n"), node("m")], constraints={"pin": {"p/a": "m"}})
         assert self.faults(deployment, fixed=("p/a", "p/b")) == {
@@ -280,7 +280,7 @@ class TestRefusals:
             "operators[1].node": "operator 'p/b' must stay where it is, but has no place yet",
         }
 
-    def test_a_start_against_the_constraints_is_mended(self) -> None:
+    def test_start_that_breaks_constraints_is_repaired(self) -> None:
         operators = [operator("p/a", 1.0, node="n"), operator("p/b", 1.0, node="n")]
         deployment = fleet(operators, [node("n"), node("m")], constraints={"apart": [["p/a", "p/b"]]})
         report, _ = placed(deployment)
@@ -288,7 +288,7 @@ class TestRefusals:
         assert report["value_before"] is None
         assert report["mace_before_s"] == 0.0
 
-    def test_options(self) -> None:
+    def test_wrong_options_are_refused_with_their_paths(self) -> None:
         with pytest.raises(OptionError) as refused:
             place(drawn(1), algorithm="best", objective="cost", budget_s=None, rank_within=-1.0)
         assert [fault.path for fault in refused.value.faults] == ["algorithm", "objective", "budget_s", "rank_within"]
@@ -296,13 +296,13 @@ class TestRefusals:
             place(drawn(1), closed=("a", "d"), fixed=("p/99",))
         assert [fault.path for fault in refused.value.faults] == ["closed[1]", "fixed[0]"]
 
-    def test_nothing_to_place(self) -> None:
+    def test_deployment_without_operators_gives_an_empty_proposal(self) -> None:
         report, _ = placed(fleet([], [node("n")]))
         assert report["placement"] == {}
         assert report["messages"] == ["There is no operator to place."]
 
 
-def test_on_the_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_place_command_prints_a_proposal_or_its_faults(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "fleet.json"
     crowd = [operator(f"p/{k}", 6.0, node="n") for k in range(3)]
     document = fleet(crowd, [node("n"), node("m")], constraints={"max_moves": 1}).to_document()

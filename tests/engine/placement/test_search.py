@@ -34,27 +34,27 @@ def crowd() -> PlacementProblem:
 
 
 class TestAgainstAllPlacements:
-    def test_the_problems_are_of_all_kinds(self, answers: dict[int, float | None]) -> None:
+    def test_random_problems_cover_all_kinds(self, answers: dict[int, float | None]) -> None:
         problems = [random_problem(seed) for seed in SEEDS]
         assert sum(value is None for value in answers.values()) >= 5
         for kind in ("apart", "weight", "base", "max_moves", "start"):
             with_it = [p for p in problems if getattr(p, kind) is not None and str(getattr(p, kind)) != "()"]
             assert len(with_it) >= 15, kind
 
-    def test_optimal(self, answers: dict[int, float | None]) -> None:
+    def test_search_finds_the_optimum_of_small_problems(self, answers: dict[int, float | None]) -> None:
         for seed, best in answers.items():
             if best is not None:
                 found = search(random_problem(seed), rounds=400, seed=seed)
                 assert found.value_s == pytest.approx(best, rel=1e-9, abs=1e-12), seed
 
-    def test_impossible_if_and_only_if_nothing_fits(self, answers: dict[int, float | None]) -> None:
+    def test_infeasible_exactly_where_no_placement_fits(self, answers: dict[int, float | None]) -> None:
         for seed, best in answers.items():
             if best is None:
                 with pytest.raises(InfeasibleError) as caught:
                     search(random_problem(seed), rounds=1)
                 assert caught.value.faults
 
-    def test_bounds_hold(self, answers: dict[int, float | None]) -> None:
+    def test_lower_bounds_hold(self, answers: dict[int, float | None]) -> None:
         kinds = set()
         for seed, best in answers.items():
             if best is not None:
@@ -64,7 +64,7 @@ class TestAgainstAllPlacements:
         assert {"fused", "largest operator", "base load"} <= kinds
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_every_algorithm_respects_everything(self, algorithm: str, answers: dict[int, float | None]) -> None:
+    def test_every_algorithm_respects_all_constraints(self, algorithm: str, answers: dict[int, float | None]) -> None:
         for seed, best in answers.items():
             if best is None:
                 continue
@@ -76,7 +76,7 @@ class TestAgainstAllPlacements:
             values = [value_of(problem, assignment) for assignment in found.finalists]
             assert values == pytest.approx(sorted(values), rel=1e-9, abs=1e-12)
 
-    def test_never_worse_than_the_start(self) -> None:
+    def test_result_is_never_worse_than_the_start(self) -> None:
         for seed in SEEDS:
             problem = random_problem(seed, allowed=np.ones_like(random_problem(seed).allowed), apart=())
             if (problem.origin >= 0).all():
@@ -87,7 +87,7 @@ class TestAgainstAllPlacements:
 
 
 class TestValue:
-    def test_it_is_mace(self) -> None:
+    def test_value_of_a_placement_is_its_mace(self) -> None:
         """The pure problem and the model of deployments agree, with a capacity that varies."""
         varying = {"id": "n", "capacity_series_cps": [100.0, 20.0, 50.0]}
         deployment = fleet(
@@ -98,7 +98,7 @@ class TestValue:
         problem = plain(found.loads.operators().load, np.array([[100.0, 20.0, 50.0], [80.0] * 3]))
         assert core_costs(problem, np.array([0, 1, 0])) == pytest.approx(found.worst_s)
 
-    def test_weight_of_the_heaviest_item(self) -> None:
+    def test_value_of_a_core_is_weighted_by_its_heaviest_item(self) -> None:
         problem = plain([[3.0, 0.0], [1.0, 0.0], [1.0, 0.0]], [1.0, 1.0], weight=np.array([0.5, 4.0, 1.0]))
         assert core_costs(problem, np.array([0, 0, 1])).tolist() == [12.0, 0.0]
         # The large item with the one that matters less: 3 cycles over at weight 1. Alone: 2 over at a half.
@@ -121,7 +121,7 @@ class TestValue:
         assert found.assignment.tolist() == [1, 0]
         assert found.value_s == 2.0
 
-    def test_no_capacity(self) -> None:
+    def test_core_without_capacity_costs_infinity(self) -> None:
         problem = plain([[1.0, 1.0]], [0.0, 0.5])
         assert value_of(problem, np.array([0])) == np.inf
         assert search(problem).assignment.tolist() == [1]
@@ -146,17 +146,17 @@ class TestValue:
 
 
 class TestBounds:
-    def test_an_item_larger_than_any_node(self) -> None:
+    def test_item_larger_than_any_core_sets_the_bound(self) -> None:
         found = search(plain([[9.0, 0.0], [0.5, 0.5]], [2.0, 3.0]))
         assert found.stopped == "optimal"
         assert (found.bound.value_s, found.bound.kind) == (pytest.approx(2.0), "largest operator")
 
-    def test_three_equal_items_on_two_nodes(self) -> None:
+    def test_pigeonhole_bound_proves_the_optimum(self) -> None:
         found = search(plain([[1.0, 0.0]] * 3, [1.0, 1.0]))
         assert (found.bound.kind, found.stopped) == ("pigeonhole", "optimal")
         assert found.value_s == 1.0
 
-    def test_nothing_to_place(self) -> None:
+    def test_problem_without_items_is_solved(self) -> None:
         found = search(plain(np.zeros((0, 3)), [1.0]))
         assert (found.value_s, found.stopped, len(found.assignment)) == (0.0, "optimal", 0)
 
@@ -167,10 +167,10 @@ class TestImpossible:
             search(problem)
         return [str(fault) for fault in caught.value.faults]
 
-    def test_no_core(self) -> None:
+    def test_problem_without_cores_is_infeasible(self) -> None:
         assert self.reasons(plain([[1.0]], [])) == ["cores: there are 0 cores; allowed: 1 or more"]
 
-    def test_items_without_a_core_are_all_named(self) -> None:
+    def test_every_item_without_a_core_is_reported(self) -> None:
         allowed = np.array([[False, False], [True, False], [False, False]])
         assert [
             reason.split(":")[0] for reason in self.reasons(plain(np.ones((3, 2)), [1.0, 1.0], allowed=allowed))
@@ -179,22 +179,22 @@ class TestImpossible:
             "items[2]",
         ]
 
-    def test_more_items_apart_than_nodes(self) -> None:
+    def test_anti_affinity_over_too_few_nodes_is_infeasible(self) -> None:
         """Two cores of one node are one place."""
         problem = plain(np.ones((3, 2)), [1.0] * 3, core_node=np.array([0, 0, 1]), apart=((0, 1, 2),))
         assert self.reasons(problem)[0].startswith("apart[0]: 3 items (0, 1, 2) must be on different nodes")
 
-    def test_pins_and_groups_together(self) -> None:
+    def test_pins_and_groups_are_respected_together(self) -> None:
         allowed = np.array([[True, False, False], [True, True, False], [False, True, False]])
         problem = plain(np.ones((3, 2)), [1.0] * 3, allowed=allowed, apart=((0, 1), (1, 2)))
         assert "items 0, 1, 2 cannot be kept apart" in self.reasons(problem)[0]
 
-    def test_forced_moves_count(self) -> None:
+    def test_forced_moves_count_towards_the_limit(self) -> None:
         allowed = np.array([[False, True], [False, True], [True, True]])
         problem = plain(np.ones((3, 2)), [1.0] * 2, allowed=allowed, start=np.array([0, 0, 0]), max_moves=1)
         assert "2 items must leave where they are (0, 1), but at most 1 may move" in self.reasons(problem)[0]
 
-    def test_a_tight_group_is_found(self) -> None:
+    def test_tight_anti_affinity_group_is_placed(self) -> None:
         """Greedy puts an item on the node another one needs; the search over the groups does not."""
         allowed = np.array([[True, True, True], [True, False, False], [True, True, False]])
         problem = plain(np.array([[9.0], [1.0], [1.0]]), [9.0, 1.0, 1.0], allowed=allowed, apart=((0, 1, 2),))
@@ -203,14 +203,14 @@ class TestImpossible:
 
 class TestBudgets:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_rounds_and_seed_decide(self, crowd: PlacementProblem, algorithm: str) -> None:
+    def test_rounds_and_seed_determine_the_result(self, crowd: PlacementProblem, algorithm: str) -> None:
         first = search(crowd, algorithm=algorithm, rounds=15, seed=3)
         again = search(crowd, algorithm=algorithm, rounds=15, seed=3)
         assert first.assignment.tolist() == again.assignment.tolist()
         assert [a.tolist() for a in first.finalists] == [a.tolist() for a in again.finalists]
         assert first.stopped == "rounds"
 
-    def test_seeds_differ(self, crowd: PlacementProblem) -> None:
+    def test_different_seeds_give_different_searches(self, crowd: PlacementProblem) -> None:
         walks = {search(crowd, algorithm="mace-hc", rounds=2, seed=seed).assignment.tobytes() for seed in range(4)}
         assert len(walks) > 1
 
@@ -219,7 +219,7 @@ class TestBudgets:
             values = [search(crowd, algorithm=algorithm, rounds=rounds).value_s for rounds in (1, 4, 16, 64)]
             assert values == sorted(values, reverse=True)
 
-    def test_time_cuts_the_same_walk(self, crowd: PlacementProblem) -> None:
+    def test_time_budget_cuts_the_same_search_short(self, crowd: PlacementProblem) -> None:
         cut = search(crowd, budget_s=0.05, rounds=4000)
         whole = search(crowd, rounds=cut.rounds + 1)
         assert whole.value_s <= cut.value_s <= search(crowd, rounds=max(0, cut.rounds - 1)).value_s
@@ -230,7 +230,7 @@ class TestBudgets:
         assert values == sorted(set(values), reverse=True)
         assert values[-1] == pytest.approx(found.value_s, rel=1e-9)
 
-    def test_stop(self, crowd: PlacementProblem) -> None:
+    def test_stop_ends_the_search_with_its_best_result(self, crowd: PlacementProblem) -> None:
         asked: list[float] = []
 
         def stop() -> bool:
@@ -241,7 +241,7 @@ class TestBudgets:
         assert (found.stopped, len(asked)) == ("stopped", 3)
         assert not faults_of(crowd, found.assignment)
 
-    def test_progress_tells_and_may_end_it(self, crowd: PlacementProblem) -> None:
+    def test_progress_is_reported_and_an_exception_from_it_ends_the_search(self, crowd: PlacementProblem) -> None:
         told: list[tuple[float, float, float, int]] = []
         found = search(crowd, rounds=300, progress=lambda *values: told.append(values))
         assert told[-1][1] == pytest.approx(found.value_s, rel=1e-9)
@@ -254,7 +254,7 @@ class TestBudgets:
         with pytest.raises(RuntimeError, match="cancelled"):
             search(crowd, rounds=5, progress=cancelled)
 
-    def test_workers_walk_on_their_own(self, crowd: PlacementProblem) -> None:
+    def test_workers_search_independently(self, crowd: PlacementProblem) -> None:
         """The first walk is that of a single worker, so more workers are never worse."""
         alone, both = (search(crowd, rounds=10, workers=workers) for workers in (1, 2))
         assert both.value_s <= alone.value_s
@@ -281,7 +281,7 @@ class TestBudgets:
         assert values == sorted(values, reverse=True)
         assert values[1] < values[0]
 
-    def test_wrong_options_are_all_named(self, crowd: PlacementProblem) -> None:
+    def test_every_wrong_option_is_reported(self, crowd: PlacementProblem) -> None:
         with pytest.raises(OptionError) as caught:
             search(crowd, algorithm="magic", seed=-1, workers=0)
         assert all(name in caught.value.message for name in ("'magic'", "seed is -1", "workers is 0", "mace-hc"))

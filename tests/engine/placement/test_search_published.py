@@ -26,7 +26,7 @@ def compiled_climb(problem: PlacementProblem, start: IntArray) -> IntArray:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_same_climb_as_numpy(seed: int) -> None:
+def test_compiled_climb_equals_the_numpy_reference(seed: int) -> None:
     problem = problem_of(PlacementSetting(1, 120, seed, skew=(0.5, 1.0, 2.0)[seed % 3]))
     start = np.random.default_rng(seed).integers(problem.cores, size=problem.items)
     plainly = ReferenceSearch(problem)
@@ -36,7 +36,7 @@ def test_the_same_climb_as_numpy(seed: int) -> None:
     assert plainly.value_s == pytest.approx(value_of(problem, climbed))
 
 
-def test_the_same_climb_on_unequal_cores() -> None:
+def test_compiled_climb_equals_the_reference_on_unequal_cores() -> None:
     rng = np.random.default_rng(5)
     problem = plain(rng.gamma(0.3, 1.0, (40, 60)), rng.uniform(1.0, 4.0, 6))
     start = rng.integers(6, size=40)
@@ -49,7 +49,7 @@ def test_random_placements_follow_capacity() -> None:
     assert shares == pytest.approx([0.25, 0.75], abs=0.03)
 
 
-def test_the_order_of_the_algorithms() -> None:
+def test_algorithms_rank_as_published() -> None:
     """On the workload of the paper the search beats Mace-HC, which beats Random, which beats Baseline."""
     problem = problem_of(PlacementSetting(1, 100, 3))
     names = ("search", "mace-hc", "random", "baseline")
@@ -58,7 +58,7 @@ def test_the_order_of_the_algorithms() -> None:
     assert len(set(values)) == 4
 
 
-def test_corr_makes_loads_correlate() -> None:
+def test_corr_places_correlated_loads_together() -> None:
     problem = problem_of(PlacementSetting(1, 100, 3))
     random, corr = (search(problem, algorithm=name, rounds=60, seed=1).assignment for name in ("baseline", "corr"))
     assert mean_correlation(problem, corr) > mean_correlation(problem, random) + 0.1

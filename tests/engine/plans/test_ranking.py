@@ -64,7 +64,7 @@ def plan_of(deployment: Deployment) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("objective", ["worst", "mean", "q0.9"])
-def test_a_better_plan_is_found_and_recommended(objective: str) -> None:
+def test_better_plan_is_recommended(objective: str) -> None:
     deployment = running(objective=objective)
     answer = compare(deployment, "q", {"v1": plan_of(deployment)}, running="v1")
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
@@ -78,7 +78,7 @@ def test_a_better_plan_is_found_and_recommended(objective: str) -> None:
     assert first["cost_cps"] / second["cost_cps"] == pytest.approx((2 + 0.2 * 12) / (12 + 2))
 
 
-def test_one_node_is_the_papers_setting() -> None:
+def test_plans_can_be_ranked_on_one_node() -> None:
     deployment = running()
     ranking = rank(deployment, "q", [QueryPlan("v1", plan_of(deployment))], node=OneNode(500.0))
     alone = replace(deployment.without_query("z"), nodes=(replace(deployment.nodes[0], capacity_cps=500.0),))
@@ -95,7 +95,7 @@ def wider(deployment: Deployment, factor: float) -> tuple[Any, ...]:
     return replace(first, inputs=(changed,)), second
 
 
-def test_what_two_plans_share_does_not_blur_their_difference() -> None:
+def test_common_operators_do_not_widen_the_interval_of_a_difference() -> None:
     """Their intervals overlap by far, and still the sample tells them apart."""
     deployment = running(spread=0.1)
     ranking = rank(
@@ -109,7 +109,7 @@ def test_what_two_plans_share_does_not_blur_their_difference() -> None:
     assert apart.error_s < alone * np.sqrt(7)
 
 
-def test_plans_that_cannot_be_told_apart_say_how_many_events_would() -> None:
+def test_indistinguishable_plans_state_the_events_needed() -> None:
     """The error falls as one over the square root of the events: that many more are indeed enough."""
     deployment = running(spread=0.3)
     first, second = plan_of(deployment)
@@ -132,7 +132,7 @@ def _alone(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_nothing_is_refused_for_lack_of_a_sample() -> None:
+def test_plans_without_samples_are_ranked() -> None:
     deployment = running()
     bare = tuple(replace(op, inputs=tuple(replace(e, batches=()) for e in op.inputs)) for op in plan_of(deployment))
     answer = compare(deployment.without_query("q").extended(bare), "q", {"v1": bare}, running="v1")
@@ -143,7 +143,7 @@ def test_nothing_is_refused_for_lack_of_a_sample() -> None:
     )
 
 
-def test_equal_plans_are_called_equal() -> None:
+def test_equal_plans_are_reported_as_equal() -> None:
     deployment = running()
     alone = plan_of(deployment)[:1]
     answer = compare(deployment, "q", {"v1": alone, "v2": (replace(alone[0], id="parse2"),)}, running="v1")
@@ -151,7 +151,7 @@ def test_equal_plans_are_called_equal() -> None:
     assert answer["against_running"]["v2"]["more_events"] is None
 
 
-def test_streams_that_others_read_stay_as_they_are() -> None:
+def test_streams_read_by_other_queries_are_not_rewritten() -> None:
     deployment = running()
     reader = replace(
         deployment.operators[2], id="leech", inputs=(replace(deployment.operators[2].inputs[0], source="hot"),)
@@ -162,7 +162,7 @@ def test_streams_that_others_read_stay_as_they_are() -> None:
     assert refusal["words"] == "nothing is rewritten: leech, which is no part of the query, reads hot"
 
 
-def test_a_plan_that_fits_nowhere_is_a_refusal() -> None:
+def test_plan_that_fits_no_node_is_reported() -> None:
     deployment = running()
     new = replace(plan_of(deployment)[0], id="new", replicas=())
     with pytest.raises(InfeasibleError):
@@ -173,7 +173,7 @@ def test_a_plan_that_fits_nowhere_is_a_refusal() -> None:
 
 
 # -- samples
-def test_a_sample_counts_what_operators_take_and_give() -> None:
+def test_sample_counts_input_and_output_of_operators() -> None:
     plan = plan_of(running())
     ticks = count(step=7)
     found = sample(
@@ -194,7 +194,7 @@ def test_a_sample_counts_what_operators_take_and_give() -> None:
     assert not found.unseen
 
 
-def test_an_operator_without_a_function_is_named() -> None:
+def test_operator_without_a_function_is_refused_by_name() -> None:
     with pytest.raises(DocumentError, match="'hot' has no function"):
         sample(plan_of(running()), {"parse": lambda event, position: []}, [])
     found = sample(plan_of(running()), {"parse": lambda e, p: [], "hot": lambda e, p: [e]}, [("s", 1), ("s", 2)])
@@ -215,13 +215,13 @@ def drawn(rng: np.random.Generator, selectivity: float, cycles: float = 1000.0) 
 
 
 @pytest.mark.parametrize("selectivity", [0.02, 0.3, 0.95])
-def test_false_alarms_stay_below_one_in_a_hundred(selectivity: float) -> None:
+def test_drift_test_has_less_than_one_percent_false_alarms(selectivity: float) -> None:
     rng, checks = np.random.default_rng(5), 1500
     alarms = sum(drift(drawn(rng, selectivity), drawn(rng, selectivity)).significant for _ in range(checks))
     assert alarms <= 0.01 * checks
 
 
-def test_what_has_changed_is_found_and_named() -> None:
+def test_drift_is_detected_and_named() -> None:
     rng = np.random.default_rng(6)
     found = 0
     for _ in range(50):
@@ -233,20 +233,20 @@ def test_what_has_changed_is_found_and_named() -> None:
     assert found >= 45
 
 
-def test_the_same_sample_and_a_missing_one_are_no_drift() -> None:
+def test_equal_or_missing_sample_is_no_drift() -> None:
     old = drawn(np.random.default_rng(7), 0.3)
     assert [change.p for change in drift(old, old).changes] == [1.0] * 8
     answer = drift(old, old | {("o0", "s"): [], ("new", "s"): []})
     assert answer.untested == (("o0", "s"),) and not answer.significant
 
 
-def test_one_batch_that_saw_events_has_no_spread_and_is_not_tested() -> None:
+def test_single_batch_with_events_is_not_tested_for_drift() -> None:
     key, empty = ("o0", "s"), Batch(0.0, 0.0, 0.0)
     answer = drift({key: [Batch(500.0, 150.0, 1e6), empty]}, {key: [Batch(500.0, 151.0, 1.01e6), empty]})
     assert answer.untested == (key,) and not answer.changes
 
 
-def test_the_command_ranks_the_plans_of_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_command_ranks_the_plans_of_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deployment = running()
     plans = {"q": (tuple(replace(op, replicas=()) for op in wider(deployment, 0.5)),)}
     path = tmp_path / "d.json"

@@ -107,7 +107,7 @@ streams = st.lists(st.fixed_dictionaries({name: st.integers(0, 5) for name in FI
 
 @settings(max_examples=120, deadline=None)
 @given(steps, streams, st.sampled_from((0.0, 0.5)))
-def test_chains_in_another_order_or_fused_give_the_same(chain: Any, stream: list[Event], hop: float) -> None:
+def test_reordered_or_fused_chain_gives_the_same_results(chain: Any, stream: list[Event], hop: float) -> None:
     operators, functions, above = [op("in", "source", "s", writes=list(FIELDS))], {}, "in"
     functions["in"] = lambda event, position: [event]
     for i, (kind, reads, writes, sel, cost, copies) in enumerate(chain):
@@ -124,7 +124,7 @@ def test_chains_in_another_order_or_fused_give_the_same(chain: Any, stream: list
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 5)), max_size=40))
-def test_filters_below_a_join_give_the_same(drawn: list[tuple[int, int, int]]) -> None:
+def test_filter_below_a_join_gives_the_same_results(drawn: list[tuple[int, int, int]]) -> None:
     operators = plan(
         op("left", "source", "l", writes=["k", "x"]),
         op("right", "source", "r", writes=["k", "y"]),
@@ -152,7 +152,7 @@ def test_filters_below_a_join_give_the_same(drawn: list[tuple[int, int, int]]) -
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=36),
     st.booleans(),
 )
-def test_joins_in_another_order_give_the_same(drawn: list[tuple[int, int, int]], one_key: bool) -> None:
+def test_exchanged_joins_give_the_same_results(drawn: list[tuple[int, int, int]], one_key: bool) -> None:
     second = "k" if one_key else "q"
     operators = plan(
         op("a", "source", "sa", writes=sorted({"k", second, "x"})),
@@ -189,7 +189,7 @@ def test_joins_in_another_order_give_the_same(drawn: list[tuple[int, int, int]],
         max_size=6,
     )
 )
-def test_the_order_of_a_chain_is_optimal(drawn: list[tuple[str, float, float]]) -> None:
+def test_order_of_a_chain_is_optimal(drawn: list[tuple[str, float, float]]) -> None:
     names = [
         op(
             f"o{i}",
@@ -239,7 +239,7 @@ def refusals(operators: tuple[Operator, ...], **more: Any) -> str:
     return "\n".join(refusal.words for refusal in rewrite(operators, **more).refused)
 
 
-def test_a_filter_goes_before_what_it_does_not_read() -> None:
+def test_filter_moves_before_maps_that_it_does_not_depend_on() -> None:
     (found,) = rewrite(plan(*CHAIN)).plans
     assert [one.id for one in found.operators] == ["in", "rules", "parse"]
     assert found.steps[0].words == "filter `rules` moved before `parse`"
@@ -261,7 +261,7 @@ def test_a_filter_goes_before_what_it_does_not_read() -> None:
         ("rules", {"stateless": False}, "`rules` is not moved below `parse`: rules keeps state"),
     ],
 )
-def test_what_is_not_known_is_not_done(name: str, fields: dict[str, Any], why: str) -> None:
+def test_operators_of_unknown_meaning_are_not_rewritten(name: str, fields: dict[str, Any], why: str) -> None:
     operators = changed(name, **{key: value for key, value in fields.items() if value is not None})
     gone = {key for key, value in fields.items() if value is None}
     operators = tuple(_without(operator, gone) if operator.id == name else operator for operator in operators)
@@ -276,13 +276,13 @@ def _without(operator: Operator, names: set[str]) -> Operator:
     return replace(operator, **dict.fromkeys(names))
 
 
-def test_a_stream_that_others_read_stays_whole() -> None:
+def test_stream_read_by_others_is_not_fused_away() -> None:
     operators = plan(*CHAIN, op("copy", "sink", "parse"))
     assert not rewrite(operators).plans
     assert "rules and copy read parse, and all of them would get less" in refusals(operators)
 
 
-def test_fusing_needs_the_cost_of_a_queue_and_one_core() -> None:
+def test_fusion_needs_the_cost_of_a_queue_and_one_core() -> None:
     operators = changed("rules", reads=["c"])
     assert "the cycles that a queue between two operators costs are not stated" in refusals(operators)
     (found,) = rewrite(operators, hop_cycles=0.4).plans
@@ -302,7 +302,7 @@ def _plain(operators: tuple[Operator, ...]) -> list[dict[str, Any]]:
     return [operator_document(operator) for operator in operators]
 
 
-def test_sliding_windows_keep_their_order_and_unstated_fields_stop_a_join() -> None:
+def test_joins_with_sliding_windows_or_unstated_fields_keep_their_order() -> None:
     sliding = {"policy": "time", "type": "sliding", "size": 4, "slide": 1}
     joins = [
         op("a", "source", "sa", writes=["k", "x"]),
@@ -317,7 +317,7 @@ def test_sliding_windows_keep_their_order_and_unstated_fields_stop_a_join() -> N
     assert "which fields the events of c hold is not stated" in said
 
 
-def test_the_cap_is_reported() -> None:
+def test_limit_of_rewritten_plans_is_reported() -> None:
     sources = [op(f"s{i}", "source", f"in{i}", writes=["k", f"x{i}"]) for i in range(4)]
     one = {"window": WINDOW, "reads": ["k"], "writes": []}
     pairs = [("s0", "s1"), ("j1", "s2"), ("j2", "s3")]

@@ -55,7 +55,7 @@ def test_a_pool_and_a_mix_of_one_type_agree(seed: int, lose: int, bound_s: float
 
 
 class TestSplits:
-    def test_a_stateless_operator_is_split(self) -> None:
+    def test_stateless_operator_is_split_to_keep_its_objective(self) -> None:
         found = smallest_pool(alone(True), most=6)
         assert found.nodes is not None
         assert found.confirmed
@@ -72,7 +72,7 @@ class TestSplits:
             (True, [], "may_split does not list it"),
         ],
     )
-    def test_others_are_proof_that_it_is_impossible(
+    def test_operator_that_cannot_be_split_proves_the_pool_impossible(
         self, stateless: bool | None, may_split: list[str] | None, why: str
     ) -> None:
         found = smallest_pool(alone(stateless, may_split), most=6)
@@ -81,12 +81,12 @@ class TestSplits:
         assert found.proof.refutation is not None
         assert why in found.message
 
-    def test_it_may_be_switched_off(self) -> None:
+    def test_splitting_can_be_switched_off(self) -> None:
         found = smallest_pool(alone(True), PoolQuestion(split=False), most=6)
         assert found.nodes is None
         assert "splitting was not asked for" in found.message
 
-    def test_mixes_and_the_bench_split_too(self) -> None:
+    def test_mixes_and_pool_curve_split_operators(self) -> None:
         mix = cheapest_mix(alone(True), [TYPE | {"max": 5}])
         assert mix.splits.keys() == {"f0"}
         assert mix.counts == {"new": smallest_pool(alone(True), like={"capacity_cps": 10.0}, most=6).added}
@@ -97,7 +97,7 @@ class TestSplits:
         assert sizes[0].as_placed.queries["q0"] > sizes[1].queries["q0"]
         assert sizes[1].as_placed is None
 
-    def test_objectives_beyond_help_may_be_left_out(self) -> None:
+    def test_objectives_that_no_pool_keeps_may_be_left_out(self) -> None:
         found = smallest_pool(alone(False), PoolQuestion(leave_out=True), most=6)
         assert found.nodes is not None
         assert [one.query for one in found.beyond] == ["q0"]
@@ -113,7 +113,7 @@ class TestLarge:
         monkeypatch.setattr(large, "_LARGE", 100)
         return Deployment.parse(make_fleet(FleetPlan(nodes=12, operators=60, subintervals=120, seed=3)))
 
-    def test_every_loss_is_survived_by_the_spare_node(self, fleet: Deployment) -> None:
+    def test_spare_node_survives_every_loss(self, fleet: Deployment) -> None:
         told: list[float] = []
         found = smallest_pool(
             fleet,
@@ -128,7 +128,7 @@ class TestLarge:
         whole = fleet.with_placement({})
         assert splits_of(whole, found.placement) == found.splits
 
-    def test_losses_are_those_of_a_full_count(self, fleet: Deployment) -> None:
+    def test_losses_equal_those_of_a_full_enumeration(self, fleet: Deployment) -> None:
         coarse = fleet.coarsened(4)
         board = pool_problem(coarse, operator_weights(coarse))
         solver = LargeSolver(board, lose_one=True)
@@ -144,7 +144,7 @@ class TestLarge:
             series = mace_by_query(mace(coarse.with_placement(board.placement(place))))
             assert max(row.max() for row in series.values()) <= best.lost.worst_s + 1e-9
 
-    def test_a_budget_leaves_a_bracket(self, fleet: Deployment) -> None:
+    def test_exhausted_budget_returns_a_bracket(self, fleet: Deployment) -> None:
         found = smallest_pool(fleet, PoolQuestion(factor=1.6, mace_every=4, leave_out=True, budget_s=1e-9), most=60)
         assert not found.complete
         assert found.nodes is None or found.least <= found.nodes

@@ -65,7 +65,7 @@ def kept_in_full(deployment: Deployment, change: dict[str, Any], factor: float) 
 
 @pytest.mark.parametrize("varying", [False, True])
 @pytest.mark.parametrize("statistic", ["worst", "mean", "q0.9"])
-def test_differences_say_what_the_whole_says(statistic: str, varying: bool) -> None:
+def test_growth_by_differences_equals_full_evaluation(statistic: str, varying: bool) -> None:
     answers = set()
     for seed in range(8):
         deployment = woven(seed, statistic, varying=varying)
@@ -80,7 +80,7 @@ def test_differences_say_what_the_whole_says(statistic: str, varying: bool) -> N
     assert answers == {True, False}
 
 
-def test_flow_confirms_the_tightest() -> None:
+def test_flow_confirms_the_tightest_growth() -> None:
     deployment = next(d for d in (woven(seed, "worst") for seed in range(40)) if LoadGrowth(d).kept_now)
     found = headroom_by_query(deployment, tightest=1, most=64.0)
     assert found.together.factor is not None, "Flow keeps every objective as it is"
@@ -90,7 +90,7 @@ def test_flow_confirms_the_tightest() -> None:
     assert all(not entry.confirmed and "by Mace alone" in entry.note for entry in others)
 
 
-def test_loads_that_do_not_add_up_are_worked_out_in_full() -> None:
+def test_loads_that_do_not_add_are_evaluated_in_full() -> None:
     deployment = replace(woven(1, "worst"), combine=Combine("max"))
     assert not is_linear(deployment)
     found = headroom_by_query(deployment, flow=False, most=64.0).together

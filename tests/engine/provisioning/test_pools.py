@@ -60,7 +60,7 @@ def chained(seed: int, bytes_per_event: float = 0.0) -> Deployment:
 
 class TestBench:
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_sizes_are_as_good_as_any_placement(self, seed: int) -> None:
+    def test_curve_is_no_worse_than_any_placement(self, seed: int) -> None:
         deployment = parsed(seed, operators=4)
         for found in PoolCurve(deployment).sweep(1.0, [1, 2, 3], rounds=10):
             pool = pool_of(deployment, found.nodes).deployment
@@ -69,7 +69,7 @@ class TestBench:
 
     @pytest.mark.parametrize("bytes_per_event", [0.0, 3.0])
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_figures_are_those_of_the_estimate(self, seed: int, bytes_per_event: float) -> None:
+    def test_curve_values_equal_the_estimate(self, seed: int, bytes_per_event: float) -> None:
         """Links and upstream operators count as they do in a full estimate, with all nodes up and with each lost."""
         deployment = chained(seed, bytes_per_event)
         bench = PoolCurve(deployment)
@@ -92,7 +92,7 @@ class TestBench:
             losses = [size.lost.figures for size in sizes if size.lost]
             assert all(b <= a for a, b in itertools.pairwise(losses))
 
-    def test_a_slider_only_learns(self) -> None:
+    def test_repeated_sizes_never_worsen_the_curve(self) -> None:
         deployment = parsed(3, operators=8)
         bench = PoolCurve(deployment)
         first = [size.worst_s for size in bench.sweep(1.0, range(1, 5), rounds=0)]
@@ -100,12 +100,12 @@ class TestBench:
         again = [size.worst_s for size in bench.sweep(1.0, range(1, 5), rounds=0)]
         assert all(b <= a for a, b in zip(first, again, strict=True))
 
-    def test_sizes_asked_one_at_a_time_are_as_good(self) -> None:
+    def test_sizes_asked_one_at_a_time_equal_a_sweep(self) -> None:
         bench = PoolCurve(parsed(4, operators=8))
         found = [bench.sweep(1.0, [size], rounds=0)[0].worst_s for size in range(1, 6)]
         assert found == sorted(found, reverse=True)
 
-    def test_one_lost_is_what_filling_again_gives(self) -> None:
+    def test_loss_of_a_node_equals_filling_the_rest_again(self) -> None:
         deployment = parsed(2, operators=4, nodes=3)
         bench = PoolCurve(deployment)
         found = bench.sweep(1.0, [3], rounds=10)[0]
@@ -118,12 +118,12 @@ class TestBench:
         assert found.lost is not None
         assert found.lost.worst_s == pytest.approx(max(after), rel=1e-9)
 
-    def test_loads_by_source(self) -> None:
+    def test_curve_handles_loads_by_source(self) -> None:
         found = PoolCurve(parsed(1)).sweep({"s0": 3.0}, [2])[0]
         more = apply_changes(parsed(1), [{"scale_source": "s0", "by": 3.0}])
         assert found.worst_s == PoolCurve(more).sweep(1.0, [2])[0].worst_s
 
-    def test_statistics_other_than_the_worst_case(self) -> None:
+    def test_curve_handles_other_statistics_than_the_worst_case(self) -> None:
         base = bursty(1)
         for objective in base["objectives"]:
             objective |= {"statistic": "mean", "bound_s": 0.01}
@@ -137,7 +137,7 @@ class TestBench:
         assert expected
         assert {query: found.queries[query] for query in expected} == pytest.approx(expected, abs=1e-9)
 
-    def test_capacity_that_varies(self) -> None:
+    def test_curve_handles_varying_capacity(self) -> None:
         base = bursty(1)
         base["nodes"][0] = {"id": "n0", "capacity_series_cps": [10.0, 4.0] * 6}
         bench = PoolCurve(Deployment.parse(base))
@@ -146,7 +146,7 @@ class TestBench:
         whole = board.deployment.with_placement(board.placement(found.assignment))
         assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
 
-    def test_bad_days(self) -> None:
+    def test_pool_size_that_breaks_a_constraint_is_reported_as_stuck(self) -> None:
         pinned = Deployment.parse(bursty(1) | {"constraints": {"apart": [["f0", "f1", "f2"]]}})
         two, three = PoolCurve(pinned).sweep(1.0, [2, 3])
         assert two.stuck is not None
@@ -161,7 +161,7 @@ class TestBench:
         with pytest.raises(DocumentError, match="like is missing"):
             PoolCurve(nothing).sweep(1.0, [2])
 
-    def test_no_queries_no_prices_no_objectives(self) -> None:
+    def test_curve_without_queries_prices_or_objectives(self) -> None:
         base = document([[4.0, 30.0]], 1) | {"objectives": []}
         base["nodes"][0]["price_per_hour"] = None
         del base["operators"][0]["query"]
@@ -181,7 +181,7 @@ def smallest(deployment: Deployment, most: int, bound_s: float, *, lost: bool = 
 class TestSmallestPool:
     @pytest.mark.parametrize("bound_s", [0.35, 0.85])
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_it_is_the_smallest_there_is(self, seed: int, bound_s: float) -> None:
+    def test_smallest_pool_equals_brute_force(self, seed: int, bound_s: float) -> None:
         deployment = parsed(seed, operators=4, nodes=1, bound_s=bound_s)
         found = smallest_pool(deployment, PoolQuestion(rounds=20), most=4)
         assert found.nodes == smallest(deployment, 4, bound_s)
@@ -190,7 +190,7 @@ class TestSmallestPool:
             assert (found.proof is None) == (found.nodes == 1)
 
     @pytest.mark.parametrize("seed", [0, 1, 2])
-    def test_with_any_one_node_lost(self, seed: int) -> None:
+    def test_smallest_pool_survives_the_loss_of_any_node(self, seed: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=1, bound_s=0.85)
         found = smallest_pool(deployment, PoolQuestion(rounds=20, lose=1), most=4)
         exact = smallest(deployment, 4, 0.85, lost=True)
@@ -199,7 +199,7 @@ class TestSmallestPool:
         # What is moved after a loss is placed one by one, which may take a node more than the best there is.
         assert exact <= found.nodes <= exact + 1
 
-    def test_the_proof_says_what_goes_wrong_one_node_below(self) -> None:
+    def test_proof_names_the_objective_broken_with_one_node_less(self) -> None:
         found = smallest_pool(parsed(1, nodes=1, bound_s=0.85), most=8)
         assert found.proof is not None
         assert found.nodes is not None
@@ -211,14 +211,14 @@ class TestSmallestPool:
 
     @settings(max_examples=15, deadline=None)
     @given(st.integers(0, 10_000), st.floats(1.01, 2.0))
-    def test_more_load_never_takes_a_smaller_pool(self, seed: int, factor: float) -> None:
+    def test_more_load_never_needs_a_smaller_pool(self, seed: int, factor: float) -> None:
         """Among sizes that a bound does not rule out, a search may err; the bounds themselves never do."""
         deployment = parsed(seed, operators=4, nodes=1, bound_s=0.85)
         little = smallest_pool(deployment, PoolQuestion(rounds=20), most=5).nodes
         more = smallest_pool(deployment, PoolQuestion(rounds=20, factor=factor), most=5).nodes
         assert more is None or (little is not None and little <= more)
 
-    def test_an_operator_alone_may_break_an_objective(self) -> None:
+    def test_operator_too_large_for_any_node_refutes_every_pool(self) -> None:
         deployment = Deployment.parse(document([[5.0, 35.0, 0.0], [1.0, 1.0, 1.0]], 1))
         found = smallest_pool(deployment, most=6)
         assert found.nodes is None
@@ -231,13 +231,13 @@ class TestSmallestPool:
 
     @settings(max_examples=40, deadline=None)
     @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(0, 1))
-    def test_what_a_bound_refutes_no_placement_keeps(self, seed: int, nodes: int, lost: int) -> None:
+    def test_pool_refuted_by_a_bound_has_no_placement(self, seed: int, nodes: int, lost: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=nodes, bound_s=0.85)
         prover = Prover(deployment, PoolQuestion(mace_every=1, lose=lost, rounds=0, seed=0, split=False))
         if refuted(prover.board, prover.solver.judge, nodes, lose=lost) is not None:
             assert not keeps(deployment, 0.85, lost=bool(lost))
 
-    def test_instead_of_the_present_nodes(self) -> None:
+    def test_pool_can_replace_the_present_nodes(self) -> None:
         deployment = parsed(1, nodes=2, bound_s=0.85)
         found = smallest_pool(
             deployment, PoolQuestion(keep_present=False), like={"capacity_cps": 20.0, "price_per_hour": 3.0}, most=6
@@ -246,7 +246,7 @@ class TestSmallestPool:
         assert found.best is not None
         assert found.best.cost_per_hour == 3.0 * (found.nodes or 0)
 
-    def test_headroom_takes_more(self) -> None:
+    def test_headroom_needs_a_larger_pool(self) -> None:
         deployment = parsed(5, nodes=1, bound_s=1.2)
         plain, spare = (
             smallest_pool(deployment, PoolQuestion(rounds=10, headroom_s=s), most=8).nodes for s in (0.0, 0.3)
@@ -308,7 +308,7 @@ def cheapest(deployment: Deployment, bound_s: float) -> float | None:
 
 class TestCheapestMix:
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_it_is_the_cheapest_there_is(self, seed: int) -> None:
+    def test_cheapest_mix_equals_brute_force(self, seed: int) -> None:
         deployment = parsed(seed, operators=3, d=8, bound_s=0.8)
         found = cheapest_mix(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
         assert found.cost_per_hour == pytest.approx(cheapest(deployment, 0.8))
@@ -317,17 +317,17 @@ class TestCheapestMix:
             assert found.least_cost_per_hour <= found.cost_per_hour
             assert all(proof.refutation or proof.miss or proof.stuck for proof in found.proofs)
 
-    def test_combinations_come_once_and_by_cost(self) -> None:
+    def test_combinations_come_once_in_order_of_cost(self) -> None:
         mixes = MixCombinations(parsed(1), read_types(TYPES), PoolQuestion(rounds=0, split=False))
         listed = list(mixes.by_cost())
         assert sorted(counts for _, counts in listed) == sorted(itertools.product(range(4), range(3)))
         assert [cost for cost, _ in listed] == sorted(cost for cost, _ in listed)
 
-    def test_nothing_needed_costs_nothing(self) -> None:
+    def test_sufficient_present_nodes_need_no_mix(self) -> None:
         found = cheapest_mix(parsed(1, nodes=6, bound_s=5.0), TYPES)
         assert (found.cost_per_hour, found.proven, sum((found.counts or {}).values())) == (0.0, True, 0)
 
-    def test_giving_up_is_said(self) -> None:
+    def test_exhausted_search_has_a_message(self) -> None:
         found = cheapest_mix(parsed(1, bound_s=0.001), TYPES, PoolQuestion(keep_present=False, rounds=0), most_tried=1)
         assert found.counts is None or found.complete
         assert found.message
@@ -354,7 +354,7 @@ class TestCheapestMix:
 
 
 class TestFront:
-    def test_no_mix_beats_a_point_in_both(self) -> None:
+    def test_front_has_only_undominated_points(self) -> None:
         deployment = parsed(2, operators=3, d=8)
         found = front(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
         exact = {
@@ -372,7 +372,7 @@ class TestFront:
 
 
 class TestSurvival:
-    def test_every_loss_is_what_estimating_it_gives(self) -> None:
+    def test_latency_after_each_loss_equals_its_estimate(self) -> None:
         deployment = chained(2)
         found = lose_each(deployment)
         for node, outcome in found.losses.items():
@@ -380,7 +380,7 @@ class TestSurvival:
             again = estimate(left.with_placement(place(left)), intervals=False)
             assert outcome.flow_s == again.flow.wc
 
-    def test_it_says_which_loss_breaks_what(self) -> None:
+    def test_survival_names_the_loss_and_the_broken_objective(self) -> None:
         deployment = Deployment.parse(document([[9.0, 9.0], [9.0, 9.0], [3.0, 3.0]], 3, bound_s=0.3))
         found = lose_each(deployment)
         # f2 shares a node then, where 12 cycles come every second and 10 can be done; it comes last in a slice.
@@ -388,13 +388,13 @@ class TestSurvival:
         assert not found.survives
         assert found.message == "the loss of n0, n1, n2 breaks q2"
 
-    def test_the_only_node(self) -> None:
+    def test_loss_of_the_only_node_breaks_every_query(self) -> None:
         found = lose_each(parsed(1, nodes=1, bound_s=99.0))
         assert found.losses["n0"].refusal is not None
         assert len(found.breaks("n0")) == 5
         assert not found.survives
 
-    def test_no_node_and_an_unknown_one(self) -> None:
+    def test_survival_of_an_empty_fleet_holds_and_unknown_nodes_are_refused(self) -> None:
         empty = Deployment.parse({"subinterval_s": 1.0, "subintervals": 2})
         assert lose_each(empty).survives
         with pytest.raises(DocumentError, match="which is no node"):
@@ -402,7 +402,7 @@ class TestSurvival:
 
 
 class TestGrowth:
-    def test_one_operator_grows_until_its_bound(self) -> None:
+    def test_operator_grows_until_its_objective(self) -> None:
         # 8 events at 10 cycles/s: the excess of 8 x is 8 x - 10, and 1 s is reached at 8 x = 20.
         deployment = Deployment.parse(document([[8.0, 0.0, 0.0], [1.0, 0.0, 0.0]], 2))
         found = headroom_by_query(deployment)
@@ -413,7 +413,7 @@ class TestGrowth:
         assert found.queries["q1"].unlimited
 
     @pytest.mark.parametrize("seed", SEEDS)
-    def test_together_is_never_more_than_alone(self, seed: int) -> None:
+    def test_joint_growth_is_never_more_than_single_growth(self, seed: int) -> None:
         deployment = parsed(seed, operators=4, nodes=4, bound_s=3.0)
         found = headroom_by_query(deployment, flow=False)
         assert found.together.factor is not None
@@ -421,21 +421,21 @@ class TestGrowth:
             assert entry.factor is not None
             assert found.together.factor <= entry.factor * 1.011
 
-    def test_nothing_to_grow(self) -> None:
+    def test_growth_without_headroom_is_none(self) -> None:
         broken = headroom_by_query(parsed(1, nodes=1, bound_s=0.1))
         assert broken.together.factor is None
         assert broken.together.miss is not None
         with pytest.raises(DocumentError, match="there is no objective"):
             headroom_by_query(Deployment.parse(bursty(1) | {"objectives": []}))
 
-    def test_a_query_without_a_source_says_so(self) -> None:
+    def test_growth_of_a_query_without_source_has_a_note(self) -> None:
         base = document([[1.0, 2.0], [1.0, 2.0]], 2)
         base["operators"][1]["inputs"][0]["from"] = "f0"
         found = headroom_by_query(Deployment.parse(base))
         assert "reads no source of its own" in found.queries["q1"].note
 
 
-def test_a_pool_without_nodes_has_no_place() -> None:
+def test_empty_pool_grows_but_takes_no_placement() -> None:
     bare = apply_changes(parsed(1), [{"resize_pool": "p", "nodes": 0}])
     found = smallest_pool(bare, like={"capacity_cps": 20.0}, most=4)
     assert found.nodes is not None
@@ -449,18 +449,18 @@ class TestAnswersAsJson:
     small = Deployment.parse(document([[2.0, 3.0, 2.0]], 2))
     types = ({"name": "t", "capacity_cps": 10.0, "cores": 1, "price_per_hour": 1.0, "max": 4},)
 
-    def test_the_smallest_pool_that_may_lose_a_node(self) -> None:
+    def test_answer_of_the_smallest_pool_with_a_loss_serialises_to_json(self) -> None:
         answer = smallest_pool(self.small, PoolQuestion(lose=1, keep_present=False), like="n0", most=6).to_dict()
         assert answer["nodes"] == 2
         assert "there is no core to run on" in answer["proof"]["message"]
         assert answer["proof"]["refutation"]["least_s"] is None
         json.dumps(answer, allow_nan=False)
 
-    def test_the_cheapest_mix_that_may_lose_a_node(self) -> None:
+    def test_answer_of_the_cheapest_mix_with_a_loss_serialises_to_json(self) -> None:
         found = cheapest_mix(self.small, list(self.types), PoolQuestion(lose=1, keep_present=False))
         assert found.counts == {"t": 2}
         json.dumps(found.to_dict(), allow_nan=False)
 
-    def test_no_mix_at_all(self) -> None:
+    def test_answer_without_a_mix_serialises_to_json(self) -> None:
         few = [{**self.types[0], "max": 1}]
         json.dumps(cheapest_mix(self.small, few, PoolQuestion(lose=1, keep_present=False)).to_dict(), allow_nan=False)

@@ -13,7 +13,7 @@ from tests.engine.provisioning.test_pools import parsed
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_reports_by_mace_are_those_of_a_scenario(seed: int) -> None:
+def test_reports_by_mace_equal_those_of_a_scenario(seed: int) -> None:
     """Links, splits, and queries that read each other; reports that are taken over from now are the same."""
     for deployment in (woven(seed, "q0.9"), parsed(seed, operators=6, nodes=5)):
         for node, outcome in lose_each(deployment, flow=False).losses.items():
@@ -22,7 +22,7 @@ def test_reports_by_mace_are_those_of_a_scenario(seed: int) -> None:
             assert outcome.to_dict() == alone.to_dict()
 
 
-def test_flow_is_asked_for_the_losses_that_matter() -> None:
+def test_flow_runs_only_for_losses_that_threaten_an_objective() -> None:
     # Any loss puts 12 cycles a second on a node that does 10.
     deployment = Deployment.parse(document([[9.0, 9.0], [9.0, 9.0], [3.0, 3.0]], 3, bound_s=0.3))
     every = lose_each(deployment)

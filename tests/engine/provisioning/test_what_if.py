@@ -40,7 +40,7 @@ def faults_of(changes: Any, deployment: Deployment | None = None) -> dict[str, s
 
 
 class TestLoads:
-    def test_a_source_is_scaled(self) -> None:
+    def test_one_source_is_scaled(self) -> None:
         done = apply_changes(small(), [{"scale_source": "s0", "by": 1.5}])
         assert done.arrivals.tolist() == [[6.0, 12.0, 3.0], LOADS[1]]
 
@@ -48,7 +48,7 @@ class TestLoads:
         done = apply_changes(small(), [{"scale_source": "*", "by": 2}, {"scale_source": "s1", "by": 0.5}])
         assert done.arrivals.tolist() == [[8.0, 16.0, 4.0], LOADS[1]]
 
-    def test_a_query_is_scaled_and_its_neighbour_is_not(self) -> None:
+    def test_scaled_query_leaves_its_neighbour_alone(self) -> None:
         done = apply_changes(shared(), [{"scale_query": "q0", "by": 3}])
         assert {s.id: s.arrivals.tolist() for s in done.sources} == {
             "s0": LOADS[0],
@@ -63,11 +63,11 @@ class TestLoads:
         assert first.arrivals.tolist() == last.arrivals.tolist()
         assert dict(zip([s.id for s in first.sources], first.arrivals.tolist(), strict=True))["s0@q0"] == [12, 24, 6]
 
-    def test_a_source_that_only_its_copy_is_read_of_goes(self) -> None:
+    def test_source_whose_copy_alone_is_read_is_removed(self) -> None:
         done = apply_changes(small(), [{"scale_query": "q1", "by": 2}])
         assert [s.id for s in done.sources] == ["s0", "s1@q1"]
 
-    def test_arrivals_by_value_and_by_factor(self) -> None:
+    def test_arrivals_are_replaced_by_value_or_factor(self) -> None:
         changes = [
             {"arrivals": "s0", "values": [1, 2, 3]},
             {"arrivals": "s1", "factors": [0, 1, 2]},
@@ -77,7 +77,7 @@ class TestLoads:
 
 
 class TestNodes:
-    def test_new_nodes_are_like_one(self) -> None:
+    def test_new_nodes_copy_the_node_they_are_like(self) -> None:
         linked = small(links=[{"from": "n0", "to": "n1", "bandwidth_bytes_s": 100.0, "delay_s": 0.5}])
         done = apply_changes(linked, [{"add_nodes": 2, "like": "n0", "price_per_hour": 3, "cores": 2}])
         new = done.nodes[2]
@@ -89,18 +89,18 @@ class TestNodes:
             ("new-1", "n0"),
         }
 
-    def test_operators_of_a_lost_node_lack_a_place(self) -> None:
+    def test_operators_of_a_lost_node_are_unplaced(self) -> None:
         done = apply_changes(small(), [{"lose_node": "n0"}])
         assert [op.replicas for op in done.operators] == [(), (Replica("n1"),)]
 
-    def test_the_rest_of_a_split_operator_carries_it(self) -> None:
+    def test_remaining_replicas_take_the_share_of_a_lost_one(self) -> None:
         base = document(LOADS, 2)
         base["operators"][0] |= {"split": [{"node": "n0", "fraction": 0.25}, {"node": "n1", "fraction": 0.75}]}
         del base["operators"][0]["node"]
         done = apply_changes(Deployment.parse(base), [{"lose_node": "n0"}])
         assert done.operators[0].replicas == (Replica("n1", 0, 1.0),)
 
-    def test_pools_shrink_from_the_end_and_grow_like_their_last(self) -> None:
+    def test_pool_shrinks_from_its_end_and_grows_like_its_last_node(self) -> None:
         less = apply_changes(small(), [{"resize_pool": "p", "nodes": 1}])
         more = apply_changes(small(), [{"capacity": "n1", "by": 2}, {"resize_pool": "p", "nodes": 4}])
         assert [node.id for node in less.nodes] == ["n0"]
@@ -115,7 +115,7 @@ class TestNodes:
         assert half.capacities[:, 0].tolist() == [2.5, 5.0, 10.0]
         assert fixed.capacities[:, 0].tolist() == [7.0]
 
-    def test_everything_may_go(self) -> None:
+    def test_placement_without_any_node_left_is_infeasible(self) -> None:
         done = apply_changes(small(), [{"lose_node": "n0"}, {"lose_node": "n1"}])
         with pytest.raises(InfeasibleError) as found:
             placed(done, "fill")
@@ -136,7 +136,7 @@ class TestQueries:
         )
         assert [(o.query, o.statistic, o.bound_s) for o in done.objectives] == [("q0", "worst", 5), ("q1", "mean", 6)]
 
-    def test_queries_come_and_go(self) -> None:
+    def test_queries_are_added_and_removed(self) -> None:
         done = apply_changes(small(), [{"add_query": self.new}, {"remove_query": "q0"}])
         assert done.queries == ("q1", "q9")
         assert [o.query for o in done.objectives] == ["q1", "q9"]
@@ -146,14 +146,14 @@ class TestQueries:
         done = apply_changes(small(), [{"add_query": self.new}, {"scale_query": "q9", "by": 2}])
         assert [s.id for s in done.sources] == ["s0", "s1", "s0@q9"]
 
-    def test_a_query_others_read_stays(self) -> None:
+    def test_query_read_by_others_cannot_be_removed(self) -> None:
         base = document(LOADS, 2)
         base["operators"][1]["inputs"][0]["from"] = "f0"
         found = faults_of([{"remove_query": "q0"}, {"scale_query": "q1", "by": 2}], Deployment.parse(base))
         assert "is read by f1" in found["changes[0].remove_query"]
         assert "reads no source of its own" in found["changes[1].scale_query"]
 
-    def test_a_query_goes_after_a_node_it_was_pinned_to(self) -> None:
+    def test_pinned_query_can_be_removed_after_its_node_is_lost(self) -> None:
         base = document(LOADS, 2) | {"constraints": {"pin": {"f0": "n0", "f1": "n0"}}}
         base["operators"][1]["node"] = "n0"
         pinned = Deployment.parse(base)
@@ -194,13 +194,13 @@ FAULTS: list[tuple[Any, dict[str, str]]] = [
 @pytest.mark.parametrize(
     ("changes", "expected"), FAULTS, ids=[next(iter(e)) + f"-{i}" for i, (_, e) in enumerate(FAULTS)]
 )
-def test_faults_name_their_place_and_what_is_allowed(changes: Any, expected: dict[str, str]) -> None:
+def test_fault_names_its_path_and_what_is_allowed(changes: Any, expected: dict[str, str]) -> None:
     found = faults_of(changes)
     for path, words in expected.items():
         assert words in found[path]
 
 
-def test_loads_that_no_number_holds_are_refused() -> None:
+def test_loads_beyond_floating_point_are_refused() -> None:
     changes = [
         {"scale_source": "*", "by": 1e5},
         {"scale_source": "s0", "by": 100},
@@ -223,19 +223,19 @@ def test_loads_that_no_number_holds_are_refused() -> None:
     ]
 
 
-def test_all_faults_come_at_once() -> None:
+def test_every_fault_of_the_changes_is_reported_at_once() -> None:
     every = [change for changes, _ in FAULTS[3:] for change in changes if change != {"lose_node": "n0"}]
     assert len(faults_of(every)) >= 20
 
 
-def test_changes_are_read_back_as_they_were_understood() -> None:
+def test_changes_round_trip() -> None:
     read = read_changes([{"scale_source": "s0", "by": 2}, {"add_nodes": 1.0, "like": "n0"}], small())
     assert read == ({"scale_source": "s0", "by": 2.0}, {"add_nodes": 1, "like": "n0"})
     assert applied(small(), read).words == ("source s0 at 2 times its load", "1 node added like n0")
 
 
 class TestWhatIf:
-    def test_a_scenario_is_estimated_as_what_runs_is(self) -> None:
+    def test_scenario_is_estimated_like_a_running_deployment(self) -> None:
         deployment = Deployment.parse(bursty(1))
         found = what_if(deployment, [{"name": "now"}, {"name": "more", "changes": [{"scale_source": "*", "by": 1.3}]}])
         more = deployment.with_arrivals({s.id: s.arrivals * 1.3 for s in deployment.sources})
@@ -255,7 +255,7 @@ class TestWhatIf:
         for query, report in outcome["queries"].items():
             assert report["mace_s"] == full["queries"][query]["mace_s"]
 
-    def test_ways_to_place(self) -> None:
+    def test_each_way_to_place_gives_its_placement(self) -> None:
         deployment = Deployment.parse(bursty(2, operators=4, nodes=2))
         changes = [{"lose_node": "n1"}, {"add_nodes": 2, "like": "n0"}]
         keep, fill, search, few = what_if(
@@ -276,7 +276,7 @@ class TestWhatIf:
         assert [one.to_dict()["cost_per_hour"] for one in found] == [4.0, None]
         assert found[1].to_dict()["unpriced_nodes"] == ["new-1"]
 
-    def test_no_queries_and_no_nodes(self) -> None:
+    def test_scenario_without_queries_and_nodes(self) -> None:
         changes = [{"remove_query": "q0"}, {"remove_query": "q1"}]
         found = what_if(
             small(),
@@ -285,7 +285,7 @@ class TestWhatIf:
         assert [one.to_dict()["queries"] for one in found] == [{}, {}]
         assert [one.to_dict()["node_count"] for one in found] == [2, 0]
 
-    def test_faults_of_all_scenarios_come_at_once(self) -> None:
+    def test_faults_of_all_scenarios_are_reported_at_once(self) -> None:
         scenarios = [
             {"name": "a", "changes": [{"lose_node": "x"}]},
             {"name": "a", "place": "anywhere"},
@@ -301,7 +301,7 @@ class TestWhatIf:
             "scenarios[2].max_moves",
         }
 
-    def test_whoever_listens_may_end_it(self) -> None:
+    def test_exception_from_progress_ends_the_what_if(self) -> None:
         def stop(share: float, step: str) -> None:
             if "b" in step:
                 raise KeyboardInterrupt
@@ -356,7 +356,9 @@ class TestCommand:
         line: dict[str, Any] = json.loads(capsys.readouterr().out)
         return line
 
-    def test_changes_are_set_against_now(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_differences_are_relative_to_the_current_deployment(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         content = bursty(1) | {"changes": [{"lose_node": "n0"}]}
         found = self.run(tmp_path, capsys, content)["result"]["scenarios"]
         assert [one["name"] for one in found] == ["now", "changed"]
@@ -368,7 +370,9 @@ class TestCommand:
         assert self.run(tmp_path, capsys, content)["error"]["faults"][0]["path"] == "scenarios"
 
     @pytest.mark.parametrize("question", ["smallest_pool", "survival", "growth"])
-    def test_questions(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], question: str) -> None:
+    def test_command_answers_each_question(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], question: str
+    ) -> None:
         found = self.run(tmp_path, capsys, bursty(1), "--find", question)["result"]
         assert found["find"] == question
         assert found["answer"]

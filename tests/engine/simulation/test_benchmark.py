@@ -44,7 +44,7 @@ def test_flow_by_input_is_within_3_percent(system, simulation):
     assert flow(system.deployment, by_input=True).wc == pytest.approx(simulation.worst_s, rel=0.03)
 
 
-def test_by_input_mends_what_flow_loses_where_an_input_is_held_up():
+def test_flow_by_input_is_closer_where_an_input_is_delayed():
     late = build(queries=3, nodes=9, seed=5)
     worst_s = run(late).worst_s
     assert flow(late.deployment).wc < 0.85 * worst_s

@@ -18,7 +18,7 @@ def document():
     return deployment(operators, {"s": [2, 0, 0], "t": [0, 1, 0]}).to_document()
 
 
-def test_one_run_without_randomness_is_told_in_full():
+def test_command_reports_a_deterministic_run_in_full():
     result = command(document(), FIXED)
     assert result["queries"] == {
         "q": {
@@ -41,7 +41,7 @@ def test_one_run_without_randomness_is_told_in_full():
     assert result["options"]["cost_cv"] == 0.0 and json.dumps(result, allow_nan=False)
 
 
-def test_repeats_take_the_seeds_that_follow():
+def test_repeats_use_consecutive_seeds():
     single = [command(document(), {"seed": seed, "cost_cv": 1.0}) for seed in (7, 8)]
     both = command(document(), {"seed": 7, "repeats": 2, "cost_cv": 1.0})
     worst = [run["queries"]["q"]["worst_s"] for run in single]
@@ -49,20 +49,20 @@ def test_repeats_take_the_seeds_that_follow():
     assert both["queries"]["q"]["events"] == 2.0 and both["runs"] == 2
 
 
-def test_a_query_without_events_has_no_latency():
+def test_query_without_events_has_no_latency():
     silent = deployment([operator("f", "s", query="q")], {"s": [0, 0]}).to_document()
     summary = command(silent, {})["queries"]["q"]
     assert (summary["events"], summary["worst_s"], summary["series"]["maximum_s"]) == (0.0, None, [None, None])
 
 
-def test_all_faults_of_the_options_come_at_once():
+def test_every_fault_of_the_options_is_reported_at_once():
     with pytest.raises(OptionError) as refusal:
         command(document(), {"policy": "lifo", "seed": -1, "repeats": 0, "cost_cv": float("nan"), "colour": "red"})
     assert [fault.path for fault in refusal.value.faults] == ["colour", "policy", "seed", "repeats", "cost_cv"]
     assert "'lifo' is refused; allowed: stimulus-time, fifo, round-robin, longest-queue" in str(refusal.value)
 
 
-def test_a_bad_document_is_refused():
+def test_faulty_document_is_refused():
     with pytest.raises(DocumentError, match="subinterval_s"):
         command({**document(), "subinterval_s": 0}, {})
 
@@ -75,7 +75,7 @@ def _interpreted_s(rounds: int) -> float:
     return time.process_time() - begin
 
 
-def test_a_service_costs_a_few_steps_of_python():
+def test_simulated_service_costs_less_than_a_few_python_steps():
     """Guards the compiled loop, about four steps a service: with reference counts it is twelve times slower."""
     chain = [operator("o0", ("s", 1, 1))] + [operator(f"o{i}", (f"o{i - 1}", 1, 1)) for i in range(1, 14)]
     system = deployment(chain, {"s": [750.0] * 100}, nodes=[{"id": "n", "capacity_cps": 14_000.0}])

@@ -26,7 +26,7 @@ POLICY_STORIES = {
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_each_policy_has_its_story(policy):
+def test_each_policy_serves_events_in_its_own_order(policy):
     system = deployment([operator("a", "s"), operator("b", "t"), operator("c", "a")], {"s": [2], "t": [3]})
     times_s = {"s": np.array([0.0, 0.1]), "t": np.array([0.2, 0.3, 0.4])}
     assert story(system, exact(policy), times_s) == POLICY_STORIES[policy]
@@ -88,7 +88,7 @@ def test_a_split_operator_shares_its_events():
     assert sorted(run.records["egress"].tolist()) == [1.0, 1.25, 2.0, 2.25, 3.0, 4.0, 5.0, 6.0]
 
 
-def test_capacity_may_pause_and_the_last_one_lasts():
+def test_capacity_may_pause_and_its_last_value_lasts():
     node = {"id": "n", "capacity_series_cps": [1.0, 0.0, 2.0]}
     system = deployment([operator("f", ("s", 1, 4))], {"s": [1, 0, 1]}, nodes=[node])
     assert story(system) == [("f", 0.0, 3.5), ("f", 2.0, 5.5)]
@@ -122,14 +122,14 @@ def test_a_model_sets_cost_and_outputs_by_the_events_of_a_subinterval():
     assert run.busy_s.sum() == pytest.approx(0.6 + 1.0) and run.records["egress"][1] == pytest.approx(0.8)
 
 
-def test_free_work_takes_no_time_and_an_idle_system_no_records():
+def test_work_without_cost_takes_no_time():
     chain = [operator("f", ("s", 1, 0)), operator("g", ("f", 1, 0))]
     assert story(deployment(chain, {"s": [2]})) == [("g", 0.0, 0.0), ("g", 0.5, 0.5)]
     assert story(deployment(chain, {"s": [0, 0]})) == []
     assert story(deployment([operator("alone")], {"s": [3]})) == []
 
 
-def test_latency_of_a_merge_does_not_depend_on_how_paths_are_kept(monkeypatch):
+def test_latency_of_merged_paths_does_not_depend_on_their_storage(monkeypatch):
     """Seven diamonds in a row have 128 paths: one queue per input then, and nothing else changes."""
     operators = [operator("o0", ("s", 1, 0.1))]
     for i in range(7):
@@ -173,14 +173,14 @@ def test_policies_see_the_same_work(seed):
         assert np.array_equal(np.sort(run.records["stimulus"]), np.sort(runs[0].records["stimulus"]))
 
 
-def test_one_node_is_done_at_the_same_time_under_every_policy():
+def test_busy_time_of_one_node_is_the_same_under_every_policy():
     system = random_system(3, nodes=1)
     ends = {name: simulate(system, SimulationSettings(POLICIES[name], cost_cv=0.5)).busy_s.sum() for name in POLICIES}
     assert max(ends.values()) == pytest.approx(min(ends.values()), rel=1e-9)
 
 
 @pytest.mark.parametrize("cost_cv", [0.0, 1.0])
-def test_waiting_agrees_with_pollaczek_and_khinchine(cost_cv):
+def test_mean_wait_agrees_with_pollaczek_khinchine(cost_cv):
     """M/G/1 at load 0.8: mean wait = load * S * (1 + cv^2) / (2 * (1 - load))."""
     system = deployment([operator("f", "s")], {"s": [0]}, width_s=400_000.0)
     times_s = {"s": np.sort(np.random.default_rng(2).uniform(0, 400_000.0, 320_000))}
@@ -204,7 +204,7 @@ def test_samples_follow_the_descendants_of_their_events():
     assert sampled.round(9).tolist() == [[[1, 2, 0.1], [2, 4, 0.2]], [[2, 2, 0.4], [4, 4, 0.8]]]
 
 
-def test_series_and_utilisation():
+def test_series_and_utilisation_match_the_records():
     system = deployment([operator("f", "s", query="q"), operator("g", ("t", 1, 0.5))], {"s": [2, 0, 0], "t": [0, 0, 1]})
     run = simulate(system, exact())
     series = run.series("q")
@@ -214,7 +214,7 @@ def test_series_and_utilisation():
     assert run.utilisation()["n"].tolist() == [1.0, 1.0, 0.5]
 
 
-def test_the_size_of_a_run_is_limited_before_it_starts():
+def test_run_over_the_event_limit_is_refused():
     with pytest.raises(TooLargeError, match=r"About 3e\+09 events .* at most 5e\+07 may"):
         simulate(deployment([operator("f", "s")], {"s": [1e9]}))
     with pytest.raises(TooLargeError, match=r"About 1e\+09 events"):
@@ -231,7 +231,7 @@ def test_unplaced_operators_are_refused():
         simulate(Deployment.parse(document, placed=False))
 
 
-def test_progress_is_told_and_may_cancel(monkeypatch):
+def test_progress_rises_and_an_exception_from_it_ends_the_run(monkeypatch):
     monkeypatch.setattr("engine.simulation.run.STEPS_PER_REPORT", 100)
     system = deployment([operator("f", ("s", 1, 0.001))], {"s": [500]}, nodes=[NODE])
     shares = []
