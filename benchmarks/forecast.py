@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     for file in asked.files:
         counts = _counts(Path(file), asked.bucket_s)[-asked.weeks * 604_800 // asked.bucket_s :]
         started = time.perf_counter()
-        found = forecast(counts, bucket_s=float(asked.bucket_s), horizon=asked.days * 86_400 // asked.bucket_s)
-        _print(Path(file).name, counts, found, time.perf_counter() - started)
+        load_forecast = forecast(counts, bucket_s=float(asked.bucket_s), horizon=asked.days * 86_400 // asked.bucket_s)
+        _print(Path(file).name, counts, load_forecast, time.perf_counter() - started)
     return 0
 
 
@@ -60,13 +60,13 @@ def _counts(path: Path, bucket_s: int) -> FloatArray:
     return bucket_trace(reading.trace, bucket_s)[1]
 
 
-def _print(name: str, counts: FloatArray, found: LoadForecast, took_s: float) -> None:
+def _print(name: str, counts: FloatArray, load_forecast: LoadForecast, took_s: float) -> None:
     unknown = int(np.isnan(counts).sum())
-    print(f"\n{name}: {len(counts)} buckets, {unknown} unknown; {found.model}; {took_s:.1f} s")
-    for note in found.notes:
+    print(f"\n{name}: {len(counts)} buckets, {unknown} unknown; {load_forecast.model}; {took_s:.1f} s")
+    for note in load_forecast.notes:
         print(f"  {note}")
     print(f"  {'ahead':<20}{'n':>6}{'median':>9}{'(naive)':>9}{'mean':>9}{'(naive)':>9}{'in band':>9}{'(naive)':>9}")
-    for band in found.backtest.bands:
+    for band in load_forecast.backtest.bands:
         values = (
             band.median_ape,
             band.naive_median_ape,

@@ -38,10 +38,10 @@ class Instance:
 
     @property
     def before(self) -> list[float]:
-        """What a record of the input weighs before each operator and after the last, M+1 of them."""
+        """Weights of a record of the input before each operator and after the last, M+1 of them."""
         reach = np.cumprod([1.0, *self.relay])
         weights = np.array(self.sizes) if self.sizes else np.array([1.0] * len(self.relay) + [0.0])
-        return [float(one) for one in reach * weights]
+        return [float(weight) for weight in reach * weights]
 
 
 def instances(count: int, seed: int = 1) -> list[Instance]:
@@ -65,7 +65,8 @@ def _instance(draw: np.random.Generator, *, weighted: bool) -> Instance:
 
 
 def highs(instance: Instance) -> float:
-    """What leaves the source by the paper's program, in effective load factors 1 >= e_1 >= ... >= e_M >= 0.
+    """Bytes or records that leave the source by the paper's program, in effective load factors 1 >= e_1 >= ... >= e_M
+    >= 0.
 
     Budget and objective are scaled to 1, as HiGHS' tolerances are absolute: unscaled it is off by up to 3e-5.
     """
@@ -74,8 +75,8 @@ def highs(instance: Instance) -> float:
     gain, cost = np.abs(gains).max() or 1.0, costs.max() or 1.0
     chain = [unit[i] - unit[i - 1] for i in range(1, len(reach))]
     limits = np.array([instance.budget_s / instance.n_records / cost, *[0.0] * len(chain)])
-    found = linprog(gains / gain, A_ub=np.vstack([costs / cost, *chain]), b_ub=limits, bounds=(0, 1), method="highs")
-    return float((instance.before[0] + found.fun * gain) * instance.n_records)
+    solution = linprog(gains / gain, A_ub=np.vstack([costs / cost, *chain]), b_ub=limits, bounds=(0, 1), method="highs")
+    return float((instance.before[0] + solution.fun * gain) * instance.n_records)
 
 
 def _own(instance: Instance) -> float:
@@ -115,8 +116,8 @@ def _blocks(drawn: Sequence[Instance]) -> list[Sequence[Instance]]:
 def _timed(solve: object, block: Sequence[Instance]) -> tuple[list[float], float]:
     assert callable(solve)
     before_s = time.perf_counter()
-    found = [solve(one) for one in block]
-    return found, time.perf_counter() - before_s
+    solutions = [solve(instance) for instance in block]
+    return solutions, time.perf_counter() - before_s
 
 
 def _difference(instance: Instance, own: float, reference: float) -> float:
@@ -139,10 +140,10 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"some of {','.join(_PARTS)} (all)")
     parser.add_argument("--quick", action="store_true", help="few instances, seeds and seconds: that everything runs")
     asked = parser.parse_args(list(arguments))
-    if unknown := [one for one in asked.parts.split(",") if one not in _PARTS]:
+    if unknown := [part for part in asked.parts.split(",") if part not in _PARTS]:
         parser.error(f"--parts has {', '.join(unknown)}; allowed: {', '.join(_PARTS)}")
     print(machine())
-    met = [_PARTS[one](asked.quick) for one in asked.parts.split(",")]
+    met = [_PARTS[part](asked.quick) for part in asked.parts.split(",")]
     return 0 if all(met) else 1
 
 

@@ -60,10 +60,10 @@ class _Outcome:
 
     @property
     def median(self) -> float:
-        return float(np.median([np.inf if one is None else one for one in self.epochs]))
+        return float(np.median([np.inf if epoch is None else epoch for epoch in self.epochs]))
 
     def __str__(self) -> str:
-        settled = [one for one in self.epochs if one is not None]
+        settled = [epoch for epoch in self.epochs if epoch is not None]
         never = len(self.epochs) - len(settled)
         median = f"{self.median:g}" if np.isfinite(self.median) else "never"
         most = f"{never} never" if never else f"{max(settled)}"
@@ -78,16 +78,16 @@ def convergence(seeds: int) -> bool:
         print("(median, maximum); bytes over the least possible, load factors moved (medians)")
         print(f"  {'change':20}" + "".join(f"{method:>24}" for method in METHODS))
         for change in CHANGES:
-            found = {method: _after(change, method, law, seeds) for method in METHODS}
-            print(f"  {change.name:20}" + "".join(f"{found[method]!s:>24}" for method in METHODS))
-            missed += [f"{law}, {change.name}: {what}" for what in _missed(change, found[DEFAULT])]
+            outcomes = {method: _after(change, method, law, seeds) for method in METHODS}
+            print(f"  {change.name:20}" + "".join(f"{outcomes[method]!s:>24}" for method in METHODS))
+            missed += [f"{law}, {change.name}: {what}" for what in _missed(change, outcomes[DEFAULT])]
     print(f"  {DEFAULT}: medians of 2 epochs (T2T 10 to 100 %: 3), {PERCENT}: {verdict(missed)}")
     return not missed
 
 
-def _missed(change: WorkloadChange, found: _Outcome) -> list[str]:
-    epochs = [f"{found.median:g} epochs"] if found.median > _MOST_EPOCHS_OF.get(change.name, _MOST_EPOCHS) else []
-    return epochs + ([f"x{found.over_least:.2f}"] if found.over_least > MOST_OVER_LEAST else [])
+def _missed(change: WorkloadChange, outcome: _Outcome) -> list[str]:
+    epochs = [f"{outcome.median:g} epochs"] if outcome.median > _MOST_EPOCHS_OF.get(change.name, _MOST_EPOCHS) else []
+    return epochs + ([f"x{outcome.over_least:.2f}"] if outcome.over_least > MOST_OVER_LEAST else [])
 
 
 def verdict(missed: Sequence[str]) -> str:
@@ -128,7 +128,9 @@ def margins(seeds: int) -> bool:
     for change in CHANGES:
         over = [_over_least(change, AdaptationSettings(margin=margin), seeds) for margin in _MARGINS]
         worst = max(worst, over[-1])
-        cells = [f"x{one:.2f} (x{_alone(change, margin):.2f})" for one, margin in zip(over, _MARGINS, strict=True)]
+        cells = [
+            f"x{excess:.2f} (x{_alone(change, margin):.2f})" for excess, margin in zip(over, _MARGINS, strict=True)
+        ]
         print(f"  {change.name:20}" + "".join(f"{cell:>16}" for cell in cells))
     met = worst <= _MOST_OVER_LEAST_AT_98
     print(f"  margin {_MARGINS[-1]}: {'meets' if met else 'MISSES'} 10 % over the least (x{worst:.2f})")
@@ -258,7 +260,7 @@ def termination(pipelines: int) -> bool:
         cells = []
         for name, settings in columns:
             epochs = [_settling(query, cores, settings) for query, cores in drawn]
-            settled = [one for one in epochs if one is not None]
+            settled = [epoch for epoch in epochs if epoch is not None]
             never = 1 - len(settled) / len(epochs)
             met &= name != DEFAULT or not never
             cells.append(f"{100 * never:.0f} %; {np.mean(settled or [0]):.1f}, {max(settled, default=0)}")
@@ -269,19 +271,19 @@ def termination(pipelines: int) -> bool:
 
 def _pipelines(operators: int, count: int) -> list[tuple[SourceQuery, float]]:
     """Chains of filters and maps with a budget for 10 to 90 % of the whole."""
-    draw, made = np.random.default_rng(operators), []
+    draw, pipelines = np.random.default_rng(operators), []
     for _ in range(count):
         rows = [
             TrueOperator(f"op{k}", "map", float(draw.uniform(0.1, 1.0)) / 1e5, float(draw.uniform(0.3, 1.0)), 100.0)
             for k in range(operators)
         ]
         query = SourceQuery("random", tuple(rows), 100.0, 1e4)
-        volume = np.cumprod([1.0, *(one.relay for one in rows[:-1])])
-        whole = float(query.records_s * (volume * [one.cost_s for one in rows]).sum())
-        made.append((query, whole * float(draw.uniform(0.1, 0.9))))
-    return made
+        volume = np.cumprod([1.0, *(row.relay for row in rows[:-1])])
+        whole = float(query.records_s * (volume * [row.cost_s for row in rows]).sum())
+        pipelines.append((query, whole * float(draw.uniform(0.1, 0.9))))
+    return pipelines
 
 
 def _settling(query: SourceQuery, cores: float, settings: AdaptationSettings) -> int | None:
-    made = controller(settings, query.source_operators(), None)
-    return simulate(query, made, (WorkloadPhase(_LENGTH // 2, cores),), 1, cost_noise=0.0).epochs_to_stable(0)
+    method = controller(settings, query.source_operators(), None)
+    return simulate(query, method, (WorkloadPhase(_LENGTH // 2, cores),), 1, cost_noise=0.0).epochs_to_stable(0)

@@ -54,15 +54,17 @@ class _LogLines:
             self._begin_us = now_us
         due = (now_us - self._begin_us) * LINES_S // 1_000_000
         count, at = min(most, due - self._next), self._next % _BLOCK
-        given = []
+        batches = []
         while count > 0:
             lines = self._lines.slice(at, count)
             numbers = np.arange(self._next, self._next + len(lines))
             stamps = pa.array(self._begin_us + numbers * 1_000_000 // LINES_S).cast(self.schema.field("ts").type)
             columns = {"ts": stamps, "line": lines}
-            given.append(pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema))
+            batches.append(
+                pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+            )
             self._next, count, at = self._next + len(lines), count - len(lines), 0
-        return given
+        return batches
 
     def watermark_us(self) -> int:
         return 0 if self._begin_us is None else self._begin_us + self._next * 1_000_000 // LINES_S
@@ -71,7 +73,7 @@ class _LogLines:
         return None
 
     def seek(self, position: Any) -> None:
-        """There is nothing before the beginning."""
+        """Accept any position: nothing lies before the beginning."""
 
 
 def _line(draw: np.random.Generator, number: int) -> str:
@@ -107,7 +109,7 @@ class LogAgent:
         self._runtime.apply(self._config(budget_cores))
 
     def run(self, epochs: int) -> list[dict[str, Any]]:
-        """So many epochs of one second in real time; what the heartbeat would say of each."""
+        """Run epochs of one second in real time; returns what the heartbeat would report of each."""
         until_s = time.monotonic() + epochs
         while time.monotonic() < until_s:
             time.sleep(self._runtime.tick())
@@ -134,7 +136,7 @@ _TIE = 1.05  # between bytes of strategies
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a strategy did over some epochs, shares of 1."""
+    """Figures of a strategy over some epochs, as shares of 1."""
 
     sent: float  #: bytes, of those that came
     overflow: float  #: records, of those that came
@@ -169,21 +171,21 @@ def _whole_cores() -> float:
 
 def _compare(share: float, cores: float, repeats: int, quick: bool) -> bool:
     """The table of one budget; strategies take turns."""
-    found: dict[str, list[_Seen]] = {strategy: [] for strategy in _STRATEGIES}
+    figures: dict[str, list[_Seen]] = {strategy: [] for strategy in _STRATEGIES}
     for _ in range(repeats):
         for strategy in _STRATEGIES:
-            found[strategy].append(_watch(strategy, cores, quick))
+            figures[strategy].append(_watch(strategy, cores, quick))
     print(f"  budget {100 * share:.0f} % of that, {cores:.3f} cores")
-    middle = {strategy: _median(seen) for strategy, seen in found.items()}
+    middle = {strategy: _median(seen) for strategy, seen in figures.items()}
     for strategy, seen in middle.items():
         print(
             f"    {strategy:12} sent {100 * seen.sent:5.1f} %   overflow {100 * seen.overflow:5.1f} %   "
             f"CPU used {100 * seen.used:5.1f} %"
         )
     held = {strategy: seen.sent for strategy, seen in middle.items() if seen.overflow <= _OVERFLOW}
-    least = min(held, key=lambda strategy: held[strategy])
-    met = "scalar" in held and held["scalar"] <= _TIE * held[least]
-    print(f"    least bytes without congestion: {least}; scalar {'is' if met else 'is NOT'} within 5 % of that")
+    lowest = min(held, key=lambda strategy: held[strategy])
+    met = "scalar" in held and held["scalar"] <= _TIE * held[lowest]
+    print(f"    least bytes without congestion: {lowest}; scalar {'is' if met else 'is NOT'} within 5 % of that")
     return met
 
 
@@ -206,7 +208,9 @@ def _seen(rows: Sequence[dict[str, Any]]) -> _Seen:
 
 
 def _median(seen: Sequence[_Seen]) -> _Seen:
-    return _Seen(*(statistics.median(getattr(one, name) for one in seen) for name in ("sent", "overflow", "used")))
+    return _Seen(
+        *(statistics.median(getattr(figures, name) for figures in seen) for name in ("sent", "overflow", "used"))
+    )
 
 
 def _follow(before: float, after: float, whole: float, repeats: int) -> None:
@@ -219,7 +223,7 @@ def _follow(before: float, after: float, whole: float, repeats: int) -> None:
             agent.grant(after * whole)
             epochs.append(_settling(agent.run(_CHANGE_EPOCHS)))
             agent.close()
-    said = ", ".join("never" if one is None else str(one) for one in epochs)
+    said = ", ".join("never" if epoch is None else str(epoch) for epoch in epochs)
     print(f"  scalar, budget from {100 * before:.0f} to {100 * after:.0f} %: epochs of 1 s until it settled: {said}")
 
 

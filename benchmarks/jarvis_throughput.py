@@ -54,17 +54,21 @@ def queries() -> dict[str, SourceQuery]:
 def _proportional(query: SourceQuery) -> SourceQuery:
     """The same query with costs and groups in proportion to its records, as they are at the nominal rate."""
     operators, n = [], query.records_s
-    for one in query.operators:
-        out = one.rows(n, 1.0, "fitted")
-        operators.append(TrueOperator(one.id, one.kind, one.cpu_s(n, "fitted") / n, out / n, one.bytes_out))
+    for operator in query.operators:
+        out = operator.rows(n, 1.0, "fitted")
+        operators.append(
+            TrueOperator(operator.id, operator.kind, operator.cpu_s(n, "fitted") / n, out / n, operator.bytes_out)
+        )
         n = out
     return replace(query, operators=tuple(operators))
 
 
 def frontier(query: SourceQuery) -> Frontier:
     """By the true costs."""
-    sizes = [query.record_bytes, *(one.bytes_out for one in query.operators)]
-    return Frontier.of([one.relay for one in query.operators], [one.cost_s for one in query.operators], sizes)
+    sizes = [query.record_bytes, *(operator.bytes_out for operator in query.operators)]
+    return Frontier.of(
+        [operator.relay for operator in query.operators], [operator.cost_s for operator in query.operators], sizes
+    )
 
 
 def mbps(query: SourceQuery, records_s: float) -> float:
@@ -95,8 +99,8 @@ def _records_s(query: SourceQuery, strategy: str, cores: float, link: float) -> 
 
 
 def cut(query: SourceQuery, strategy: str, cores: float) -> Partition:
-    """What a strategy without load factors runs at the source; Best-OP plans for the query's own rate."""
-    return baseline(strategy, frontier(query), query.records_s, cores, [one.kind for one in query.operators])
+    """Operators that a strategy without load factors runs at the source; Best-OP plans for the query's own rate."""
+    return baseline(strategy, frontier(query), query.records_s, cores, [operator.kind for operator in query.operators])
 
 
 def _highest(most: float, carried: Callable[[float], bool]) -> float:
@@ -112,8 +116,8 @@ def _highest(most: float, carried: Callable[[float], bool]) -> float:
 
 def run_sends(query: SourceQuery, method: str, cores: float, records_s: float) -> float:
     """Bytes per second that a strategy sends once it has adapted; what overflows is sent, too."""
-    made = controller(AdaptationSettings(method=method), query.source_operators(), None)
-    run = simulate(query, made, (WorkloadPhase(_EPOCHS, cores, records_s),), seed=1)
+    method_controller = controller(AdaptationSettings(method=method), query.source_operators(), None)
+    run = simulate(query, method_controller, (WorkloadPhase(_EPOCHS, cores, records_s),), seed=1)
     return float(run.bytes_sent[-_LOOKED_AT:].mean())
 
 
@@ -146,23 +150,25 @@ _CLAIMS = (
 
 def throughput(budgets: Sequence[float] = _BUDGETS) -> bool:
     """Print ratios and rates; False where a ratio is not the one that the paper's model was found to give."""
-    made = queries()
+    paper_queries = queries()
     print("\nthroughput, simulated: the best plan over another strategy at the same CPU budget")
     print(f"  {'':32} {'':>6}  {'nominal link':>16}  {'net of protocols':>16}")
     print(f"  {'':32} {'paper':>6}  {'model':>8}{'here':>8}  {'model':>8}{'here':>8}")
-    held = [_holds(made[claim.query], claim) for claim in _CLAIMS]
-    for name, query in made.items():
+    held = [_holds(paper_queries[claim.query], claim) for claim in _CLAIMS]
+    for name, query in paper_queries.items():
         _print_budgets(TITLES[name], query, budgets)
     return all(held)
 
 
 def _holds(query: SourceQuery, claim: _Claim) -> bool:
     links = (LINK_MBPS, EFFICIENCY * LINK_MBPS)
-    here = [sustained(query, BEST, claim.cores, one) / sustained(query, claim.over, claim.cores, one) for one in links]
+    here = [
+        sustained(query, BEST, claim.cores, link) / sustained(query, claim.over, claim.cores, link) for link in links
+    ]
     name = f"{TITLES[claim.query]} {100 * claim.cores:.0f} %: over {claim.over}"
-    pairs = [f"{known:8.2f}{found:8.2f}" for known, found in zip(claim.model, here, strict=True)]
+    pairs = [f"{expected:8.2f}{measured:8.2f}" for expected, measured in zip(claim.model, here, strict=True)]
     print(f"  {name:32} {claim.paper:6.2f}  {'  '.join(pairs)}")
-    return all(abs(found / known - 1) <= _SAME for found, known in zip(here, claim.model, strict=True))
+    return all(abs(measured / expected - 1) <= _SAME for measured, expected in zip(here, claim.model, strict=True))
 
 
 def _print_budgets(title: str, query: SourceQuery, budgets: Sequence[float]) -> None:
@@ -173,8 +179,8 @@ def _print_budgets(title: str, query: SourceQuery, budgets: Sequence[float]) -> 
     )
     print("  CPU    " + "".join(f"{name:>12}" for name in _COLUMNS))
     for cores in budgets:
-        found = [sustained(query, strategy, cores, link_mbps) for strategy in _COLUMNS]
-        print(f"  {100 * cores:3.0f} %  " + "".join(f"{one:12.1f}" for one in found))
+        rates = [sustained(query, strategy, cores, link_mbps) for strategy in _COLUMNS]
+        print(f"  {100 * cores:3.0f} %  " + "".join(f"{rate:12.1f}" for rate in rates))
 
 
 _ROOT_MBPS = 500.0  # of one query at the stream processor: 10 Gbit/s over 20 queries
@@ -184,7 +190,7 @@ _WHOLE = 1 - 1e-3  # of a rate that a bisection finds
 
 @dataclass(frozen=True)
 class _Setting:
-    """S2SProbe at a rate, tenths of the paper's; what the paper says, and what its model was found to give."""
+    """S2SProbe at a rate, in tenths of the paper's, with the paper's figures and those its model was found to give."""
 
     scale: float
     cores: float  #: that one query has

@@ -38,11 +38,11 @@ def solver(blocks: int) -> bool:
     cost = draw.uniform(0.0, 500.0, _QUERIES)
     closed_s, looped_s, ratios = [], [], []
     for _ in range(blocks):
-        one = _timed(lambda: slacks_ms(0.0, cost, mean[:, None], deviation[:, None]))
+        seconds = _timed(lambda: slacks_ms(0.0, cost, mean[:, None], deviation[:, None]))
         loop = _timed(lambda: _algorithm_1(0.0, cost, mean, deviation))
-        closed_s.append(one)
+        closed_s.append(seconds)
         looped_s.append(loop)
-        ratios.append(loop / one)
+        ratios.append(loop / seconds)
     ratio = statistics.median(ratios)
     exact = slacks_ms(0.0, cost, mean[:, None], deviation[:, None])
     off = _algorithm_1(0.0, cost, mean, deviation) - exact
@@ -78,7 +78,9 @@ def _above(time_ms: Array | float, mean: Array, deviation: Array) -> Array:
 
 
 def intervals(windows: int) -> bool:
-    """How often the next watermark lies within its interval, made in several ways; False where Sluice's misses."""
+    """Print the share of watermarks that lie within their interval, made in several ways; False where Sluice's
+    misses.
+    """
     print(f"\nintervals: share of {windows:,} watermarks within, mean width; history of {_HISTORY} windows")
     reached = []
     for kind in DELAYS:
@@ -97,20 +99,20 @@ def _coverage(kind: str, confidence: float, windows: int) -> dict[str, tuple[flo
     count = _HISTORY + windows
     shown = delays_ms(kind, count * _SAMPLES, random).reshape(count, _SAMPLES)
     delays, mu, chi = delays_ms(kind, count, random), shown.mean(axis=1), (shown**2).mean(axis=1)
-    sigmas, found = deviations(confidence), {"normal": [], "eq. 6": [], "quantiles": [], "regression": []}  # type: ignore[var-annotated]
+    sigmas, hits = deviations(confidence), {"normal": [], "eq. 6": [], "quantiles": [], "regression": []}  # type: ignore[var-annotated]
     for n in range(_HISTORY, count):
         past = slice(n - _HISTORY, n)
         for name, mode in (("normal", "predictive"), ("eq. 6", MEAN_VARIANCE)):
             mean, variance = moments(mu[past].tolist(), chi[past].tolist(), mode)
             half = sigmas * variance**0.5
-            found[name].append((abs(delays[n] - mean) <= half, 2 * half))
+            hits[name].append((abs(delays[n] - mean) <= half, 2 * half))
         bounds = empirical_interval(np.sort(delays[past]).tolist(), confidence)
         assert bounds is not None
-        found["quantiles"].append((bounds[0] <= delays[n] <= bounds[1], bounds[1] - bounds[0]))
+        hits["quantiles"].append((bounds[0] <= delays[n] <= bounds[1], bounds[1] - bounds[0]))
         least, most = _regression(delays[past])
-        found["regression"].append((least <= delays[n] <= most, most - least))
+        hits["regression"].append((least <= delays[n] <= most, most - least))
     return {name: (float(np.mean([hit for hit, _ in rows])), float(np.mean([width for _, width in rows])))
-            for name, rows in found.items()}  # fmt: skip
+            for name, rows in hits.items()}  # fmt: skip
 
 
 def _regression(past: Array) -> tuple[float, float]:
@@ -171,18 +173,18 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--quick", action="store_true", help="few loads, seeds and windows: that everything runs")
     parser.add_argument("--queries", type=_counts, help="policies: numbers of queries, as 42,80, with two seeds")
     asked = parser.parse_args(list(arguments))
-    if unknown := [one for one in asked.parts.split(",") if one not in _PARTS]:
+    if unknown := [part for part in asked.parts.split(",") if part not in _PARTS]:
         parser.error(f"--parts has {', '.join(unknown)}; allowed: {', '.join(_PARTS)}")
     print(machine())
     parts = dict(_PARTS)
     if asked.queries:
         parts["policies"] = lambda _: policies(2, asked.queries, DELAYS)
-    met = [parts[one](asked.quick) for one in asked.parts.split(",")]
+    met = [parts[part](asked.quick) for part in asked.parts.split(",")]
     return 0 if all(met) else 1
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in text.split(","))
+    return tuple(int(count) for count in text.split(","))
 
 
 def _solver(quick: bool) -> bool:

@@ -62,7 +62,7 @@ _DRAIN_S = 120.0  # at most; records of a query whose work is large drain on one
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What came of a policy; times in seconds.
+    """Figures of a policy; times in seconds.
 
     Every window counts from the start of the run on, and the run goes on without new records until all are swept: so no
     policy looks better for windows that it leaves behind.
@@ -82,8 +82,10 @@ class RunFigures:
 def run_seeds(load: DrawnLoad, policy: str, seeds: int, **setting: float) -> list[KlinkRun]:
     """One run for each seed."""
     drawn = (draw(dataclasses.replace(load, seed=seed)) for seed in range(1, seeds + 1))
-    wanted = SimulationSetting(policy=policy, nodes=load.nodes, tick_ms=load.tick_ms, drain_s=_DRAIN_S, **setting)  # type: ignore[arg-type]
-    return [simulate(queries, arrivals, wanted) for queries, arrivals in drawn]
+    simulation_setting = SimulationSetting(
+        policy=policy, nodes=load.nodes, tick_ms=load.tick_ms, drain_s=_DRAIN_S, **setting
+    )  # type: ignore[arg-type]
+    return [simulate(queries, arrivals, simulation_setting) for queries, arrivals in drawn]
 
 
 def run_policies(
@@ -127,11 +129,11 @@ def _busy(run: KlinkRun) -> float:
 def figure_words(figures: Mapping[str, RunFigures], say: Callable[[RunFigures], str] | None = None) -> str:
     """A row of a table: mean / p99 of every policy."""
     say = say or (lambda one: f"{one.mean_s:.2f}/{one.p99_s:.2f}")
-    return " ".join(f"{LABELS[name]} {say(one)}" for name, one in figures.items())
+    return " ".join(f"{LABELS[name]} {say(figure)}" for name, figure in figures.items())
 
 
 def met_words(true: bool) -> str:
-    """As tables say it."""
+    """Word of a table for a target that is met or missed."""
     return "meets" if true else "MISSES"
 
 
@@ -159,13 +161,13 @@ def published(seeds: int) -> None:
     """The table that this simulation is held against, side by side."""
     print("\npublished: mean/p99 in s; four cores, 40 queries saturate; what was found before, and here")
     for kind, count, bursty, limit_s, before in _PUBLISHED:
-        found = run_policies(
+        by_policy = run_policies(
             DrawnLoad(kind, count, 1, bursty=bursty),
             ("round-robin", "fcfs", "nearest-deadline", "least-slack"),
             seeds,
             intake_s=limit_s,
         )
-        said = " ".join(f"{one.mean_s:.2f}/{one.p99_s:.2f}" for one in found.values())
+        said = " ".join(f"{figures.mean_s:.2f}/{figures.p99_s:.2f}" for figures in by_policy.values())
         print(f"  {_name(kind, count, bursty, limit_s):34} Default FCFS SBox Klink: {before}   here: {said}")
 
 
@@ -176,20 +178,23 @@ def policies(seeds: int, counts: tuple[int, ...], delays: tuple[str, ...]) -> bo
         print(f"\npolicies, {kind}: mean/p99 in s, backlog limit 8 s")
         for count, delay, bursty in _grid(counts, delays):
             load = DrawnLoad(kind, count, 1, delay=delay, bursty=bursty)
-            found = run_policies(load, COMPARED, seeds, intake_s=8.0)
-            print(f"  {_name(kind, count, bursty, 8.0)}, {delay:7} {figure_words(found)}")
-            own = found["klink"]
+            by_policy = run_policies(load, COMPARED, seeds, intake_s=8.0)
+            print(f"  {_name(kind, count, bursty, 8.0)}, {delay:7} {figure_words(by_policy)}")
+            own = by_policy["klink"]
             print(
                 f"  {'':24} sluice: slowdown {own.slowdown:,.0f}, {own.throughput:,.0f} events/s, "
                 f"{100 * own.taken:.0f} % taken in, CPU {100 * own.busy:.0f} %, "
                 f"memory {own.memory_mean / 1e6:.1f} MB on average, {own.memory_peak / 1e6:.1f} MB most"
             )
-            cells.setdefault((kind, count), []).append(found)
+            cells.setdefault((kind, count), []).append(by_policy)
     _winners(cells)
-    _alike_taken([found for several in cells.values() for found in several])
-    homogeneous = [found for (kind, _), several in cells.items() if kind != "mixed" for found in several]
+    _alike_taken([by_policy for several in cells.values() for by_policy in several])
+    homogeneous = [by_policy for (kind, _), several in cells.items() if kind != "mixed" for by_policy in several]
     mixed = [
-        found for (kind, count), several in cells.items() if kind == "mixed" and count >= _FULL for found in several
+        by_policy
+        for (kind, count), several in cells.items()
+        if kind == "mixed" and count >= _FULL
+        for by_policy in several
     ]
     return all([_never_worse(homogeneous), _mixed(mixed)])
 
@@ -206,7 +211,7 @@ def _name(kind: str, count: int, bursty: bool, limit_s: float) -> str:
 
 
 def _winners(cells: Mapping[tuple[str, int], list[Mapping[str, RunFigures]]]) -> None:
-    """Where each policy is within 2 % of the best, and which ones no other beats in both figures."""
+    """Cells in which each policy is within 2 % of the best, and policies that no other beats in both figures."""
     print(
         "\nwhere each wins: cells in which a policy is within 2 % of the best mean / the best p99 / on the Pareto front"
     )
@@ -231,8 +236,11 @@ def _winners(cells: Mapping[tuple[str, int], list[Mapping[str, RunFigures]]]) ->
 
 def _alike_taken(cells: list[Mapping[str, RunFigures]]) -> None:
     """Whether latencies may be compared: as many records taken in, and nothing left behind."""
-    apart = max(max(one.taken for one in cell.values()) - min(one.taken for one in cell.values()) for cell in cells)
-    unswept = sum(one.unswept for cell in cells for one in cell.values())
+    apart = max(
+        max(figures.taken for figures in cell.values()) - min(figures.taken for figures in cell.values())
+        for cell in cells
+    )
+    unswept = sum(figures.unswept for cell in cells for figures in cell.values())
     print(
         f"\nfairness: share of the records taken in: at most {100 * apart:.2f} points apart between policies of a "
         f"cell; {unswept} windows not swept after draining"
@@ -251,9 +259,9 @@ def _dominates(one: RunFigures, other: RunFigures) -> bool:
 def _never_worse(cells: list[Mapping[str, RunFigures]]) -> bool:
     """Of queries alike: mean and p99 against each policy that is compared; those that starve apart."""
     worse: Counter[str] = Counter()
-    most: dict[str, float] = {}
+    worst: dict[str, float] = {}
     for cell in cells:
-        own, best = cell["klink"], min(one.p99_s for one in cell.values())
+        own, best = cell["klink"], min(figures.p99_s for figures in cell.values())
         for name in _LISTED:
             other = cell[name]
             starving = "where it starves: " if other.p99_s > _STARVES * best else ""
@@ -261,16 +269,17 @@ def _never_worse(cells: list[Mapping[str, RunFigures]]) -> bool:
                 if not _near(mine, its):
                     key = f"{LABELS[name]} {starving}{figure}"
                     worse[key] += 1
-                    most[key] = max(most.get(key, 0.0), mine / its)
+                    worst[key] = max(worst.get(key, 0.0), mine / its)
     fair = [key for key in worse if "starves" not in key]
     print(
         f"\ntargets: alike, {len(cells)} cells: at most 2 % worse than each of "
-        f"{', '.join(LABELS[one] for one in _LISTED)}"
+        f"{', '.join(LABELS[figures] for figures in _LISTED)}"
     )
     for key, count in sorted(worse.items()):
-        print(f"  worse than {key} in {count} cells, at most {100 * (most[key] - 1):.0f} %")
+        print(f"  worse than {key} in {count} cells, at most {100 * (worst[key] - 1):.0f} %")
     print(
-        f"  against policies that starve nobody (p99 within {_STARVES:g} times the best): {met_words(not fair)} the target"
+        f"  against policies that starve nobody (p99 within {_STARVES:g} times the best): "
+        f"{met_words(not fair)} the target"
     )
     print(f"  against all: {met_words(not worse)} the target")
     return not fair
@@ -281,7 +290,7 @@ def _mixed(cells: list[Mapping[str, RunFigures]]) -> bool:
     if not cells:
         return True
     means = [cell["klink"].mean_s / cell["least-slack"].mean_s for cell in cells]
-    tails = [cell["klink"].p99_s / min(one.p99_s for one in cell.values()) for cell in cells]
+    tails = [cell["klink"].p99_s / min(figures.p99_s for figures in cell.values()) for cell in cells]
     reached = [mean <= _MIXED_MEAN and tail <= _MIXED_P99 for mean, tail in zip(means, tails, strict=True)]
     print(
         f"targets: mixed, {len(cells)} cells from 42 queries on: "
@@ -300,10 +309,10 @@ def limits(seeds: int, counts: tuple[int, ...]) -> bool:
         for count in counts:
             for bursty in (False, True):
                 load = DrawnLoad("ysb", count, 1, bursty=bursty)
-                found = run_policies(load, COMPARED, seeds, intake_s=limit_s)
-                print(f"  {_name('ysb', count, bursty, limit_s)} {figure_words(found)}")
+                by_policy = run_policies(load, COMPARED, seeds, intake_s=limit_s)
+                print(f"  {_name('ysb', count, bursty, limit_s)} {figure_words(by_policy)}")
                 if limit_s < 1.5 and not bursty:
-                    reached.append(_reduction(found))
+                    reached.append(_reduction(by_policy))
     met_all = all(reached)
     print(
         "targets: 50 % of the mean and 55 % of the p99 less than Default where the limit is below the period: "
@@ -312,8 +321,8 @@ def limits(seeds: int, counts: tuple[int, ...]) -> bool:
     return met_all
 
 
-def _reduction(found: Mapping[str, RunFigures]) -> bool:
-    own, default = found["klink"], found["random"]
+def _reduction(by_policy: Mapping[str, RunFigures]) -> bool:
+    own, default = by_policy["klink"], by_policy["random"]
     mean, p99 = 1 - own.mean_s / default.mean_s, 1 - own.p99_s / default.p99_s
     print(f"  {'':24} over Default: mean {100 * mean:.0f} % less, p99 {100 * p99:.0f} % less")
     return mean >= _PAPER_MEAN and p99 >= _PAPER_P99
@@ -328,8 +337,11 @@ def backlogs(seeds: int, shares: tuple[float, ...]) -> None:
     for kind, count, bursty in (("ysb", 9, True), ("ysb", 12, False), ("ysb", 12, True), ("mixed", 12, True)):
         for share in shares:
             load = DrawnLoad(kind, count, 1, bursty=bursty, waits_periods=share)
-            found = run_policies(load, ("round-robin", "fcfs", "least-slack", "klink"), seeds, cores=1)
-            said = figure_words(found, lambda one: f"{one.mean_s:.2f}/{one.p99_s:.2f}, {100 * (1 - one.taken):.1f} %;")
+            by_policy = run_policies(load, ("round-robin", "fcfs", "least-slack", "klink"), seeds, cores=1)
+            said = figure_words(
+                by_policy,
+                lambda figures: f"{figures.mean_s:.2f}/{figures.p99_s:.2f}, {100 * (1 - figures.taken):.1f} %;",
+            )
             print(f"  {_name(kind, count, bursty, 0.0)[:-5]}, {share:4.2f} periods: {said}")
 
 
@@ -341,8 +353,10 @@ def nodes(seeds: int, counts: Sequence[int]) -> None:
     print("\nnodes: 80 ysb queries, four cores each, bursty, backlog limit 8 s: mean/p99 in s")
     for count in counts:
         spread = DrawnLoad("ysb", 80, 1, bursty=True, nodes=count)
-        found = run_policies(spread, ("random", "fcfs", "highest-rate", "least-slack", "klink"), seeds, intake_s=8.0)
-        print(f"  {count} nodes, spread: {figure_words(found)}")
+        by_policy = run_policies(
+            spread, ("random", "fcfs", "highest-rate", "least-slack", "klink"), seeds, intake_s=8.0
+        )
+        print(f"  {count} nodes, spread: {figure_words(by_policy)}")
         if count == 1:
             continue
         for forwarding in (True, False):
@@ -380,4 +394,4 @@ def _over_time(run: KlinkRun) -> str:
     first = int(WARM_MS / 200)
     held = run.memory_bytes.sum(axis=1)[first::every] / 1e6
     used = np.diff(run.used_ms.sum(axis=1)[first::every]) / (every * 200 * len(run.busy_ms)) * 100
-    return " ".join(f"{one:.1f}" for one in held) + "   CPU " + " ".join(f"{one:.0f}" for one in used)
+    return " ".join(f"{value:.1f}" for value in held) + "   CPU " + " ".join(f"{value:.0f}" for value in used)

@@ -97,12 +97,12 @@ def _recording(load: str, number: int, seconds: int, rate: float, draw: np.rando
 def _bursts(steps: int, draw: np.random.Generator) -> NDArray[np.float64]:
     """Rates over the mean one, of tenths of a second."""
     between_s = _BURST_S * (1 - _BURST_SHARE) / _BURST_SHARE
-    bursting, found = draw.random() < _BURST_SHARE, []
-    while len(found) < steps:
+    bursting, bursts = draw.random() < _BURST_SHARE, []
+    while len(bursts) < steps:
         length_s = draw.exponential(_BURST_S if bursting else between_s)
-        found += [_BURST if bursting else 1.0] * max(1, round(10 * length_s))
+        bursts += [_BURST if bursting else 1.0] * max(1, round(10 * length_s))
         bursting = not bursting
-    return np.array(found[:steps]) / (1 + _BURST_SHARE * (_BURST - 1))
+    return np.array(bursts[:steps]) / (1 + _BURST_SHARE * (_BURST - 1))
 
 
 class ReplayedSource:
@@ -122,7 +122,7 @@ class ReplayedSource:
         """Records that have come by now."""
         self._now_us = now_us
         due = int(np.searchsorted(self._recording.records_us, now_us - BEGIN_US))
-        given = []
+        batches = []
         while self._next < min(due, self._next + most):
             at = self._next % _BLOCK
             count = min(due - self._next, most, _BLOCK - at)
@@ -130,9 +130,11 @@ class ReplayedSource:
             values = self._values.slice(at, count).combine_chunks()
             columns = {name: values[name].chunk(0) for name in values.column_names}
             columns["ts"] = stamps.cast(self.schema.field("ts").type)
-            given.append(pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema))
+            batches.append(
+                pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+            )
             self._next, most = self._next + count, most - count
-        return given
+        return batches
 
     def watermark_us(self) -> int:
         """Of the last whole second whose watermark has come, if its records were given."""
@@ -144,7 +146,7 @@ class ReplayedSource:
         return None
 
     def seek(self, position: Any) -> None:
-        """There is nothing before the beginning."""
+        """Accept any position: nothing lies before the beginning."""
 
 
 class OwnClock:
@@ -199,7 +201,7 @@ class WindowAgent:
         return self._clock.monotonic_ns() / 1e9 - _LEAD_S
 
     def run_until(self, end_s: float) -> dict[str, list[dict[str, Any]]]:
-        """Epochs up to there; what the heartbeat would say of each query's."""
+        """Run epochs up to a moment; returns what the heartbeat would report of each query."""
         while self.now_s < end_s:
             self._clock.sleep(self.runtime.tick())
             if self.now_s - self._moved_s >= _MOVE_S:
@@ -209,7 +211,7 @@ class WindowAgent:
         return kept
 
     def _move(self) -> None:
-        """What a sender and heartbeats do."""
+        """Move frames on and report, as a sender and heartbeats do."""
         self._moved_s = self.now_s
         for query, rows in self.runtime.unsaid().items():
             self._kept[query] += rows
@@ -247,10 +249,10 @@ class AgentFigures:
     picks: float  #: of the same, turns alone
 
 
-def watch_agent(found: Sequence[Recording], policy: str, cores: float, warm_s: float, until_s: float) -> AgentFigures:
+def watch_agent(streams: Sequence[Recording], policy: str, cores: float, warm_s: float, until_s: float) -> AgentFigures:
     """The recordings under a policy with a budget; what came after `warm_s` counts."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
-        agent = WindowAgent(Path(name), found, policy, cores, EPOCH_S)
+        agent = WindowAgent(Path(name), streams, policy, cores, EPOCH_S)
         agent.run_until(warm_s)
         taken = _timed(agent.runtime)
         began_ns, began_s = time.process_time_ns(), agent.now_s
@@ -338,11 +340,11 @@ def _compare(load: str, name: str, repeats: int, quick: bool) -> None:
     seen: dict[str, list[AgentFigures]] = {policy: [] for policy in POLICIES}
     budgets = []
     for repeat in range(repeats):
-        found = recordings(load, run_s + 1, seed=repeat + 1)
-        budgets.append(_budget(found, share, warm_s, run_s))
+        streams = recordings(load, run_s + 1, seed=repeat + 1)
+        budgets.append(_budget(streams, share, warm_s, run_s))
         for policy in _rotated(repeat):
-            seen[policy].append(watch_agent(found, policy, budgets[-1], warm_s, run_s))
-    said = ", ".join(f"{one:.3f}" for one in budgets)
+            seen[policy].append(watch_agent(streams, policy, budgets[-1], warm_s, run_s))
+    said = ", ".join(f"{budget:.3f}" for budget in budgets)
     print(f"  {load}, {name}: budget of {said} cores, for operators {share:g} of what they take")
     for policy in POLICIES:
         print(f"    {policy:14} {_words(seen[policy], seen[_BASE])}")
@@ -353,15 +355,15 @@ def _rotated(repeat: int) -> Sequence[str]:
     return POLICIES[at:] + POLICIES[:at]
 
 
-def _budget(found: Sequence[Recording], share: float, warm_s: float, run_s: float) -> float:
+def _budget(streams: Sequence[Recording], share: float, warm_s: float, run_s: float) -> float:
     """Cores that leave operators this share of what they take, beside all that the process takes else."""
-    whole = watch_agent(found, _BASE, 1.0, warm_s, run_s)
+    whole = watch_agent(streams, _BASE, 1.0, warm_s, run_s)
     return whole.cores + (share - 1.0) * whole.operators
 
 
 def _words(seen: Sequence[AgentFigures], base: Sequence[AgentFigures]) -> str:
     """Medians; ratios are those of runs on the same input."""
-    mid = {one.name: statistics.median(getattr(run, one.name) for run in seen) for one in fields(AgentFigures)}
+    mid = {field.name: statistics.median(getattr(run, field.name) for run in seen) for field in fields(AgentFigures)}
     ratios = [
         statistics.median(getattr(a, name) / getattr(b, name) for a, b in zip(seen, base, strict=True))
         for name in ("mean_s", "p99_s")
@@ -377,19 +379,19 @@ def _words(seen: Sequence[AgentFigures], base: Sequence[AgentFigures]) -> str:
 
 def _overhead(pairs: int) -> bool:
     """A core that is given as many records as epochs take: records per second, and what scheduling takes."""
-    found = recordings(LOADS[0], _FULL_S + 1, seed=1, times=_FULL)
+    streams = recordings(LOADS[0], _FULL_S + 1, seed=1, times=_FULL)
     seen: dict[str, list[AgentFigures]] = {"klink": [], _BASE: []}
     for pair in range(pairs):
         for policy in sorted(seen, reverse=bool(pair % 2)):
-            seen[policy].append(watch_agent(found, policy, 1.0, _FULL_WARM_S, _FULL_S))
+            seen[policy].append(watch_agent(streams, policy, 1.0, _FULL_WARM_S, _FULL_S))
     ratios = [a.processed / b.processed for a, b in zip(seen["klink"], seen[_BASE], strict=True)]
 
     def middle(policy: str, of: Callable[[AgentFigures], float]) -> float:
         return statistics.median(map(of, seen[policy]))
 
-    shares = {policy: middle(policy, lambda one: one.scheduling) for policy in seen}
-    rates = {policy: f"{middle(policy, lambda one: one.processed):,.0f}" for policy in seen}
-    turns = {policy: f"{100 * middle(policy, lambda one: one.picks):.2f} %" for policy in seen}
+    shares = {policy: middle(policy, lambda figures: figures.scheduling) for policy in seen}
+    rates = {policy: f"{middle(policy, lambda figures: figures.processed):,.0f}" for policy in seen}
+    turns = {policy: f"{100 * middle(policy, lambda figures: figures.picks):.2f} %" for policy in seen}
     good = shares["klink"] <= _SHARE
     print(
         f"  one core, as many records as epochs take, {pairs} pairs: klink "

@@ -1,4 +1,4 @@
-"""What the stream processor spends on learning: ``./sluice bench learning [--agents 100] [--steps 30]``.
+"""Cost of learning in the stream processor:
 
 Agents count chains of a filter, a map and an aggregate; every ten seconds what they counted is learned from and fitted.
 Once load factors are drawn anew for every epoch, once they stay. And they tell of the sweeping watermarks of ten
@@ -46,13 +46,13 @@ def main(arguments: Sequence[str]) -> int:
     print(machine())
     print(f"{asked.agents} agents, {_QUERIES} queries of {_OPERATORS} operators, {asked.steps} steps of {_EPOCHS} s")
     for moves in (True, False):
-        found = _run(asked.agents, asked.steps, moves=moves)[-_LAST:]
+        steps = _run(asked.agents, asked.steps, moves=moves)[-_LAST:]
         learning_s, fitting_s = (
-            statistics.median(getattr(one, name) for one in found) for name in ("learn_s", "fit_s")
+            statistics.median(getattr(step, name) for step in steps) for name in ("learn_s", "fit_s")
         )
         print(
-            f"  load factors that {'move with every epoch' if moves else 'stay'}: {found[-1].rows:,} rows, "
-            f"{found[-1].size_bytes / 1e6:.1f} MB; CPU s a step: {learning_s:.2f} learning, {fitting_s:.2f} fitting"
+            f"  load factors that {'move with every epoch' if moves else 'stay'}: {steps[-1].rows:,} rows, "
+            f"{steps[-1].size_bytes / 1e6:.1f} MB; CPU s a step: {learning_s:.2f} learning, {fitting_s:.2f} fitting"
         )
     swept = _sweep(asked.agents)
     print(
@@ -88,9 +88,9 @@ def _sweep(agents: int) -> _Step:
     draw = np.random.default_rng(1)
     known = [sweeps_of(_swept(0, HISTORY, draw), f"agent-{i}", _START_US // 1000) for i in range(agents)]
     rings = take_in(RINGS.empty_table(), pa.concat_tables(known), _START_US // 1000)
-    told = [_swept(HISTORY, _EPOCHS, draw) for _ in range(agents)]
+    reports = [_swept(HISTORY, _EPOCHS, draw) for _ in range(agents)]
     before_s = time.process_time()
-    rows = [sweeps_of(table, f"agent-{i}", _START_US // 1000 + 1) for i, table in enumerate(told)]
+    rows = [sweeps_of(table, f"agent-{i}", _START_US // 1000 + 1) for i, table in enumerate(reports)]
     rings = take_in(rings, pa.concat_tables(rows), _START_US // 1000 + 1)
     taken_s = time.process_time()
     watermark_rows(rings, {})
@@ -99,7 +99,7 @@ def _sweep(agents: int) -> _Step:
 
 
 def _swept(first: int, windows: int, draw: np.random.Generator) -> pa.Table:
-    """What one agent tells of a run of windows of each query."""
+    """Report of one agent about a run of windows of each query."""
     rows = []
     for query in range(_SWEPT_QUERIES):
         for window in range(first, first + windows):
@@ -114,7 +114,7 @@ def _swept(first: int, windows: int, draw: np.random.Generator) -> pa.Table:
 
 
 def _counted(agent: str, step: int, draw: np.random.Generator, *, moves: bool) -> pa.Table:
-    """What an agent counted in the epochs of a step."""
+    """Counters of an agent in the epochs of a step."""
     rows = []
     for epoch in range(step * _EPOCHS, (step + 1) * _EPOCHS):
         for query in range(_QUERIES):

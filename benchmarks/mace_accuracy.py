@@ -3,8 +3,9 @@
 Each system sees 75,000 On-Off events (high to low rate 100, periods 10 s and 30 s on average) in 200 s and is loaded at
 0.75 on its busiest node; w is 1 s. One node holds 14 to 70 operators, 4 to 13 nodes hold 42. Estimators get every
 source's arrivals and either the true statistics, or those learned from the first 8 % of each source's events. Errors
-are those of the worst-case latency, |estimate / simulated - 1|. The interval is the 90 % one of `engine.estimation.estimate`.
-What is reported is Flow by input; with fewer than 50 systems per class its figures are not held against the targets.
+are those of the worst-case latency, |estimate / simulated - 1|. The interval is that of `engine.estimation.estimate`
+at 90 %. The estimate is Flow by input; with fewer than 50 systems per class its figures are not held against the
+targets.
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def _three(errors: list[float]) -> str:
 
 def _check(statistics: str, rows: list[AccuracyOutcome], judged: bool) -> bool:
     errors = [row.error(statistics, REPORTED) for row in rows]
-    found = (float(np.median(errors)), float(np.quantile(errors, 0.9)))
-    met = all(value <= target for value, target in zip(found, TARGETS[statistics], strict=True))
+    measured = (float(np.median(errors)), float(np.quantile(errors, 0.9)))
+    met = all(value <= target for value, target in zip(measured, TARGETS[statistics], strict=True))
     median, tail = TARGETS[statistics]
-    figures = f"{found[0]:.1f} / {found[1]:.1f} against {median} / {tail}"
+    figures = f"{measured[0]:.1f} / {measured[1]:.1f} against {median} / {tail}"
     print(f"  {REPORTED}, {statistics}: {figures}: {_verdict(met, judged)}")
     return met
 
@@ -157,9 +158,9 @@ def _print_coverage(outcomes: dict[str, list[AccuracyOutcome]], judged: bool) ->
             f"  {name}: {_covered(rows):.0f} % of systems, {100 * np.mean(queries):.0f} % of queries; "
             f"half width {100 * np.median(half):.1f} % of the worst case in the median"
         )
-    found = _covered([row for rows in outcomes.values() for row in rows])
-    met = found >= COVERAGE
-    print(f"  together {found:.0f} % against {COVERAGE:.0f} %: {_verdict(met, judged)}")
+    covered = _covered([row for rows in outcomes.values() for row in rows])
+    met = covered >= COVERAGE
+    print(f"  together {covered:.0f} % against {COVERAGE:.0f} %: {_verdict(met, judged)}")
     return met
 
 

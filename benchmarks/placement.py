@@ -109,7 +109,7 @@ THETA = 0.8
 
 @dataclass
 class PlacementOutcome:
-    """What the algorithms made of one setting."""
+    """Results of the algorithms for one setting."""
 
     setting: PlacementSetting
     bound: Bound
@@ -121,7 +121,7 @@ class PlacementOutcome:
         return self.traces[name][-1][1]
 
     def reached_s(self, name: str, value_s: float) -> float:
-        """When an algorithm was as good as a value, but for rounding; infinite if it never was."""
+        """Seconds until an algorithm reached a value, but for rounding; infinite if it never did."""
         return next((elapsed for elapsed, value in self.traces[name] if value <= value_s * (1.0 + 1e-9)), np.inf)
 
     @property
@@ -163,10 +163,10 @@ def run_algorithms(setting: PlacementSetting, budget_s: float) -> PlacementOutco
     problem = problem_of(setting)
     outcome = PlacementOutcome(setting, search(problem, algorithm="greedy").bound)
     for name in COMPILED:
-        found = search(problem, algorithm=name, budget_s=budget_s, seed=setting.seed)
-        outcome.traces[name] = [(elapsed, value) for elapsed, value, _ in found.trace]
+        result = search(problem, algorithm=name, budget_s=budget_s, seed=setting.seed)
+        outcome.traces[name] = [(elapsed, value) for elapsed, value, _ in result.trace]
         if name == "corr":
-            outcome.theta = mean_correlation(problem, found.assignment)
+            outcome.theta = mean_correlation(problem, result.assignment)
     reference = ReferenceSearch(problem, setting.seed)
     reference.run(budget_s)
     outcome.traces["numpy"] = reference.trace

@@ -93,21 +93,21 @@ def functions() -> dict[str, Function]:
     def pairs(trade: Trade, position: int) -> Iterable[tuple[Trade, Trade]]:
         while recent and recent[0].at_s < trade.at_s - WINDOW_S:
             recent.popleft()
-        found = [(other, trade) for other in recent if abs(other.volume - trade.volume) <= SIMILAR]
+        matches = [(other, trade) for other in recent if abs(other.volume - trade.volume) <= SIMILAR]
         recent.append(trade)
-        return found
+        return matches
 
     return {"falling": falling, "select": select, "pairs": pairs}
 
 
 def operators_of(plan: str) -> tuple[Operator, ...]:
     """The operators of a plan in a row, without statistics."""
-    above, found = SOURCE, []
+    above, operators = SOURCE, []
     for name in PLANS[plan]:
         window = Window("time", "sliding", WINDOW_S, 1.0) if name == "pairs" else None
-        found.append(Operator(name, (), (Input(above),), query="trades", kind="other", window=window))
+        operators.append(Operator(name, (), (Input(above),), query="trades", kind="other", window=window))
         above = name
-    return tuple(found)
+    return tuple(operators)
 
 
 SIZES = (100, 200, 500, 1000, 2000, 5000)
@@ -135,8 +135,8 @@ class SelectionOutcome:
         return {plan.key: plan.mace_worst_s for plan in self.rankings[size].plans}
 
     def picked(self, size: int) -> str:
-        found = self.mace_s(size)
-        return min(found, key=lambda name: found[name])
+        estimates = self.mace_s(size)
+        return min(estimates, key=lambda name: estimates[name])
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -229,8 +229,8 @@ def _ranking(stream: Sequence[Trade], size: int, arrivals: tuple[FloatArray, flo
 
 def _sampled(name: str, stream: Sequence[Trade], size: int) -> tuple:
     events = ((SOURCE, trade) for trade in stream[:size])
-    found = sample(operators_of(name), functions(), events, most=size, cycles_per_s=CYCLES_PER_S, scheduling=True)
-    return with_sample(operators_of(name), found)
+    plan_sample = sample(operators_of(name), functions(), events, most=size, cycles_per_s=CYCLES_PER_S, scheduling=True)
+    return with_sample(operators_of(name), plan_sample)
 
 
 def _print_seeds(outcomes: Sequence[SelectionOutcome]) -> None:

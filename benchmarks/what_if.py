@@ -80,7 +80,7 @@ def _measured(name: str, deployment: Deployment, rounds: int) -> bool:
     PoolCurve(deployment).sweep(1.0, sizes, rounds=rounds)  # compiles
     print(f"\n{name}: {len(deployment.operators)} operators, {len(deployment.queries)} queries, ", end="")
     print(f"d = {deployment.subintervals}, pools of {sizes[0]} to {sizes[-1]} nodes, now {len(deployment.nodes)}")
-    cold, found = _steps(deployment, sizes, rounds, lose_one=True)
+    cold, pool_sizes = _steps(deployment, sizes, rounds, lose_one=True)
     without, _ = _steps(deployment, sizes, rounds, lose_one=False)
     print("Step                        CPU s   elapsed s")
     print(f"Cold, with every loss      {cold[0][0]:6.2f}      {cold[0][1]:6.2f}")
@@ -89,7 +89,7 @@ def _measured(name: str, deployment: Deployment, rounds: int) -> bool:
     print(f"Cold, no losses            {without[0][0]:6.2f}      {without[0][1]:6.2f}")
     warm = [statistics.median(column) for column in zip(*without[1:], strict=True)]
     print(f"Warm, no losses            {warm[0]:6.2f}      {warm[1]:6.2f}")
-    _quality(deployment, found)
+    _quality(deployment, pool_sizes)
     slowest = max(cpu for cpu, _ in cold)
     met = slowest < TARGET_S
     verdict = "met" if met else "missed"
@@ -105,18 +105,18 @@ def _steps(
     times, first = [], []
     for factor in (1.0, *POSITIONS):
         cpu, began = time.process_time(), time.perf_counter()
-        found = bench.sweep(factor, sizes, lose_one=lose_one, rounds=rounds)
+        pool_sizes = bench.sweep(factor, sizes, lose_one=lose_one, rounds=rounds)
         times.append((time.process_time() - cpu, time.perf_counter() - began))
-        first = first or found
+        first = first or pool_sizes
     return times, first
 
 
-def _quality(deployment: Deployment, found: Sequence[PoolSize]) -> None:
+def _quality(deployment: Deployment, sizes: Sequence[PoolSize]) -> None:
     """Worst cases found against the whole load on one server as large as the pool."""
-    board = pool_problem(pool_of(deployment, found[-1].nodes).deployment)
+    board = pool_problem(pool_of(deployment, sizes[-1].nodes).deployment)
     load = board.load.sum(axis=0)
     print("Nodes, Mace_WC (fused bound), with one lost:")
-    for size in found[::4]:
+    for size in sizes[::4]:
         bound = fused_s(load, board.budget[: board.cores_of(size.nodes)], deployment.subinterval_s)
         lost = f"{size.lost.worst_s:.2f}" if size.lost else "-"
         print(f"  {size.nodes:3} {size.worst_s:8.2f} ({bound:.2f}) {lost:>8}")

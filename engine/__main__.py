@@ -257,10 +257,10 @@ def _load(file: str) -> Any:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys all differ. Bare NaN and Infinity pass here: the field tables name their field."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    record = dict(pairs)
+    if len(record) < len(pairs):
         raise DocumentError(list(_repeated(pairs)))
-    return found
+    return record
 
 
 def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[Fault]:

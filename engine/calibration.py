@@ -1,4 +1,4 @@
-"""How many cycles per second one core of this machine offers, in the unit the models count in.
+"""Calibration: cycles per second of one core of this machine, in the unit the models count in.
 
 A cycle here is one cycle of the core at the clock it really runs at under load. It is measured by a chain of dependent
 integer additions and exclusive-ors: every step has to wait for the one before, and such a step takes one cycle on the

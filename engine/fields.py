@@ -34,7 +34,7 @@ _LISTED_FAULTS = 10  # per series: a million wrong numbers are one mistake, not 
 
 
 class FieldKind:
-    """What a field may hold."""
+    """Kind of value that a field holds."""
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
         """The kept form of `value`, or `BAD` after adding to `faults`."""

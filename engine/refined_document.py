@@ -1,4 +1,4 @@
-"""What all refined documents share: a version, a checksum, whom they are for and how long they hold."""
+"""Refined documents in common: version, checksum, the agent they are for, and their time to live."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class RefinedDocument:
     fallback: str
 
     def stale(self, now_us: int) -> bool:
-        """Its time to live is over."""
+        """Whether its time to live is over."""
         return now_us > self.valid_from_us + self.ttl_s * 1e6
 
 
 def refusal_reasons(refined: RefinedDocument, *, current: int, agent: str, now_us: int) -> list[str]:
-    """Why a source refuses any refined document by its version, its agent or its age; empty where it does not.
+    """Reasons why a source refuses a refined document by its version, agent or age; empty where it accepts.
 
     `current` is the version in force, 0 while there is none; `now_us` microseconds since 1970.
     """
@@ -74,7 +74,7 @@ def refusal_reasons(refined: RefinedDocument, *, current: int, agent: str, now_u
 
 
 def check_checksum(document: Mapping[str, Any], faults: list[Fault]) -> None:
-    """Its checksum, which was read without fault, is that of everything else."""
+    """Check that the checksum, which was read without fault, is that of everything else."""
     if document["checksum"] != checksum(document):
         faults.append(
             Fault("checksum", f"checksum is {value_words(document['checksum'])}; allowed: that of the document")

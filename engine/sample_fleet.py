@@ -37,7 +37,7 @@ _MISPLACED = 0.03  # share of the operators put on a random node, so that a sear
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """What to make: sizes, the subintervals of one second, the mean load of the capacity, the seed."""
+    """Plan of a sample fleet: sizes, the subintervals of one second, the mean load of the capacity, the seed."""
 
     nodes: int = 400
     operators: int = 4000
@@ -159,8 +159,8 @@ def _capped(deployment: Deployment) -> Deployment:
     """The same without operators that a core could hardly hold alone: no placement helps them."""
     peaks = loads_of(_together(deployment).coarsened(_SLICES)).operators().load.max(axis=1)
     fastest = max(node.capacity_cps or 0.0 for node in deployment.nodes)
-    most = _LARGEST * fastest * deployment.subinterval_s * _SLICES
-    factors = np.minimum(1.0, most / np.maximum(peaks, 1e-12))
+    max_events = _LARGEST * fastest * deployment.subinterval_s * _SLICES
+    factors = np.minimum(1.0, max_events / np.maximum(peaks, 1e-12))
     operators = [_scaled(op, float(factor)) for op, factor in zip(deployment.operators, factors, strict=True)]
     return replace(deployment, operators=tuple(operators))
 
@@ -188,12 +188,12 @@ def _scaled(operator: Any, factor: float) -> Any:
 
 def _placed(deployment: Deployment, rng: np.random.Generator) -> Deployment:
     """Placed by the greedy rule, then a few operators put anywhere."""
-    found = dict(place(deployment, coarse=_SLICES))
+    placement = dict(place(deployment, coarse=_SLICES))
     names = [operator.id for operator in deployment.operators]
     for name in rng.choice(names, size=round(_MISPLACED * len(names)), replace=False):
         node = deployment.nodes[int(rng.integers(len(deployment.nodes)))]
-        found[str(name)] = (Replica(node.id, int(rng.integers(node.cores))),)
-    return deployment.with_placement(found)
+        placement[str(name)] = (Replica(node.id, int(rng.integers(node.cores))),)
+    return deployment.with_placement(placement)
 
 
 def _with_objectives(deployment: Deployment, rng: np.random.Generator) -> Deployment:

@@ -139,9 +139,9 @@ def random_generator(seed: int) -> np.random.Generator:
 
 def draw_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Poisson counts with the expected events of every slice."""
-    most = float(expected.max(initial=0.0))
-    if most > MAX_PER_SLICE:
-        message = f"gives {most:.3g} events in a slice; allowed: at most {MAX_PER_SLICE:g}"
+    highest = float(expected.max(initial=0.0))
+    if highest > MAX_PER_SLICE:
+        message = f"gives {highest:.3g} events in a slice; allowed: at most {MAX_PER_SLICE:g}"
         raise WorkloadError({"mean_rate_eps": message})
     return rng.poisson(expected).astype(np.float64)
 
@@ -163,15 +163,15 @@ def count_slices(mean_rate_eps: float, horizon_s: float, slice_s: float) -> int:
 
 
 def _fault(value: float, good: bool, allowed: str) -> str:
-    """Why `value` is refused; empty if it is not."""
+    """Reason why `value` is refused; empty if it is not."""
     finite = not isinstance(value, bool) and math.isfinite(value)
     return "" if finite and good else f"{value!r} is refused; allowed: {allowed}"
 
 
 def _raise_faults(faults: dict[str, str]) -> None:
-    found = {field: message for field, message in faults.items() if message}
-    if found:
-        raise WorkloadError(found)
+    refused = {field: message for field, message in faults.items() if message}
+    if refused:
+        raise WorkloadError(refused)
 
 
 DAY_S = 86_400.0

@@ -48,7 +48,7 @@ class Alternative:
 
 
 def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
-    """admit, admit_with_changes, review or reject; to queue is the searcher's to say."""
+    """Verdict by reasons and changes: admit, admit_with_changes, review or reject; the search alone says queue."""
     if any(reason.severity == "bad" for reason in reasons):
         return "reject"
     if any(reason.review for reason in reasons):
@@ -126,7 +126,7 @@ def _alternative(search: AdmissionSearch, kind: str, name: str, settled: Settled
 
 
 def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluation) -> tuple[str, str]:
-    """What to do, and what follows."""
+    """Title and detail of an alternative."""
     new = [change for change in settled.scenario.changes if change not in search.changes]
     writers: dict[str, Callable[..., tuple[str, str]]] = {
         "move": _move_words,
@@ -140,7 +140,7 @@ def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluat
 
 
 def _own(question: AdmissionQuestion, settled: Settled) -> str:
-    """Where the candidate ends up."""
+    """Sentence about the candidate's estimate."""
     own = settled.evaluation.outcomes[question.candidate.query]
     return f"{question.candidate.query} would have a {statistic_words(own.statistic)} of {estimate_words(own)}."
 
@@ -205,7 +205,7 @@ def _start_words(
 
 
 def duration(value_s: float) -> str:
-    """Seconds, minutes or hours, as one would say it."""
+    """Seconds, minutes or hours in words."""
     if value_s < 120.0:
         return seconds_words(value_s)[0]
     if value_s < 7200.0:
@@ -232,5 +232,5 @@ def _objective_words(
     own = settled.evaluation.outcomes[question.candidate.query]
     title = f"Ask for {seconds_words(new[0]['bound_s'])[0]} instead"
     upper = f" and may be up to {seconds_words(own.upper_s)[0]}" if own.high_s is not None else ""
-    found = f"Its {statistic_words(own.statistic)} is estimated at {outcome_words(own)}{upper}."
-    return title, f"{found} Nothing else changes."
+    estimated = f"Its {statistic_words(own.statistic)} is estimated at {outcome_words(own)}{upper}."
+    return title, f"{estimated} Nothing else changes."

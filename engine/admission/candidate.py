@@ -153,15 +153,15 @@ def _repeated_sources(document: Any, running: Deployment) -> dict[int, Source]:
     """Running sources that the candidate lists again (once each), by their position in its list."""
     listed = document.get("sources") if isinstance(document, Mapping) else None
     known = {source.id: source for source in running.sources}
-    found: dict[int, Source] = {}
+    repeated: dict[int, Source] = {}
     for i, item in enumerate(listed if isinstance(listed, (list, tuple)) else ()):
         name = item.get("id") if isinstance(item, Mapping) else None
         if isinstance(name, str) and name in known:
-            found[i] = known[name]
-    return found
+            repeated[i] = known[name]
+    return repeated
 
 
-def _same_arrivals(given: Any, source: Source) -> bool:
-    """Whether `given` are the arrivals of `source`; what is no series at all is another fault's business."""
-    read = NumberSeries().read(given, "", "arrivals", [])
+def _same_arrivals(arrivals: Any, source: Source) -> bool:
+    """Whether `given` equals the arrivals of `source`; values that are no series are reported elsewhere."""
+    read = NumberSeries().read(arrivals, "", "arrivals", [])
     return read is BAD or np.array_equal(read, source.arrivals)

@@ -113,7 +113,7 @@ def _read(item: Any, path: str, index: int, faults: list[Fault]) -> Change | Non
 
 
 class _Checker:
-    """Rules that reach across a change: names, ranges, and nothing said twice."""
+    """Checker of changes: names, ranges, and no change given twice."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _Checker:
             self.fault(f"{path}.core", f"core is {change['core']}; allowed: {allowed}")
 
     def _closed_to(self, operator: str, node: str) -> str:
-        """Why an operator may not go to a node; empty if it may."""
+        """Reason why an operator may not go to a node; empty if it may."""
         limits = self.running.constraints
         pin = limits.pin.get(operator, node)
         if node in self.closed:
@@ -202,5 +202,7 @@ class _Checker:
         width_s = self.running.subinterval_s
         seconds = (change["p"] - 1) * width_s
         if abs(change.setdefault("seconds", seconds) - seconds) > width_s / 2:
-            given = f"seconds is {change['seconds']:g}"
-            self.fault(f"{path}.seconds", f"{given}; allowed: {seconds:g}, where subinterval {change['p']} begins")
+            seconds_words = f"seconds is {change['seconds']:g}"
+            self.fault(
+                f"{path}.seconds", f"{seconds_words}; allowed: {seconds:g}, where subinterval {change['p']} begins"
+            )

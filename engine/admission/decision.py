@@ -129,8 +129,12 @@ def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progres
     assert after is not None
     before = search.evaluator.before
     verdict = verdict_of(reasons, base)
-    wanted = not passes(reasons)
-    start = find_start(search) if wanted and (question.policy.choices or question.candidate.may_wait_s > 0) else None
+    alternatives_wanted = not passes(reasons)
+    start = (
+        find_start(search)
+        if alternatives_wanted and (question.policy.choices or question.candidate.may_wait_s > 0)
+        else None
+    )
     start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
     if verdict == "reject" and start:
         later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
@@ -138,7 +142,7 @@ def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progres
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)
-    choices = tuple(find_alternatives(search, start, tell)) if wanted and question.policy.choices else ()
+    choices = tuple(find_alternatives(search, start, tell)) if alternatives_wanted and question.policy.choices else ()
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
@@ -192,7 +196,7 @@ def _unplaced(
 
 
 def _placement(question: AdmissionQuestion, base: AdmissionScenario) -> dict[str, list[dict[str, Any]]]:
-    """Where the candidate goes, and the running operators that the changes move."""
+    """Placement of the candidate and of the running operators that the changes move."""
     placement = base.replicas_of(question.candidate.query)
     moved = {change["operator"] for change in base.changes if change["kind"] == "move"}
     index = base.deployment.operator_index
@@ -220,8 +224,8 @@ def _headline(
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
         wait = duration((start.scenario.start_p - 1) * question.running.subinterval_s)
-        found = f"its {statistic_words(later.statistic)} would be {estimate_words(later)}"
-        return f"{name} would pass if it starts {wait} later: {found}"
+        result = f"its {statistic_words(later.statistic)} would be {estimate_words(later)}"
+        return f"{name} would pass if it starts {wait} later: {result}"
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "objective_breached": 1}

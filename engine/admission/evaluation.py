@@ -1,4 +1,4 @@
-"""Estimates for admission: in full with intervals for what is reported, by screens for what is searched.
+"""Estimates for admission, in full with intervals, and their effects on every query and node.
 
 Queries that share no server and no stream with anything that changed keep the estimate they had: a server without a
 change gives every slice the same capacity as before.
@@ -35,7 +35,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class QueryOutcome:
-    """What is expected of one query, by the statistic of its objective (the worst case without one). Seconds."""
+    """Estimate of one query by the statistic of its objective (the worst case without one). Seconds."""
 
     query: str
     statistic: str
@@ -87,12 +87,12 @@ class Evaluation:
     def node_peaks(self) -> dict[str, float]:
         """Largest load of the busiest core of every node."""
         deployment = self.mace.deployment
-        found: dict[str, float] = {}
+        peaks: dict[str, float] = {}
         for server in deployment.servers:
             if server.node is not None:
                 name = deployment.nodes[server.node].id
-                found[name] = max(found.get(name, 0.0), self.peaks[server.name])
-        return found
+                peaks[name] = max(peaks.get(name, 0.0), self.peaks[server.name])
+        return peaks
 
 
 # What runs is the same for all who ask one after the other, and for the choices of a decision that are looked at next.
@@ -109,17 +109,17 @@ class Evaluator:
 
     @cached_property
     def before(self) -> Evaluation:
-        """What runs now."""
+        """Evaluation of what runs now."""
         running = self.question.running
         key = (running.digest, self.question.mace_every)
-        found = _before.pop(key, None) or self._evaluate(running, running.queries, {})
-        _before[key] = found  # the newest last
+        evaluation = _before.pop(key, None) or self._evaluate(running, running.queries, {})
+        _before[key] = evaluation  # the newest last
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
-        return found
+        return evaluation
 
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
-        """A scenario in full, with intervals; without them if `goes_on` says no to the estimates alone."""
+        """Evaluate a scenario in full with intervals; without them if `goes_on` declines by the estimates alone."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
         return self._evaluate(scenario.deployment, related, self.before.outcomes, goes_on)
 
@@ -134,13 +134,13 @@ class Evaluator:
         estimated = estimate(restricted(deployment, queries), mace_every=every, intervals=False)
         outcomes = {**known, **{query: _outcome(query, report) for query, report in estimated.queries.items()}}
         ordered = {query: outcomes[query] for query in deployment.queries}
-        found = Evaluation(ordered, mace(deployment.coarsened(every)), estimated.alarm)
-        if goes_on is not None and not goes_on(found):
-            return found
+        evaluation = Evaluation(ordered, mace(deployment.coarsened(every)), estimated.alarm)
+        if goes_on is not None and not goes_on(evaluation):
+            return evaluation
         margins = Margins(estimated)
         for query in estimated.queries:
             ordered[query] = _widened(ordered[query], margins.of(query), deployment.subinterval_s)
-        return replace(found, outcomes=ordered)
+        return replace(evaluation, outcomes=ordered)
 
 
 def _outcome(query: str, report: QueryEstimate) -> QueryOutcome:
@@ -157,7 +157,7 @@ def _outcome(query: str, report: QueryEstimate) -> QueryOutcome:
 
 
 def _widened(outcome: QueryOutcome, margin_s: float | None, slice_s: float) -> QueryOutcome:
-    """The outcome with its interval: three standard errors and the width of a slice to both sides."""
+    """The outcome with its interval: three standard errors and the width of a slice on both sides."""
     if margin_s is None:
         return outcome
     half_s = margin_s + slice_s

@@ -58,8 +58,8 @@ def _searched_moves(search: AdmissionSearch, base: AdmissionScenario) -> list[Ch
     """The moves that the search makes of the scenario to bring every query under what it may wait."""
     deployment = base.deployment
     limits = deployment.constraints
-    most = MAX_MOVES if limits.max_moves is None else min(MAX_MOVES, limits.max_moves)
-    bounded = replace(deployment, constraints=replace(limits, max_moves=most, may_split=None))
+    max_moves = MAX_MOVES if limits.max_moves is None else min(MAX_MOVES, limits.max_moves)
+    bounded = replace(deployment, constraints=replace(limits, max_moves=max_moves, may_split=None))
     split = [operator.id for operator in deployment.operators if len(operator.replicas) != 1]
     goal = _goal(search, bounded)
     settings = SearchSettings(budget_s=None, rounds=_ROUNDS, mace_every=search.question.mace_every)
@@ -117,7 +117,7 @@ def _ranked(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) 
     """Moves off the bottlenecks, the best first by what the late queries would then wait for."""
     board = _board(search, base)
     limits = _limits(search, board.coarse)
-    found: list[tuple[float, float, int, list[Change]]] = []
+    ranked: list[tuple[float, float, int, list[Change]]] = []
     for j, hot in _movable(search, base, neighbours):
         operator = board.coarse.operators[j]
         left, _ = loaded_peaks(board.server_load[[hot]], -board.operator_load[j], board.budget[[hot]])
@@ -130,8 +130,8 @@ def _ranked(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) 
             server = board.coarse.servers[target]
             node = board.coarse.nodes[server.node or 0].id
             change = {"kind": "move", "operator": operator.id, "node": node, "core": server.core}
-            found.append((float(score), float(excess), len(found), [change]))
-    return [more for _, _, _, more in sorted(found, key=lambda item: item[:3])]
+            ranked.append((float(score), float(excess), len(ranked), [change]))
+    return [more for _, _, _, more in sorted(ranked, key=lambda item: item[:3])]
 
 
 def _limits(search: AdmissionSearch, coarse: Deployment) -> list[tuple[np.ndarray, float]]:
@@ -175,10 +175,10 @@ def _targets(search: AdmissionSearch, base: AdmissionScenario, j: int) -> list[i
     out = {replica.node for op in deployment.operators if op.id in apart for replica in op.replicas}
     out |= set(search.question.policy.closed_nodes) | set(limits.forbid.get(operator.id, ()))
     here = (operator.replicas[0].node, operator.replicas[0].core)
-    found = []
+    targets = []
     for i, server in enumerate(deployment.servers):
         if server.node is not None:
             node = deployment.nodes[server.node].id
             if node not in out and (node, server.core) != here:
-                found.append(i)
-    return found
+                targets.append(i)
+    return targets

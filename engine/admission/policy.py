@@ -1,4 +1,4 @@
-"""What an operator of the cluster has decided about admission in general."""
+"""Policy of admission, set by an operator of the cluster."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _POLICY = FieldTable(
 
 
 def read_policy(document: Any, *, path: str = "policy") -> AdmissionPolicy:
-    """A policy from its document; what is not given is as `AdmissionPolicy` has it.
+    """Read a policy from its document; `AdmissionPolicy` has the defaults.
 
     Raises
     ------

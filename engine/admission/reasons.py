@@ -79,7 +79,7 @@ def estimate_words(outcome: QueryOutcome) -> str:
 
 
 def statistic_words(statistic: str) -> str:
-    """What an objective is about: worst case, mean, 99% quantile."""
+    """Words for an objective's statistic: worst case, mean, 99% quantile."""
     if statistic == "worst":
         return "worst case"
     return "mean" if statistic == "mean" else f"{100 * float(statistic[1:]):.6g}% quantile"
@@ -154,25 +154,25 @@ def reasons_of(
     question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> tuple[Reason, ...]:
     """Every finding about a scenario, the most serious first; in each class in a fixed order."""
-    found = [
+    reasons = [
         *_objectives(question, scenario, before, after),
         *_overloads(question, scenario, before, after),
         *_placement(scenario),
         *_statistics(question),
         *_alarm(after),
     ]
-    if not any(reason.severity == "bad" for reason in found):
-        found += _holding(question, after)
-    return tuple(sorted(found, key=lambda reason: _SERIOUS[reason.severity]))
+    if not any(reason.severity == "bad" for reason in reasons):
+        reasons += _holding(question, after)
+    return tuple(sorted(reasons, key=lambda reason: _SERIOUS[reason.severity]))
 
 
 def tolerance_s(outcome: QueryOutcome) -> float:
-    """By how much a query that is over already may get worse unblamed: 1 % of its bound, or a slice if that is more."""
+    """Tolerated increase for a query already over its objective: 1 % of its bound, or a slice if that is more."""
     return max(_WORSE_SHARE * (outcome.bound_s or 0.0), outcome.resolution_s)
 
 
 def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
-    """How many operators rest on assumed, predicted and measured statistics; without evidence they are assumed."""
+    """Number of operators by the origin of their statistics; those without evidence count as assumed."""
     counts = {"assumed": 0, "predicted": 0, "measured": 0}
     for operator in operators:
         counts[operator.evidence.kind if operator.evidence else "assumed"] += 1
@@ -231,7 +231,7 @@ def _about(
     code: str, severity: str, outcome: QueryOutcome, message: str, question: AdmissionQuestion, *, review: bool = False
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
-    found = outcome.bottleneck
+    bottleneck = outcome.bottleneck
     width_s = question.running.subinterval_s * question.mace_every
     value = outcome.upper_s if code.endswith("at_risk") else outcome.estimate_s
     return Reason(
@@ -242,9 +242,9 @@ def _about(
         message,
         bound=outcome.bound_s,
         value=value,
-        where=found.server if found else None,
-        when_p=found.at_p if found else None,
-        when_s=(found.at_p - 1) * width_s if found else None,
+        where=bottleneck.server if bottleneck else None,
+        when_p=bottleneck.at_p if bottleneck else None,
+        when_s=(bottleneck.at_p - 1) * width_s if bottleneck else None,
         review=review,
     )
 
@@ -263,14 +263,14 @@ def _up_to(outcome: QueryOutcome) -> str:
 
 
 def _cause(candidate: str, scenario: AdmissionScenario, after: Evaluation, outcome: QueryOutcome) -> str:
-    """Why a query is late, in one clause: the server that holds it up."""
-    found = outcome.bottleneck
-    if found is None:
+    """Clause that names the server because of which a query is late."""
+    bottleneck = outcome.bottleneck
+    if bottleneck is None:
         return ""
-    place = found.node or found.server
-    if candidate != outcome.query and found.node in scenario.nodes_of(candidate):
+    place = bottleneck.node or bottleneck.server
+    if candidate != outcome.query and bottleneck.node in scenario.nodes_of(candidate):
         return f", because both queries use {place}"
-    return f", because {place} would run at {load_words(after.peaks[found.server])[0]} of its capacity at peak"
+    return f", because {place} would run at {load_words(after.peaks[bottleneck.server])[0]} of its capacity at peak"
 
 
 def _overloads(
@@ -316,7 +316,7 @@ def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
 
 
 def _statistics(question: AdmissionQuestion) -> Iterator[Reason]:
-    """What the candidate's estimate rests on."""
+    """Reasons about the statistics behind the candidate's estimate."""
     operators, policy = question.candidate.operators, question.policy
     severity = "watch" if policy.review_assumed else "info"
     assumed = [op.id for op in operators if op.evidence is None or op.evidence.kind == "assumed"]

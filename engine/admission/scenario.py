@@ -1,4 +1,4 @@
-"""What would run: the running deployment, the candidate, and the changes, put together and placed."""
+"""Scenario: the running deployment, the candidate and the changes, put together and placed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["AdmissionQuestion", "AdmissionScenario", "largest_node", "party_of",
 
 @dataclass(frozen=True, eq=False)
 class AdmissionQuestion:
-    """What is asked: may `candidate` join what runs, under `policy`?
+    """Question of an admission: may `candidate` join the running deployment under `policy`?
 
     `mace_every` subintervals of `running` make one of Mace's (1 if it is at Mace's own width).
     """
@@ -65,7 +65,7 @@ class AdmissionScenario:
     start_p: int
 
     def replicas_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
-        """Where the operators of `query` would be."""
+        """Replicas of the operators of `query`."""
         operators = self.deployment.operators
         return {operators[i].id: operators[i].replicas for i in self.deployment.operators_of(query)}
 

@@ -81,12 +81,12 @@ class Screen:
         self._screened: dict[tuple[str, ...], dict[str, float]] = {}
 
     def mace_s(self, scenario: AdmissionScenario) -> float:
-        """Largest predicted upper end over what is allowed, over all queries and servers; up to 1 it would pass."""
+        """Largest predicted upper end over its limit, of all queries and servers; the scenario passes up to 1."""
         coarse = scenario.deployment.coarsened(self._every)
-        found = mace(coarse)
+        result = mace(coarse)
         return max(
-            self._overshoot(scenario, _mace_values(coarse, found, self._judged), self._mace_scale),
-            self._overload(found),
+            self._overshoot(scenario, _mace_values(coarse, result, self._judged), self._mace_scale),
+            self._overload(result),
         )
 
     def flow_s(self, scenario: AdmissionScenario) -> float:
@@ -95,7 +95,7 @@ class Screen:
         return max(self._overshoot(scenario, self._values_of(scenario), self._flow_scale), overload)
 
     def learn(self, scenario: AdmissionScenario, failed: Evaluation) -> None:
-        """Remember what the full estimate of a scenario was, for what is screened by Flow from now on."""
+        """Learn from the full estimate of a scenario that failed, for later screens by Flow."""
         for query, value in self._values_of(scenario).items():
             scale, now = self._flow_scale.get(query), failed.outcomes[query]
             if scale is not None:
@@ -112,7 +112,7 @@ class Screen:
         return self._screened[key]
 
     def limit_s(self, query: str, bound_s: float) -> float:
-        """What the upper end of `query` may be: its bound, or what it has already and is not to be blamed for."""
+        """Limit of the upper end of `query`: its bound, or its value before where that is already over."""
         was = self._before.outcomes.get(query)
         if was is None or was.state == "holds":
             return bound_s
@@ -144,11 +144,11 @@ class Screen:
                 worst = max(worst, (scale.upper(value) if scale else value) / limit_s)
         return worst
 
-    def _overload(self, found: Mace) -> float:
+    def _overload(self, result: Mace) -> float:
         """Largest mean load over what the policy allows, of servers that get more than they have now."""
-        means = found.load_share.mean(axis=1)
+        means = result.load_share.mean(axis=1)
         worst = 0.0
-        for i, server in enumerate(found.deployment.servers):
+        for i, server in enumerate(result.deployment.servers):
             if means[i] > self._before.means.get(server.name, 0.0) * 1.01:
                 worst = max(worst, float(means[i]) / self._question.policy.max_mean_load)
         return worst
@@ -170,7 +170,7 @@ def _statistic(deployment: Deployment, query: str) -> str:
     return objective.statistic if objective else "worst"
 
 
-def _mace_values(coarse: Deployment, found: Mace, queries: list[str]) -> dict[str, float]:
+def _mace_values(coarse: Deployment, result: Mace, queries: list[str]) -> dict[str, float]:
     """The statistic of each query's objective, of the largest Mace over its servers."""
     weights: dict[str, FloatArray] = {}
     values = {}
@@ -178,10 +178,10 @@ def _mace_values(coarse: Deployment, found: Mace, queries: list[str]) -> dict[st
         servers = servers_of_query(coarse, query)
         statistic = _statistic(coarse, query)
         if statistic == "worst":
-            values[query] = float(found.worst_s[servers].max(initial=0.0))
+            values[query] = float(result.worst_s[servers].max(initial=0.0))
             continue
         weights = weights or sink_events(coarse)
-        series = found.mace_s[servers].max(axis=0, initial=0.0)
+        series = result.mace_s[servers].max(axis=0, initial=0.0)
         values[query] = statistic_of(series, weights[query], statistic)
     return values
 

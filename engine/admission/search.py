@@ -95,7 +95,7 @@ class AdmissionSearch:
         def reasons_for(evaluation: Evaluation) -> tuple[Reason, ...]:
             return reasons_of(self.question, scenario, self.evaluator.before, evaluation)
 
-        evaluation = self.evaluator.full(scenario, lambda found: passes(reasons_for(found)))
+        evaluation = self.evaluator.full(scenario, lambda evaluation_so_far: passes(reasons_for(evaluation_so_far)))
         reasons = reasons_for(evaluation)
         if passes(reasons):
             return Settled(scenario, evaluation, reasons)
@@ -189,8 +189,8 @@ def find_node_capacity(search: AdmissionSearch) -> Settled | None:
 
     if by_mace(0) or by_flow(0):
         guess = largest(0, _CAPACITY_PARTS - 1, by_mace) or 0
-        found = gallop(guess, 0, _CAPACITY_PARTS - 1, by_flow, search.budget + 2)
-        capacities = () if found is None else (one(spared) for spared in _less(found))
+        parts = gallop(guess, 0, _CAPACITY_PARTS - 1, by_flow, search.budget + 2)
+        capacities = () if parts is None else (one(spared) for spared in _less(parts))
         settled = search.first_settled(more for more in capacities if _is_used(search, more))
         if settled:
             return settled
@@ -256,11 +256,11 @@ def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> li
     )
     changes = [c for c in search.changes if c["kind"] != "move" or c["operator"] not in asked]
     try:
-        found = scenario_of(replace(search.question, candidate=free), join_changes(changes, more))
+        scenario = scenario_of(replace(search.question, candidate=free), join_changes(changes, more))
     except InfeasibleError:
         return []
     moved = {change["operator"] for change in search.changes if change["kind"] == "move"}
-    places = found.replicas_of(candidate.query)
+    places = scenario.replicas_of(candidate.query)
     return [
         {"kind": "move", "operator": name, "node": places[name][0].node, "core": places[name][0].core}
         for name, replica in asked.items()
@@ -276,17 +276,17 @@ def find_rate_share(search: AdmissionSearch) -> Settled | None:
     """Bisect on Mace, refine by Flow, confirm in full and walk down until that holds."""
     search.tell("Searching the largest share of its rate")
     query = search.question.candidate.query
-    given = next((change["share"] for change in search.changes if change["kind"] == "scale_rate"), 1.0)
-    most = round(given * _RATE_PARTS) - 1
+    present_share = next((change["share"] for change in search.changes if change["kind"] == "scale_rate"), 1.0)
+    high = round(present_share * _RATE_PARTS) - 1
 
     def change(part: int) -> list[Change]:
         return [{"kind": "scale_rate", "query": query, "share": part / _RATE_PARTS}]
 
-    if most < _MIN_SHARE:
+    if high < _MIN_SHARE:
         return None
-    guess = largest(_MIN_SHARE, most, lambda part: search.mace_passes(change(part))) or (_MIN_SHARE + most) // 2
-    found = gallop(guess, _MIN_SHARE, most, lambda part: search.flow_passes(change(part)), search.budget + 2)
-    return None if found is None else search.first_settled(change(part) for part in _down(found))
+    guess = largest(_MIN_SHARE, high, lambda part: search.mace_passes(change(part))) or (_MIN_SHARE + high) // 2
+    parts = gallop(guess, _MIN_SHARE, high, lambda part: search.flow_passes(change(part)), search.budget + 2)
+    return None if parts is None else search.first_settled(change(part) for part in _down(parts))
 
 
 def _down(part: int) -> Iterator[int]:
@@ -339,14 +339,14 @@ def _last_with_rate(search: AdmissionSearch, share: float) -> int:
 
 def _between(search: AdmissionSearch, early: int, late: int) -> Settled | None:
     """The first start after `early` (which fails) and up to `late` (which passes by Flow) that passes in full."""
-    found = late
+    start = late
     while late - early > 1:
         middle = (early + late) // 2
         if search.mace_passes(_change(search, middle)):
             late = middle
         else:
             early = middle
-    return search.first_settled(_change(search, k) for k in dict.fromkeys((late, (late + found + 1) // 2, found)))
+    return search.first_settled(_change(search, k) for k in dict.fromkeys((late, (late + start + 1) // 2, start)))
 
 
 def _change(search: AdmissionSearch, k: int) -> list[Change]:

@@ -22,7 +22,7 @@ _KEPT = ("scale_rate", "objective", "move")  # what of a request's changes outla
 
 @dataclass(frozen=True, eq=False)
 class PolicyAnswer:
-    """What a policy says of a request: admitted, rejected, queued or review, and why.
+    """Answer of a policy to a request: admitted, rejected, queued or review, with its reason.
 
     `placement` is where its operators go, `wait_s` how long a queued one waits.
     """
@@ -62,7 +62,7 @@ def _by_mace(story: RecordedPeriod, rules: ReplayPolicy, request: RecordedReques
     if rules.headroom and document.get("objective"):
         bound_s = document["objective"]["bound_s"] * (1.0 - rules.headroom)
         document["objective"] = {**document["objective"], "bound_s": bound_s}
-    found = decide(
+    decision = decide(
         rules.tightened(running),
         document,
         policy=rules.admission_policy(story.closed_nodes),
@@ -71,11 +71,15 @@ def _by_mace(story: RecordedPeriod, rules: ReplayPolicy, request: RecordedReques
     )
     placement = {
         name: tuple(Replica(part["node"], part["core"], part["fraction"]) for part in parts)
-        for name, parts in found.placement.items()
+        for name, parts in decision.placement.items()
     }
     outcome = {"admit": "admitted", "admit_with_changes": "admitted", "queue": "queued", "review": "review"}
     return PolicyAnswer(
-        outcome.get(found.verdict, "rejected"), found.headline, found.verdict, placement, found.start_s or 0.0
+        outcome.get(decision.verdict, "rejected"),
+        decision.headline,
+        decision.verdict,
+        placement,
+        decision.start_s or 0.0,
     )
 
 

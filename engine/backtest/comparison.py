@@ -63,8 +63,12 @@ def backtest_policies(story: RecordedPeriod, rules: ReplayPolicy, progress: Prog
         "requests": _requests(tested, recorded),
         "measured": _measured(story, recorded),
         "sources": {
-            name: {"measured": one.measured, "history": one.known - one.measured, "filled": story.segments - one.known}
-            for name, one in story.sources.items()
+            name: {
+                "measured": source.measured,
+                "history": source.known - source.measured,
+                "filled": story.segments - source.known,
+            }
+            for name, source in story.sources.items()
         },
         "notes": [*story.notes, *_notes(story, tested)],
     }
@@ -72,7 +76,7 @@ def backtest_policies(story: RecordedPeriod, rules: ReplayPolicy, progress: Prog
 
 def _told(run: PolicyReplay) -> dict[str, Any]:
     """A replay as JSON."""
-    outcomes = [one.outcome for one in run.outcomes]
+    outcomes = [outcome.outcome for outcome in run.outcomes]
     violations = _violations(run)
     is_recorded = run.rules == RECORDED
     return {
@@ -84,7 +88,7 @@ def _told(run: PolicyReplay) -> dict[str, Any]:
         "rejected": outcomes.count("rejected"),
         "left": outcomes.count("not applied"),
         "violations": violations,
-        "seconds_over": sum(one["seconds_over"] for one in violations),
+        "seconds_over": sum(violation["seconds_over"] for violation in violations),
         "queries_over": len(violations),
         "moves": run.story.recorded_moves if is_recorded else len(run.moves),
         "moved": [
@@ -111,14 +115,14 @@ def _told(run: PolicyReplay) -> dict[str, Any]:
 
 def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
     """Queries beyond their objective, the longest first."""
-    found = []
+    violations = []
     for query, values in run.latency_s.items():
         statistic, bound_s = run.bounds[query]
         over = np.flatnonzero(np.nan_to_num(values) > bound_s)
         if not len(over):
             continue
         worst = int(np.nanargmax(values))
-        found.append(
+        violations.append(
             {
                 "query": query,
                 "statistic": statistic,
@@ -130,42 +134,42 @@ def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
                 "worst_at_s": run.story.starts_s(worst),
             }
         )
-    return sorted(found, key=lambda one: (-one["seconds_over"], one["query"]))
+    return sorted(violations, key=lambda violation: (-violation["seconds_over"], violation["query"]))
 
 
 def _requests(tested: PolicyReplay, recorded: PolicyReplay) -> list[dict[str, Any]]:
     """Every request under both, in the order in which they were made."""
-    other = {id(one.request): one for one in recorded.outcomes}
+    other = {id(outcome.request): outcome for outcome in recorded.outcomes}
     rows = sorted(tested.outcomes, key=lambda one: (one.request.at_s, one.request.query))
-    return [_request(one, other[id(one.request)]) for one in rows]
+    return [_request(row, other[id(row.request)]) for row in rows]
 
 
-def _request(one: RequestOutcome, was: RequestOutcome) -> dict[str, Any]:
+def _request(outcome: RequestOutcome, was: RequestOutcome) -> dict[str, Any]:
     return {
-        "id": one.request.id,
-        "query": one.request.query,
-        "at_s": one.request.at_s,
-        "outcome": one.outcome,
-        "verdict": one.verdict,
-        "reason": one.reason,
-        "started_s": one.started_s,
+        "id": outcome.request.id,
+        "query": outcome.request.query,
+        "at_s": outcome.request.at_s,
+        "outcome": outcome.outcome,
+        "verdict": outcome.verdict,
+        "reason": outcome.reason,
+        "started_s": outcome.started_s,
         "recorded": was.outcome,
         "recorded_reason": was.reason,
         "recorded_started_s": was.started_s,
-        "differs": one.outcome != was.outcome,
+        "differs": outcome.outcome != was.outcome,
     }
 
 
 def _measured(story: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
     """Measured latency beside the replayed one, where both are known."""
-    found = []
+    rows = []
     for query, values in sorted(story.measured_s.items()):
         replayed = recorded.latency_s.get(query)
         if replayed is None:
             continue
         both = np.isfinite(values) & np.isfinite(replayed)
         if both.any():
-            found.append(
+            rows.append(
                 {
                     "query": query,
                     "segments": int(both.sum()),
@@ -175,38 +179,38 @@ def _measured(story: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, A
                     "series_s": _listed(values),
                 }
             )
-    return found
+    return rows
 
 
-def _headline(told: dict[str, Any], was: dict[str, Any]) -> str:
-    """What the policy would have done, in one sentence with numbers."""
+def _headline(tested: dict[str, Any], was: dict[str, Any]) -> str:
+    """Headline: the policy's effect in one sentence with numbers."""
     parts = []
-    if told["asked"]:
-        parts.append(f"It would have admitted {told['admitted']} of {told['asked']}{_more(told, was)}")
+    if tested["asked"]:
+        parts.append(f"It would have admitted {tested['admitted']} of {tested['asked']}{_more(tested, was)}")
     else:
         parts.append("Nobody asked to be admitted")
-    parts.append(_over_words(told))
-    if was["violations"] != told["violations"]:
+    parts.append(_over_words(tested))
+    if was["violations"] != tested["violations"]:
         parts.append(f"as recorded {_over_words(was)}")
-    if told["moves"]:
-        parts.append(count_words(told["moves"], "move"))
+    if tested["moves"]:
+        parts.append(count_words(tested["moves"], "move"))
     return "; ".join(parts)
 
 
-def _over_words(told: dict[str, Any]) -> str:
-    """Who was late for how long."""
-    over = told["violations"]
+def _over_words(report: dict[str, Any]) -> str:
+    """Clause about the queries over their objectives, and for how long."""
+    over = report["violations"]
     if not over:
         return "every objective held"
-    names, longest = [one["query"] for one in over], duration_words(over[0]["seconds_over"])
+    names, longest = [violation["query"] for violation in over], duration_words(over[0]["seconds_over"])
     if len(over) == 1:
         return f"{names[0]} over its objective for {longest}"
     return f"{list_words(names)} over their objectives, {names[0]} for {longest}"
 
 
-def _more(told: dict[str, Any], was: dict[str, Any]) -> str:
-    """How many more than were."""
-    more = told["admitted"] - was["admitted"]
+def _more(tested: dict[str, Any], was: dict[str, Any]) -> str:
+    """Clause about the difference to the recorded admissions."""
+    more = tested["admitted"] - was["admitted"]
     if more == 0:
         return ", as many as were"
     words = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
@@ -225,7 +229,7 @@ def _notes(story: RecordedPeriod, tested: PolicyReplay) -> list[str]:
     )
     if silent:
         notes.append(f"Without a record in this period and kept at their stretch: {', '.join(silent)}.")
-    gaps = sorted(name for name, one in story.sources.items() if 0 < one.known < story.segments)
+    gaps = sorted(name for name, source in story.sources.items() if 0 < source.known < story.segments)
     if gaps:
         notes.append(f"Gaps were filled with the last known rate: {', '.join(gaps)}.")
     if tested.searches_left_out:

@@ -79,7 +79,7 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class RecordedDecision:
-    """What really became of a request: admitted, rejected, queued, review, or not applied.
+    """Recorded outcome of a request: admitted, rejected, queued, review, or not applied.
 
     `at_s` is when it began to run; `placement` where, by operator.
     """
@@ -102,7 +102,7 @@ class RecordedRequest:
 
     @property
     def query(self) -> str:
-        """Its name."""
+        """Name of the query."""
         return str(self.candidate["query"])
 
 
@@ -153,7 +153,7 @@ class RecordedPeriod:
         return max(0, min(self.segments, int((at_s - self.since_s) // self.width_s)))
 
     def starts_s(self, segment: int) -> float:
-        """When a segment begins."""
+        """Beginning of a segment, unix seconds."""
         return self.since_s + segment * self.width_s
 
 

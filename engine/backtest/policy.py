@@ -21,7 +21,7 @@ _MAX_HEADROOM = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ReplayPolicy:
-    """How requests are decided and what becomes of the placement.
+    """Policy of a replay: its decisions about requests, and its placement.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class ReplayPolicy:
         return asdict(self)
 
     def admission_policy(self, closed_nodes: tuple[str, ...]) -> AdmissionPolicy:
-        """What `engine.admission` is told; choices are not searched, for nobody is there to take one."""
+        """The policy given to `engine.admission`, without a search for alternatives: nobody is there to take one."""
         return AdmissionPolicy(
             review_at_risk=self.at_risk == "review",
             review_assumed=self.assumed == "review",
@@ -62,7 +62,9 @@ class ReplayPolicy:
         """The deployment with objectives that leave the headroom free."""
         if self.headroom == 0.0:
             return deployment
-        objectives = tuple(replace(one, bound_s=one.bound_s * (1.0 - self.headroom)) for one in deployment.objectives)
+        objectives = tuple(
+            replace(objective, bound_s=objective.bound_s * (1.0 - self.headroom)) for objective in deployment.objectives
+        )
         return replace(deployment, objectives=objectives)
 
 
@@ -94,7 +96,7 @@ def policy_schema() -> dict[str, Any]:
 
 
 def read_policy(document: Any, *, path: str = "policy") -> ReplayPolicy:
-    """A policy from its document; what is not given is as `ReplayPolicy` has it.
+    """Read a policy from its document; `ReplayPolicy` has the defaults.
 
     Raises
     ------

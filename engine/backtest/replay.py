@@ -38,21 +38,21 @@ def segment_latencies(
     try:
         seen = violations(deployment, factors, factors[:0], mace_every=mace_every, flow_runs=flow_runs)
     except InfeasibleError:
-        found = _flow_latencies(deployment.coarsened(mace_every), factors)
+        latencies = _flow_latencies(deployment.coarsened(mace_every), factors)
     else:
-        found = {one.query: one.mean_s for one in seen.outlooks}
-    return {query: values + added_s.get(query, 0.0) for query, values in found.items()}
+        latencies = {outlook.query: outlook.mean_s for outlook in seen.outlooks}
+    return {query: values + added_s.get(query, 0.0) for query, values in latencies.items()}
 
 
 def _flow_latencies(coarse: Deployment, factors: FloatArray) -> dict[str, FloatArray]:
-    statistics = {one.query: one.statistic for one in coarse.objectives}
-    found = {query: np.zeros(len(factors)) for query in coarse.queries if query in statistics}
+    statistics = {objective.query: objective.statistic for objective in coarse.objectives}
+    latencies = {query: np.zeros(len(factors)) for query in coarse.queries if query in statistics}
     for i, row in enumerate(factors):
         scaled = scaled_deployment(coarse, row)
         run, weights = flow(scaled, by_input=True), sink_events(scaled)
-        for query, values in found.items():
+        for query, values in latencies.items():
             values[i] = statistic_of(run.by_query[query], weights[query], statistics[query])
-    return found
+    return latencies
 
 
 def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> dict[str, tuple[float, float]]:
@@ -60,13 +60,13 @@ def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> 
     coarse = deployment.coarsened(mace_every)
     busiest = factors[int((factors * deployment.arrivals.sum(axis=1)).sum(axis=1).argmax())]
     shares = [mace(scaled_deployment(coarse, row)).load_share.mean(axis=1) for row in (factors.mean(axis=0), busiest)]
-    found = {node.id: (0.0, 0.0) for node in deployment.nodes}
+    loads = {node.id: (0.0, 0.0) for node in deployment.nodes}
     for i, server in enumerate(deployment.servers):
         if server.node is not None:
             name = deployment.nodes[server.node].id
-            mean, peak = found[name]
-            found[name] = (max(mean, float(shares[0][i])), max(peak, float(shares[1][i])))
-    return found
+            mean, peak = loads[name]
+            loads[name] = (max(mean, float(shares[0][i])), max(peak, float(shares[1][i])))
+    return loads
 
 
 MAX_SEARCHES = 8
@@ -79,7 +79,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass
 class RequestOutcome:
-    """What became of a request under a policy. `started_s` is when it began to run."""
+    """Outcome of a request under a policy. `started_s` is when it began to run."""
 
     request: RecordedRequest
     outcome: str
@@ -132,7 +132,7 @@ def replay(story: RecordedPeriod, rules: ReplayPolicy, progress: Progress | None
 
 
 class _Run:
-    """What runs at the present segment, and what is still to come."""
+    """State of a replay: what runs at the present segment, and what is still to come."""
 
     def __init__(self, story: RecordedPeriod, rules: ReplayPolicy, tell: Progress) -> None:
         self.story, self.rules, self.tell = story, rules, tell

@@ -29,7 +29,9 @@ class UnreadReference:
 
 @dataclass
 class DeploymentParts:
-    """What is being put together. An element that could not be read is None; its id, if known, is in `broken`."""
+    """Parts of a deployment under construction. An element that could not be read is None; its id, if known, is in
+    `broken`.
+    """
 
     subintervals: int | None
     sources: Sequence[Source | None] = ()
@@ -64,10 +66,10 @@ def check_parts(parts: DeploymentParts) -> None:
     for i, operator in enumerate(parts.operators):
         if operator:
             _operator(parts, f"operators[{i}]", operator, nodes, names)
-    for found in parts.references:
-        known = {"node": nodes, "source or operator": names}.get(found.what)
-        if known is not None and found.name not in known:
-            parts.unknown(found.path, found.name, found.what, known)
+    for reference in parts.references:
+        known = {"node": nodes, "source or operator": names}.get(reference.what)
+        if known is not None and reference.name not in known:
+            parts.unknown(reference.path, reference.name, reference.what, known)
     _links(parts, nodes)
     _cycles(parts)
     _queries(parts)
@@ -95,25 +97,28 @@ def _unique(
 
 
 def _lengths(parts: DeploymentParts) -> None:
-    given = parts.subintervals
+    subintervals = parts.subintervals
     for i, source in enumerate(parts.sources):
         if source is None:
             continue
-        if given is None:
-            given = len(source.arrivals)
-        _length(parts, f"sources[{i}].arrivals", len(source.arrivals), given)
-    if given is None and not any(source is None for source in parts.sources):
+        if subintervals is None:
+            subintervals = len(source.arrivals)
+        _length(parts, f"sources[{i}].arrivals", len(source.arrivals), subintervals)
+    if subintervals is None and not any(source is None for source in parts.sources):
         parts.faults.append(Fault("subintervals", "subintervals is missing; it is needed where there is no source"))
     for i, node in enumerate(parts.nodes):
-        if node is not None and node.capacity_series_cps is not None and given is not None:
-            _length(parts, f"nodes[{i}].capacity_series_cps", len(node.capacity_series_cps), given)
+        if node is not None and node.capacity_series_cps is not None and subintervals is not None:
+            _length(parts, f"nodes[{i}].capacity_series_cps", len(node.capacity_series_cps), subintervals)
 
 
-def _length(parts: DeploymentParts, path: str, length: int, given: int) -> None:
-    if length != given:
+def _length(parts: DeploymentParts, path: str, length: int, subintervals: int) -> None:
+    if length != subintervals:
         name = path.rsplit(".", 1)[-1]
         parts.faults.append(
-            Fault(path, f"{name} has {length} numbers; allowed: {given}, the number of subintervals of the deployment")
+            Fault(
+                path,
+                f"{name} has {length} numbers; allowed: {subintervals}, the number of subintervals of the deployment",
+            )
         )
 
 
@@ -169,13 +174,13 @@ def _links(parts: DeploymentParts, nodes: dict[str, Node]) -> None:
 
 
 def _sketched(parts: DeploymentParts, index: dict[str, int]) -> list[Operator]:
-    """Faulty operators by what they read; `index` is told where they stand."""
+    """Stand-ins for faulty operators, made of their references; `index` receives their positions."""
     reads: dict[str, list[Input]] = {}
-    for found in parts.references:
-        if found.owner is not None and found.owner not in index:
-            reads.setdefault(found.owner, []).append(Input(found.name))
+    for reference in parts.references:
+        if reference.owner is not None and reference.owner not in index:
+            reads.setdefault(reference.owner, []).append(Input(reference.name))
     for name in reads:
-        path = next(found.path for found in parts.references if found.owner == name)
+        path = next(reference.path for reference in parts.references if reference.owner == name)
         index[name] = int(path.partition("[")[2].partition("]")[0])
     return [Operator(name, (), tuple(inputs)) for name, inputs in reads.items()]
 
@@ -193,7 +198,7 @@ def _cycles(parts: DeploymentParts) -> None:
 
 def _queries(parts: DeploymentParts) -> None:
     known = {operator.query for operator in parts.operators if operator and operator.query} | set(parts.plans)
-    known |= {found.name for found in parts.references if found.what == "query"}
+    known |= {reference.name for reference in parts.references if reference.what == "query"}
     seen: dict[str, int] = {}
     complete = all(parts.operators) or parts.queries_legible
     for i, objective in enumerate(parts.objectives):

@@ -1,4 +1,4 @@
-"""What a deployment is made of: frozen values, tuples and read-only arrays.
+"""Elements of a deployment: frozen values, tuples and read-only arrays.
 
 Symbols of the paper stand beside the plain names: selectivity (sigma), cycles per event (omega), capacity (C).
 """
@@ -93,7 +93,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where an operator's statistics come from."""
+    """Origin of an operator's statistics."""
 
     kind: str
     events: float = 0.0
@@ -155,7 +155,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """How the loads of operators on one server add up: ``sum``, ``max`` or ``interference``."""
+    """Combination of the loads on one server: ``sum``, ``max`` or ``interference``."""
 
     kind: str = "sum"
     alpha: float = 0.0
@@ -183,7 +183,7 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What queues can form at: one core of a node, or a link with a bandwidth. Indices into nodes and links."""
+    """A server at which queues form: one core of a node, or a link with a bandwidth. Indices into nodes and links."""
 
     name: str
     kind: str
@@ -244,7 +244,7 @@ _NAMED = 3  # nodes that a sentence names
 
 
 def scheduling_words(policies: Mapping[str, str]) -> str:
-    """Which nodes run what; of many nodes the first two are named.
+    """Words for the policies that nodes run; of many nodes the first two are named.
 
     Examples
     --------
@@ -254,18 +254,18 @@ def scheduling_words(policies: Mapping[str, str]) -> str:
     by_policy: dict[str, list[str]] = {}
     for node, policy in policies.items():
         by_policy.setdefault(policy, []).append(node)
-    told = ((_listed(nodes), "runs" if len(nodes) == 1 else "run", policy) for policy, nodes in by_policy.items())
-    return ", ".join(" ".join(words) for words in told)
+    clauses = ((_listed(nodes), "runs" if len(nodes) == 1 else "run", policy) for policy, nodes in by_policy.items())
+    return ", ".join(" ".join(words) for words in clauses)
 
 
 def policy_words(policies: Mapping[str, str]) -> str:
-    """What to know of an upper bound where these nodes run other policies, as one sentence."""
+    """Sentence about the upper bound where these nodes run other policies."""
     bound = "the upper bound is the looser one, for any order within a subinterval"
     return f"{scheduling_words(policies)}, not stimulus time: {bound}."
 
 
 def scheduling_document(policies: Mapping[str, str]) -> dict[str, Any]:
-    """As an estimate's result has it under `scheduling`."""
+    """The field `scheduling` of an estimate's result."""
     return {"nodes": dict(policies), "words": policy_words(policies)}
 
 
@@ -275,7 +275,7 @@ def _listed(names: list[str]) -> str:
 
 
 def objective_state(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:
-    """How an estimate stands against its objective: breached, at risk (only the upper end is over) or holding."""
+    """State of an estimate against its objective: breached, at risk (only the upper end is over) or holding."""
     if objective is None:
         return {"state": "none", "headroom_s": None, "headroom_share": None}
     bound = objective.bound_s

@@ -115,12 +115,12 @@ def _input(entry: Input) -> dict[str, Any]:
 
 
 def _constraints(limits: Constraints) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    lists: dict[str, Any] = {
         "pin": dict(limits.pin),
         "forbid": {name: list(nodes) for name, nodes in limits.forbid.items()},
         "apart": [list(group) for group in limits.apart],
     }
-    document = {name: value for name, value in given.items() if value}
+    document = {name: value for name, value in lists.items() if value}
     if limits.max_moves is not None:
         document["max_moves"] = limits.max_moves
     if limits.may_split is not None:

@@ -93,8 +93,8 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
 def collect_references(
     items: Sequence[Any], operators: Sequence[Operator | None], path: str = "operators"
 ) -> list[UnreadReference]:
-    """What the faulty among `operators` name legibly: nodes, and what they read."""
-    found = []
+    """References of the faulty operators that could be read: nodes and inputs."""
+    references = []
     for i, (item, operator) in enumerate(zip(items, operators, strict=True)):
         if operator is not None or not isinstance(item, dict):
             continue
@@ -102,15 +102,15 @@ def collect_references(
         places = [(f"{here}.node", item.get("node"))] + [
             (f"{here}.split[{k}].node", part["node"]) for k, part in _records(item.get("split"))
         ]
-        found += [UnreadReference(where, name, "node") for where, name in places if isinstance(name, str)]
+        references += [UnreadReference(where, name, "node") for where, name in places if isinstance(name, str)]
         if isinstance(item.get("query"), str):
-            found.append(UnreadReference(f"{here}.query", item["query"], "query"))
-        found += [
+            references.append(UnreadReference(f"{here}.query", item["query"], "query"))
+        references += [
             UnreadReference(f"{here}.inputs[{k}].from", entry["from"], "source or operator", owner)
             for k, entry in _records(item.get("inputs"))
             if isinstance(entry["from"], str)
         ]
-    return found
+    return references
 
 
 def _link_ends(items: Sequence[Any], links: Sequence[Link | None]) -> list[UnreadReference]:

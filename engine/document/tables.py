@@ -1,4 +1,4 @@
-"""The field tables of the deployment document: the only place that says which fields exist and what they hold."""
+"""Field tables of the deployment document: the only definition of its fields and their values."""
 
 from __future__ import annotations
 

@@ -214,8 +214,8 @@ def _hops(
                     size = producer.bytes_per_event
                     server = limited.get(pair, -1)
                     share = origin.fraction * replica.fraction
-                    one = size if server >= 0 else 0.0
-                    hops.append((b, k, a, server, delay.get(pair, 0.0), size * share, one))
+                    event_bytes = size if server >= 0 else 0.0
+                    hops.append((b, k, a, server, delay.get(pair, 0.0), size * share, event_bytes))
         entry_base += len(operator.inputs)
     return hops
 

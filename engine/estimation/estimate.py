@@ -35,7 +35,7 @@ class Alarm:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What is expected of a deployment.
+    """Estimate of a deployment.
 
     `deployment` is at the resolution Flow ran on; `mace` and everything reported per subinterval is on `coarse`. `flow`
     is Flow by input, from which every query's numbers come.
@@ -82,7 +82,7 @@ class Estimate:
 
     def _totals(self) -> dict[str, Any]:
         m = self.mace
-        found = m.bottleneck
+        bottleneck = m.bottleneck
         low, high = m.delayed_s
         series = {
             "mace": m.total_s,
@@ -101,8 +101,8 @@ class Estimate:
             **{f"{name}_wc": float(values.max()) for name, values in series.items()},
             "epsilon": m.epsilon_s,
             "loose_epsilon": m.loose_epsilon_s.tolist(),
-            "bottleneck": None if found is None else self.coarse.servers[found[0]].name,
-            "bottleneck_p": None if found is None else found[1] + 1,
+            "bottleneck": None if bottleneck is None else self.coarse.servers[bottleneck[0]].name,
+            "bottleneck_p": None if bottleneck is None else bottleneck[1] + 1,
             "mean": float(m.total_s.mean()),
             "quantiles": {str(level): nearest_rank(m.total_s, level) for level in LEVELS},
             **self._by_events(),
@@ -126,7 +126,7 @@ class Estimate:
 
     def _servers(self, detail: bool) -> dict[str, Any]:
         m = self.mace
-        least, most = m.delays_s
+        shortest, longest = m.delays_s
         shares = m.load_share
         servers = {}
         for i, server in enumerate(self.coarse.servers):
@@ -137,8 +137,8 @@ class Estimate:
                 "load_peak": float(shares[i].max()),
                 "mace_wc": float(m.worst_s[i]),
                 "lambda": float(m.lambda_s[i]),
-                "p_min": float(least[i]),
-                "p_max": float(most[i]),
+                "p_min": float(shortest[i]),
+                "p_max": float(longest[i]),
             }
             if detail:
                 series = {"load": m.load[i], "ce": m.ce[i], "mace": m.mace_s[i]}
@@ -200,7 +200,7 @@ def estimate(
     tell(0.0, "Mace")
     _ = deployment.layout  # made once here; the coarser deployment inherits it
     coarse = deployment.coarsened(mace_every)
-    found = mace(coarse)
+    coarse_mace = mace(coarse)
     tell(0.1, "Flow")
     flowed = flow(deployment, slices=flow_slices, trace=True, by_input=True)
     runs = Jackknife((), covered_inputs(deployment))
@@ -215,15 +215,15 @@ def estimate(
     tell(0.9, "Reports")
     slice_s = deployment.subinterval_s / flow_slices
     resolution_s = slice_s if mace_every > 1 else deployment.subinterval_s / 4
-    alarm = _alarm(deployment, found, flowed)
-    queries = QueryReporter(deployment, coarse, found, flowed, runs, resolution_s).reports()
+    alarm = _alarm(deployment, coarse_mace, flowed)
+    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, runs, resolution_s).reports()
     tell(1.0, "Done")
-    return Estimate(deployment, coarse, found, flowed, resolution_s, alarm, queries)
+    return Estimate(deployment, coarse, coarse_mace, flowed, resolution_s, alarm, queries)
 
 
-def _alarm(deployment: Deployment, found: Mace, flowed: Flow) -> Alarm:
+def _alarm(deployment: Deployment, coarse_mace: Mace, flowed: Flow) -> Alarm:
     """Compare Flow with Mace on the same subintervals: a finer grid alone raises Flow over a coarser Mace."""
-    same = found if found.deployment is deployment else mace(deployment)
+    same = coarse_mace if coarse_mace.deployment is deployment else mace(deployment)
     over = flowed.wc / same.worst - 1.0 if same.worst > 0.0 else None
     busy = int(deployment.arrivals.any(axis=1).sum())
     nodes = {replica.node for operator in deployment.operators for replica in operator.replicas}

@@ -23,7 +23,7 @@ __all__ = ["Flow", "Hop", "flow"]
 
 @dataclass(frozen=True)
 class Hop:
-    """One step of a slice's critical path: what it spent there, in seconds, waiting included."""
+    """One step of a slice's critical path, with the seconds spent there, waiting included."""
 
     operator: str
     server: str
@@ -143,7 +143,7 @@ def _replica_pieces(graph: DataflowGraph, layout: PlacementLayout) -> dict[str, 
 
 
 def _hop_pieces(graph: DataflowGraph, layout: PlacementLayout) -> dict[str, Any]:
-    """What comes to a replica by one input, from one replica of the operator above, is a piece."""
+    """Pieces: a piece comes to a replica by one input, from one replica of the operator above."""
     hops = len(layout.hop_input)
     reader = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))
     sent = np.where(layout.hop_origin < 0, 1.0, layout.rep_fraction[layout.hop_origin])

@@ -61,7 +61,7 @@ class FlowSlice(NamedTuple):
 
 
 class FlowProgress(NamedTuple):
-    """Where replicas, pieces and hops stand after the slices so far; times in seconds from the beginning.
+    """Progress of replicas, pieces and hops after the slices so far; times in seconds from the beginning.
 
     A replica's output of a slice begins with its first piece that puts out events and is complete with its last.
     """
@@ -103,7 +103,7 @@ def run_flow(
     keep_start: IntArray,
     keep: IntArray,
 ) -> tuple[FloatArray, FloatArray, FlowMemory]:
-    """Latency of every subinterval, of every slice at each query's sinks, and what is kept of the worst slices."""
+    """Latency of every subinterval and of every slice at each query's sinks, with what is kept of the worst slices."""
     d, sources, m = arrivals.shape[1], arrivals.shape[0], len(plan.order)
     pieces, hops, width = len(plan.piece_portion), len(plan.hop_server), rates.width_s / slices
     latency, by_query, worst = np.zeros(d), np.zeros((queries, d * slices)), np.zeros(queries)

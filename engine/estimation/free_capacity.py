@@ -90,7 +90,7 @@ def _clock(rates: CapacityRates, row: int, time: float) -> float:
 
 @compiled
 def _time(rates: CapacityRates, row: int, work: float, latest: bool) -> float:
-    """When `work` is reached: the first such instant, or with `latest` the last (after a pause)."""
+    """Instant at which `work` is reached: the first one, or with `latest` the last (after a pause)."""
     low, high = 0, rates.series.shape[1]
     while low < high:
         middle = (low + high) // 2

@@ -42,7 +42,7 @@ class Jackknife:
 
 
 def covered_inputs(deployment: Deployment) -> npt.NDArray[np.bool_]:
-    """Which inputs (flattened in listing order) have the two batches that a jackknife needs."""
+    """Mask of the inputs (flattened in listing order) that have the two batches a jackknife needs."""
     counts = [len(entry.batches) for operator in deployment.operators for entry in operator.inputs]
     return np.array(counts, dtype=np.int64) >= 2
 
@@ -90,7 +90,7 @@ def _without_group(deployment: Deployment, group: int) -> DataflowGraph:
 
 
 def _ratios(batches: tuple[Batch, ...], group: int) -> tuple[float, float]:
-    """Selectivity and cost without one group over those of all batches; 1 where the sample says nothing."""
+    """Selectivity and cost without one group over those of all batches; 1 where the sample is empty."""
     groups = min(len(batches), GROUPS)
     if group >= groups:
         return 1.0, 1.0

@@ -61,13 +61,13 @@ def _delays(
             a = hop_origin[h]
             up_least[r] = min(up_least[r], hop_delay[h] + (0.0 if a < 0 else up_least[a]))
             up_most[r] = max(up_most[r], hop_delay[h] + (0.0 if a < 0 else up_most[a]))
-    least, most = np.full(servers, np.inf), np.full(servers, -np.inf)
+    shortest, longest = np.full(servers, np.inf), np.full(servers, -np.inf)
     for r in replicas[::-1]:
         if sink[rep_operator[r]]:
             down_least[r] = down_most[r] = 0.0
         i = rep_server[r]
-        least[i] = min(least[i], up_least[r] + down_least[r])
-        most[i] = max(most[i], up_most[r] + down_most[r])
+        shortest[i] = min(shortest[i], up_least[r] + down_least[r])
+        longest[i] = max(longest[i], up_most[r] + down_most[r])
         for h in range(hop_start[r], hop_start[r + 1]):
             a, link = hop_origin[h], hop_server[h]
             if a < 0:
@@ -75,12 +75,12 @@ def _delays(
             down_least[a] = min(down_least[a], hop_delay[h] + down_least[r])
             down_most[a] = max(down_most[a], hop_delay[h] + down_most[r])
             if link >= 0:
-                least[link] = min(least[link], up_least[a] + hop_delay[h] + down_least[r])
-                most[link] = max(most[link], up_most[a] + hop_delay[h] + down_most[r])
+                shortest[link] = min(shortest[link], up_least[a] + hop_delay[h] + down_least[r])
+                longest[link] = max(longest[link], up_most[a] + hop_delay[h] + down_most[r])
     for i in range(servers):
-        if least[i] == np.inf:
-            least[i] = most[i] = 0.0
-    return least, most
+        if shortest[i] == np.inf:
+            shortest[i] = longest[i] = 0.0
+    return shortest, longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,14 +181,14 @@ class Mace:
         return path_delays(self.deployment)
 
     def server_epsilon_s(self, server: int) -> FloatArray:
-        """What one server adds to the epsilon that holds here: its lambda, or its load over its capacity, (d,)."""
+        """Epsilon of one server: its lambda, or its load over its capacity, (d,)."""
         if self.deployment.other_policies:
             return np.asarray(self.load[server] / self.least_capacity[server])
         return np.full(len(self.total_s), self.lambda_s[server])
 
     @cached_property
     def widening_s(self) -> FloatArray:
-        """What the upper ends lie above Mace, shape (d,): w + epsilon, the looser one where a policy asks for it."""
+        """Distance of the upper ends above Mace, shape (d,): w + epsilon, the looser one where a policy needs it."""
         epsilon = self.loose_epsilon_s if self.deployment.other_policies else np.full(len(self.total_s), self.epsilon_s)
         return self.deployment.subinterval_s + epsilon
 
@@ -205,10 +205,12 @@ class Mace:
     @cached_property
     def delayed_s(self) -> tuple[FloatArray, FloatArray]:
         """Lower and upper end with propagation delay (section VII-B), shape (d,) each."""
-        least, most = self.delays_s
-        if not len(least):
+        shortest, longest = self.delays_s
+        if not len(shortest):
             return self.total_s, self.upper_s
-        return (self.mace_s + least[:, None]).max(axis=0), (self.mace_s + most[:, None]).max(axis=0) + self.widening_s
+        return (self.mace_s + shortest[:, None]).max(axis=0), (self.mace_s + longest[:, None]).max(
+            axis=0
+        ) + self.widening_s
 
 
 def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray | None = None) -> Mace:

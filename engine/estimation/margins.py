@@ -77,7 +77,7 @@ def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: fl
 
 
 def _least_that_counts(report: QueryEstimate, latency: FloatArray, weights: FloatArray, near: float) -> float:
-    """The latency from which on a slice takes part in deciding a query's statistic."""
+    """Least latency at which a slice takes part in deciding a query's statistic."""
     if report.statistic != "mean":
         return near * report.estimate_s
     order = np.argsort(-latency, kind="stable")

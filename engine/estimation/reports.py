@@ -1,4 +1,4 @@
-"""What an estimate says about one query: numbers, interval, state, bottleneck, path of the worst slice."""
+"""Report of an estimate about one query: numbers, interval, state, bottleneck, path of the worst slice."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class QueryReporter:
         )
 
     def _scheduling(self, servers: IntArray) -> dict[str, Any] | None:
-        """Where a node of the query runs another policy than stimulus time: the upper bound by the servers it uses."""
+        """Upper bound by the servers of a query, where a node of it runs another policy than stimulus time."""
         mace, others = self._mace, self._deployment.other_policies
         names = [
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
@@ -243,6 +243,6 @@ class QueryReporter:
 
 
 def _grouped(latency: FloatArray, group: int) -> FloatArray:
-    """Largest of every `group` slices."""
+    """Largest value of every `group` slices."""
     padded = np.concatenate([latency, np.zeros(-len(latency) % group)])
     return np.asarray(padded.reshape(-1, group).max(axis=1))

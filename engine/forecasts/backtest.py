@@ -1,4 +1,4 @@
-"""How well a forecast would have done before: rolling origins, against a seasonal-naive baseline.
+"""Backtest of a forecast: rolling origins, against a seasonal-naive baseline.
 
 At each origin the model is fitted again to what was known then. Errors are reported by how far ahead they lie. The band
 is widened by one factor on either side, the one that would have held `level` of the errors (conformal calibration); the
@@ -74,7 +74,7 @@ class ForecastBacktest:
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """One origin: actual logarithms and what was said of them, for the buckets known after it."""
+    """One origin: actual and forecast logarithms of the buckets known after it."""
 
     ahead: FloatArray  # (m,) buckets ahead, from 1
     actual: FloatArray
@@ -114,14 +114,14 @@ def widen_bands(paths: FloatArray, centre: FloatArray, factors: tuple[float, flo
 
 
 def _ends(n: int, structure: Structure, horizon: int, origins: int) -> list[int]:
-    """Where the origins are: in whole seasons from the end, the first with half of the history and two seasons."""
+    """Positions of the origins: in whole seasons from the end, the first with half of the history and two seasons."""
     shortest = min(structure.seasons, default=1)
     first = max(n // 2, 2 * max(structure.seasons, default=0) + 1, 14 * structure.step if structure.seasons else 14)
     last = n - max(shortest, 2)
     if first > last:
         return []
-    found = np.linspace(first, last, min(origins, last - first + 1))
-    return sorted({n - -(-(n - round(end)) // shortest) * shortest for end in found if n - round(end) > 0})
+    ends = np.linspace(first, last, min(origins, last - first + 1))
+    return sorted({n - -(-(n - round(end)) // shortest) * shortest for end in ends if n - round(end) > 0})
 
 
 def _origin(prepared: Prepared, structure: Structure, end: int, horizon: int, level: float, seed: int) -> _Origin:
@@ -182,14 +182,14 @@ def _bands(
         _ape(prepared.counts(np.concatenate([getattr(origin, name) for origin in origins])), actual)
         for name in ("centre", "naive")
     ]
-    found = []
+    bands = []
     for words, from_s, to_s in _stretches(bucket_s, horizon):
         chosen = (ahead_s > from_s) & (ahead_s <= to_s)
         if chosen.any():
-            found.append(
+            bands.append(
                 _band(words, from_s, to_s, errors[0][chosen], errors[1][chosen], hit[chosen], naive_hit[chosen])
             )
-    return tuple(found)
+    return tuple(bands)
 
 
 def _stretches(bucket_s: float, horizon: int) -> list[tuple[str, float, float]]:

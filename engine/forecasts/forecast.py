@@ -24,7 +24,7 @@ PATHS = 400
 
 @dataclass(frozen=True, eq=False)
 class LoadForecast:
-    """What is expected of a source. Loads are events per bucket; buckets follow the history's end.
+    """Forecast of a source. Loads are events per bucket; buckets follow the history's end.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class LoadForecast:
         Expected load, and the ends of the band.
     paths : array, shape (k, horizon)
         Futures drawn from the model, each as likely as the others.
-    backtest : Backtest
+    backtest : ForecastBacktest
         Errors and coverage at earlier moments of the same history.
     model : str
-        What was fitted, in words.
+        The fitted model, in words.
     notes : tuple of str
-        What a reader should know: gaps, seasons left out.
+        Notes for the reader: gaps, seasons left out.
     level : float
         Share of futures within the band.
     """
@@ -46,7 +46,7 @@ class LoadForecast:
     low: FloatArray
     high: FloatArray
     paths: FloatArray
-    backtest_source: ForecastBacktest
+    backtest: ForecastBacktest
     model: str
     notes: tuple[str, ...]
     level: float

@@ -85,8 +85,10 @@ def prepare(history: FloatArray, *, bucket_s: float, seasons: Sequence[int] | No
     logs = np.where(missing, 0.0, np.log(np.where(missing, 1.0, values) + offset))
     candidates = _candidates(len(values), bucket_s) if seasons is None else tuple(sorted(seasons))
     filled = _filled(logs, missing, candidates)
-    found = _seasons(filled, candidates) if seasons is None else candidates
-    return Prepared(filled, offset, found, missing, tuple(_notes(missing, bucket_s, len(values), found)))
+    seasons_found = _seasons(filled, candidates) if seasons is None else candidates
+    return Prepared(
+        filled, offset, seasons_found, missing, tuple(_notes(missing, bucket_s, len(values), seasons_found))
+    )
 
 
 def _check(values: FloatArray, missing: npt.NDArray[np.bool_], bucket_s: float) -> None:
@@ -140,12 +142,12 @@ def _smooth(values: FloatArray, seasons: tuple[int, ...]) -> FloatArray:
 
 def _seasons(values: FloatArray, candidates: tuple[int, ...]) -> tuple[int, ...]:
     """Candidates at whose length the series resembles itself, each judged without the shorter ones."""
-    rest, found = values - np.poly1d(np.polyfit(np.arange(len(values)), values, 1))(np.arange(len(values))), []
+    rest, seasons = values - np.poly1d(np.polyfit(np.arange(len(values)), values, 1))(np.arange(len(values))), []
     for period in candidates:
         if _autocorrelation(rest, period) >= max(_SEASONAL_FROM, 2.0 / np.sqrt(len(values))):
-            found.append(period)
+            seasons.append(period)
             rest = rest - _profile(rest, period)
-    return tuple(found)
+    return tuple(seasons)
 
 
 def _profile(values: FloatArray, period: int) -> FloatArray:

@@ -29,7 +29,7 @@ _WORDS = {0: "level without trend", 1: "level with trend", 2: "level with damped
 
 @dataclass(frozen=True)
 class Structure:
-    """What is chosen once per history: seasons and step in buckets, and which of the three trends."""
+    """Structure chosen once per history: seasons and step in buckets, and one of three trends."""
 
     seasons: tuple[int, ...]
     step: int
@@ -113,8 +113,8 @@ def _decomposed(values: FloatArray, seasons: tuple[int, ...]) -> tuple[FloatArra
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"trend_jump": jump, "low_pass_jump": jump, "seasonal_deg": 0}
-        found = MSTL(values, periods=seasons, stl_kwargs=options).fit()
-    parts = np.asarray(found.seasonal).reshape(len(values), -1)
+        components = MSTL(values, periods=seasons, stl_kwargs=options).fit()
+    parts = np.asarray(components.seasonal).reshape(len(values), -1)
     longest = max(seasons)
     ahead = sum(np.resize(parts[-period:, i], longest) for i, period in enumerate(sorted(seasons)))
     return np.asarray(parts.sum(axis=1)), np.asarray(ahead)
@@ -134,5 +134,5 @@ def _level(means: FloatArray, trend: int | None) -> tuple[Any, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a flat optimum is no reason for alarm: the backtest judges the outcome
         choices = range(len(_TRENDS)) if trend is None else [trend]
-        found = [(ETSModel(means, **_TRENDS[i]).fit(disp=False), i) for i in choices]
-    return min(found, key=lambda pair: pair[0].aicc if np.isfinite(pair[0].aicc) else np.inf)
+        models = [(ETSModel(means, **_TRENDS[i]).fit(disp=False), i) for i in choices]
+    return min(models, key=lambda pair: pair[0].aicc if np.isfinite(pair[0].aicc) else np.inf)

@@ -52,11 +52,11 @@ class Outlook:
             "horizon": self.horizon,
             "nodes": self.nodes,
             "level": LEVEL,
-            "sources": {name: one.facts for name, one in self.sources.items()},
+            "sources": {name: source.facts for name, source in self.sources.items()},
             "refused": self.refused,
             "queries": [
-                one.to_dict() | {"bottleneck": self.bottlenecks.get(one.query)}
-                for one in (self.violations.outlooks if self.violations else ())
+                query_outlook.to_dict() | {"bottleneck": self.bottlenecks.get(query_outlook.query)}
+                for query_outlook in (self.violations.outlooks if self.violations else ())
             ],
             "flow_runs": self.violations.flow_runs if self.violations else 0,
             "probability": self.probability.to_dict() if self.probability else None,
@@ -67,31 +67,31 @@ class Outlook:
     def series(self) -> dict[str, Any]:
         """The curves: per source and in total (events/s), per query (s and probability), per pool and future (days)."""
         sources = {name: self._rates(name) for name in self.sources}
-        found: dict[str, Any] = {"sources": {n: _lists(curves) for n, (curves, _) in sources.items()}}
+        document: dict[str, Any] = {"sources": {n: _lists(curves) for n, (curves, _) in sources.items()}}
         if sources:
             total = np.sum([paths for _, paths in sources.values()], axis=0)
             low, high = np.quantile(total, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
             mean = np.sum([curves["mean"] for curves, _ in sources.values()], axis=0)
-            found["total"] = _lists({"mean": mean, "low": low, "high": high})
-        found["queries"] = {}
-        for q, one in enumerate(self.violations.outlooks if self.violations else ()):
-            curves = {"mean": one.mean_s, "high": one.high_s}
+            document["total"] = _lists({"mean": mean, "low": low, "high": high})
+        document["queries"] = {}
+        for q, query_outlook in enumerate(self.violations.outlooks if self.violations else ()):
+            curves = {"mean": query_outlook.mean_s, "high": query_outlook.high_s}
             if self.probability:
                 curves["violated"] = self.probability.per_bucket[:, q]
-            found["queries"][one.query] = _lists(curves)
+            document["queries"][query_outlook.query] = _lists(curves)
         per_day = max(1, round(DAY_S / self.bucket_s))
         hours = self.bucket_s / 3600.0
-        found["pools"] = {
+        document["pools"] = {
             str(pool.size): np.round(pool.violated_buckets(per_day) * hours, 3).tolist()
             for pool in self.pools
             if pool.probability
         }
-        return found
+        return document
 
     def _rates(self, name: str) -> tuple[dict[str, FloatArray], FloatArray]:
-        one, late = self.sources[name], self.offsets[name]
-        curves = {key: getattr(one, key)[late:] / self.bucket_s for key in ("mean", "low", "high")}
-        return curves, one.paths[:, late:] / self.bucket_s
+        load_forecast, late = self.sources[name], self.offsets[name]
+        curves = {key: getattr(load_forecast, key)[late:] / self.bucket_s for key in ("mean", "low", "high")}
+        return curves, load_forecast.paths[:, late:] / self.bucket_s
 
 
 def outlook(
@@ -128,13 +128,13 @@ def outlook(
     """
     tell = progress or (lambda share, step: None)
     starts_s = max((h.starts_s + len(h.counts) * bucket_s for h in histories.values()), default=0.0)
-    found, offsets, refused = _forecasts(histories, starts_s, bucket_s, horizon, paths, seed, tell, zone)
+    forecasts, offsets, refused = _forecasts(histories, starts_s, bucket_s, horizon, paths, seed, tell, zone)
     empty: tuple[Any, ...] = (None, {}, None, (), ())
     answers = empty
-    if deployment is not None and found and deployment.objectives:
+    if deployment is not None and forecasts and deployment.objectives:
         try:
             answers = _judged(
-                deployment, histories, found, offsets, horizon, mace_every, extra_nodes, closed, seed, tell
+                deployment, histories, forecasts, offsets, horizon, mace_every, extra_nodes, closed, seed, tell
             )
         except EngineError as error:
             answers = (*empty[:-1], (f"Latencies are not forecast: {error.message}.",))
@@ -143,7 +143,9 @@ def outlook(
     seen, bottlenecks, chance, pools, notes = answers
     whole = (*notes, *late)
     nodes = len(deployment.nodes) if deployment else 0
-    return Outlook(starts_s, bucket_s, horizon, nodes, found, offsets, refused, seen, bottlenecks, chance, pools, whole)
+    return Outlook(
+        starts_s, bucket_s, horizon, nodes, forecasts, offsets, refused, seen, bottlenecks, chance, pools, whole
+    )
 
 
 def _forecasts(
@@ -156,7 +158,7 @@ def _forecasts(
     tell: Progress,
     zone: tzinfo | None,
 ) -> tuple[dict[str, LoadForecast], dict[str, int], dict[str, str]]:
-    found: dict[str, LoadForecast] = {}
+    forecasts: dict[str, LoadForecast] = {}
     offsets: dict[str, int] = {}
     refused: dict[str, str] = {}
     for i, (name, history) in enumerate(histories.items()):
@@ -167,29 +169,29 @@ def _forecasts(
             refused[name] = f"its history ends {behind_s / DAY_S:.0f} days before the newest; it stays at its stretch"
             continue
         try:
-            found[name] = _on_the_clock(history, bucket_s, horizon + late, zone, paths, seed)
+            forecasts[name] = _on_the_clock(history, bucket_s, horizon + late, zone, paths, seed)
             offsets[name] = late
         except EngineError as error:
             refused[name] = error.message
-    return found, offsets, refused
+    return forecasts, offsets, refused
 
 
 def _on_the_clock(
     history: SourceHistory, bucket_s: float, ahead: int, zone: tzinfo | None, paths: int, seed: int
 ) -> LoadForecast:
-    """Forecast by the wall clock of `zone`, told for the buckets as they will pass."""
+    """Forecast by the wall clock of `zone`, returned for the buckets in real time."""
     counts = history.counts[-_MOST:]
     start_s = history.starts_s + (len(history.counts) - len(counts)) * bucket_s
     local, places = wall_clock(counts, start_s, bucket_s, ahead, zone)
-    found = forecast(local, bucket_s=bucket_s, horizon=int(places.max()) + 1, paths=paths, seed=seed)
-    curves = {name: getattr(found, name)[places] for name in ("mean", "low", "high")}
-    return replace(found, **curves, paths=found.paths[:, places])
+    local_forecast = forecast(local, bucket_s=bucket_s, horizon=int(places.max()) + 1, paths=paths, seed=seed)
+    curves = {name: getattr(local_forecast, name)[places] for name in ("mean", "low", "high")}
+    return replace(local_forecast, **curves, paths=local_forecast.paths[:, places])
 
 
 def _judged(
     deployment: Deployment,
     histories: Mapping[str, SourceHistory],
-    found: Mapping[str, LoadForecast],
+    forecasts: Mapping[str, LoadForecast],
     offsets: Mapping[str, int],
     horizon: int,
     mace_every: int,
@@ -198,7 +200,7 @@ def _judged(
     seed: int,
     tell: Progress,
 ) -> tuple[Any, ...]:
-    factors = Factors(deployment, histories, found, offsets, horizon)
+    factors = Factors(deployment, histories, forecasts, offsets, horizon)
     mean, high = factors.of("mean"), factors.of("high")
     seen = violations(
         deployment,
@@ -209,7 +211,7 @@ def _judged(
     )
     tell(0.7, "Bottlenecks")
     bottlenecks = _bottlenecks(deployment, seen, mean, high, mace_every)
-    count = max_paths(deployment, horizon, mace_every=mace_every, wanted=len(next(iter(found.values())).paths))
+    count = max_paths(deployment, horizon, mace_every=mace_every, wanted=len(next(iter(forecasts.values())).paths))
     futures = factors.futures(count)
     tell(0.75, "Probabilities")
     chance = probability(deployment, futures, calibration=seen.calibration, mace_every=mace_every, seed=seed)
@@ -234,21 +236,25 @@ def _judged(
 def _bottlenecks(
     deployment: Deployment, seen: Violations, mean: FloatArray, high: FloatArray, mace_every: int
 ) -> dict[str, dict[str, Any]]:
-    """Where the work waits at each query's first violation (at the upper end, else at the expected load)."""
-    found: dict[str, dict[str, Any]] = {}
+    """Bottleneck at each query's first violation (at the upper end, else at the expected load)."""
+    bottlenecks: dict[str, dict[str, Any]] = {}
     answers: dict[tuple[str, int], Any] = {}
-    for one in seen.outlooks:
-        first, rows, band = (one.first_high, high, "high") if one.first_high else (one.first_mean, mean, "mean")
+    for query_outlook in seen.outlooks:
+        first, rows, band = (
+            (query_outlook.first_high, high, "high")
+            if query_outlook.first_high
+            else (query_outlook.first_mean, mean, "mean")
+        )
         if first is None:
             continue
         key = (band, first.index)
         if key not in answers:
             scaled = scaled_deployment(deployment, rows[first.index])
             answers[key] = estimate(scaled, mace_every=mace_every, intervals=False).queries
-        bottleneck = answers[key][one.query].bottleneck
+        bottleneck = answers[key][query_outlook.query].bottleneck
         if bottleneck is not None:
             top = bottleneck.operators[0] if bottleneck.operators else None
-            found[one.query] = {
+            bottlenecks[query_outlook.query] = {
                 "server": bottleneck.server,
                 "node": bottleneck.node,
                 "load_peak": bottleneck.load_peak,
@@ -256,7 +262,7 @@ def _bottlenecks(
                 "operator": top["operator"] if top else None,
                 "share": top["share"] if top else None,
             }
-    return found
+    return bottlenecks
 
 
 def _lists(curves: Mapping[str, FloatArray]) -> dict[str, list[float]]:

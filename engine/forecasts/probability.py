@@ -37,7 +37,7 @@ _CELLS = 2e10
 
 @dataclass(frozen=True, eq=False)
 class OutlookProbability:
-    """What k futures say of q queries over h buckets.
+    """Probabilities from k futures of q queries over h buckets.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ def probability(
 
 
 def max_paths(deployment: Deployment, horizon: int, *, mace_every: int = 1, wanted: int = 100) -> int:
-    """How many futures a deployment of this size can be judged by in seconds, at least 20."""
+    """Number of futures that a deployment of this size can be judged by in seconds, at least 20."""
     cells = ScaledMace(deployment.coarsened(mace_every)).cells * max(1, horizon)
     return int(np.clip(_CELLS / cells, 20, wanted))
 
@@ -134,16 +134,16 @@ def resample_statistics(deployment: Deployment, count: int, seed: int) -> list[D
     if not any(len(entry.batches) >= 2 for entry in entries):
         return [deployment.graph]
     rng = np.random.default_rng(seed)
-    found = []
+    operators = []
     for _ in range(count):
         scale = np.array([_ratios(entry.batches, rng) for entry in entries])
         graph = deployment.graph
-        found.append(replace(graph, output=graph.output * scale[:, :1], cycles=graph.cycles * scale[:, 1:]))
-    return found
+        operators.append(replace(graph, output=graph.output * scale[:, :1], cycles=graph.cycles * scale[:, 1:]))
+    return operators
 
 
 def _ratios(batches: tuple[Batch, ...], rng: np.random.Generator) -> tuple[float, float]:
-    """Selectivity and cost of a redrawn sample over those of the sample; 1 where it says nothing."""
+    """Selectivity and cost of a redrawn sample over those of the sample; 1 where the sample is empty."""
     if len(batches) < 2:
         return 1.0, 1.0
     table = np.array([(batch.events, batch.outputs, batch.cycles) for batch in batches])
@@ -159,7 +159,7 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, eq=False)
 class PoolOutcome:
-    """One size: its price, and what the futures do to it; `refused` says why it cannot be had."""
+    """One pool size: its price and its outcome in the futures; `refused` says why it cannot be had."""
 
     size: int
     price_per_hour: float | None
@@ -213,7 +213,7 @@ def pool_outcomes(
     factors : array, shape (k, h, sources)
         The futures, the same for every size.
     """
-    found: list[PoolOutcome] = []
+    outcomes: list[PoolOutcome] = []
     places = _Places(deployment, busiest, mace_every, tuple(closed), seed)
     order = sorted(set(sizes))
     for i, size in enumerate(order):
@@ -223,10 +223,10 @@ def pool_outcomes(
             other = places.at(size)
             judged = probability(other, factors, calibration=calibration, mace_every=mace_every, seed=seed)
         except EngineError as error:
-            found.append(PoolOutcome(size, None, None, error.message))
+            outcomes.append(PoolOutcome(size, None, None, error.message))
         else:
-            found.append(PoolOutcome(size, _price(other), judged))
-    return found
+            outcomes.append(PoolOutcome(size, _price(other), judged))
+    return outcomes
 
 
 class _Places:
@@ -252,11 +252,11 @@ class _Places:
         return best
 
     def _searched(self, start: Deployment) -> Deployment:
-        found = placed(scaled_deployment(start, self._busiest), "search", **self._options)  # type: ignore[arg-type]
-        return start.with_placement({operator.id: operator.replicas for operator in found.operators})
+        placement = placed(scaled_deployment(start, self._busiest), "search", **self._options)  # type: ignore[arg-type]
+        return start.with_placement({operator.id: operator.replicas for operator in placement.operators})
 
     def _score(self, deployment: Deployment) -> tuple[float, float]:
-        """How far the objectives are exhausted in the busiest bucket: the worst of them, then all."""
+        """Use of the objectives in the busiest bucket: the worst of them, then all."""
         model = ScaledMace(deployment.coarsened(self._every))
         shares = model.latencies(self._busiest[None, :])[0] / model.bounds_s
         return float(shares.max(initial=0.0)), float(shares.sum())

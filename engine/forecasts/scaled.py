@@ -1,7 +1,7 @@
 """Latency of every query when each source's stretch is scaled by its own factor, for many sets of factors at once.
 
-Loads are linear in the sources (`engine.estimation.loads.LinearLoads`), so a set of factors costs one weighted sum and one scan.
-The shape within the stretch stays what it is: a source that doubles does so in every subinterval.
+Loads are linear in the sources (`engine.estimation.loads.LinearLoads`), so a set of factors costs one weighted sum and
+one scan. The shape within the stretch stays what it is: a source that doubles does so in every subinterval.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = {"worst": 0, "mean": 1}
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    """What the kernel walks over: servers that matter, the sources that load them, queries with an objective."""
+    """Tables of the kernel: servers that matter, the sources that load them, queries with an objective."""
 
     start: IntArray  # (servers + 1,) entries of a server
     source: IntArray  # (entries,)
@@ -161,7 +161,7 @@ def _latencies(
 ) -> FloatArray:
     """Statistic of every query for every row of factors; a server whose peak fits has no excess and is not scanned."""
     n, d, servers, queries = len(factors), arrivals.shape[1], len(rate), len(kind)
-    found = np.zeros((n, queries))
+    latencies = np.zeros((n, queries))
     seconds = np.zeros((servers, d))
     worst = np.zeros(servers)
     load, line, weight = np.zeros(d), np.zeros(d), np.zeros(d)
@@ -169,10 +169,10 @@ def _latencies(
         scale = factors[row]
         for i in range(servers):
             worst[i] = 0.0
-            most = 0.0
+            largest = 0.0
             for k in range(start[i], start[i + 1]):
-                most += gain[k] * scale[source[k]] * peak[source[k]]
-            if most <= room[i]:
+                largest += gain[k] * scale[source[k]] * peak[source[k]]
+            if largest <= room[i]:
                 continue
             load[:] = -room[i]
             for k in range(start[i], start[i + 1]):
@@ -189,7 +189,7 @@ def _latencies(
             for j in range(query_start[q], query_start[q + 1]):
                 top = max(top, worst[query_server[j]])
             if kind[q] == 0 or top == 0.0:
-                found[row, q] = top
+                latencies[row, q] = top
                 continue
             line[:] = 0.0
             weight[:] = 0.0
@@ -203,8 +203,8 @@ def _latencies(
                 if share > 0.0:
                     for p in range(d):
                         weight[p] += share * arrivals[s, p]
-            found[row, q] = _statistic(line, weight, kind[q], level[q])
-    return found
+            latencies[row, q] = _statistic(line, weight, kind[q], level[q])
+    return latencies
 
 
 @compiled

@@ -89,7 +89,7 @@ class FlowCalibration:
         """Flow's latencies for Mace's, both (n, q): between points a straight line, beyond them parallel to Mace."""
         if not self.mace_s:
             return mace_s
-        found = np.empty_like(mace_s)
+        flow_s = np.empty_like(mace_s)
         for q in range(mace_s.shape[1]):
             x = np.array([row[q] for row in self.mace_s])
             y = np.array([row[q] for row in self.flow_s])
@@ -98,8 +98,8 @@ class FlowCalibration:
             m = mace_s[:, q]
             # Where several runs had the same Mace, the largest of their answers counts.
             line = np.interp(m, x, y) + np.maximum(m - x[-1], 0.0) - np.maximum(x[0] - m, 0.0)
-            found[:, q] = np.maximum(line, m)
-        return found
+            flow_s[:, q] = np.maximum(line, m)
+        return flow_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ def violations(
     flow_runs: int = FLOW_RUNS,
     progress: Progress | None = None,
 ) -> Violations:
-    """When each objective is first violated.
+    """Find the first violation of each objective.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class _ViolationSearch:
         )
 
     def _first(self, q: int, rows: range) -> ObjectiveViolation | None:
-        """First row over the objective by the calibrated Mace for which Flow says so too.
+        """First row over the objective by the calibrated Mace that Flow confirms.
 
         A row that Flow clears moves the calibration, and the search goes on from there; after a few of them the
         answer is given as it stands, unconfirmed.
@@ -228,13 +228,13 @@ def scaled_deployment(deployment: Deployment, factors: Sequence[float] | FloatAr
 
 
 def _flow_statistics(deployment: Deployment, queries: tuple[str, ...], statistics: tuple[str, ...]) -> FloatArray:
-    found = flow(deployment, by_input=True)
+    run = flow(deployment, by_input=True)
     graph = deployment.graph
     sinks = np.zeros((len(queries), len(deployment.operators)))
     for q, query in enumerate(queries):
         sinks[q, graph.query_sink & (graph.query == deployment.queries.index(query))] = 1.0
     events = loads_of(deployment).outputs(sinks)
-    return np.array([statistic_of(found.by_query[query], events[q], statistics[q]) for q, query in enumerate(queries)])
+    return np.array([statistic_of(run.by_query[query], events[q], statistics[q]) for q, query in enumerate(queries)])
 
 
 def _assumptions(search: _ViolationSearch) -> tuple[str, ...]:

@@ -37,37 +37,39 @@ _SHARE_MOVE = 0.05
 _RATE_MOVE = 0.1
 
 
-def is_usable(found: InputStatistic) -> bool:
+def is_usable(measured: InputStatistic) -> bool:
     """Whether a sample may take the place of an assumption: it need not be ready, its interval tells how good it is."""
-    return found.events >= MIN_EVENTS and found.subintervals >= MIN_SUBINTERVALS
+    return measured.events >= MIN_EVENTS and measured.subintervals >= MIN_SUBINTERVALS
 
 
 def statistic_differs(
-    found: InputStatistic, *, selectivity: float, cycles_per_event: float, events: float, age_s: float | None
+    measured: InputStatistic, *, selectivity: float, cycles_per_event: float, events: float, age_s: float | None
 ) -> bool:
-    """Whether a statistic says more than the stored one; `age_s` is None where that is an assumption."""
+    """Whether a statistic differs from the stored one by more than noise; `age_s` is None where that is an
+    assumption.
+    """
     if age_s is None:
         return True
-    moved = _moved(found.selectivity, selectivity) or _moved(found.cycles_per_event, cycles_per_event)
-    return moved or found.events >= GROWTH * events or age_s >= OLD_S
+    moved = _moved(measured.selectivity, selectivity) or _moved(measured.cycles_per_event, cycles_per_event)
+    return moved or measured.events >= GROWTH * events or age_s >= OLD_S
 
 
-def _moved(found: SampleRatio, stored: float) -> bool:
+def _moved(measured: SampleRatio, stored: float) -> bool:
     """By more than 2 % and more than half the 90 % interval to one side."""
-    least = max(MIN_MOVE * stored, 0.5 * (found.half_width or 0.0))
-    return abs(found.value - stored) > least
+    min_move = max(MIN_MOVE * stored, 0.5 * (measured.half_width or 0.0))
+    return abs(measured.value - stored) > min_move
 
 
-def arrivals_differ(found: FloatArray, stored: FloatArray | None, *, age_s: float | None) -> bool:
+def arrivals_differ(measured: FloatArray, stored: FloatArray | None, *, age_s: float | None) -> bool:
     """Whether mean or peak of a source (99th percentile of its slices) moved by 10 %, or the series is old."""
-    if stored is None or age_s is None or age_s >= OLD_S or len(found) != len(stored):
+    if stored is None or age_s is None or age_s >= OLD_S or len(measured) != len(stored):
         return True
-    return arrivals_moved(found, stored) > _RATE_MOVE
+    return arrivals_moved(measured, stored) > _RATE_MOVE
 
 
-def arrivals_moved(found: FloatArray, stored: FloatArray) -> float:
+def arrivals_moved(measured: FloatArray, stored: FloatArray) -> float:
     """The larger move of mean and peak, as a share of the stored one; from 0 they move by all of it."""
-    pairs = [(float(measure(found)), float(measure(stored))) for measure in (np.mean, _peak)]
+    pairs = [(float(measure(measured)), float(measure(stored))) for measure in (np.mean, _peak)]
     return max(abs(new - old) / old if old else float(new != old) for new, old in pairs)
 
 
@@ -91,12 +93,12 @@ def rounded_shares(shares: Mapping[str, float]) -> dict[str, float]:
     return kept
 
 
-def shares_differ(found: Mapping[str, float], stored: Mapping[str, float]) -> bool:
+def shares_differ(measured: Mapping[str, float], stored: Mapping[str, float]) -> bool:
     """Whether a placement has other places, or one of them a share that moved by 5 points."""
-    return found.keys() != stored.keys() or shares_moved(found, stored) > _SHARE_MOVE
+    return measured.keys() != stored.keys() or shares_moved(measured, stored) > _SHARE_MOVE
 
 
-def shares_moved(found: Mapping[str, float], stored: Mapping[str, float]) -> float:
+def shares_moved(measured: Mapping[str, float], stored: Mapping[str, float]) -> float:
     """The largest move of a place's share.
 
     Examples
@@ -105,7 +107,7 @@ def shares_moved(found: Mapping[str, float], stored: Mapping[str, float]) -> flo
     0.5
     """
     return max(
-        (abs(found.get(name, 0.0) - stored.get(name, 0.0)) for name in found.keys() | stored.keys()), default=0.0
+        (abs(measured.get(name, 0.0) - stored.get(name, 0.0)) for name in measured.keys() | stored.keys()), default=0.0
     )
 
 
@@ -116,8 +118,8 @@ _SWING = 2.0  # queueing answers a move of load with a larger one of its own
 
 @dataclass(frozen=True, slots=True)
 class MeasuredChange:
-    """What would be passed on. `first`: a measurement takes the place of an assumption; `moved`: the largest move, as a
-    share of the value that is stored, or of the events that an operator works on elsewhere.
+    """A change to be passed on. `first`: a measurement replaces an assumption; `moved`: the largest move, as a share
+    of the stored value, or of the events that an operator processes elsewhere.
     """
 
     first: bool = False
@@ -138,7 +140,7 @@ class LastEstimate:
         the estimate, or from the upper end of its interval, across the bound.
         """
         ends = [self.estimate_s] if self.high_s is None else [self.estimate_s, self.high_s]
-        return min(abs(self.bound_s - one) for one in ends) <= _SWING * moved * self.flow_s
+        return min(abs(self.bound_s - end) for end in ends) <= _SWING * moved * self.flow_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,10 @@ class Pace:
         """Whether something is to be passed on now."""
         if self.age_s is None or self.age_s >= MIN_PACE_S or news.first or news.moved >= MATERIAL:
             return True
-        return news.moved > 0.0 and any(one.may_turn(news.moved) for one in self.standings)
+        return news.moved > 0.0 and any(standing.may_turn(news.moved) for standing in self.standings)
 
 
-def certain_move(found: SampleRatio, stored: float) -> float:
+def certain_move(measured: SampleRatio, stored: float) -> float:
     """By what share of the stored value a ratio moved beyond its own 90 % interval; from 0 it moves by all of it.
 
     Examples
@@ -163,11 +165,11 @@ def certain_move(found: SampleRatio, stored: float) -> float:
     >>> moved_for_certain(Ratio(1.5, 0.0), 1.0), moved_for_certain(Ratio(1.5, None), 1.0)
     (0.5, 0.5)
     """
-    beyond = max(0.0, abs(found.value - stored) - (found.half_width or 0.0))
+    beyond = max(0.0, abs(measured.value - stored) - (measured.half_width or 0.0))
     return beyond / abs(stored) if stored else float(beyond > 0.0)
 
 
 def combine_changes(parts: Iterable[MeasuredChange]) -> MeasuredChange:
     """Several as one."""
     listed = list(parts)
-    return MeasuredChange(any(one.first for one in listed), max((one.moved for one in listed), default=0.0))
+    return MeasuredChange(any(change.first for change in listed), max((change.moved for change in listed), default=0.0))

@@ -1,4 +1,4 @@
-"""What summed epochs say of a chain's operators at one source, and the plan that follows from it.
+"""Fits of a pipeline's operators at one source from summed epochs, and the plan that follows from them.
 
 Epochs are summed by how many records the operator worked on, in levels of half an octave: what an epoch costs and how
 many groups it has depend on that, and on nothing else that a load factor does. So epochs of different load factors are
@@ -56,7 +56,7 @@ class EpochSums:
 
 @dataclass(frozen=True, slots=True)
 class OperatorFit:
-    """What is known of an operator; None is what cannot be told."""
+    """Fit of an operator; None stands for what cannot be separated."""
 
     cost_s: float  #: per record (a)
     group_cost_s: float | None  #: per group (b)
@@ -68,8 +68,8 @@ class OperatorFit:
     windows: WindowSums | None
 
     def cost_at(self, records: float) -> float:
-        """CPU seconds per record where an epoch has so many; where groups could not be told apart, a usual part of them
-        is the groups'.
+        """CPU seconds per record at a number of records per epoch; groups that cannot be separated take their usual
+        part.
         """
         groups = distinct(records, self.groups) / records if self.groups and records > 0 else self.per_record
         if self.group_cost_s is not None:
@@ -84,26 +84,26 @@ class OperatorFit:
             return self.relay
         in_window = seen.records / seen.closings
         there = keys(in_window, seen.outputs / seen.closings)
-        wanted = in_window * records / (seen.records / seen.epochs)
-        return min(distinct(wanted, there) / wanted, 1.0) if there < math.inf else self.relay
+        window_records = in_window * records / (seen.records / seen.epochs)
+        return min(distinct(window_records, there) / window_records, 1.0) if there < math.inf else self.relay
 
 
-def fit_operator(one: EpochSums) -> OperatorFit | None:
-    """What the sums of an operator say; None with fewer than three epochs."""
-    cost = fit_group_cost(one.sums)
+def fit_operator(sums: EpochSums) -> OperatorFit | None:
+    """Fit an operator to its sums; None with fewer than three epochs."""
+    cost = fit_group_cost(sums.sums)
     if cost is None:
         return None
-    over = one.windows if one.is_windowed else one.sums
+    over = sums.windows if sums.is_windowed else sums.sums
     put_in, out, bytes_out = _flow(over)
     return OperatorFit(
         cost_s=cost.per_record_s,
         group_cost_s=cost.per_group_s,
-        standard_error=_relative_error(one.sums, cost),
-        groups=group_keys(one.levels),
+        standard_error=_relative_error(sums.sums, cost),
+        groups=group_keys(sums.levels),
         relay=out / put_in if put_in > 0.0 else None,
         bytes_out=bytes_out / out if out > 0.0 else 0.0 if put_in > 0.0 else None,
-        per_record=one.sums.groups / one.sums.events if one.sums.events else 0.0,
-        windows=one.windows,
+        per_record=sums.sums.groups / sums.sums.events if sums.sums.events else 0.0,
+        windows=sums.windows,
     )
 
 
@@ -124,7 +124,7 @@ def group_keys(levels: Sequence[LoadLevel]) -> float | None:
     >>> round(group_keys([Level(10, 10 * n, 10 * distinct(n, 500)) for n in (50, 400, 3000)]))
     500
     """
-    known = [one for one in levels if one.epochs > 0.0 and one.records > 0.0]
+    known = [level for level in levels if level.epochs > 0.0 and level.records > 0.0]
     records, groups = (math.fsum(getattr(one, name) for one in known) for name in ("records", "groups"))
     if groups <= 0.0 or records - groups < MIN_COLLISIONS:
         return None
@@ -138,7 +138,7 @@ def group_keys(levels: Sequence[LoadLevel]) -> float | None:
 
 
 def _expected(levels: Sequence[LoadLevel], there: float) -> float:
-    return math.fsum(one.epochs * distinct(one.records / one.epochs, there) for one in levels)
+    return math.fsum(level.epochs * distinct(level.records / level.epochs, there) for level in levels)
 
 
 def _relative_error(sums: OperatorSums, cost: GroupCost) -> float | None:
@@ -169,7 +169,7 @@ def plan_partition(
     Partition or None
         None where some operator is not known, or nothing came.
     """
-    known = [one for one in fits if one is not None and one.relay is not None and one.bytes_out is not None]
+    known = [fit for fit in fits if fit is not None and fit.relay is not None and fit.bytes_out is not None]
     if len(known) < len(fits) or not known or input_records <= 0.0:
         return None
     relay, cost, records = [], [], input_records

@@ -29,7 +29,7 @@ _Z = 1.6448536269514722  # standard errors on either side of a 90 % interval
 
 @dataclass(frozen=True, slots=True)
 class StageTiming:
-    """How the stages pass records on. `batches_s` are durations of recent batches, empty where none is known."""
+    """Timing of the stages. `batches_s` are durations of recent batches, empty where none is known."""
 
     epoch_s: float
     trigger_s: float
@@ -37,7 +37,7 @@ class StageTiming:
 
     @property
     def interval_s(self) -> float:
-        """What lies between two batches: the trigger interval, or the batch where it takes longer than that."""
+        """Seconds between two batches: the trigger interval, or the batch where it takes longer than that."""
         return max(self.trigger_s, self.batch_s)
 
     @property
@@ -68,7 +68,7 @@ class LiveLatency:
 
     @property
     def added_s(self) -> float:
-        """What the stages add to queueing and processing."""
+        """Seconds that the stages add to queueing and processing."""
         return self.epoch_s + self.trigger_s + self.overhead_s + self.work_s
 
     def to_dict(self) -> dict[str, float]:
@@ -92,9 +92,9 @@ def _stretch(row: FloatArray, width: float) -> FloatArray:
     whole, part = int(width), width - int(width)
     running = np.concatenate([[0.0], np.cumsum(row)])
     ends = np.arange(1, len(row) + 1)
-    found = running[ends] - running[np.maximum(ends - whole, 0)]
+    work = running[ends] - running[np.maximum(ends - whole, 0)]
     before = ends - whole - 1
-    return np.asarray(found + part * np.where(before >= 0, row[np.maximum(before, 0)], 0.0))
+    return np.asarray(work + part * np.where(before >= 0, row[np.maximum(before, 0)], 0.0))
 
 
 def batch_upper_s(mace: Mace, widths_s: Mapping[int, float]) -> FloatArray:

@@ -37,8 +37,8 @@ def block_s(slide_s: float, width_s: float) -> float:
     """
     slide, width = round(slide_s * _US), round(width_s * _US)
     exact = math.lcm(slide, width)
-    most = MAX_SLIDES * max(slide, width)
-    return (exact if exact <= most else math.ceil(most / slide) * slide) / _US
+    max_block = MAX_SLIDES * max(slide, width)
+    return (exact if exact <= max_block else math.ceil(max_block / slide) * slide) / _US
 
 
 def gather_blocks(
@@ -62,12 +62,12 @@ def gather_blocks(
     if not samples:
         return []
     first_s, last_s = samples[0].at_s, samples[-1].at_s + width_s
-    found: dict[int, list[OperatorSample]] = {}
-    for one in samples:
-        found.setdefault(math.floor(one.at_s / block), []).append(one)
+    blocks: dict[int, list[OperatorSample]] = {}
+    for sample in samples:
+        blocks.setdefault(math.floor(sample.at_s / block), []).append(sample)
     whole = [
         _sum(k * block, parts)
-        for k, parts in sorted(found.items())
+        for k, parts in sorted(blocks.items())
         if first_s <= k * block and (k + 1) * block <= last_s and not _overlaps(k * block, (k + 1) * block, without)
     ]
     return whole or [_sum(first_s, samples)]
@@ -79,7 +79,7 @@ def _overlaps(begin: float, end: float, stretches: Sequence[tuple[float, float]]
 
 def _sum(at_s: float, parts: Sequence[OperatorSample]) -> OperatorSample:
     names = ("events", "outputs", "cycles", "under_cycles")
-    return OperatorSample(at_s, *(math.fsum(getattr(one, name) for one in parts) for name in names))
+    return OperatorSample(at_s, *(math.fsum(getattr(part, name) for part in parts) for name in names))
 
 
 STREAM = "stream"  # the stream processor's place on the wire
@@ -118,22 +118,22 @@ def merge_places(
     Partial aggregates may leave an agent in one subinterval and be merged in the next: events of the first are too few
     then and those of the second too many, and only over whole windows right.
     """
-    known = [one for one in windows if one.place in capacity_cps]
+    known = [window for window in windows if window.place in capacity_cps]
     own = [one for one in known if one.measured]
     taken = own if math.fsum(one.sums.events for one in own) > 0.0 else known
     chosen = {id(one) for one in taken}
-    found: dict[float, list[PlaceWindow]] = {}
+    by_time: dict[float, list[PlaceWindow]] = {}
     for one in known:
-        found.setdefault(one.at_s, []).append(one)
+        by_time.setdefault(one.at_s, []).append(one)
     return [
-        _sample(at_s, parts, [one for one in parts if id(one) in chosen], capacity_cps, stateful)
-        for at_s, parts in sorted(found.items())
+        _sample(at_s, parts, [part for part in parts if id(part) in chosen], capacity_cps, stateful)
+        for at_s, parts in sorted(by_time.items())
     ]
 
 
 def _events(parts: list[PlaceWindow], stateful: bool) -> float:
-    events = math.fsum(one.sums.events for one in parts)
-    partials = math.fsum(one.sums.outputs for one in parts if one.place != STREAM) if stateful else 0.0
+    events = math.fsum(part.sums.events for part in parts)
+    partials = math.fsum(part.sums.outputs for part in parts if part.place != STREAM) if stateful else 0.0
     return events - partials
 
 
@@ -147,9 +147,9 @@ def _sample(
     return OperatorSample(
         at_s=at_s,
         events=_events(parts, stateful),
-        outputs=math.fsum(one.sums.outputs for one in parts if one.place == STREAM or not stateful),
-        cycles=math.fsum(one.sums.cpu_s * capacity_cps[one.place] for one in taken),
-        costed=math.fsum(one.sums.events for one in taken),
+        outputs=math.fsum(part.sums.outputs for part in parts if part.place == STREAM or not stateful),
+        cycles=math.fsum(window.sums.cpu_s * capacity_cps[window.place] for window in taken),
+        costed=math.fsum(window.sums.events for window in taken),
     )
 
 
@@ -163,8 +163,8 @@ def place_shares(windows: Iterable[PlaceWindow]) -> dict[str, float]:
     {'a': 0.75, 'stream': 0.25}
     """
     events: dict[str, list[float]] = {}
-    for one in windows:
-        events.setdefault(one.place, []).append(one.sums.events)
+    for window in windows:
+        events.setdefault(window.place, []).append(window.sums.events)
     totals = {place: math.fsum(counts) for place, counts in events.items()}
     whole = math.fsum(totals.values())
     return {place: count / whole for place, count in sorted(totals.items()) if count > 0.0} if whole > 0.0 else {}
@@ -188,11 +188,11 @@ def expected_shares(load_factors: Mapping[str, Sequence[float]], operators: int)
     >>> expected_shares({"a": [1.0, 0.5], "b": [1.0, 0.0]}, 3)
     [{'a': 0.5, 'b': 0.5, 'stream': 0.0}, {'a': 0.25, 'b': 0.0, 'stream': 0.75}, {'a': 0.0, 'b': 0.0, 'stream': 1.0}]
     """
-    found = []
+    shares = []
     for j in range(operators):
         near = {
             agent: math.prod(factors[: j + 1]) / len(load_factors) if j < len(factors) else 0.0
             for agent, factors in load_factors.items()
         }
-        found.append({**near, STREAM: 1.0 - math.fsum(near.values())})
-    return found
+        shares.append({**near, STREAM: 1.0 - math.fsum(near.values())})
+    return shares

@@ -79,7 +79,7 @@ class SampleRatio:
 
 @dataclass(frozen=True, slots=True)
 class InputStatistic:
-    """What a sample says of an operator's input. `events` is the plain count, whatever the weights were."""
+    """Statistic of an operator's input from its sample. `events` is the plain count, whatever the weights were."""
 
     selectivity: SampleRatio
     cycles_per_event: SampleRatio
@@ -141,13 +141,13 @@ def estimate_statistic(
     samples: Sequence[OperatorSample], *, reference_s: float, half_life_s: float = math.inf
 ) -> InputStatistic:
     """Selectivity and cycles per event of a sample, older subintervals weighing less."""
-    ordered = sorted(samples, key=lambda one: one.at_s)
-    weights = [decay(reference_s - one.at_s, half_life_s) for one in ordered]
-    events = [one.events for one in ordered]
+    ordered = sorted(samples, key=lambda sample: sample.at_s)
+    weights = [decay(reference_s - sample.at_s, half_life_s) for sample in ordered]
+    events = [sample.events for sample in ordered]
     return InputStatistic(
-        selectivity=estimate_ratio([one.outputs for one in ordered], events, weights),
+        selectivity=estimate_ratio([sample.outputs for sample in ordered], events, weights),
         cycles_per_event=estimate_ratio(
-            [one.cycles for one in ordered], [one.under_cycles for one in ordered], weights
+            [sample.cycles for sample in ordered], [sample.under_cycles for sample in ordered], weights
         ),
         events=math.fsum(events),
         subintervals=sum(count > 0.0 for count in events),
@@ -156,7 +156,7 @@ def estimate_statistic(
 
 
 def group_batches(samples: Sequence[OperatorSample], weights: Sequence[float] | None = None) -> tuple[Batch, ...]:
-    """Stretches of neighbouring subintervals with events, at most `BATCHES`, for the jackknife of `engine.estimation.intervals`.
+    """Stretches of neighbouring subintervals with events, at most `BATCHES`, for the jackknife of an estimate.
 
     Neighbours stay together: leaving out a stretch shows what a change over time does to the estimate.
 
@@ -167,20 +167,20 @@ def group_batches(samples: Sequence[OperatorSample], weights: Sequence[float] | 
     to the error of C, with E and N the sums of events and costed events.
     """
     weighted = weights or [1.0] * len(samples)
-    busy = [(w, one) for w, one in zip(weighted, samples, strict=True) if one.events > 0.0]
+    busy = [(w, sample) for w, sample in zip(weighted, samples, strict=True) if sample.events > 0.0]
     count = min(len(busy), BATCHES)
-    found: list[list[tuple[float, OperatorSample]]] = [[] for _ in range(count)]
+    groups: list[list[tuple[float, OperatorSample]]] = [[] for _ in range(count)]
     for i, pair in enumerate(busy):
-        found[i * count // len(busy)].append(pair)
+        groups[i * count // len(busy)].append(pair)
     events, _, cycles, costed = _sums(busy)
     cost, more = (cycles / costed, events / costed) if costed else (0.0, 0.0)
-    return tuple(_extended(_sums(part), cost, more) for part in found)
+    return tuple(_extended(_sums(part), cost, more) for part in groups)
 
 
 def _sums(part: Sequence[tuple[float, OperatorSample]]) -> list[float]:
     """Of events, outputs, cycles and the events that these are of."""
     names = ("events", "outputs", "cycles", "under_cycles")
-    return [math.fsum(w * getattr(one, name) for w, one in part) for name in names]
+    return [math.fsum(w * getattr(sample, name) for w, sample in part) for name in names]
 
 
 def _extended(sums: Sequence[float], cost: float, more: float) -> Batch:
@@ -195,7 +195,7 @@ MAX_RELATIVE_ERROR = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """`events` and `seconds` are what is still missing; `seconds` is None where nothing arrives."""
+    """Readiness of a statistic. `events` and `seconds` are still missing; `seconds` is None where nothing arrives."""
 
     ready: bool
     events: int
@@ -206,7 +206,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class OperatorEvidence:
-    """What stands behind a statistic: events, span and age in seconds, and subintervals by how they are known.
+    """Evidence of a statistic: events, span and age in seconds, and subintervals by how they are known.
 
     `extrapolated` ones hold CPU time that was apportioned and not taken; `missing` ones lie within the span unheard of.
     """
@@ -219,7 +219,9 @@ class OperatorEvidence:
     missing: int
 
 
-def judge_readiness(found: InputStatistic, *, span_s: float, width_s: float, unit: str = "subintervals") -> Readiness:
+def judge_readiness(
+    measured: InputStatistic, *, span_s: float, width_s: float, unit: str = "subintervals"
+) -> Readiness:
     """Judge a statistic.
 
     Parameters
@@ -231,32 +233,32 @@ def judge_readiness(found: InputStatistic, *, span_s: float, width_s: float, uni
     unit : str
         What to call them.
     """
-    parts = [found.selectivity, found.cycles_per_event]
+    parts = [measured.selectivity, measured.cycles_per_event]
     relative = _worst(parts)
-    rate_eps = found.events / span_s if span_s > 0.0 else 0.0
-    wanted = max(float(MIN_EVENTS), MIN_SUBINTERVALS * found.events / max(1, found.subintervals))
+    rate_eps = measured.events / span_s if span_s > 0.0 else 0.0
+    events_needed = max(float(MIN_EVENTS), MIN_SUBINTERVALS * measured.events / max(1, measured.subintervals))
     if relative is not None and relative > MAX_RELATIVE_ERROR:
-        wanted = max(wanted, found.events * (relative / MAX_RELATIVE_ERROR) ** 2)
-    missing = max(0, math.ceil(wanted - found.events))
-    reason = _reason(found, relative, unit)
+        events_needed = max(events_needed, measured.events * (relative / MAX_RELATIVE_ERROR) ** 2)
+    missing = max(0, math.ceil(events_needed - measured.events))
+    reason = _reason(measured, relative, unit)
     if not reason:
         return Readiness(True, 0, 0.0, relative, "")
     more_s = missing / rate_eps if rate_eps > 0.0 else None
     if more_s is not None:
-        more_s = max(more_s, width_s, (MIN_SUBINTERVALS - found.subintervals) * width_s)
+        more_s = max(more_s, width_s, (MIN_SUBINTERVALS - measured.subintervals) * width_s)
     return Readiness(False, max(1, missing), more_s, relative, reason)
 
 
 def _worst(parts: list[SampleRatio]) -> float | None:
-    known = [one.relative for one in parts]
+    known = [part.relative for part in parts]
     return None if any(value is None for value in known) else max(value for value in known if value is not None)
 
 
-def _reason(found: InputStatistic, relative: float | None, unit: str) -> str:
-    if found.events < MIN_EVENTS:
-        return f"{found.events:.0f} of {MIN_EVENTS} events"
-    if found.subintervals < MIN_SUBINTERVALS:
-        return f"{found.subintervals} of {MIN_SUBINTERVALS} {unit}"
+def _reason(measured: InputStatistic, relative: float | None, unit: str) -> str:
+    if measured.events < MIN_EVENTS:
+        return f"{measured.events:.0f} of {MIN_EVENTS} events"
+    if measured.subintervals < MIN_SUBINTERVALS:
+        return f"{measured.subintervals} of {MIN_SUBINTERVALS} {unit}"
     if relative is None:
         return "its error cannot be told yet"
     if relative > MAX_RELATIVE_ERROR:
@@ -267,7 +269,7 @@ def _reason(found: InputStatistic, relative: float | None, unit: str) -> str:
 def describe_evidence(
     times_s: list[float], measured: list[bool], *, events: float, width_s: float, now_s: float
 ) -> OperatorEvidence:
-    """Describe subintervals by their beginnings; `measured` says of which the CPU time was taken by operator."""
+    """Describe subintervals by their beginnings; `measured` marks those whose CPU time was taken by operator."""
     if not times_s:
         return OperatorEvidence(0, 0.0, None, 0, 0, 0)
     span_s = max(times_s) - min(times_s) + width_s

@@ -1,4 +1,4 @@
-"""Additive sums of one operator at one place over one subinterval: how they merge, and the cost of groups fitted to them."""
+"""Additive sums of one operator at one place over one subinterval: their merge, and the cost fitted to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperatorSums:
-    """What adds up. `events` are the records the operator worked on, some of which may have come in before.
+    """Sums of an operator. `events` are the records it processed, some of which may have come in before.
 
     `wn2` to `wgt` are the normal equations of cost = a n + b g over epochs of n records and g groups that took T CPU
     seconds, with weights w = 1 / n^2; `cost_count`, `cost_sum` and `cost_sum2` are of CPU seconds per record.
@@ -92,7 +92,7 @@ class StampedSums:
 
 
 def decay(age_s: float, half_life_s: float) -> float:
-    """Weight of what is `age_s` old: 2^(-age / half-life). What lies ahead of the reference weighs more than 1."""
+    """Weight at the age `age_s`: 2^(-age / half-life). An age below zero weighs more than 1."""
     return math.exp2(-age_s / half_life_s)
 
 
@@ -106,8 +106,8 @@ def merge_sums(parts: Iterable[StampedSums], *, reference_s: float, half_life_s:
 
     Sums are exactly rounded (`math.fsum`), so every order of the parts gives the same bits.
     """
-    found = [(decay(reference_s - one.at_s, half_life_s), one.sums) for one in parts]
-    totals = {name: math.fsum(weight * getattr(sums, name) for weight, sums in found) for name in _NAMES}
+    weighted = [(decay(reference_s - part.at_s, half_life_s), part.sums) for part in parts]
+    totals = {name: math.fsum(weight * getattr(sums, name) for weight, sums in weighted) for name in _NAMES}
     return StampedSums(reference_s, OperatorSums(**totals))
 
 
@@ -118,7 +118,7 @@ _MIN_EPOCHS = 3
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """CPU seconds per record (a) and per group (b); `b` is None where the two cannot be told apart."""
+    """CPU seconds per record (a) and per group (b); `b` is None where the two cannot be separated."""
 
     per_record_s: float
     per_group_s: float | None

@@ -1,4 +1,4 @@
-"""How far estimates can be trusted: coverage and bias of the past, and the factor that makes intervals honest again.
+"""Trust in estimates: coverage and bias of the past, and the factor that makes intervals honest again.
 
 The factor is that of split conformal prediction: errors of recent estimates, each in units of the half width it had
 stated, are sorted; the one that 90 % of them (with the usual correction for their number) do not exceed is what a half
@@ -34,7 +34,9 @@ MAX_FACTOR = 100.0
 
 @dataclass(frozen=True, slots=True)
 class PredictionOutcome:
-    """What was expected and what came. `half_s` is half the interval before any widening; None: there was none."""
+    """An expected and an observed value. `half_s` is half the interval before any widening; None without an
+    interval.
+    """
 
     expected_s: float
     observed_s: float
@@ -82,8 +84,8 @@ def judge_trust(recent: Sequence[PredictionOutcome]) -> EstimateTrust:
     reached in the long run and not in every stretch.
     """
     newest = list(recent)[-RECENT:]
-    scores = [abs(one.error_s) / one.half_s for one in newest if one.half_s]
-    errors = [abs(one.error_s) for one in newest]
+    scores = [abs(outcome.error_s) / outcome.half_s for outcome in newest if outcome.half_s]
+    errors = [abs(outcome.error_s) for outcome in newest]
     half_s = _covering(errors) if len(errors) >= MIN_OUTCOMES else None
     if len(scores) < MIN_OUTCOMES:
         return EstimateTrust(1.0, 1.0, len(newest), half_s, False)
@@ -98,7 +100,7 @@ def _covering(scores: Sequence[float]) -> float:
     return ordered[min(rank, len(ordered)) - 1]
 
 
-def widen_interval(estimate_s: float, half_s: float | None, found: EstimateTrust) -> tuple[float, float] | None:
+def widen_interval(estimate_s: float, half_s: float | None, past_trust: EstimateTrust) -> tuple[float, float] | None:
     """The interval that the estimate is shown with; None where neither its sample nor the past gives one.
 
     Examples
@@ -106,16 +108,16 @@ def widen_interval(estimate_s: float, half_s: float | None, found: EstimateTrust
     >>> widened(2.0, 0.5, Trust(3.0, 1 / 3, 50, None, True))
     (0.5, 3.5)
     """
-    half = half_s * found.factor if half_s is not None else found.half_s
+    half = half_s * past_trust.factor if half_s is not None else past_trust.half_s
     return None if half is None else (max(0.0, estimate_s - half), estimate_s + half)
 
 
 def judge_predictions(outcomes: Sequence[PredictionOutcome]) -> JudgedPrediction:
     """Coverage by the intervals shown, bias and median relative error."""
-    shown = [one.covered for one in outcomes if one.covered is not None]
-    expected = math.fsum(one.expected_s for one in outcomes)
-    observed = math.fsum(one.observed_s for one in outcomes)
-    relative = sorted(abs(one.error_s) / one.observed_s for one in outcomes if one.observed_s > 0.0)
+    shown = [outcome.covered for outcome in outcomes if outcome.covered is not None]
+    expected = math.fsum(outcome.expected_s for outcome in outcomes)
+    observed = math.fsum(outcome.observed_s for outcome in outcomes)
+    relative = sorted(abs(outcome.error_s) / outcome.observed_s for outcome in outcomes if outcome.observed_s > 0.0)
     return JudgedPrediction(
         outcomes=len(outcomes),
         coverage=sum(shown) / len(shown) if shown else None,

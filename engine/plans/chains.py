@@ -86,8 +86,8 @@ def find_cheapest_order(chain: Sequence[Operator], cap: int = 20_000) -> Order:
     while heap:
         _, done, spent, rate, order = heapq.heappop(heap)
         if done == everything:
-            found = present * (1 - _GAIN) > spent
-            return Order(tuple(chain[i] for i in order) if found else tuple(chain), examined, False)
+            is_cheaper = present * (1 - _GAIN) > spent
+            return Order(tuple(chain[i] for i in order) if is_cheaper else tuple(chain), examined, False)
         if spent > best.get(done, math.inf):
             continue
         examined += 1
@@ -114,7 +114,7 @@ def _cost(cost: Sequence[float], share: Sequence[float], order: Sequence[int]) -
 
 
 def _least(cost: Sequence[float], share: Sequence[float], done: int, rate: float) -> float:
-    """Lower bound of what is left: each operator as if every other one that lets little through had run before."""
+    """Lower bound of the remaining cost: each operator as if all others that let little through had run before."""
     left = [i for i in range(len(cost)) if not done >> i & 1]
     total = 0.0
     for i in left:
@@ -158,12 +158,12 @@ def fuse_operators(
                 refused.append(RewriteRefusal("fuse", local_name(second), local_name(done), why))
                 done = second
                 continue
-            one = _fuse_pair(done, second, hop_cycles)
+            fused = _fuse_pair(done, second, hop_cycles)
             steps.append(
                 RewriteStep("fuse", f"`{local_name(done)}` and `{local_name(second)}` fused into one operator")
             )
-            flow = flow.changed(one, *flow.reading(second.id, one.id), without=(done.id, second.id))
-            done = one
+            flow = flow.changed(fused, *flow.reading(second.id, fused.id), without=(done.id, second.id))
+            done = fused
     return flow, steps
 
 
@@ -206,8 +206,8 @@ def _union(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[
 def _expressions(operator: Operator) -> list[dict[str, Any]]:
     if parts_of(operator) is not None:
         return list(operator.expression["fused"])
-    known = {} if operator.expression is None else {"expression": operator.expression}
-    return [{"id": local_name(operator), **known}]
+    expressions = {} if operator.expression is None else {"expression": operator.expression}
+    return [{"id": local_name(operator), **expressions}]
 
 
 def parts_of(operator: Operator) -> Sequence[str] | None:

@@ -1,4 +1,4 @@
-"""All there is to say about the plans of one query: entered ones, those the rules find, ranked, with a finding."""
+"""Comparison of the plans of one query: entered ones and those the rules find, ranked, with a finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REWRITING_SHARE = 0.05  # of the work, for the progress
 
 @dataclass(frozen=True)
 class PlanFinding:
-    """What a comparison comes down to.
+    """Finding of a comparison.
 
     `kind` is ``better`` (`key` is faster than what runs), ``best`` (what runs is the fastest, or nothing runs and `key`
     is), ``unclear`` (`key` may be faster; `more_events` of the sample would tell), ``equal`` (differences are below the
@@ -61,7 +61,7 @@ def compare(
     cap: int = MAX_PLANS,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Rewrite every entered plan, rank all of them, and say what that comes down to.
+    """Rewrite every entered plan, rank all of them, and state the finding.
 
     Parameters
     ----------
@@ -83,10 +83,10 @@ def compare(
     horizon_s = deployment.subintervals * deployment.subinterval_s
     rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in deployment.sources}
     readers = _readers_elsewhere(deployment, query)
-    found = {key: _rewritten(plan, rates, readers, hop_cycles, cap) for key, plan in entered.items()}
-    rewritten = _distinct(entered, found)
+    rewritings = {key: _rewritten(plan, rates, readers, hop_cycles, cap) for key, plan in entered.items()}
+    rewritten = _distinct(entered, rewritings)
     plans = [QueryPlan(key, plan) for key, plan in entered.items()]
-    plans += [QueryPlan(key, one.operators, one.assumed) for key, (_, one) in rewritten.items()]
+    plans += [QueryPlan(key, rewriting.operators, rewriting.assumed) for key, (_, rewriting) in rewritten.items()]
     ranking = rank(
         deployment,
         query,
@@ -101,14 +101,14 @@ def compare(
     finding = finding_of(ranking)
     answer = ranking.to_dict() | {"finding": asdict(finding) | {"words": finding.words}, "hop_cycles": hop_cycles}
     answer["setting"] = {"capacity_cps": node.capacity_cps} if node else {"places": places}
-    answer["rewriting"] = {key: _rewriting_document(one) for key, one in found.items()}
+    answer["rewriting"] = {key: _rewriting_document(rewriting) for key, rewriting in rewritings.items()}
     for plan in answer["plans"]:
         plan |= _facts(plan["key"], entered, rewritten)
     return answer
 
 
 def _readers_elsewhere(deployment: Deployment, query: str) -> dict[str, str]:
-    """What operators outside of the query read, and one that reads it."""
+    """Streams of the query that outside operators read, each with one reader."""
     others = (op for op in deployment.operators if op.query != query)
     return {entry.source: op.id for op in others for entry in op.inputs}
 
@@ -116,7 +116,7 @@ def _readers_elsewhere(deployment: Deployment, query: str) -> dict[str, str]:
 def _rewritten(
     plan: Operators, rates: Mapping[str, float], readers: Mapping[str, str], hop_cycles: float, cap: int
 ) -> Rewriting:
-    """What the rules find; nothing where others read the plan's streams, which must stay as they are."""
+    """Rewritten plans; none where others read the plan's streams, which must stay as they are."""
     read = next((op.id for op in plan if op.id in readers), None)
     if read is None:
         return rewrite(plan, rates, hop_cycles=hop_cycles, cap=cap)
@@ -124,11 +124,11 @@ def _rewritten(
     return Rewriting((), (refusal,), 0, cap, False, Dataflow(plan).cost(rates))
 
 
-def _distinct(entered: Mapping[str, Operators], found: Mapping[str, Rewriting]) -> dict[str, tuple[str, Rewrite]]:
+def _distinct(entered: Mapping[str, Operators], rewritings: Mapping[str, Rewriting]) -> dict[str, tuple[str, Rewrite]]:
     """Rewritten plans under keys of their own, as many as there is room for beside those entered."""
     shapes = {shape_of(plan) for plan in entered.values()}
     kept: dict[str, tuple[str, Rewrite]] = {}
-    for base, rewriting in found.items():
+    for base, rewriting in rewritings.items():
         for one in rewriting.plans:
             shape = shape_of(one.operators)
             if shape not in shapes and len(entered) + len(kept) < _MAX_PLANS:
@@ -157,18 +157,18 @@ def _facts(key: str, entered: Mapping[str, Operators], rewritten: Mapping[str, t
     }
 
 
-def _rewriting_document(one: Rewriting) -> dict[str, Any]:
+def _rewriting_document(rewriting: Rewriting) -> dict[str, Any]:
     return {
-        "examined": one.examined,
-        "cap": one.cap,
-        "capped": one.capped,
-        "cost_cps": one.cost_cps,
-        "refused": [asdict(refusal) | {"words": refusal.words} for refusal in one.refused],
+        "examined": rewriting.examined,
+        "cap": rewriting.cap,
+        "capped": rewriting.capped,
+        "cost_cps": rewriting.cost_cps,
+        "refused": [asdict(refusal) | {"words": refusal.words} for refusal in rewriting.refused],
     }
 
 
 def finding_of(ranking: Ranking) -> PlanFinding:
-    """What the ranking comes down to."""
+    """Finding of a ranking."""
     first = ranking.plans[0]
     if len(ranking.plans) == 1:
         return PlanFinding("alone", first.key)

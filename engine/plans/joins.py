@@ -105,7 +105,7 @@ def _same_tumbling(one: Window | None, other: Window | None) -> bool:
 
 
 def _exchange_blocked(flow: Dataflow, lower: Operator, upper: Operator, position: int, kept: int) -> str:
-    """Why the upper join may not come first, between the lower's input `kept` and the upper's other stream."""
+    """Reason why the upper join may not come first, between the lower's input `kept` and the upper's other stream."""
     streams = [lower.inputs[kept].source, lower.inputs[1 - kept].source, upper.inputs[1 - position].source]
     known = [flow.fields(stream) for stream in streams]
     for stream, fields in zip(streams, known, strict=True):

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class JudgedDifference(Protocol):
-    """What is needed of a plan here: its estimate, the events of its sample, its estimate without each group."""
+    """A plan as compared here: its estimate, the events of its sample, its estimate without each group."""
 
     @property
     def estimate_s(self) -> float: ...
@@ -63,7 +63,7 @@ class PlanDifference:
 
 
 def difference_of(plan: JudgedDifference, other: JudgedDifference, floor_s: float) -> PlanDifference:
-    """Compare two plans; `floor_s` is what the width of a slice leaves open.
+    """Compare two plans; `floor_s` is the uncertainty from the width of a slice.
 
     The standard error of a sample of n events falls as 1 / sqrt(n). With |D| - floor left to be seen by Z errors, a
     sample (Z error / (|D| - floor))^2 times as large tells the plans apart, should the difference stay as it is.
@@ -173,8 +173,8 @@ class Ranking:
             "running": self.running,
             "recommended": self.recommended,
             "plans": [plan.to_dict() for plan in self.plans],
-            "against_best": {key: one.to_dict() for key, one in self.against_best.items()},
-            "against_running": {key: one.to_dict() for key, one in self.against_running.items()},
+            "against_best": {key: difference.to_dict() for key, difference in self.against_best.items()},
+            "against_running": {key: difference.to_dict() for key, difference in self.against_running.items()},
         }
 
 
@@ -262,7 +262,7 @@ def _alone(deployment: Deployment, query: str, plan: QueryPlan, node: OneNode) -
         nodes=(Node("node", capacity_cps=node.capacity_cps),),
         links=(),
         operators=tuple(replace(op, replicas=here, query=query) for op in plan.operators),
-        objectives=tuple(one for one in deployment.objectives if one.query == query),
+        objectives=tuple(objective for objective in deployment.objectives if objective.query == query),
         priorities={},
         plans={},
         constraints=Constraints(),
@@ -279,13 +279,13 @@ def _within(
     limits = _limits(deployment.constraints, {op.id for op in operators})
     # extended by nothing, it is checked as a whole
     whole = replace(deployment, operators=tuple(operators), constraints=limits, plans={}).extended()
-    found = place(whole, closed=closed, coarse=coarse)
-    whole = whole.with_placement(found) if found else whole
+    placement = place(whole, closed=closed, coarse=coarse)
+    whole = whole.with_placement(placement) if placement else whole
     return restricted(whole, related_queries(whole, deployment, [query]))
 
 
 def _limits(limits: Constraints, there: Collection[str]) -> Constraints:
-    """Those of the limits that are about operators that are there."""
+    """Limits restricted to the operators of the deployment."""
     return replace(
         limits,
         pin={name: node for name, node in limits.pin.items() if name in there},
@@ -296,7 +296,7 @@ def _limits(limits: Constraints, there: Collection[str]) -> Constraints:
 
 
 def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places: str) -> tuple[Replica, ...]:
-    """Where an operator runs now, be it as the first part of a fused one; else where its plan asks for."""
+    """Place of an operator now, also as the first part of a fused one; else the place its plan asks for."""
     if places == "free":
         return ()
     return present.get(operator.id) or present.get(operator.id.split("+")[0]) or operator.replicas
@@ -304,7 +304,7 @@ def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places:
 
 def _estimated(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
     weights = sink_events(whole)[query]
-    found = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
+    estimate_s = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
     runs: tuple[Flow, ...] = jackknife(whole, slices=1).flows
     replicates = np.array([statistic_of(run.by_query[query], weights, statistic) for run in runs])
     own = [op for op in whole.operators if op.query == query]
@@ -316,9 +316,9 @@ def _estimated(whole: Deployment, query: str, plan: QueryPlan, statistic: str, m
     rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in whole.sources}
     return RankedPlan(
         key=plan.key,
-        estimate_s=found,
-        low_s=None if margin is None else max(0.0, found - margin),
-        high_s=None if margin is None else found + margin,
+        estimate_s=estimate_s,
+        low_s=None if margin is None else max(0.0, estimate_s - margin),
+        high_s=None if margin is None else estimate_s + margin,
         mace_s=at,
         mace_worst_s=worst,
         cost_cps=Dataflow(own).cost(rates),
@@ -339,13 +339,13 @@ def _events(operator: Operator) -> float:
     return max(counts, default=0.0)
 
 
-def _mace(found: Mace, query: str, statistic: str, weights: FloatArray, every: int) -> tuple[float, float]:
+def _mace(result: Mace, query: str, statistic: str, weights: FloatArray, every: int) -> tuple[float, float]:
     """Mace over the servers that the query uses: at the statistic across time, and at its largest."""
-    deployment = found.deployment
+    deployment = result.deployment
     starts, members = deployment.closures
     i = deployment.queries.index(query)
     servers = np.unique(deployment.layout.rep_server[members[starts[i] : starts[i + 1]]])
-    series = found.mace_s[servers].max(axis=0)
+    series = result.mace_s[servers].max(axis=0)
     padded = np.concatenate([weights, np.zeros(-len(weights) % every)]).reshape(-1, every).sum(axis=1)
     if statistic == "worst":
         at = float(series.max())

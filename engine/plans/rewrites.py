@@ -45,13 +45,13 @@ class Rewrite:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the statistics take for granted, each once."""
+        """Assumptions of the statistics, each once."""
         return tuple(dict.fromkeys(step.assumed for step in self.steps if step.assumed))
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What the rules found: plans cheapest first, and what was not done and why.
+    """Result of rewriting: plans, cheapest first, and refusals with their reasons.
 
     `examined` plans were looked at; `capped` if there were more than the cap allowed.
     """
@@ -98,10 +98,14 @@ def rewrite(
     known = {e.source: 1.0 for op in start.operators for e in op.inputs if e.source not in start.by_id}
     known |= dict(rates or {})
     search = RewriteSearch(known, hop_cycles, cap)
-    found = search.run(start)
+    rewrites = search.run(start)
     present = start.cost(known)
     own = shape_of(start.operators)
-    cheaper = [one for one in found if shape_of(one.operators) != own and one.cost_cps < present * (1 - 1e-9)]
+    cheaper = [
+        candidate
+        for candidate in rewrites
+        if shape_of(candidate.operators) != own and candidate.cost_cps < present * (1 - 1e-9)
+    ]
     refused = tuple(dict.fromkeys([*_refusals(start), *search.refused]))
     return Rewriting(_varied(cheaper, keep), refused, search.examined, cap, search.capped, present)
 
@@ -119,11 +123,11 @@ class RewriteSearch:
         """Every plan found, cheapest first."""
         seen = {shape_of(start.operators)}
         waiting: deque[tuple[Dataflow, tuple[RewriteStep, ...]]] = deque([(start, ())])
-        found: list[Rewrite] = []
+        rewrites: list[Rewrite] = []
         while waiting and not self.capped:
             flow, steps = waiting.popleft()
             for plan, done in self._finished(flow, steps):
-                found.append(Rewrite(plan.operators, done, plan.cost(self.rates)))
+                rewrites.append(Rewrite(plan.operators, done, plan.cost(self.rates)))
             for neighbour, step in self._neighbours(flow):
                 shape = shape_of(neighbour.operators)
                 if shape in seen:
@@ -133,7 +137,7 @@ class RewriteSearch:
                     break
                 seen.add(shape)
                 waiting.append((neighbour, (*steps, step)))
-        return sorted(found, key=lambda plan: (plan.cost_cps, len(plan.steps)))
+        return sorted(rewrites, key=lambda plan: (plan.cost_cps, len(plan.steps)))
 
     def _neighbours(self, flow: Dataflow) -> Iterator[tuple[Dataflow, RewriteStep]]:
         for chain in chains_of(flow):
@@ -149,10 +153,10 @@ class RewriteSearch:
         for plan, done in variants:
             self.examined += 1
             yield plan, done
-            one, fusing = fuse_operators(plan, self.hop_cycles, self.refused)
+            fused, fusing = fuse_operators(plan, self.hop_cycles, self.refused)
             if fusing:
                 self.examined += 1
-                yield one, (*done, *fusing)
+                yield fused, (*done, *fusing)
 
     def _ordered(self, flow: Dataflow) -> tuple[Dataflow, list[RewriteStep]]:
         steps: list[RewriteStep] = []
@@ -165,7 +169,7 @@ class RewriteSearch:
 
 
 def _moves(before: Sequence[Operator], after: Sequence[Operator]) -> Iterator[RewriteStep]:
-    """What changed places, told from the filters that now run earlier."""
+    """Steps of a reordered chain, by the filters that now run earlier."""
     was = {operator.id: i for i, operator in enumerate(before)}
     for place, operator in enumerate(after):
         passed = [other for other in after[place + 1 :] if was[other.id] < was[operator.id]]
@@ -185,7 +189,7 @@ def _moves(before: Sequence[Operator], after: Sequence[Operator]) -> Iterator[Re
 
 
 def _refusals(flow: Dataflow) -> Iterator[RewriteRefusal]:
-    """Why filters stay behind what they follow."""
+    """Refusals of filters that stay behind the operator they follow."""
     for chain in chains_of(flow):
         before = must_follow(chain)
         for j, operator in enumerate(chain):

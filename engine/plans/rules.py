@@ -1,4 +1,4 @@
-"""A plan as a graph, and the ground that rules of rewriting stand on: what may change places, and at which statistics."""
+"""Ground of the rewriting rules: a plan as a graph, operators that may change places, and statistics of new ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def local_name(operator: Operator) -> str:
 
 
 def shape_of(operators: Iterable[Operator]) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """What is the same for two plans with the same operators that read the same things."""
+    """Shape of a plan: equal for two plans whose operators read the same streams."""
     return frozenset((op.id, tuple(entry.source for entry in op.inputs)) for op in operators)
 
 
@@ -51,11 +51,11 @@ class Dataflow:
     @cached_property
     def readers(self) -> dict[str, list[str]]:
         """Ids of the operators that read each stream, once for every input."""
-        found: dict[str, list[str]] = {}
+        readers: dict[str, list[str]] = {}
         for operator in self.operators:
             for entry in operator.inputs:
-                found.setdefault(entry.source, []).append(operator.id)
-        return found
+                readers.setdefault(entry.source, []).append(operator.id)
+        return readers
 
     def upstream(self, operator: Operator, position: int = 0) -> Operator | None:
         """The operator behind an input; None for a source."""
@@ -68,13 +68,13 @@ class Dataflow:
 
     def rates(self, sources: Mapping[str, float]) -> dict[str, float]:
         """Events per second of every stream at the sources' mean rates; linear, a model counts by its middle term."""
-        found = dict(sources)
+        rates = dict(sources)
         for operator in self.operators:
-            found[operator.id] = sum(
-                (entry.model.output[1] if entry.model else entry.selectivity) * found.get(entry.source, 0.0)
+            rates[operator.id] = sum(
+                (entry.model.output[1] if entry.model else entry.selectivity) * rates.get(entry.source, 0.0)
                 for entry in operator.inputs
             )
-        return found
+        return rates
 
     def cost(self, sources: Mapping[str, float]) -> float:
         """Cycles per second of the whole plan at the sources' mean rates."""
@@ -98,13 +98,13 @@ class Dataflow:
             return None
         if operator.kind == "source":
             return frozenset(own)
-        found = set(own)
+        fields = set(own)
         for entry in operator.inputs:
             above = self.fields(entry.source)
             if above is None:
                 return None
-            found |= above
-        return frozenset(found)
+            fields |= above
+        return frozenset(fields)
 
     def changed(self, *operators: Operator, without: Iterable[str] = ()) -> Dataflow:
         """The plan with operators in the place of those of the same id, some new, some gone."""
@@ -154,7 +154,7 @@ def free(operator: Operator) -> bool:
 
 
 def barrier(operator: Operator) -> str:
-    """Why nothing moves past an operator; empty for a stateless filter or map of one input."""
+    """Reason why nothing moves past an operator; empty for a stateless filter or map of one input."""
     name = local_name(operator)
     if operator.window is not None and operator.window.policy == "count":
         return f"{name} counts events in a window, and other events would fall into it"
@@ -180,7 +180,7 @@ def _with_article(kind: str) -> str:
 
 
 def filter_blocked(moved: Operator, over: Operator) -> str:
-    """Why a stateless filter may not go before the stateless filter or map it follows; empty if it may.
+    """Reason why a stateless filter may not go before the stateless filter or map it follows; empty if it may.
 
     Two filters commute, as neither changes an event. A filter and a map commute if the filter reads nothing that the
     map writes: it then says the same of every output of the map as of the input they came from.
@@ -202,7 +202,7 @@ def _names(fields: list[str]) -> str:
 
 
 def join_blocked(join: Operator) -> str:
-    """Why nothing may be moved below a join whichever side it is about; empty if it depends on the fields."""
+    """Reason why nothing may be moved below a join, whichever side it is about; empty if it depends on the fields."""
     name = local_name(join)
     if len(join.inputs) != 2:
         return f"{name} joins {len(join.inputs)} streams; the rule is for two"
@@ -218,7 +218,7 @@ def join_blocked(join: Operator) -> str:
 
 
 def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> tuple[int | None, str]:
-    """Which input of a join a filter behind it reads only the fields of: (position, "") or (None, why).
+    """Input of a join whose fields alone a filter behind it reads: (position, "") or (None, why).
 
     A field that the other side cannot hold comes from this one. A key of the join is the same on both sides.
     """
@@ -230,8 +230,8 @@ def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> tuple[int 
     if not moved.reads:
         return None, f"{local_name(moved)} reads no field, so it belongs to neither side"
     reads, keys = set(moved.reads), set(join.reads or ())
-    if made := sorted(reads & set(join.writes or ())):
-        return None, f"it reads {_names(made)}, which {local_name(join)} writes"
+    if derived := sorted(reads & set(join.writes or ())):
+        return None, f"it reads {_names(derived)}, which {local_name(join)} writes"
     shared: list[str] = []
     unknown = []
     for side in (0, 1):
@@ -272,8 +272,8 @@ def fuse_inputs(first: Input, second: Input, saved_cycles: float) -> Input:
     outputs = _per_batch(second, first.batches, "outputs")
     cycles = _per_batch(second, first.batches, "cycles")
     batches = tuple(
-        Batch(one.events, one.outputs * share, one.cycles + one.outputs * max(0.0, cost - saved))
-        for one, share, cost in zip(first.batches, outputs, cycles, strict=True)
+        Batch(batch.events, batch.outputs * share, batch.cycles + batch.outputs * max(0.0, cost - saved))
+        for batch, share, cost in zip(first.batches, outputs, cycles, strict=True)
     )
     return replace(
         first,
@@ -285,14 +285,14 @@ def fuse_inputs(first: Input, second: Input, saved_cycles: float) -> Input:
 
 def _per_batch(entry: Input, batches: Sequence[Batch], name: Literal["outputs", "cycles"]) -> list[float]:
     """Outputs or cycles per event of `entry` in each of its batches, as many as `batches` has."""
-    given = entry.selectivity if name == "outputs" else entry.cycles_per_event
+    value = entry.selectivity if name == "outputs" else entry.cycles_per_event
     if len(entry.batches) != len(batches):
-        return [given] * len(batches)
+        return [value] * len(batches)
     events = sum(batch.events for batch in entry.batches)
-    mean = sum(getattr(batch, name) for batch in entry.batches) / events if events else given
+    mean = sum(getattr(batch, name) for batch in entry.batches) / events if events else value
     # as in the intervals: the sample says how batches differ, the given number where they lie
-    scale = given / mean if mean else 1.0
-    return [scale * getattr(b, name) / b.events if b.events else given for b in entry.batches]
+    scale = value / mean if mean else 1.0
+    return [scale * getattr(b, name) / b.events if b.events else value for b in entry.batches]
 
 
 def weakest_evidence(*operators: Operator) -> Evidence | None:

@@ -125,7 +125,7 @@ def _in_a_row(steps: Sequence[Function]) -> Function:
 
 @dataclass(frozen=True)
 class PlanSample:
-    """What a sample showed: batches of each input by (operator id, position), and the events taken of each source."""
+    """A sample: batches of each input by (operator id, position), and the events taken of each source."""
 
     batches: Mapping[tuple[str, int], tuple[Batch, ...]]
     events: Mapping[str, int]
@@ -197,15 +197,15 @@ def sample(
     return PlanSample({key: tuple(parts) for key, parts in found.items()}, taken)
 
 
-def with_sample(operators: Sequence[Operator], found: PlanSample) -> tuple[Operator, ...]:
+def with_sample(operators: Sequence[Operator], plan_sample: PlanSample) -> tuple[Operator, ...]:
     """The plan with the statistics of a sample. An input that no event reached keeps what was known of it."""
-    return tuple(_sampled(operator, found) for operator in operators)
+    return tuple(_sampled(operator, plan_sample) for operator in operators)
 
 
-def _sampled(operator: Operator, found: PlanSample) -> Operator:
+def _sampled(operator: Operator, plan_sample: PlanSample) -> Operator:
     inputs, fewest = [], float("inf")
     for k, entry in enumerate(operator.inputs):
-        parts = found.batches.get((operator.id, k), ())
+        parts = plan_sample.batches.get((operator.id, k), ())
         events = sum(part.events for part in parts)
         if not events:
             inputs.append(entry)

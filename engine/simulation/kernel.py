@@ -85,14 +85,14 @@ def _emit(world: SimulationWorld, parent: int, first_edge: int, last_edge: int, 
         row = world.edges[edge]
         target = _choose(world, row["first_target"], row["last_target"])
         event = _allocate(world)
-        one, child = world.events[parent], world.events[event]
-        child["id"] = child_id(one["id"], number * (last_edge - first_edge) + edge - first_edge)
-        child["seq"] = one["seq"]
-        child["stimulus"] = one["stimulus"]
-        child["p"] = one["p"]
-        child["group"] = one["group"]
+        parent_event, child = world.events[parent], world.events[event]
+        child["id"] = child_id(parent_event["id"], number * (last_edge - first_edge) + edge - first_edge)
+        child["seq"] = parent_event["seq"]
+        child["stimulus"] = parent_event["stimulus"]
+        child["p"] = parent_event["p"]
+        child["group"] = parent_event["group"]
         child["input"] = row["input"]
-        child["slot"] = row["first_slot"] + one["slot"] * row["keeps_slot"]
+        child["slot"] = row["first_slot"] + parent_event["slot"] * row["keeps_slot"]
         child["target"] = world.targets[target]["station"]
         if world.targets[target]["via"] >= 0:
             enqueue(world, world.targets[target]["via"], event)

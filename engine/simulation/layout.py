@@ -130,7 +130,7 @@ class _Builder:
         self.count_paths()
 
     def number_inputs(self) -> None:
-        """Who reads a source or operator: (operator, input of it, number of that input over all operators)."""
+        """Readers of a source or operator: (operator, input of it, number of that input over all operators)."""
         self.readers: dict[str, list[tuple[int, int, int]]] = {}
         self.inputs = 0
         for i, operator in enumerate(self.deployment.operators):

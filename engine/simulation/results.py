@@ -32,7 +32,7 @@ class QuerySeries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """What a simulation saw.
+    """Records of a simulation.
 
     `records` is a structured array with one row per sink event: `stimulus` and `egress` (seconds), `operator` (index of
     the sink), `p` (subinterval of the stimulus), in order of egress. `busy_s` has shape (servers, d). `sampled` has
@@ -58,7 +58,7 @@ class Simulation:
         return float(self.latency_s.max(initial=0.0))
 
     def chosen(self, query: str) -> NDArray[np.bool_]:
-        """Which records belong to a query, shape (records,)."""
+        """Mask of the records that belong to a query, shape (records,)."""
         sinks = np.zeros(len(self.deployment.operators), np.bool_)
         sinks[list(self.deployment.operators_of(query))] = True
         return np.asarray(sinks[self.records["operator"]])
@@ -73,11 +73,11 @@ class Simulation:
     def utilisation(self) -> dict[str, FloatArray]:
         """Busy share of every node (mean over its cores) and link with a bandwidth, per subinterval, shape (d,)."""
         shares = self.busy_s / self.deployment.subinterval_s
-        found: dict[str, list[FloatArray]] = {}
+        by_server: dict[str, list[FloatArray]] = {}
         for server, share in zip(self.deployment.servers, shares, strict=True):
             name = server.name if server.node is None else self.deployment.nodes[server.node].id
-            found.setdefault(name, []).append(share)
-        return {name: np.mean(rows, axis=0) for name, rows in found.items()}
+            by_server.setdefault(name, []).append(share)
+        return {name: np.mean(rows, axis=0) for name, rows in by_server.items()}
 
 
 def summarise(runs: list[Simulation]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class TooLargeError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """How to simulate.
+    """Settings of a simulation.
 
     `drawn_arrivals`: event times are uniform in their subinterval, not evenly spaced. `random_outputs`: the fractional
     part of a selectivity is a draw, not a running sum. `cost_cv`: coefficient of variation of an event's cycles.
@@ -219,7 +219,7 @@ def _fan_out(layout: SimulationLayout, work: InputWork) -> int:
 
 
 def _grown(world: SimulationWorld) -> SimulationWorld:
-    """The same world with more than twice the room for what is short: events in flight, or records."""
+    """The same world with more than twice the room for the table that is full: events in flight, or records."""
     events, records, needed = world.events, world.records, world.fan_out + 1
     if world.counters[Counter.FREE] < needed:
         old, events = len(events), _extended(events, len(events) + 4 * needed + 4096)
@@ -280,28 +280,28 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_of(options: Mapping[str, Any]) -> tuple[SimulationSettings, int]:
     """Settings and number of repeats from options; all faults of the options at once."""
-    given = {**DEFAULTS, **options}
-    faults = [_fault(name, given[name], "no option of simulate", OPTIONS) for name in given if name not in DEFAULTS]
+    values = {**DEFAULTS, **options}
+    faults = [_fault(name, values[name], "no option of simulate", OPTIONS) for name in values if name not in DEFAULTS]
     for name, allowed in CHOICES.items():
-        if given[name] not in allowed:
-            faults.append(_fault(name, given[name], "refused", allowed))
-    for name, least, most in (("seed", 0, 2**31 - 1), ("repeats", 1, MAX_REPEATS)):
-        value = given[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            faults.append(_fault(name, value, "refused", (f"a whole number from {least} to {most}",)))
-    cost_cv = given["cost_cv"]
+        if values[name] not in allowed:
+            faults.append(_fault(name, values[name], "refused", allowed))
+    for name, low, high in (("seed", 0, 2**31 - 1), ("repeats", 1, MAX_REPEATS)):
+        value = values[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            faults.append(_fault(name, value, "refused", (f"a whole number from {low} to {high}",)))
+    cost_cv = values["cost_cv"]
     if not isinstance(cost_cv, int | float) or isinstance(cost_cv, bool) or not 0 <= cost_cv <= MAX_COST_CV:
         faults.append(_fault("cost_cv", cost_cv, "refused", (f"a number from 0 to {MAX_COST_CV:g}",)))
     if faults:
         raise OptionError("; ".join(str(fault) for fault in faults), faults)
     settings = SimulationSettings(
-        policy=POLICIES[given["policy"]],
-        seed=given["seed"],
-        drawn_arrivals=given["arrivals"] == "drawn",
-        random_outputs=given["outputs"] == "random",
+        policy=POLICIES[values["policy"]],
+        seed=values["seed"],
+        drawn_arrivals=values["arrivals"] == "drawn",
+        random_outputs=values["outputs"] == "random",
         cost_cv=float(cost_cv),
     )
-    return settings, given["repeats"]
+    return settings, values["repeats"]
 
 
 def _fault(name: str, value: Any, what: str, allowed: tuple[str, ...]) -> Fault:

@@ -154,7 +154,9 @@ def _work(world: SimulationWorld, server: int, station: int, event: int) -> floa
 
 @spliced
 def _finish(world: SimulationWorld, server: int, begin: float, work: float) -> float:
-    """When `work` begun at `begin` is done, by the server's capacity over time; its last capacity lasts for ever."""
+    """Instant at which `work` begun at `begin` is done, by the server's capacity over time; its last capacity lasts
+    for ever.
+    """
     last = world.capacity.shape[1] - 1
     p = min(int(begin / world.width_s), last)
     now = begin

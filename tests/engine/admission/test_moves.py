@@ -89,7 +89,9 @@ def joining(seed: int, **more: Any) -> tuple[Deployment, frozenset[str]]:
 def test_extended_placement_is_no_worse_than_greedy_and_near_the_best(seed: int, links: bool) -> None:
     deployment, new = joining(seed + 500, links=links)
     # Bounds alike, so that the whole goal and that of those who join agree wherever the latter is the larger.
-    deployment = replace(deployment, objectives=tuple(replace(one, bound_s=1.0) for one in deployment.objectives))
+    deployment = replace(
+        deployment, objectives=tuple(replace(objective, bound_s=1.0) for objective in deployment.objectives)
+    )
     found = extend_placement(deployment)
     assert found == extend_placement(deployment)
     assert set(found) == new
@@ -141,7 +143,7 @@ def test_screen_rejects_moves_that_failed_a_full_evaluation() -> None:
     less = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.5}])
     expected = screen.flow_s(less)
     late = evaluator.full(less)
-    worse = {query: replace(one, estimate_s=2.0 * one.estimate_s) for query, one in late.outcomes.items()}
+    worse = {query: replace(outcome, estimate_s=2.0 * outcome.estimate_s) for query, outcome in late.outcomes.items()}
     screen.learn(less, replace(late, outcomes=worse))
     assert screen.flow_s(less) == pytest.approx(2.0 * expected, rel=0.1)
     assert screen.flow_s(base) == pytest.approx(1.3 / 1.2)  # what was known stays

@@ -29,7 +29,7 @@ def queried() -> dict[str, Any]:
     """Figure 3 as two queries: O1 on N1 is "a", what is on N2 and N3 is "b"."""
     document = figure3()
     first, *others = document["operators"]
-    return document | {"operators": [first | {"query": "a"}, *({**one, "query": "b"} for one in others)]}
+    return document | {"operators": [first | {"query": "a"}, *({**other, "query": "b"} for other in others)]}
 
 
 @pytest.mark.parametrize("extra", [{}, {"scheduling": "stimulus-time"}, {"scheduling": None}])

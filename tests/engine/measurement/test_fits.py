@@ -27,12 +27,13 @@ Epoch = tuple[float, float, float]  # records, groups, CPU seconds
 def summed(epochs: Sequence[Epoch], relay: float = 0.5) -> EpochSums:
     """The sums of epochs, a level each."""
     parts = [
-        OperatorSums(events=n, outputs=relay * n, bytes_out=40 * relay * n, groups=g, wn2=1.0, wng=g / n, wg2=(g / n) ** 2,
-             wnt=t / n, wgt=g * t / n**2, cost_count=1.0, cost_sum=t / n, cost_sum2=(t / n) ** 2)
+        OperatorSums(events=n, outputs=relay * n, bytes_out=40 * relay * n, groups=g,
+                     wn2=1.0, wng=g / n, wg2=(g / n) ** 2, wnt=t / n, wgt=g * t / n**2,
+                     cost_count=1.0, cost_sum=t / n, cost_sum2=(t / n) ** 2)
         for n, g, t in epochs
     ]  # fmt: skip
     names = OperatorSums.__dataclass_fields__
-    total = OperatorSums(**{name: math.fsum(getattr(one, name) for one in parts) for name in names})
+    total = OperatorSums(**{name: math.fsum(getattr(part, name) for part in parts) for name in names})
     return EpochSums(total, tuple(LoadLevel(1.0, n, g) for n, g, _ in epochs))
 
 
@@ -67,7 +68,9 @@ def test_fit_needs_three_epochs() -> None:
 def test_group_keys_are_found_from_levels_of_any_volume(keys: float) -> None:
     levels = [LoadLevel(e, e * n, e * distinct(n, keys)) for e, n in ((9.0, 60.0), (2.0, 900.0), (0.5, 12_000.0))]
     assert group_keys(levels) == pytest.approx(keys, rel=1e-3)
-    mixed = LoadLevel(*(math.fsum(getattr(one, name) for one in levels) for name in ("epochs", "records", "groups")))
+    mixed = LoadLevel(
+        *(math.fsum(getattr(level, name) for level in levels) for name in ("epochs", "records", "groups"))
+    )
     assert group_keys([mixed]) != pytest.approx(keys, rel=0.1), "a mean of groups is not the groups of a mean"
 
 

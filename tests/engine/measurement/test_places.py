@@ -63,7 +63,7 @@ def test_varying_events_keep_their_error_in_blocks() -> None:
 
 def test_incomplete_blocks_are_left_out() -> None:
     blocks = of_blocks(probes(14)[1:])
-    assert [one.at_s for one in blocks] == [20.0]
+    assert [block.at_s for block in blocks] == [20.0]
     assert blocks[0].events == pytest.approx(1200.0) and blocks[0].outputs == 12.0
 
 
@@ -73,7 +73,7 @@ def test_less_than_one_block_gives_one_sample_without_error() -> None:
 
 
 def test_blocks_of_a_disturbed_period_are_left_out() -> None:
-    assert [one.at_s for one in of_blocks(probes(25), without=[(5.0, 21.0), (60.0, 61.0)])] == [40.0, 80.0]
+    assert [of_block.at_s for of_block in of_blocks(probes(25), without=[(5.0, 21.0), (60.0, 61.0)])] == [40.0, 80.0]
 
 
 def test_no_samples_give_no_blocks() -> None:

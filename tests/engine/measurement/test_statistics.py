@@ -1,4 +1,4 @@
-"""Sums merge in any order, ratios are of totals, and statistics of a query whose load factors move are its operators' own."""
+"""Statistics: sums merge in any order, ratios are of totals, and moving load factors do not change them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_batches_hold_the_whole_sample_in_order() -> None:
     ]
     found = group_batches(samples)
     assert len(found) == BATCHES
-    assert sum(one.events for one in found) == pytest.approx(sum(one.events for one in samples))
+    assert sum(one.events for one in found) == pytest.approx(sum(sample.events for sample in samples))
     costs = [one.cycles / one.events for one in found]
     assert costs == sorted(costs)
 
@@ -265,7 +265,7 @@ def learned(windows: list[PlaceWindow]) -> InputStatistic:
 def test_selectivity_and_cost_are_ratios_of_sums_under_moving_load_factors(factor: Factors) -> None:
     windows = filtered(120, factor)
     found = learned(windows)
-    near = [one.sums for one in windows if one.place == "a"]
+    near = [window.sums for window in windows if window.place == "a"]
     spent, worked = (math.fsum(getattr(one, name) for one in near) for name in ("cpu_s", "events"))
     assert found.cycles_per_event.value == pytest.approx(1e9 * spent / worked)
     assert found.selectivity.value == pytest.approx(SELECTIVITY, rel=0.01)
@@ -302,10 +302,10 @@ def test_interval_covers_the_truth_at_its_level(factor: Factors) -> None:
 def test_batches_keep_the_ratio_of_sums_and_its_error() -> None:
     samples = merge_places(filtered(32, drawn), SPEED)
     found, batches = estimate_statistic(samples, reference_s=0.0), group_batches(samples)
-    events, cycles = (math.fsum(getattr(one, name) for one in batches) for name in ("events", "cycles"))
+    events, cycles = (math.fsum(getattr(batch, name) for batch in batches) for name in ("events", "cycles"))
     assert (events, cycles / events) == (32 * N, pytest.approx(found.cycles_per_event.value))
-    deviations = [one.cycles - found.cycles_per_event.value * one.events for one in batches]
-    error = math.sqrt(32 / 31 * math.fsum(one**2 for one in deviations)) / events
+    deviations = [batch.cycles - found.cycles_per_event.value * batch.events for batch in batches]
+    error = math.sqrt(32 / 31 * math.fsum(deviation**2 for deviation in deviations)) / events
     assert error == pytest.approx(found.cycles_per_event.error, rel=1e-9)
 
 

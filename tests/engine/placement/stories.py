@@ -133,7 +133,7 @@ def goal(deployment: Deployment, places: Places, objective: str = "worst") -> fl
     found = mace(whole)
     worst = dict(zip((server.name for server in whole.servers), found.worst_s, strict=True))
     delay = {(link.source, link.target): link.delay_s for link in whole.links}
-    bounds = {one.query: one.bound_s for one in whole.objectives}
+    bounds = {objective.query: objective.bound_s for objective in whole.objectives}
 
     def longest(name: str, here: str) -> float:
         if name not in whole.operator_index:

@@ -83,7 +83,7 @@ def check(
     """Every plan the rules reach, cheaper or not, gives the results of the first."""
     rates, hop = more.get("rates", {}), more.get("hop_cycles", 0.0)
     expected = results(operators, make, events)
-    sources = {e.source: 1.0 for one in operators for e in one.inputs}
+    sources = {e.source: 1.0 for operator in operators for e in operator.inputs}
     for one in RewriteSearch(sources | rates, hop, 500).run(Dataflow(operators)):
         assert results(one.operators, make, events) == expected, [step.words for step in one.steps]
     return rewrite(operators, **more)
@@ -241,7 +241,7 @@ def refusals(operators: tuple[Operator, ...], **more: Any) -> str:
 
 def test_filter_moves_before_maps_that_it_does_not_depend_on() -> None:
     (found,) = rewrite(plan(*CHAIN)).plans
-    assert [one.id for one in found.operators] == ["in", "rules", "parse"]
+    assert [operator.id for operator in found.operators] == ["in", "rules", "parse"]
     assert found.steps[0].words == "filter `rules` moved before `parse`"
     assert found.cost_cps == pytest.approx(1 + 1 + 0.1 * 10)
     assert rewrite(plan(*CHAIN)).cost_cps == pytest.approx(12)
@@ -286,7 +286,7 @@ def test_fusion_needs_the_cost_of_a_queue_and_one_core() -> None:
     operators = changed("rules", reads=["c"])
     assert "the cycles that a queue between two operators costs are not stated" in refusals(operators)
     (found,) = rewrite(operators, hop_cycles=0.4).plans
-    assert [one.id for one in found.operators] == ["in", "parse+rules"]
+    assert [operator.id for operator in found.operators] == ["in", "parse+rules"]
     one = found.operators[-1]
     assert one.inputs[0].cycles_per_event == pytest.approx(10.6)
     assert (one.inputs[0].selectivity, one.kind, one.reads) == (0.1, "map", ("a", "c"))
