@@ -1,4 +1,7 @@
-"""The agent's configuration, from the console or a file: its field tables and its parsed form."""
+"""The agent's configuration, from the console or a file: its field tables and its parsed form.
+
+The document is strict: an unknown field is a fault, and all faults are reported at once, each with its path.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""State of the stream processor after a step, and the checkpoints of agents' open windows in it."""
+"""State of the stream processor after a step, and the checkpoints of agents' open windows in it.
+
+A checkpoint holds the partial rows of every window of a flow that was open at an agent after an epoch. Its rows stand
+in for those that the agent still owes; they go into results and never into the windows, which the agent's own rows go
+into.
+"""
 
 from __future__ import annotations
 

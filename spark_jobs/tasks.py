@@ -1,4 +1,11 @@
-"""Executor side: records are processed where they are read; the driver gets partial aggregates."""
+"""Executor side: records are processed where they are read; the driver gets partial aggregates.
+
+A task knows the positions of the agents' generations. Records that are due, of known plans, it runs through the
+operators and returns as one row for each flow: partial aggregates as an Arrow stream, and the operators' counters.
+Their frames go to the driver without bodies. Every other frame keeps its body, and the driver treats it as in a small
+batch: frames behind a gap wait, unreadable ones go to quarantine. Only returned rows count, so a task that runs twice
+counts once.
+"""
 
 from __future__ import annotations
 

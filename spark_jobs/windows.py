@@ -1,4 +1,9 @@
-"""Windows of a flow: partials merge into them, watermarks close them, late rows issue their results again."""
+"""Windows of a flow: partials merge into them, watermarks close them, late rows issue their results again.
+
+Nothing here reads a clock. An agent is silent when the others' frames went on arriving without one of its own; the
+time of arrival is the one at which Redis stored a frame, so that a stream processor that catches up calls no agent
+silent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The relay role: accepts frames of the agents below, merges their partials, sends the rest on."""
+"""The relay role: accepts frames of the agents below, merges their partials, sends the rest on.
+
+A post is answered when everything in it is in the relay's own spool: records and counters as frames to be sent,
+partials and marks as notes. Once in an epoch the windows closed by the lowest watermark of the children are merged and
+sent. Each of the two is one record of the spool, so a restart neither repeats nor loses any.
+"""
 
 from __future__ import annotations
 

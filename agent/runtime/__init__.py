@@ -25,8 +25,8 @@ accepted up to `seq`), `committed(seq)` lets segments go. Frames stand in the sp
 shows them.
 
 Another writer of the same process (a relay) appends its own `WalRecord` with its own `writer` name to the same spool:
-frames are numbered by the spool in one order. `Spool.recovered(writer)` gives back what it wrote, from its last
-snapshot on.
+frames are numbered by the spool in one order. `Spool.recovered(writer)` returns its records, from its last snapshot
+on.
 """
 
 from agent.runtime.clock import Clock, SystemClock

@@ -1,4 +1,12 @@
-"""Messages between an agent and the relay above it: delays of watermarks and costs of rows, checked."""
+"""Messages between an agent and the relay above it: delays of watermarks and costs of rows, checked.
+
+The agent sees a stream's watermarks first and sends their delays (`delay`) with its marks. The relay merges the
+agents' rows, and sends the cost of a row (`cost:OPERATOR`) with its answers. Nothing else is exchanged: only the
+figures that a node needs for its slack and cannot measure itself (`engine.klink.forwarding`).
+
+Impossible values are left out and counted: the other side may be of another release, and its frames count all the
+same.
+"""
 
 from __future__ import annotations
 

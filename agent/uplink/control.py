@@ -1,4 +1,8 @@
-"""Control thread: heartbeats, configurations, and the WebSocket over which the console announces them."""
+"""Control thread: heartbeats, configurations, and the WebSocket over which the console announces them.
+
+The console names a new configuration in its answers to heartbeats and, sooner, over the WebSocket. Nothing depends on
+the latter: without the package, the connection or the console, the answers to heartbeats carry the same version.
+"""
 
 from __future__ import annotations
 

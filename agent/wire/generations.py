@@ -1,4 +1,13 @@
-"""Agent generations that nobody can send for any more: removed from Redis and from the stream processor's state."""
+"""Agent generations that nobody can send for any more: removed from Redis and from the stream processor's state.
+
+Sequence numbers keep a frame from counting twice, so a generation expires only when nobody can send for it: its agent
+was removed, or has begun a later generation and sent nothing of this one for 30 days, by when a repetition would
+belong to windows long passed. None of its frames may be in a stream or wait for the stream processor, either: a stream
+processor that begins at the oldest entries again must know which ones it had.
+
+The console names expired generations; the stream processor drops them, so that it never publishes positions that Redis
+has dropped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Schemas of frame bodies, shared by agents, stream processor and console, and their bytes."""
+"""Schemas of frame bodies, shared by agents, stream processor and console, and their bytes.
+
+Every compressed buffer begins with its unpacked size, which Arrow allocates before it unpacks: a few kilobytes can ask
+for any amount of memory. `unpacked_bytes` finds the buffers in the messages' metadata, FlatBuffers that Arrow has
+checked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Measurements kept of operators: decayed sums by operator, agent and volume."""
+"""Measurements kept of operators: decayed sums by operator, agent and volume.
+
+Everything adds up and refers, agent by agent, to its newest epoch, to which later and earlier epochs are decayed
+alike: neither their order of arrival matters, nor a clock that is behind. Load factors move every few epochs and are
+no key. Epochs are kept apart by the number of records that the operator processed, in levels of half an octave, on
+which costs and groups depend; and by plan and configuration version, which never mix.
+"""
 
 from __future__ import annotations
 

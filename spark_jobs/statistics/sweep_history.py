@@ -1,4 +1,9 @@
-"""Sweeping watermarks kept of each stream at each agent: the newest windows, each deadline once."""
+"""Sweeping watermarks kept of each stream at each agent: the newest windows, each deadline once.
+
+A window is known by its deadline and kept as its agent reported it last; the newest windows are those that arrived
+last. So neither the order of frames matters, nor a repetition, nor a clock that jumps in either direction: windows of
+a wrong clock are pushed out by as many later ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Delays of sweeping watermarks by plan, reported where they have moved."""
+"""Delays of sweeping watermarks by plan, reported where they have moved.
+
+An epoch of a stream is the time of one window. Its mean delay is mu and its mean squared delay chi, over the agents
+that swept it; the next delay has the mean mean(mu) and the predictive variance mean(chi) - mean(mu)^2, which is
+computed as the sum of the variance within epochs and between them: nothing cancels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The spool: frames on disk until the stream processor's checkpoint has passed them, and the state for a restart."""
+"""The spool: frames on disk until the stream processor's checkpoint has passed them, and the state for a restart.
+
+A directory of numbered segments (`write_ahead_log`). A new segment begins with a snapshot of each writer, so older
+ones are needed for their frames alone, and are removed when the last of those is committed.
+"""
 
 from __future__ import annotations
 

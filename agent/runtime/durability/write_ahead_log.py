@@ -1,4 +1,11 @@
-"""One segment of the write-ahead log: checksummed records, one after the other."""
+"""One segment of the write-ahead log: checksummed records, one after the other.
+
+    magic "SLW1" | header bytes (u32) | body bytes (u32) | CRC-32 of header and body (u32) | header | body
+
+little-endian. The header is JSON: writer, number of the first frame, lengths of blobs and frames, the writer's notes,
+whether the record replaces all earlier ones of its writer, and up to which number frames were committed. The body is
+the blobs, then the frames.
+"""
 
 from __future__ import annotations
 
