@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Driver", "LiveLoop", "StepFailed", "main", "settled"]
 
 
-_ATTEMPTS = 3  # at a batch, before what cannot be worked off is put aside
+_ATTEMPTS = 3  # at a batch, before frames that cannot be processed go to quarantine
 _WORDS = 300
 
 
@@ -65,7 +65,7 @@ class LiveLoop:
         self.last_s = 0.0
 
     def __call__(self, spans: DataFrame, batch: int) -> None:
-        """Work a batch off. A batch that was committed before changes nothing."""
+        """Process a batch. A batch that was committed before changes nothing."""
         began_s = time.perf_counter()
         self.publish()
         self._forget_outlived()
@@ -99,7 +99,7 @@ class LiveLoop:
 
     def _forget_outlived(self) -> None:
         """Drop sequence numbers of generations that the console has named, unless their frames wait for a plan."""
-        waiting = {arrival.stretch for arrival in self.state.waiting}
+        waiting = {arrival.sender for arrival in self.state.waiting}
         try:
             gone = generations.forget_generations(
                 self._parts.redis, generations.expired_names(self._parts.redis) - waiting
@@ -277,8 +277,8 @@ class Driver:
         faults = [fault for fault in (self._plans.fault, self._parts.outbox.fault) if fault]
         if self._parts.outbox.dropped:
             faults.append(f"{self._parts.outbox.dropped} steps' results were dropped: the console was away too long")
-        if self._parts.outbox.put_aside:
-            faults.append(f"{self._parts.outbox.put_aside} frames were put aside: the console does not take them")
+        if self._parts.outbox.quarantined:
+            faults.append(f"{self._parts.outbox.quarantined} frames are in quarantine: the console does not take them")
         facts: dict[str, Any] = {"faults": [*dict.fromkeys(faults), *self._parts.quarantine.last_reasons]}
         if self._loop is not None:
             facts |= state_facts(self._loop.state, self._redis)
@@ -290,7 +290,7 @@ def settled(store: StateStore, folder: Path) -> StreamState:
     """The state to go on from, and a checkpoint of Spark that belongs to it.
 
     Where Spark is ahead of the state, or has lost its checkpoint, a new checkpoint begins at the oldest frames that
-    Redis holds: numbers of frames say which of them were worked off before.
+    Redis holds: numbers of frames say which of them were processed before.
     """
     state = store.load() or StreamState()
     checkpoint = _checkpoint(folder, state)

@@ -67,7 +67,8 @@ class Outbox:
     runs again overwrites it.
 
     A console that is away is waited for. A frame at which it fails, and goes on failing for `patience_s` while it says
-    that it is well, is put aside; so are then those of the same kind and query at which it fails, until it takes one.
+    that it is well, goes to quarantine; so do then those of the same kind and query at which it fails, until it takes
+    one.
     """
 
     def __init__(
@@ -82,13 +83,13 @@ class Outbox:
         self._folder, self._console, self._quarantine, self._most_bytes = folder, console, quarantine, most_bytes
         self._patience_s = patience_s
         self._failing: tuple[bytes, float] | None = None  # the frame that holds the others back, and since when
-        self._hopeless: set[tuple[str, str]] = set()  # kinds and queries of which one was put aside
+        self._hopeless: set[tuple[str, str]] = set()  # kinds and queries of which one is in quarantine
         self._upto, self._ended = -1, False
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self.fault: str | None = None
         self.dropped = 0
-        self.put_aside = 0
+        self.quarantined = 0
 
     def start(self, committed_step: int) -> None:
         """Start the thread; it posts what a former process left behind."""
@@ -160,7 +161,7 @@ class Outbox:
                 for size in self._settle(part):
                     left -= size
         except Exception:
-            if left < len(data):  # what is done is neither posted nor put aside a second time
+            if left < len(data):  # what is done is neither posted nor put into quarantine a second time
                 replace_file(path, data[len(data) - left :])
             raise
         path.unlink(missing_ok=True)
@@ -182,11 +183,11 @@ class Outbox:
             try:
                 self._console.post(data)
             except ConsoleRefused as refused:
-                self._put_aside(data, f"refused by the console: {refused}")
+                self._isolate(data, f"refused by the console: {refused}")
             except ConsoleFailed as failed:
                 if not self._is_hopeless(frame, data):
                     raise
-                self._put_aside(data, f"the console is well and goes on failing at it: {failed}")
+                self._isolate(data, f"the console is well and goes on failing at it: {failed}")
             else:
                 self._taken(data)
             yield len(data)
@@ -208,9 +209,9 @@ class Outbox:
         self._hopeless.add(_flow(frame))
         return True
 
-    def _put_aside(self, data: bytes, reason: str) -> None:
+    def _isolate(self, data: bytes, reason: str) -> None:
         self._quarantine.keep(data, reason)
-        self.put_aside += 1
+        self.quarantined += 1
 
     def _bound(self, ready: list[Path]) -> None:
         """The oldest goes first when the console is away for longer than the disk may take."""

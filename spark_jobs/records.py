@@ -1,7 +1,7 @@
 """The stream processor's half of a query: drained records go on at the operator they were drained before.
 
 Records of entry k join what comes out of operator k - 1, up to and with the partial aggregation. Small batches are
-worked off in the driver by the pyarrow translation of the operators, large ones by Spark from the SQL translation: both
+processed in the driver by the pyarrow translation of the operators, large ones by Spark from the SQL translation: both
 mean the same, and a Spark job costs more than a few thousand records do.
 """
 

@@ -148,7 +148,7 @@ def _flow_facts(flow: QueryFlow, state: StreamState) -> dict[str, Any]:
 
 
 def _behind_s(state: StreamState, client: redis.Redis) -> float | None:
-    """Age of the oldest entry that is not worked off yet; 0 where there is none, None while Redis is away."""
+    """Age of the oldest entry that is not processed yet; 0 where there is none, None while Redis is away."""
     try:
         found = [oldest_at_s(client, number, state.read_to.get(str(number), "0-0")) for number in range(PARTITIONS)]
     except redis.RedisError:
@@ -158,7 +158,7 @@ def _behind_s(state: StreamState, client: redis.Redis) -> float | None:
 
 
 def _lag(state: StreamState, client: redis.Redis) -> dict[str, int]:
-    """Entries that are not worked off yet."""
+    """Entries that are not processed yet."""
     try:
         return {
             str(number): read_reach(client, number, state.read_to.get(str(number), "0-0"), _MAX_BEHIND, 2**40).entries

@@ -66,9 +66,9 @@ def recall_positions(state: StreamState, plans: Plans, client: redis.Redis, arri
 
     A part of the agent's records of windows that are open now is gone with it; their results will say so.
     """
-    stretches = {arrival.stretch for arrival in arrivals}
-    begun = {arrival.stretch for arrival in arrivals if arrival.seq == 1} | state.positions.keys()
-    for agent, life in stretches - begun:
+    senders = {arrival.sender for arrival in arrivals}
+    begun = {arrival.sender for arrival in arrivals if arrival.seq == 1} | state.positions.keys()
+    for agent, life in senders - begun:
         try:
             committed = generation_progress(client, agent, life).committed_seq
         except redis.RedisError:
@@ -101,7 +101,7 @@ class StepContext:
     quarantine: Quarantine
     redis: redis.Redis
     read: Read  #: from the spans of a batch to its frames, in the driver or where tasks run
-    at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are worked off in the driver
+    at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are processed in the driver
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
     refine_ms: int = 10_000  #: how often what was learned is told, likewise
     family_cpu_ns: Callable[[], int] = family_cpu_ns
@@ -116,7 +116,7 @@ class FlowFrames:
     tables: dict[int, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     partials: list[pa.Table] = field(default_factory=list)
     records: list[Arrival] = field(default_factory=list)  #: whose rows are in `tables`
-    afar: dict[str, Arrival] = field(default_factory=dict)  #: records that stayed with Spark, by id
+    remote: dict[str, Arrival] = field(default_factory=dict)  #: records that stayed with Spark, by id
     places: dict[str, dict[int, list[pa.Table]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     sides: joins.JoinRows = field(
         default_factory=joins.JoinRows
@@ -144,12 +144,12 @@ class BatchStep:
         A batch that is expected to hold `few` is collected as it is, and so is one whose records may be given up.
         """
         try:
-            arrivals, worked = self._collect(few or self._give_up)
+            arrivals, results = self._collect(few or self._give_up)
             self._sort(arrivals)
-            for result in worked:
+            for result in results:
                 self._add(result)
             for bundle in self.bundles.values():
-                self._work_off(bundle)
+                self._process(bundle)
         finally:
             if self._kept is not None:
                 self._kept.unpersist()
@@ -171,8 +171,10 @@ class BatchStep:
             for pipeline in pipelines.values()
             if pipeline is not None and _is_usable(pipeline) and pipeline.stream_join is None
         ]
-        rows, worked = process_in_tasks(self._spans, self._parts.read, usable, self.state.positions, self.state.waiting)
-        return arrivals_of(rows), worked
+        rows, results = process_in_tasks(
+            self._spans, self._parts.read, usable, self.state.positions, self.state.waiting
+        )
+        return arrivals_of(rows), results
 
     def _add(self, result: TaskResult) -> None:
         """Add a task's result to its flow."""
@@ -248,8 +250,8 @@ class BatchStep:
         state.read_to |= last_ids(arrivals)
         restart_flows(state, self._parts.plans, arrivals)
         recall_positions(state, self._parts.plans, self._parts.redis, arrivals)
-        for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.stretch, 0)]
-        for_number = [one for one in state.waiting if one.seq > state.positions.get(one.stretch, 0)]
+        for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.sender, 0)]
+        for_number = [one for one in state.waiting if one.seq > state.positions.get(one.sender, 0)]
         ordered = in_order([*for_number, *arrivals], state.positions, state.step)
         state.positions, state.waiting = ordered.positions, ordered.early
         state.count("duplicates", ordered.duplicates)
@@ -260,7 +262,7 @@ class BatchStep:
             try:
                 self._take(one)
             except (BadBody, ValueError) as fault:
-                self._put_aside([one], str(fault))
+                self._isolate([one], str(fault))
         state.waiting = self._fetched(state.waiting)
 
     def _take(self, arrival: Arrival) -> None:
@@ -303,7 +305,7 @@ class BatchStep:
             bundle.records.append(arrival)
         elif self._kept is not None:
             entry_schema(pipeline, arrival.entry)
-            bundle.afar[arrival.id] = arrival
+            bundle.remote[arrival.id] = arrival
 
     def _take_side(self, arrival: Arrival, pipeline: Pipeline, bundle: FlowFrames) -> None:
         """Records of a query that joins two streams; the driver keeps them by window."""
@@ -316,12 +318,12 @@ class BatchStep:
 
     def _take_counters(self, arrival: Arrival) -> None:
         rows = counters_table(conforming(arrival.body or b"", COUNTERS, OLDER_COUNTERS))
-        epochs = counters_of(rows, arrival.teller, self._parts.plans.widths_us(), self.state.step)
+        epochs = counters_of(rows, arrival.reporter, self._parts.plans.widths_us(), self.state.step)
         kept = self.state.counters
         self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
 
     def _take_sweeps(self, arrival: Arrival) -> None:
-        rows = sweeps_of(conforming(arrival.body or b"", SWEEPS), arrival.teller, arrival.arrived_ms)
+        rows = sweeps_of(conforming(arrival.body or b"", SWEEPS), arrival.reporter, arrival.arrived_ms)
         kept = self.state.sweeps
         self.state.sweeps = rows if kept is None else pa.concat_tables([kept, rows])
 
@@ -334,7 +336,7 @@ class BatchStep:
 
     # -- records
 
-    def _work_off(self, bundle: FlowFrames) -> None:
+    def _process(self, bundle: FlowFrames) -> None:
         """Partial aggregates of the records that are here, and of those that stayed with Spark."""
         if bundle.tables or bundle.places:
             try:
@@ -345,17 +347,17 @@ class BatchStep:
             except Exception as error:  # of data that no test foresaw: the batch is tried again before it is given up
                 if not self._give_up:
                     raise
-                self._put_aside(bundle.records, f"it could not be worked off: {error}"[:1000])
-        if self._kept is None or not bundle.afar:
+                self._isolate(bundle.records, f"it could not be processed: {error}"[:1000])
+        if self._kept is None or not bundle.remote:
             return
         ids: dict[int, list[str]] = defaultdict(list)
-        for arrival in bundle.afar.values():
+        for arrival in bundle.remote.values():
             ids[arrival.entry].append(arrival.id)
-        few = sum(arrival.size for arrival in bundle.afar.values()) <= _ONE_TASK_BYTES
+        few = sum(arrival.size for arrival in bundle.remote.values()) <= _ONE_TASK_BYTES
         partial, faults = by_spark(self._kept, bundle.pipeline, ids, bundle.work, few=few)
         bundle.partials.append(partial)
         for name, fault in faults.items():
-            self._put_aside([bundle.afar[name]], fault)
+            self._isolate([bundle.remote[name]], fault)
 
     def _fetched(self, arrivals: list[Arrival]) -> list[Arrival]:
         """The same with bodies, read again where they are elsewhere."""
@@ -366,7 +368,7 @@ class BatchStep:
         bodies = dict(zip(rows["id"].to_pylist(), rows["body"].to_pylist(), strict=True))
         return [replace(arrival, body=bodies[arrival.id]) if arrival.id in lacking else arrival for arrival in arrivals]
 
-    def _put_aside(self, arrivals: list[Arrival], reason: str) -> None:
+    def _isolate(self, arrivals: list[Arrival], reason: str) -> None:
         self.state.count("quarantined", len(arrivals))
         for arrival in self._fetched(arrivals):
             query = arrival.query or "(none)"

@@ -143,7 +143,7 @@ class StateStore:
 
 def _packed(state: StreamState) -> bytes:
     facts: dict[str, Any] = {"format": _FORMAT} | {name: getattr(state, name) for name in _FACTS}
-    facts["positions"] = [[*stretch, seq] for stretch, seq in state.positions.items()]
+    facts["positions"] = [[*sender, seq] for sender, seq in state.positions.items()]
     facts["flows"] = [_flow_facts(flow) for flow in state.flows.values()]
     if state.learned.step:
         facts["learned"] = {name: getattr(state.learned, name) for name in ("step", "newest", "told_ms")}

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SenderOrder", "TaskResult", "process_in_tasks"]
 
-_WORKED = "worked"  # kind of a row that is no frame, but what became of a flow's records
+_RESULT = "result"  # kind of a row that is no frame, but the result of a flow's records
 _AT_ONCE_BYTES = 16 * 2**20  # a task holds so much, and its partial aggregates
-_GIVEN_SQL = (
+_ARRIVAL_SQL = (
     "id string, agent string, life string, seq bigint, kind string, query string, plan string, entry int, "
     "epoch bigint, extra string, body binary, size bigint"
 )
 _RECORDS = FrameKind.RECORDS.value
 _NOTHING = pa.py_buffer(b"")
-_Stretch = tuple[str, str]
+_SenderKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,22 @@ class TaskResult:
 class SenderOrder:
     """Order of the senders' frames, as in `arrivals.in_order`: sequence numbers follow each other, and count once."""
 
-    last: dict[_Stretch, int]
-    early: dict[_Stretch, set[int]] = field(default_factory=dict)  #: numbers the driver has, or will have, with bodies
+    last: dict[_SenderKey, int]
+    early: dict[_SenderKey, set[int]] = field(
+        default_factory=dict
+    )  #: numbers the driver has, or will have, with bodies
 
     @classmethod
-    def of(cls, positions: Mapping[_Stretch, int], waiting: Iterable[Arrival]) -> SenderOrder:
+    def of(cls, positions: Mapping[_SenderKey, int], waiting: Iterable[Arrival]) -> SenderOrder:
         """Order after the processed positions, beside the waiting frames."""
         order = cls(dict(positions))
         for arrival in waiting:
-            order.early.setdefault(arrival.stretch, set()).add(arrival.seq)
+            order.early.setdefault(arrival.sender, set()).add(arrival.seq)
         return order
 
-    def is_due(self, stretch: _Stretch, seq: int) -> bool | None:
+    def is_due(self, sender: _SenderKey, seq: int) -> bool | None:
         """Whether it follows on the last one; None for one that is here already."""
-        last, early = self.last.get(stretch, 0), self.early.setdefault(stretch, set())
+        last, early = self.last.get(sender, 0), self.early.setdefault(sender, set())
         if seq <= last or seq in early:
             return None
         if seq > last + 1:
@@ -77,7 +79,7 @@ class SenderOrder:
             return False
         while (seq := seq + 1) in early:
             early.remove(seq)
-        self.last[stretch] = seq - 1
+        self.last[sender] = seq - 1
         return True
 
 
@@ -85,7 +87,7 @@ def process_in_tasks(
     spans: DataFrame,
     read: Read,
     pipelines: Iterable[Pipeline],
-    positions: Mapping[_Stretch, int],
+    positions: Mapping[_SenderKey, int],
     waiting: Iterable[Arrival],
 ) -> tuple[pa.Table, list[TaskResult]]:
     """The frames of a batch as rows of `arrivals_of`, and the results of the records among them.
@@ -97,29 +99,29 @@ def process_in_tasks(
     read
         From spans to frames.
     pipelines
-        Of plans whose records may be worked off.
+        Of plans whose records may be processed.
     positions, waiting
         Of the state before the batch.
     """
     documents = {pipeline.digest: json.dumps(pipeline.document) for pipeline in pipelines}
-    rows = spans.mapInArrow(_work_off(read, documents, SenderOrder.of(positions, waiting)), _GIVEN_SQL).toArrow()
-    is_worked = pc.equal(rows["kind"], _WORKED)
-    return rows.filter(pc.invert(is_worked)), [_worked(row) for row in rows.filter(is_worked).to_pylist()]
+    rows = spans.mapInArrow(_process(read, documents, SenderOrder.of(positions, waiting)), _ARRIVAL_SQL).toArrow()
+    is_result = pc.equal(rows["kind"], _RESULT)
+    return rows.filter(pc.invert(is_result)), [_task_result(row) for row in rows.filter(is_result).to_pylist()]
 
 
-def _worked(row: Mapping[str, Any]) -> TaskResult:
+def _task_result(row: Mapping[str, Any]) -> TaskResult:
     return TaskResult((row["query"], row["plan"]), table_of(row["body"]), json.loads(row["extra"]))
 
 
-def _work_off(
-    read: Read, documents: Mapping[str, str], turns: SenderOrder
+def _process(
+    read: Read, documents: Mapping[str, str], order: SenderOrder
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of a task; `turns` is its own copy."""
+    """The function of a task; `order` is its own copy."""
 
     def run(spans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         flows: dict[tuple[str, str], _TaskFlow] = {}
         for batch in read(spans):
-            yield _passed(batch, lambda row, body: _take(row, body, turns, documents, flows))
+            yield _passed(batch, lambda row, body: _take(row, body, order, documents, flows))
         if flows:
             rows = [flow.given(*key) for key, flow in flows.items()]
             yield pa.RecordBatch.from_pylist(rows, schema=ARRIVAL_SCHEMA)
@@ -139,12 +141,12 @@ def _passed(batch: pa.RecordBatch, take: Callable[[Mapping[str, Any], pa.Buffer]
 def _take(
     row: Mapping[str, Any],
     body: pa.Buffer,
-    turns: SenderOrder,
+    order: SenderOrder,
     documents: Mapping[str, str],
     flows: dict[tuple[str, str], _TaskFlow],
 ) -> bool:
     """Whether the frame's body is done with: its records are processed, or were before."""
-    due = turns.is_due((row["agent"], row["life"]), row["seq"])
+    due = order.is_due((row["agent"], row["life"]), row["seq"])
     if row["kind"] != _RECORDS or not due:
         return row["kind"] == _RECORDS and due is None
     document = documents.get(row["plan"])
@@ -186,7 +188,7 @@ class _TaskFlow:
         self._settle()
         partial = aggregate_of(self.pipeline).merge(self.partials)
         counts = [[index, *both] for index, both in self.work.counts.items()]
-        row = {"query": query, "plan": plan, "kind": _WORKED, "extra": json.dumps(counts)}
+        row = {"query": query, "plan": plan, "kind": _RESULT, "extra": json.dumps(counts)}
         return row | {"body": batch_bytes(partial.combine_chunks()), "size": 0}
 
 

@@ -55,7 +55,7 @@ class Arrival:
     since: int = 0  #: the step at which it began to wait
 
     @property
-    def stretch(self) -> tuple[str, str]:
+    def sender(self) -> tuple[str, str]:
         """Agent and generation that number it."""
         return self.agent, self.life
 
@@ -64,7 +64,7 @@ class Arrival:
         return self.query, self.plan
 
     @property
-    def teller(self) -> str:
+    def reporter(self) -> str:
         """The agent of which it tells, whose frame a relay may have passed on."""
         return str(self.says.get("origin") or self.agent)
 
@@ -116,21 +116,21 @@ def in_order(arrivals: Iterable[Arrival], positions: Mapping[tuple[str, str], in
     A number seen before is a duplicate. What stands behind a gap waits for `_PATIENCE_STEPS` steps: the broker closes
     every gap it can, because agents keep what is not committed, so what is not there by then is lost and said to be.
     """
-    by_stretch: dict[tuple[str, str], dict[int, Arrival]] = defaultdict(dict)
+    by_sender: dict[tuple[str, str], dict[int, Arrival]] = defaultdict(dict)
     ordered = Ordered(positions=dict(positions))
     for arrival in arrivals:
-        by_seq = by_stretch[arrival.stretch]
-        if arrival.seq <= positions.get(arrival.stretch, 0) or arrival.seq in by_seq:
+        by_seq = by_sender[arrival.sender]
+        if arrival.seq <= positions.get(arrival.sender, 0) or arrival.seq in by_seq:
             ordered.duplicates += 1
         else:
             by_seq[arrival.seq] = arrival
-    for stretch, by_seq in by_stretch.items():
-        _advance(ordered, stretch, by_seq, step)
+    for sender, by_seq in by_sender.items():
+        _advance(ordered, sender, by_seq, step)
     return ordered
 
 
-def _advance(ordered: Ordered, stretch: tuple[str, str], by_seq: dict[int, Arrival], step: int) -> None:
-    position = ordered.positions.get(stretch, 0)
+def _advance(ordered: Ordered, sender: tuple[str, str], by_seq: dict[int, Arrival], step: int) -> None:
+    position = ordered.positions.get(sender, 0)
     while by_seq:
         while (arrival := by_seq.pop(position + 1, None)) is not None:
             ordered.due.append(arrival)
@@ -138,10 +138,10 @@ def _advance(ordered: Ordered, stretch: tuple[str, str], by_seq: dict[int, Arriv
         if not by_seq or not _lost(by_seq, step):
             break
         first = min(by_seq)
-        ordered.lost.append(f"frames {position + 1} to {first - 1} of agent {stretch[0]} never came")
+        ordered.lost.append(f"frames {position + 1} to {first - 1} of agent {sender[0]} never came")
         position = first - 1
     if position:
-        ordered.positions[stretch] = position
+        ordered.positions[sender] = position
     ordered.early += [arrival if arrival.since else replace(arrival, since=step) for arrival in by_seq.values()]
 
 

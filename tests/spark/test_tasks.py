@@ -1,4 +1,4 @@
-"""Records worked off in tasks by pyarrow and by Spark's SQL: the same partials and counts. Whose turn it is."""
+"""Records processed in tasks by pyarrow and by Spark's SQL: the same partials and counts. Whose turn it is."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def row(seq: int, **more: Any) -> dict[str, Any]:
     return told | {"plan": PIPELINE.digest, "entry": 0, "epoch": 1, "extra": "{}", "body": b""} | more
 
 
-def merged(worked: list[TaskResult]) -> pa.Table:
-    return aggregate_kernel(PIPELINE).merge([one.partial for one in worked])
+def merged(results: list[TaskResult]) -> pa.Table:
+    return aggregate_kernel(PIPELINE).merge([one.partial for one in results])
 
 
-def counts(worked: list[TaskResult]) -> dict[int, list[int]]:
+def counts(results: list[TaskResult]) -> dict[int, list[int]]:
     work = OperatorWork()
-    for one in worked:
+    for one in results:
         for index, records_in, records_out in one.counts:
             work.add(index, records_in, records_out)
     return work.counts
@@ -63,14 +63,14 @@ def counts(worked: list[TaskResult]) -> dict[int, list[int]]:
 def test_tasks_and_sql_work_records_off_alike(spark: Any) -> None:
     table, wanted = frames_of_entries()
     frames = spark.createDataFrame(table).coalesce(1).persist()
-    rest, worked = process_in_tasks(frames, iter, [PIPELINE], {}, [])
+    rest, results = process_in_tasks(frames, iter, [PIPELINE], {}, [])
     work = OperatorWork()
     theirs, faults = by_spark(frames, PIPELINE, wanted, work, few=False)
     frames.unpersist()
-    mine = merged(worked)
+    mine = merged(results)
     assert mine.schema == partial_schema(PIPELINE)
     assert not (wrong := differences(mine, theirs, ["window_start", "c", "s"])), "\n".join(wrong)
-    assert (counts(worked), faults) == (work.counts, {})
+    assert (counts(results), faults) == (work.counts, {})
     kept = {arrival.id for arrival in arrivals_of(rest) if arrival.body is not None}
     assert kept == {f"0/{seq}-0" for seq in (3, 6, 9, 12)}
     assert rest.num_rows == table.num_rows
@@ -91,8 +91,8 @@ def test_what_is_not_worked_off_comes_with_its_body(spark: Any) -> None:
     ]
     frames = spark.createDataFrame(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA)).coalesce(1)
     waits = Arrival("0/9-0", "a", "l", 9, "records", "q", PIPELINE.digest, 0, 1, "{}", body, len(body))
-    rest, worked = process_in_tasks(frames, iter, [PIPELINE], {("a", "l"): 5}, [waits])
-    assert counts(worked)[0][0] == 2 * 30
+    rest, results = process_in_tasks(frames, iter, [PIPELINE], {("a", "l"): 5}, [waits])
+    assert counts(results)[0][0] == 2 * 30
     assert {arrival.seq: arrival.body for arrival in arrivals_of(rest) if arrival.body} == {
         7: b"mark",
         8: body,
@@ -108,9 +108,9 @@ def test_a_frame_that_is_due_in_a_task_is_due_in_the_driver_and_counts_once() ->
     for _ in range(300):
         position, waiting, counted = 0, [], []
         for step in range(6):
-            turns = SenderOrder.of({("a", "l"): position} if position else {}, waiting)
+            order = SenderOrder.of({("a", "l"): position} if position else {}, waiting)
             numbers = [max(1, position + draw.randint(-2, 6)) for _ in range(draw.randint(0, 8))]
-            dues = [turns.is_due(("a", "l"), seq) for seq in numbers]
+            dues = [order.is_due(("a", "l"), seq) for seq in numbers]
             arrivals = [
                 Arrival(f"0/1-{n}", "a", "l", seq, "records", "q", "p", 0, 1, "", None if due is not False else b"b", 1)
                 for n, (seq, due) in enumerate(zip(numbers, dues, strict=True))

@@ -1,4 +1,4 @@
-"""Frames are worked off once, in the order of their numbers."""
+"""Frames are processed once, in the order of their numbers."""
 
 from __future__ import annotations
 

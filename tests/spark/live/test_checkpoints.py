@@ -49,11 +49,11 @@ def test_a_silent_agents_checkpoint_is_in_the_result_until_it_is_back(
     ours, silent = two_agents(world, pairs)
     world.at_hand_bytes = at_hand_bytes
     world.send(ours.run(4, factor=0.7), silent.run(4, factor=0.7))
-    world.work_off()
+    world.process()
     seen = list(silent.records)
     time.sleep(0.3)
     world.send(ours.run(2, factor=0.7))
-    loop = world.work_off()
+    loop = world.process()
     first = world.console.latest(QUERY)[START_US]
     assert loop.state.flows[QUERY, pairs.digest].excluded == ["a1"]
     assert first.extra["recovered"] == {"a1": left_by(silent, START_US)}
@@ -63,7 +63,7 @@ def test_a_silent_agents_checkpoint_is_in_the_result_until_it_is_back(
     assert world.console.rows(QUERY) == expected(pairs, [ours, silent], START_US + 5 * SECOND) != []
 
     world.send(silent.run(3, factor=0.7))
-    loop = world.work_off()
+    loop = world.process()
     second = world.console.latest(QUERY)[START_US]
     assert (second.extra["complete"], second.extra["missing"], second.extra["revision"]) == (True, [], 1)
     assert "recovered" not in second.extra
@@ -76,13 +76,13 @@ def test_a_silent_agents_checkpoint_is_in_the_result_until_it_is_back(
 def test_late_records_of_another_agent_count_beside_what_was_left_behind(world: World, pairs: Pipeline) -> None:
     ours, silent = two_agents(world, pairs)
     world.send(ours.run(4, factor=1.0), silent.run(4, factor=1.0))
-    world.work_off()
+    world.process()
     time.sleep(0.3)
     world.send(ours.run(2, factor=1.0))
-    world.work_off()
+    world.process()
     late = SmallAgent("a2", QUERY, pairs)
     world.send(late.run(1, factor=0.0)[:-1])
-    world.work_off()
+    world.process()
     again = world.console.latest(QUERY)[START_US]
     assert (again.extra["revision"], again.extra["recovered"]) == (1, {"a1": left_by(silent, START_US)})
     assert world.console.rows(QUERY) == expected(pairs, [ours, silent, late], START_US + 5 * SECOND)
@@ -91,10 +91,10 @@ def test_late_records_of_another_agent_count_beside_what_was_left_behind(world: 
 def test_a_window_that_only_a_silent_agent_had_records_of_has_a_result(world: World, pairs: Pipeline) -> None:
     ours, silent = two_agents(world, pairs)
     world.send(ours.run(3, count=0, factor=1.0), silent.run(3, factor=1.0))
-    world.work_off()
+    world.process()
     time.sleep(0.3)
     world.send(ours.run(3, count=0, factor=1.0))
-    loop = world.work_off()
+    loop = world.process()
     assert world.console.latest(QUERY)[START_US].extra["recovered"] == {"a1": left_by(silent, START_US)}
     assert world.console.rows(QUERY) == expected(pairs, [silent], START_US + 5 * SECOND) != []
     assert loop.state.flows[QUERY, pairs.digest].windows[START_US].records == 0
@@ -105,7 +105,7 @@ def test_what_an_agent_that_ended_left_and_what_cannot_be_used_is_not_kept(world
     frames = ended.run(2, factor=1.0, final=True)
     broken = [replace(one, extra={}) if one.kind == FrameKind.CHECKPOINT else one for one in wrong.run(1, factor=1.0)]
     world.send(frames, broken)
-    flow = world.work_off().state.flows[QUERY, pairs.digest]
+    flow = world.process().state.flows[QUERY, pairs.digest]
     assert (flow.checkpoints, flow.arriving) == ({}, {})
     assert [told.partition(": ")[2] for told in world.quarantined()] == [
         "a checkpoint's part is None of None; allowed: 1 to as many as there are"
@@ -148,16 +148,16 @@ def test_real_agents_of_which_one_dies_and_comes_back(world: World, tmp_path: Pa
             break
     seen = tables[1].slice(0, dying.position_at)
     assert 0 < seen.num_rows < tables[1].num_rows
-    world.work_off()
+    world.process()
     time.sleep(0.3)
     for frames in epochs_of("living", living, tmp_path / "living"):
         world.send(frames)
-    world.work_off()
+    world.process()
     assert world.console.rows(PROBES) == closed([tables[0], seen]) != []
     assert any(frame.extra.get("recovered", {}).get("dying") for frame in world.console.latest(PROBES).values())
     for frames in dead:
         world.send(frames)
-    loop = world.work_off()
+    loop = world.process()
     assert world.console.rows(PROBES) == closed(tables)
     last = world.console.latest(PROBES).values()
     assert all(frame.extra["complete"] and "recovered" not in frame.extra for frame in last)

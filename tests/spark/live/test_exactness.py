@@ -83,7 +83,7 @@ def test_frames_that_come_twice_and_in_any_order_count_once(world: World, pairs:
 
 
 def test_a_lost_checkpoint_of_spark_costs_nothing(world: World, pairs: Pipeline) -> None:
-    """Frames that Redis still holds are read again, and their numbers say that they were worked off."""
+    """Frames that Redis still holds are read again, and their numbers say that they were processed."""
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
     world.send(*(agent.run(7) for agent in agents))

@@ -1,4 +1,4 @@
-"""What is wrong is put aside, named and counted; what is only not here yet is waited for."""
+"""Unreadable frames go to quarantine, named and counted; frames that are only missing a predecessor or a plan wait."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_results_are_those_of_the_query_run_whole_wherever_drivers_end(world: Wo
     agents = two_agents(world, pipeline)
     for epochs in (5, 1, 7):
         world.send(*(agent.run(epochs) for agent in agents))
-        world.work_off()
+        world.process()
     assert world.console.rows(QUERY) == expected(pipeline, [agents], 13) != []
     assert all(result.extra["revision"] == 0 and result.extra["complete"] for result in world.console.results)
     assert world.quarantined() == []
@@ -164,7 +164,7 @@ def test_results_are_the_same_where_spark_works_them_off(world: World, by_sql: b
     pipeline = joining(how="left")
     agents = two_agents(world, pipeline)
     world.send(*(agent.run(9) for agent in agents))
-    loop = world.work_off()
+    loop = world.process()
     assert world.console.rows(QUERY) == expected(pipeline, [agents], 9) != []
     assert world.quarantined() == []
     assert loop.state.flows[QUERY, pipeline.digest].sides
@@ -176,10 +176,10 @@ def test_a_window_waits_for_the_slower_of_both_streams(world: World) -> None:
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name])
     world.send(agent.run(6, behind=3))
-    world.work_off()
+    world.process()
     assert world.console.results == []
     world.send(agent.run(1, behind=3))
-    world.work_off()
+    world.process()
     assert world.console.rows(QUERY) == expected(pipeline, [[agent]], 4) != []
 
 
@@ -189,12 +189,12 @@ def test_a_late_record_of_either_side_opens_the_result_again_and_takes_back_what
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name])
     world.send(agent.run(5, count=10))
-    world.work_off()
+    world.process()
     before = world.console.rows(QUERY)
     ids = range(12)
     late = {"at": [START_US + SECOND] * 12, "host": ["late"] * 12, "id": list(ids), "ms": [1] * 12}
     world.send([agent.late(pa.table(late).cast(pipeline.other_schema))])
-    world.work_off()
+    world.process()
     assert world.console.rows(QUERY) == expected(pipeline, [[agent]], 4) != before
     assert [result.extra["revision"] for result in world.console.results] == [0, 1]
 
@@ -208,7 +208,7 @@ def test_within_agents_records_of_one_alone_match_even_behind_a_relay(world: Wor
     agents[1].seq = agents[0].seq
     second = agents[1].run(5)
     world.send([*first, *second], agents[2].run(5))
-    world.work_off()
+    world.process()
     together = whole_apart(pipeline, agents, 4)
     assert world.console.rows(QUERY) == together != []
     assert together != expected(joining(), [agents], 4)
@@ -237,12 +237,12 @@ def test_rows_are_kept_as_long_as_a_window_may_be_issued_again_and_there_is_room
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name], retain_s=6)
     world.send(agent.run(17))
-    flow = world.work_off().state.flows[QUERY, pipeline.digest]
+    flow = world.process().state.flows[QUERY, pipeline.digest]
     begins = [START_US + second * SECOND for second in (8, 12, 16)]
     assert sorted(flow.sides) == begins and sorted(flow.windows) == begins
     monkeypatch.setattr(windows, "_MAX_SIDES_BYTES", 1)
     world.send(agent.run(1))
-    flow = world.work_off().state.flows[QUERY, pipeline.digest]
+    flow = world.process().state.flows[QUERY, pipeline.digest]
     assert sorted(flow.sides) == begins[2:] and flow.passed_us == START_US + 16 * SECOND
 
 
@@ -254,7 +254,7 @@ def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, mo
     agent = Agent("a0", pipeline)
     world.console.add(QUERY, pipeline, [agent.name], retain_s=6)
     world.send(agent.run(17, watermark_us=0))
-    flow = world.work_off().state.flows[QUERY, pipeline.digest]
+    flow = world.process().state.flows[QUERY, pipeline.digest]
     assert flow.watermark_us == 0
     assert sorted(flow.sides) == [START_US + second * SECOND for second in (8, 12, 16)], "of the last six seconds"
     known = pa.concat_tables(agent.records[:8])["host"]
@@ -268,7 +268,7 @@ def test_partial_aggregates_and_records_behind_the_join_are_put_aside(world: Wor
     world.console.add(QUERY, pipeline, [agent.name])
     rows = pipeline.operators[3].input_schema.empty_table()
     world.send([agent._frame(3, START_US, rows), agent._made(FrameKind.PARTIALS, 4, START_US, body=batch_bytes(rows))])
-    world.work_off()
+    world.process()
     behind, partials = sorted(world.quarantined(), reverse=True)
     assert "records enter at operator 3; allowed: 0, 1, 2, 6" in behind + partials
     assert "partials of a query that joins streams; allowed: records" in behind + partials

@@ -48,7 +48,7 @@ def test_a_damaged_file_holds_nothing_back(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_nothing_is_seen_and_posting_goes_on_when_it_does(tmp_path: Path) -> None:
     with outbox(tmp_path, three) as (made, console):
-        console.status = 400  # refused for good: to be put aside, for which there is no place
+        console.status = 400  # refused for good: to go to quarantine, for which there is no place
         (tmp_path / "quarantine").rmdir()
         made.start(3)
         wait_until(lambda: made.fault is not None, what="a fault")
@@ -70,7 +70,7 @@ def test_a_frame_at_which_a_console_that_is_well_goes_on_failing_is_put_aside(tm
         made.start(2)
         wait_until(lambda: not made.waiting, what="posting")
         assert sorted({frame.seq for frame in console.results}) == [1, 3, 5]
-        assert made.put_aside == 2
+        assert made.quarantined == 2
         reasons = [path.read_text() for path in sorted((tmp_path / "quarantine").glob("*.json"))]
         assert ["goes on failing" in reason and "500" in reason for reason in reasons] == [True, True]
         kept = [next(decode_frames(path.read_bytes()))[0].seq for path in (tmp_path / "quarantine").glob("*.slf")]
@@ -92,7 +92,7 @@ def test_frames_of_one_step_are_put_aside_and_posted_once_each(tmp_path: Path) -
         made.start(1)
         wait_until(lambda: not made.waiting, what="posting")
         assert [frame.seq for frame in console.results] == [1, 3, 5]
-        assert made.put_aside == 2
+        assert made.quarantined == 2
         kept = [next(decode_frames(path.read_bytes()))[0].seq for path in (tmp_path / "quarantine").glob("*.slf")]
         assert sorted(kept) == [2, 4]
 
@@ -102,7 +102,7 @@ def test_frames_wait_for_a_console_that_is_not_well(tmp_path: Path) -> None:
         console.well, console.fails_at = False, {2}
         made.start(3)
         wait_until(lambda: console.failures >= 6, what="a few attempts")
-        assert (made.waiting, made.put_aside) == (2, 0)
+        assert (made.waiting, made.quarantined) == (2, 0)
         console.well, console.fails_at, console.status = True, set(), 503
         wait_until(lambda: "503" in str(made.fault), what="a console that is away")
         assert made.waiting == 2

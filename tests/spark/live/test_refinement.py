@@ -288,7 +288,7 @@ def test_it_is_posted_with_its_step_and_by_the_plan_of_record(world: World, pair
             told = {"operator": name, "fingerprint": fingerprint, "entry": entry, "granted_cpu_ns": 10**9}
             rows.append(ROW | told | counts | {"plan": pairs.digest, "epoch_us": START_US + epoch * SECOND})
     world.send([*agent.run(1), agent.counters(rows)])
-    loop = world.work_off()
+    loop = world.process()
     (frame,) = world.console.refined
     assert (frame.query, frame.plan, frame.extra) == (QUERY, pairs.digest, {"batch": loop.state.learned.step})
     told = table_of(frame.body).to_pylist()

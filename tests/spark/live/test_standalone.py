@@ -1,4 +1,4 @@
-"""The live loop on a real cluster: records are worked off by executors that share nothing with the driver but Redis."""
+"""The live loop on a real cluster: records are processed by executors that share nothing with the driver but Redis."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_counters_of_agents_without_queues_are_taken(world: World, pairs: Pipeli
     before = agent.counters([row(START_US // SECOND + 1, 100, **told)])
     older = table_of(before.body).select(OLDER_COUNTERS.names)
     world.send([now, replace(before, body=batch_bytes(older))])
-    loop = world.work_off()
+    loop = world.process()
     assert world.quarantined() == []
     assert loop.state.sums is not None and loop.state.sums["records_in"].to_pylist() == [200]
 

@@ -313,11 +313,11 @@ def test_frames_count_once_across_duplicates_gaps_and_restarts(world: World, pai
     passed_on = [swept(relay, i, 1.0, origin="a1") for i in range(3)]
     bad = replace(frames[5], body=batch_bytes(pa.table({"colour": ["red"]})))
     world.put([frames[0], frames[2], frames[0], *passed_on])
-    world.work_off()
+    world.process()
     world.put([frames[1], frames[2], frames[3], frames[1], frames[4]])
-    world.work_off()
+    world.process()
     world.put([bad, *passed_on, *frames[:4]])
-    loop = world.work_off()
+    loop = world.process()
     assert loop.state.counts["duplicates"] >= 8
     assert ["columns colour: string" in reason for reason in world.quarantined()] == [True]
     rows = {row["place"]: row for row in loop.state.swept.rings.to_pylist()}

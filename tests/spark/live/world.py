@@ -70,7 +70,7 @@ class World:
                 query.stop()
         return loop
 
-    def work_off(self) -> LiveLoop:
+    def process(self) -> LiveLoop:
         """The same as one batch that Spark is handed: quicker, for what does not hang on a stream of Spark."""
         with self._driver() as loop, redis.Redis.from_url(self.url) as client:
             until = {str(number): last_id for number, last_id in broker.last_ids(client).items()}
@@ -115,6 +115,6 @@ class World:
         )
 
     def quarantined(self) -> list[str]:
-        """Why frames were put aside."""
+        """Reasons of quarantined frames."""
         files = sorted((self.folder / "quarantine").glob("*.json"))
         return [json.loads(path.read_bytes())["reason"] for path in files]
