@@ -5,16 +5,14 @@ from __future__ import annotations
 from django.urls import path
 
 from apps.pages.admission import views
-from apps.pages.admission import views as admission_views
-from apps.pages.admission.views import AdmissionPage, AdmissionsPage
 
 _REQUEST = "c/<str:slug>/admission/<uuid:pk>/"
 
 urlpatterns = [
-    path("c/<str:slug>/admission/", AdmissionsPage.as_view(), name="admissions"),
-    path("c/<str:slug>/admission/new/", admission_views.AdmissionNew.as_view(), name="admission-new"),
-    path("c/<str:slug>/admission/new/plan/", admission_views.PlanPart.as_view(), name="admission-plan"),
-    path(_REQUEST, AdmissionPage.as_view(), name="admission"),
+    path("c/<str:slug>/admission/", views.AdmissionsPage.as_view(), name="admissions"),
+    path("c/<str:slug>/admission/new/", views.AdmissionNew.as_view(), name="admission-new"),
+    path("c/<str:slug>/admission/new/plan/", views.PlanPart.as_view(), name="admission-plan"),
+    path(_REQUEST, views.AdmissionPage.as_view(), name="admission"),
     path(f"{_REQUEST}preview/", views.AdmissionPreviewAgain.as_view(), name="admission-preview"),
     path(f"{_REQUEST}apply/", views.AdmissionApply.as_view(), name="admission-apply"),
     path(f"{_REQUEST}withdraw/", views.AdmissionWithdraw.as_view(), name="admission-withdraw"),
