@@ -113,10 +113,10 @@ def _steps(
 
 def _quality(deployment: Deployment, sizes: Sequence[PoolSize]) -> None:
     """Worst cases found against the whole load on one server as large as the pool."""
-    board = pool_problem(pool_of(deployment, sizes[-1].nodes).deployment)
-    load = board.load.sum(axis=0)
+    problem = pool_problem(pool_of(deployment, sizes[-1].nodes).deployment)
+    load = problem.load.sum(axis=0)
     print("Nodes, Mace_WC (fused bound), with one lost:")
     for size in sizes[::4]:
-        bound = fused_s(load, board.budget[: board.cores_of(size.nodes)], deployment.subinterval_s)
+        bound = fused_s(load, problem.budget[: problem.cores_of(size.nodes)], deployment.subinterval_s)
         lost = f"{size.lost.worst_s:.2f}" if size.lost else "-"
         print(f"  {size.nodes:3} {size.worst_s:8.2f} ({bound:.2f}) {lost:>8}")

@@ -54,27 +54,29 @@ def extend_placement(
     base = greedy(deployment, closed=closed, coarse=coarse)
     if base is None:
         return {}
-    table = _Table(deployment, base)
-    first = table.greedy_cores
-    value = table.value(first)
+    extension = _Extension(deployment, base)
+    first = extension.greedy_cores
+    value = extension.value(first)
     best, limit = first, value * (1.0 - _MIN_GAIN)
-    if value > 0.0 and (bound := table.bound()) < limit:
-        climbed = table.climbed(first)
-        starts = [climbed] if table.value(climbed) <= bound * (1.0 + _MIN_GAIN) else table.searched(rounds, seed)
-        for cores in (climbed, *(table.climbed(start) for start in starts if start is not climbed)):
-            if table.is_good(cores) and (reached := table.value(cores)) < limit:
+    if value > 0.0 and (bound := extension.bound()) < limit:
+        climbed = extension.climbed(first)
+        starts = (
+            [climbed] if extension.value(climbed) <= bound * (1.0 + _MIN_GAIN) else extension.searched(rounds, seed)
+        )
+        for cores in (climbed, *(extension.climbed(start) for start in starts if start is not climbed)):
+            if extension.is_good(cores) and (reached := extension.value(cores)) < limit:
                 best, limit = cores, reached
     if best is first:
         return base.placement
-    return {name: (table.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)}
+    return {name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class _Extension:
     """Joining operators, and as immovable items without load those they are connected with."""
 
     deployment: Deployment
-    found: GreedyPlacement
+    greedy: GreedyPlacement
 
     @cached_property
     def cores(self) -> list[Replica]:
@@ -94,25 +96,25 @@ class _Table:
     @cached_property
     def greedy_cores(self) -> IntArray:
         """Cores that vector-greedy gives the new operators."""
-        places = [self.found.placement[name][0] for name in self.found.placement_names]
+        places = [self.greedy.placement[name][0] for name in self.greedy.placement_names]
         return np.array([self.index[part.node, part.core] for part in places], dtype=np.int64)
 
     @cached_property
     def _anchors(self) -> list[tuple[int, Replica]]:
         """Replicas of placed operators that belong to a joining query, or that a joining operator reads from."""
         operators, index = self.deployment.operators, self.deployment.operator_index
-        queries = {operators[i].query for i in self.found.missing} - {None}
-        read = {index[e.source] for i in self.found.missing for e in operators[i].inputs if e.source in index}
+        queries = {operators[i].query for i in self.greedy.missing} - {None}
+        read = {index[e.source] for i in self.greedy.missing for e in operators[i].inputs if e.source in index}
         kept = [j for j, op in enumerate(operators) if op.replicas and (j in read or op.query in queries)]
         return [(j, part) for j in kept for part in operators[j].replicas]
 
     @cached_property
     def net(self) -> NetworkArrays:
         """Joining operators first, then the anchors."""
-        deployment, board = self.deployment, self.found.board
-        members = [*self.found.missing, *(j for j, _ in self._anchors)]
-        shares = [1.0] * len(self.found.missing) + [part.fraction for _, part in self._anchors]
-        d = board.load.shape[1]
+        deployment, core_loads = self.deployment, self.greedy.core_loads
+        members = [*self.greedy.missing, *(j for j, _ in self._anchors)]
+        shares = [1.0] * len(self.greedy.missing) + [part.fraction for _, part in self._anchors]
+        d = core_loads.load.shape[1]
         still = np.zeros((len(self._anchors), d))
         edges = self._edges(members, shares)
         count, servers = len(members), len(deployment.servers)
@@ -120,12 +122,12 @@ class _Table:
         out = np.array([edge[0] for edge in edges], dtype=np.int64)
         apart_start, apart = pairs_of(self._apart, count)
         weight, party = self._weights(members)
-        link, delay_s = board.link_table()
+        link, delay_s = core_loads.link_table()
         return NetworkArrays(
-            load=np.ascontiguousarray(np.vstack([board.load[self.found.missing], still])),
-            output=board.output,
-            budget=board.budget,
-            width_s=board.width_s,
+            load=np.ascontiguousarray(np.vstack([core_loads.load[self.greedy.missing], still])),
+            output=core_loads.output,
+            budget=core_loads.budget,
+            width_s=core_loads.width_s,
             core_node=self._core_node,
             allowed=np.vstack([self._allowed, np.zeros((len(self._anchors), len(self.cores)), dtype=bool)]),
             order=self._order(members),
@@ -153,16 +155,16 @@ class _Table:
 
     @cached_property
     def _allowed(self) -> BoolArray:
-        allowed = np.zeros((len(self.found.missing), len(self.cores)), dtype=bool)
-        for row, i in enumerate(self.found.missing):
-            names = set(self.found.open_nodes[i])
+        allowed = np.zeros((len(self.greedy.missing), len(self.cores)), dtype=bool)
+        for row, i in enumerate(self.greedy.missing):
+            names = set(self.greedy.open_nodes[i])
             allowed[row] = [core.node in names for core in self.cores]
         return allowed
 
     @cached_property
     def _apart(self) -> list[tuple[int, ...]]:
         """Groups of joining operators that must not share a node."""
-        row = {self.deployment.operators[i].id: k for k, i in enumerate(self.found.missing)}
+        row = {self.deployment.operators[i].id: k for k, i in enumerate(self.greedy.missing)}
         groups = (tuple(row[name] for name in group if name in row) for group in self.deployment.constraints.apart)
         return [group for group in groups if len(group) > 1]
 
@@ -189,8 +191,8 @@ class _Table:
         Who joins weighs as much as the tightest that runs, whatever its own bound: another bound can be offered to it
         without another placement.
         """
-        operators, joins = self.deployment.operators, {self.deployment.operators[i].query for i in self.found.missing}
-        parties = {query: k for k, query in enumerate(dict.fromkeys(operators[i].query for i in self.found.missing))}
+        operators, joins = self.deployment.operators, {self.deployment.operators[i].query for i in self.greedy.missing}
+        parties = {query: k for k, query in enumerate(dict.fromkeys(operators[i].query for i in self.greedy.missing))}
         bounds = [objective.bound_s for objective in self.deployment.objectives if objective.query not in parties]
         weight = np.full(len(parties) + 1, 1.0 / min(bounds, default=1.0))
         weight[-1] = 0.0
@@ -212,9 +214,9 @@ class _Table:
         return weight
 
     def _state(self, cores: IntArray) -> NetworkState:
-        """The board with the joining operators on `cores`; loads start from those of the greedy placement."""
+        """State of the network with the joining operators on `cores`."""
         net, anchors = self.net, [self.index[part.node, part.core] for _, part in self._anchors]
-        load = self.found.board.server_load.copy()
+        load = self.greedy.core_loads.server_load.copy()
         worst = np.array([worst_of(load[s], net.budget[s], net.width_s) for s in range(len(load))])
         at = np.concatenate([self.greedy_cores, np.array(anchors, dtype=np.int64)]).astype(np.int64)
         state = NetworkState(at, load, worst, np.zeros(len(at)), np.zeros(len(net.weight)))
@@ -229,13 +231,13 @@ class _Table:
     @cached_property
     def _base(self) -> FloatArray:
         """Load of the cores without those who join, (cores, d)."""
-        base = self.found.board.server_load[: len(self.cores)].copy()
-        np.subtract.at(base, self.greedy_cores, self.found.board.load[self.found.missing])
+        base = self.greedy.core_loads.server_load[: len(self.cores)].copy()
+        np.subtract.at(base, self.greedy_cores, self.greedy.core_loads.load[self.greedy.missing])
         return np.maximum(base, 0.0)
 
     def bound(self) -> float:
         """Lower bound of any placement: the largest cost of one operator alone on its best core."""
-        net, count = self.net, len(self.found.missing)
+        net, count = self.net, len(self.greedy.missing)
         weight = net.weight[net.party[:count]]
         return float(
             _alone(net.load[:count], self._base, net.budget, self._allowed, weight, net.base_weight, net.width_s)
@@ -257,10 +259,10 @@ class _Table:
 
     def searched(self, rounds: int, seed: int) -> list[IntArray]:
         """Placement by local search of the cores, without links and without the objectives of running queries."""
-        board, count = self.found.board, len(self.cores)
-        step = -(-board.load.shape[1] // _POINTS)
-        own, base = (_summed(series, step) for series in (board.load[self.found.missing], self._base))
-        budget = board.budget[:count]
+        core_loads, count = self.greedy.core_loads, len(self.cores)
+        step = -(-core_loads.load.shape[1] // _POINTS)
+        own, base = (_summed(series, step) for series in (core_loads.load[self.greedy.missing], self._base))
+        budget = core_loads.budget[:count]
         problem = PlacementProblem(
             load=own,
             budget=_summed(budget, step) if budget.shape[1] > 1 else budget * step,
@@ -269,7 +271,7 @@ class _Table:
             apart=tuple(self._apart),
             weight=np.ones(len(own)),
             base=base,
-            width_s=board.width_s * step,
+            width_s=core_loads.width_s * step,
         )
         try:
             return [search(problem, seed=seed, rounds=rounds, finalists=1).assignment]

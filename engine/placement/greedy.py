@@ -73,13 +73,13 @@ class GreedyPlacement:
 
     missing: list[int]
     placement: Placement
-    board: _Board
+    core_loads: _CoreLoads
     open_nodes: dict[int, list[str]]
 
     @property
     def placement_names(self) -> list[str]:
         """Operators of `missing` by id."""
-        return [self.board.deployment.operators[i].id for i in self.missing]
+        return [self.core_loads.deployment.operators[i].id for i in self.missing]
 
 
 def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> GreedyPlacement | None:
@@ -89,20 +89,20 @@ def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int 
         return None
     nodes_of = {deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed) for i in missing}
     _refuse_impossible(deployment, missing, nodes_of)
-    board = _Board(deployment, coarse)
-    peaks = {i: float(board.load[i].max()) for i in missing}
+    core_loads = _CoreLoads(deployment, coarse)
+    peaks = {i: float(core_loads.load[i].max()) for i in missing}
     placement: Placement = {}
     # What has no choice goes first, so that nobody who has one takes its place.
-    open_nodes = {i: nodes_of[deployment.operators[i].id].left(board.homes) for i in missing}
+    open_nodes = {i: nodes_of[deployment.operators[i].id].left(core_loads.homes) for i in missing}
     for i in sorted(missing, key=lambda i: (len(open_nodes[i]) > 1, -peaks[i], i)):
         operator = deployment.operators[i]
-        allowed = nodes_of[operator.id].left(board.homes)
+        allowed = nodes_of[operator.id].left(core_loads.homes)
         if not allowed:
             raise InfeasibleError(
-                f"operator {operator.id!r} fits no node", [nodes_of[operator.id].fault(i, board.homes)]
+                f"operator {operator.id!r} fits no node", [nodes_of[operator.id].fault(i, core_loads.homes)]
             )
-        placement[operator.id] = (board.settle(i, allowed),)
-    return GreedyPlacement(missing, placement, board, open_nodes)
+        placement[operator.id] = (core_loads.settle(i, allowed),)
+    return GreedyPlacement(missing, placement, core_loads, open_nodes)
 
 
 class _Options:
@@ -160,7 +160,7 @@ class _Core:
 
 
 @dataclass
-class _Board:
+class _CoreLoads:
     """Loads so far, and where every operator is."""
 
     deployment: Deployment

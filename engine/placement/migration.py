@@ -225,13 +225,13 @@ def _effect(cores: _Cores, before: FloatArray, name: str, old: Replicas, new: Re
 def move_rows(
     deployment: Deployment,
     steps: list[MigrationStep],
-    bump: Callable[[int, MigrationStep, float], tuple[float | None, str | None]],
+    pause: Callable[[int, MigrationStep, float], tuple[float | None, str | None]],
 ) -> list[dict[str, Any]]:
-    """The steps as JSON, with durations and latency bumps."""
+    """The steps as JSON, with durations and latencies of their pauses."""
     rows = []
     for n, step in enumerate(steps, 1):
         lasts_s = duration_s(deployment, step)
-        bump_s, query = bump(n, step, lasts_s)
+        bump_s, query = pause(n, step, lasts_s)
         rows.append(
             {
                 "n": n,
@@ -257,14 +257,14 @@ def _place(part: Replica) -> dict[str, Any]:
 
 _LEAD = 128  # slices before the pause
 _TAIL = 384  # slices after it
-_MAX_OPERATORS = 600  # that Flow follows for one bump
-_MAX_RUNS = 40  # moves whose bump is found by Flow; beyond, the pause alone is told
+_MAX_OPERATORS = 600  # that Flow follows for one pause
+_MAX_RUNS = 40  # moves whose pause Flow follows; beyond, its length alone counts
 _GATE = "\0gate"
 
 
 @dataclass(eq=False)
 class MigrationPauses:
-    """Bumps of moves made one after the other, starting from `deployment` as it is."""
+    """Latencies of the pauses of moves made one after the other, starting from `deployment` as it is."""
 
     deployment: Deployment
     runs: int = 0

@@ -53,7 +53,7 @@ class NetworkProblem:
         self._room = room_of(self.net)
 
     def state(self, assignment: IntArray) -> NetworkState:
-        """The board with the items in their places."""
+        """State of the network with the items in their places."""
         net, servers, d = self.net, len(self.items.coarse.servers), self.items.load.shape[1]
         state = NetworkState(
             np.array(assignment, dtype=np.int64),

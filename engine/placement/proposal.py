@@ -28,38 +28,38 @@ _MAIN_SHARE = 0.95
 _WORTH_SAYING = 0.01  # share by which moves must shorten the longest delay to be counted
 
 
-def messages_of(hunt: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
+def messages_of(search: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
     """Messages about a proposal for a person, in sentences."""
-    words, spared = [], _spared_words(hunt, best)
+    words, spared = [], _spared_words(search, best)
     if spared is not None:
         words.append(spared)
-    elif hunt.start is not None and not moves:
+    elif search.start is not None and not moves:
         words.append("No better placement was found: everything stays where it is.")
-    if (words_of_few := _few_words(hunt, moves)) is not None:
+    if (words_of_few := _few_words(search, moves)) is not None:
         words.append(words_of_few)
-    return words + [_alone_words(bottleneck, hunt.goal.kind) for bottleneck in hunt.alone]
+    return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
 
 
-def _spared_words(hunt: PlacementSearch, best: RankedCandidate) -> str | None:
+def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
     """Message about moves left out for gaining less than the tolerance; None if there are none."""
-    share, value = hunt.settings.tolerance, best.candidate.measured.value
-    if share <= 0.0 or hunt.start is None or not hunt.found:
+    share, value = search.settings.tolerance, best.candidate.measured.value
+    if share <= 0.0 or search.start is None or not search.candidates:
         return None
-    least, moves = min(candidate.whole for candidate in hunt.found)
+    least, moves = min(candidate.whole for candidate in search.candidates)
     if least >= value * (1.0 - _TIE):
         return None
-    unit = " s" if hunt.goal.kind == "worst" else " of its objective"
+    unit = " s" if search.goal.kind == "worst" else " of its objective"
     return (
         f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
         f"{value:.4g}{unit}: for less than {100 * share:g} % no more are made."
     )
 
 
-def _few_words(hunt: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
+def _few_words(search: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
     """Message about the first moves that bring nearly all of the gain; None where moves are few or all needed."""
-    if hunt.start is None or len(moves) <= _FEW:
+    if search.start is None or len(moves) <= _FEW:
         return None
-    before, after = hunt.start.measured.mace.worst, moves[-1]["mace_s"]
+    before, after = search.start.measured.mace.worst, moves[-1]["mace_s"]
     if after >= before * (1.0 - _WORTH_SAYING):
         return None
     limit_s = after + (1.0 - _MAIN_SHARE) * (before - after)
@@ -173,7 +173,7 @@ def place(
         Moves are left out where the value stays within this share of the best found without them; so nothing is moved
         for a gain of less.
     flow : bool
-        Whether to run Flow at all; without it there are neither latencies by Flow nor bumps.
+        Whether to run Flow at all; without it there are neither latencies by Flow nor pauses.
     progress : callable, optional
         Told the share done, the step in words, and the best value so far with bound and elapsed time; what it raises
         ends the call.
@@ -201,23 +201,23 @@ def place(
     settings = SearchSettings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance)
     tell(0.0, "Preparing the search", {"value_s": None, "bound_s": 0.0, "elapsed_s": 0.0})
     compile_kernels(algorithm == "corr")
-    hunt = PlacementSearch(deployment, limits, goal, settings, tell, stop or (lambda: False))
-    candidates = hunt.run()
+    search = PlacementSearch(deployment, limits, goal, settings, tell, stop or (lambda: False))
+    candidates = search.run()
 
     def detail() -> dict[str, Any]:
-        return {"value_s": hunt.best_value, "bound_s": hunt.bound.value_s, "elapsed_s": hunt.elapsed_s}
+        return {"value_s": search.best_value, "bound_s": search.bound.value_s, "elapsed_s": search.elapsed_s}
 
     runs = standing(deployment)
     with ThreadPoolExecutor(1) as beside:
         before = None
-        if flow and runs.operators and candidates[0] is not hunt.start:
+        if flow and runs.operators and candidates[0] is not search.start:
             # Flow takes seconds on a large fleet and leaves the interpreter to others: both sides at the same time.
             before = beside.submit(estimate, runs, mace_every=mace_every, intervals=False)
         best = best_by_flow(
             deployment,
             goal,
             candidates,
-            hunt.start,
+            search.start,
             within=rank_within,
             every=mace_every,
             flow=flow,
@@ -225,8 +225,8 @@ def place(
             budget_s=None if budget_s is None else _FLOW_SHARE * budget_s,
         )
         tell(0.8, "Flow of what runs now", detail())
-        was = before.result() if before else best.estimate if best.candidate is hunt.start else None
-    return _proposal(hunt, best, runs, was, flow, lambda share, step: tell(share, step, detail()))
+        was = before.result() if before else best.estimate if best.candidate is search.start else None
+    return _proposal(search, best, runs, was, flow, lambda share, step: tell(share, step, detail()))
 
 
 def _refuse_options(
@@ -250,29 +250,29 @@ def _refuse_options(
 
 
 def _proposal(
-    hunt: PlacementSearch,
+    search: PlacementSearch,
     best: RankedCandidate,
     runs: Deployment,
     before: Estimate | None,
     flow: bool,
     tell: Callable[[float, str], None],
 ) -> Proposal:
-    deployment, placement, every = hunt.deployment, best.candidate.placement, hunt.settings.mace_every
+    deployment, placement, every = search.deployment, best.candidate.placement, search.settings.mace_every
     was, now = mace_at(runs, every), best.candidate.measured.mace
     tell(0.85, "Ordering the moves")
     changes = changes_of(deployment, placement)
-    steps = ordered(deployment.coarsened(every), hunt.goal, changes)
-    bumps = MigrationPauses(deployment)
+    steps = ordered(deployment.coarsened(every), search.goal, changes)
+    pauses = MigrationPauses(deployment)
     count = max(1, len(steps))
 
-    def bump(n: int, step: MigrationStep, lasts_s: float) -> tuple[float | None, str | None]:
+    def pause(n: int, step: MigrationStep, lasts_s: float) -> tuple[float | None, str | None]:
         if lasts_s > 0.0 and flow:
-            tell(0.85 + 0.15 * (n - 1) / count, f"Latency bump of move {n} of {len(steps)}")
-        return bumps(n, step, lasts_s) if flow else (None, None)
+            tell(0.85 + 0.15 * (n - 1) / count, f"Migration pause of move {n} of {len(steps)}")
+        return pauses(n, step, lasts_s) if flow else (None, None)
 
-    moves = move_rows(deployment, steps, bump)
+    moves = move_rows(deployment, steps, pause)
     nodes, links = server_rows(was, now)
-    report = _totals(hunt, best, before, was if runs is deployment else None, now) | {
+    report = _totals(search, best, before, was if runs is deployment else None, now) | {
         "placement": {
             name: [{"node": part.node, "core": part.core, "fraction": part.fraction} for part in parts]
             for name, parts in placement.items()
@@ -281,29 +281,29 @@ def _proposal(
         "nodes": nodes,
         "links": links,
         "moves": moves,
-        "alone": hunt.alone,
-        "messages": messages_of(hunt, best, moves),
-        "trace": hunt.trace,
-        "constraints": hunt.limits.to_dict(),
+        "alone": search.alone,
+        "messages": messages_of(search, best, moves),
+        "trace": search.trace,
+        "constraints": search.limits.to_dict(),
     }
     tell(1.0, "Done")
     return Proposal(deployment, placement, frozenset(changes), report)
 
 
 def _totals(
-    hunt: PlacementSearch, best: RankedCandidate, before: Estimate | None, was: Mace | None, now: Mace
+    search: PlacementSearch, best: RankedCandidate, before: Estimate | None, was: Mace | None, now: Mace
 ) -> dict[str, Any]:
-    settings, value, bound = hunt.settings, best.candidate.measured.value, hunt.bound
+    settings, value, bound = search.settings, best.candidate.measured.value, search.bound
     whole = before is not None and was is not None
     return {
         "algorithm": settings.algorithm,
-        "objective": hunt.goal.kind,
+        "objective": search.goal.kind,
         "seed": settings.seed,
         "budget_s": settings.budget_s,
-        "rounds": hunt.rounds,
-        "stopped": hunt.stopped,
-        "elapsed_s": hunt.elapsed_s,
-        "value_before": hunt.start.measured.value if hunt.start else None,
+        "rounds": search.rounds,
+        "stopped": search.stopped,
+        "elapsed_s": search.elapsed_s,
+        "value_before": search.start.measured.value if search.start else None,
         "value_after": value,
         "mace_before_s": was.worst if was else None,
         "mace_after_s": now.worst,

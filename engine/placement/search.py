@@ -47,7 +47,7 @@ class PlacementSearch:
     tell: Progress
     stop: Callable[[], bool]
     parts: dict[str, int] = field(default_factory=dict)
-    found: list[PlacementCandidate] = field(default_factory=list)
+    candidates: list[PlacementCandidate] = field(default_factory=list)
     trace: list[list[float]] = field(default_factory=list)
     bound: Bound = field(default_factory=lambda: Bound(0.0, "none"))
     rounds: int = 0
@@ -74,7 +74,7 @@ class PlacementSearch:
             if not more or self._is_over():
                 break
             self.parts |= more
-        candidates = self.found if self.start is None else [self.start, *self.found]
+        candidates = self.candidates if self.start is None else [self.start, *self.candidates]
         candidates = sorted(candidates, key=lambda candidate: candidate.measured.value)
         if self.settings.tolerance <= 0.0 or not candidates:
             return candidates
@@ -137,9 +137,9 @@ class PlacementSearch:
 
     def _search(self, items: Items) -> None:
         """Search the cores, then climb on the network if there is one."""
-        board = NetworkProblem(items, self.limits, self.goal)
-        if self.settings.algorithm == "search" and board.is_small():
-            finalists = [self._best_of_all(items, board)]
+        network_problem = NetworkProblem(items, self.limits, self.goal)
+        if self.settings.algorithm == "search" and network_problem.is_small():
+            finalists = [self._best_of_all(items, network_problem)]
         else:
             network = has_network(items)
             result = self._search_cores(items, network)
@@ -147,33 +147,35 @@ class PlacementSearch:
             self.rounds += result.rounds
             finalists = [result.assignment, *result.finalists]
             if network:
-                finalists = self._climb(board, finalists)
+                finalists = self._climb(network_problem, finalists)
         good = [assignment for assignment in finalists if not self._breaks(items, assignment)]
         if not good and self.start is None:
             raise self._nothing(items)
         seen: set[bytes] = set()
         for assignment in good:
-            candidate = self._with_fewer_moves(items, board, assignment)
+            candidate = self._with_fewer_moves(items, network_problem, assignment)
             if candidate.assignment.tobytes() not in seen:
                 seen.add(candidate.assignment.tobytes())
-                self.found.append(candidate)
+                self.candidates.append(candidate)
                 self._note(candidate.measured.value)
 
-    def _with_fewer_moves(self, items: Items, board: NetworkProblem, assignment: IntArray) -> PlacementCandidate:
+    def _with_fewer_moves(
+        self, items: Items, network_problem: NetworkProblem, assignment: IntArray
+    ) -> PlacementCandidate:
         """A placement without the moves that gain nothing, and without those that gain less than the tolerance."""
-        exact = board.with_fewer_moves(assignment)
+        exact = network_problem.with_fewer_moves(assignment)
         whole = PlacementCandidate(items, exact, measure(items.placed(exact), self.goal))
         if self.settings.tolerance <= 0.0 or self.start is None:
             return whole
-        fewer = board.with_fewer_moves(exact, self.settings.tolerance)
+        fewer = network_problem.with_fewer_moves(exact, self.settings.tolerance)
         if (fewer == exact).all():
             return whole
         part = PlacementCandidate(items, fewer, measure(items.placed(fewer), self.goal))
         return replace(part, spared=SparedMoves(whole.moves - part.moves, whole.measured.value))
 
-    def _best_of_all(self, items: Items, board: NetworkProblem) -> IntArray:
+    def _best_of_all(self, items: Items, network_problem: NetworkProblem) -> IntArray:
         """The best of all placements, where they are few enough to try them one by one."""
-        best = board.best_of_all()
+        best = network_problem.best_of_all()
         if best is None:
             raise self._nothing(items)
         self.bound = Bound(measure(items.placed(best), self.goal).value, "every placement tried")
@@ -235,7 +237,7 @@ class PlacementSearch:
         ]
         return InfeasibleError("No placement respects all constraints", faults or self._nothing(items).faults)
 
-    def _climb(self, board: NetworkProblem, finalists: list[IntArray]) -> list[IntArray]:
+    def _climb(self, network_problem: NetworkProblem, finalists: list[IntArray]) -> list[IntArray]:
         """Climb on the full goal from the finalists and from the start."""
         starts = finalists[:_CLIMBED]
         if self.start is not None and not self.parts:
@@ -243,7 +245,7 @@ class PlacementSearch:
         self.cores_value = None
 
         def climbed(assignment: IntArray) -> IntArray:
-            counts = not self._breaks(board.items, assignment)
+            counts = not self._breaks(network_problem.items, assignment)
 
             def goes_on(value: float) -> bool:
                 if counts:
@@ -251,13 +253,13 @@ class PlacementSearch:
                 self._report("Climbing on the network")
                 return not self._is_over()
 
-            return board.climb(assignment, goes_on)
+            return network_problem.climb(assignment, goes_on)
 
         return [climbed(assignment) for assignment in starts]
 
     def _more_parts(self, items: Items) -> dict[str, int]:
         """Parts for operators that alone are in the way; of those that may not be split, what it would gain."""
-        known = self.found if self.start is None else [self.start, *self.found]
+        known = self.candidates if self.start is None else [self.start, *self.candidates]
         best = min(known, key=lambda candidate: candidate.measured.value)
         blocking = alone_in(items, self.limits, self.goal, best.measured.value)
         splittable = [bottleneck for bottleneck in blocking if bottleneck.may_split]

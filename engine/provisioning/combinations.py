@@ -146,7 +146,7 @@ class MixCombinations:
 
     def solver(self, counts: Counts) -> Solver:
         """Placements on the present nodes and those of a combination."""
-        return self.prover.solver_of(self.prover.board.subset(self._nodes(counts)))
+        return self.prover.solver_of(self.prover.problem.subset(self._nodes(counts)))
 
     def _nodes(self, counts: Counts) -> list[int]:
         """The present nodes and those of a combination, as they stand among all."""
@@ -159,16 +159,16 @@ class MixCombinations:
         """A proof against a combination. Kinds of nodes decide what an operator alone can do, sums all else."""
         kinds = tuple(count > 0 for count in counts)
         if kinds not in self._alone:
-            board = self.prover.board.subset(self._nodes(tuple(int(used) for used in kinds)))
-            late = late_alone(board, self.prover.solver.judge, len(board.budget))
-            self._alone[kinds] = of_operator(self.prover.board, self.prover.solver.judge, late[0]) if late else None
+            problem = self.prover.problem.subset(self._nodes(tuple(int(used) for used in kinds)))
+            late = late_alone(problem, self.prover.solver.judge, len(problem.budget))
+            self._alone[kinds] = of_operator(self.prover.problem, self.prover.solver.judge, late[0]) if late else None
         return self._alone[kinds] or self._too_small(counts)
 
     def _too_small(self, counts: Counts) -> Refutation | None:
         """The fused bound. More capacity never makes it worse, so most combinations need no look at the loads."""
-        board = self.prover.board
-        cores = np.flatnonzero(np.isin(board.node, self._nodes(counts)))
-        left = remaining_of(board.budget[cores], board.node[cores], self.prover.lose)
+        problem = self.prover.problem
+        cores = np.flatnonzero(np.isin(problem.node, self._nodes(counts)))
+        left = remaining_of(problem.budget[cores], problem.node[cores], self.prover.lose)
         if left.shape[1] > 1:
             return self._fused.refute(left, self.prover.lose)
         capacity = float(left.sum())
@@ -185,7 +185,7 @@ class MixCombinations:
 
     @cached_property
     def _fused(self) -> FusedBound:
-        return FusedBound(self.prover.board, self.prover.solver.judge)
+        return FusedBound(self.prover.problem, self.prover.solver.judge)
 
 
 def _free(name: str, number: int, taken: set[str]) -> str:

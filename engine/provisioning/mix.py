@@ -146,7 +146,7 @@ class _MixSearch:
         step = f"Placing mix {len(self.tried) + 1} at {cost:g} per hour"
         prover.tell(0.7 + 0.25 * len(self.tried) / self.most_tried, step)
         solver = self.mixes.solver(counts)
-        entry = prover.during(step, lambda: solver.solve_jointly(len(solver.board.deployment.nodes)))
+        entry = prover.during(step, lambda: solver.solve_jointly(len(solver.problem.deployment.nodes)))
         miss = prover.confirm(entry, solver) if prover.keeps(entry) else None
         if prover.keeps(entry) and miss is None:
             return entry, solver
@@ -172,7 +172,7 @@ class _MixSearch:
 
     def _made(self, counts: Counts, entry: PoolSize, solver: Solver) -> MixAnswer:
         mixes = self.mixes
-        placement = solver.board.placement(entry.assignment)
+        placement = solver.problem.placement(entry.assignment)
         return MixAnswer(
             types=mixes.types,
             present=mixes.present,

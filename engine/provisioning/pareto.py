@@ -96,18 +96,18 @@ def front(
     points: list[ParetoPoint] = []
     tried = skipped = 0
     best = np.inf
-    load = mixes.prover.board.load.sum(axis=0)
+    load = mixes.prover.problem.load.sum(axis=0)
     for cost, counts in mixes.by_cost():
         if tried >= most_tried or mixes.prover.clock.is_over:
             return ParetoFront(tuple(points), tried, skipped, False)
         solver = mixes.solver(counts)
-        budget = solver.board.budget
-        if points and fused_s(load, budget, solver.board.deployment.subinterval_s) >= best:
+        budget = solver.problem.budget
+        if points and fused_s(load, budget, solver.problem.deployment.subinterval_s) >= best:
             skipped += 1
             continue
         step = f"Placing mix {tried + 1} at {cost:g} per hour"
         mixes.prover.tell(tried / most_tried, step)
-        size = mixes.prover.during(step, partial(solver.solve_jointly, len(solver.board.deployment.nodes)))
+        size = mixes.prover.during(step, partial(solver.solve_jointly, len(solver.problem.deployment.nodes)))
         tried += 1
         latency = size.joint[1]
         if latency < best * (1.0 - _BETTER):

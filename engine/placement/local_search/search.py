@@ -94,11 +94,11 @@ def search(
     seed : int
         With `rounds` alone the answer depends on the problem, the seed and the number of workers only.
     budget_s : float, optional
-        The same walk, cut when this time is over. The first placement is always finished.
+        The same search, cut when this time is over. The first placement is always finished.
     rounds : int, optional
         A round is a kick and a climb, or a random placement (and a climb). Each worker does as many.
     workers : int
-        Threads with walks of their own; the best one counts, the first of equals.
+        Threads with searches of their own; the best one counts, the first of equals.
     progress : callable
         Told (elapsed_s, value_s, bound_s, rounds) about every 10 ms; what it raises ends the search.
     stop : callable
@@ -131,7 +131,7 @@ def compile_kernels(corr: bool) -> None:
     problem = PlacementProblem(
         np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool)
     )
-    _Run(problem, "corr" if corr else "search", 0, 1, 1).walks[0].advance(1, -1.0, 1)
+    _Run(problem, "corr" if corr else "search", 0, 1, 1).searches[0].advance(1, -1.0, 1)
 
 
 def _refuse_wrong(
@@ -152,7 +152,7 @@ def _refuse_wrong(
 
 @dataclass
 class _LocalSearch:
-    """One worker's walk."""
+    """Local search of one worker."""
 
     fixed: SearchArrays
     state: SearchState
@@ -175,7 +175,7 @@ class _Run:
     seed: int
     workers: int
     finalists: int
-    walks: list[_LocalSearch] = field(default_factory=list)
+    searches: list[_LocalSearch] = field(default_factory=list)
     trace: list[tuple[float, float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -191,10 +191,10 @@ class _Run:
             correlation = CorrelationSearch(self.problem, fixed) if self.algorithm == "corr" else None
             if climbing:
                 keep(fixed, state, best)
-            self.walks.append(_LocalSearch(fixed, state, best, MODES.get(self.algorithm, KICKS), correlation))
+            self.searches.append(_LocalSearch(fixed, state, best, MODES.get(self.algorithm, KICKS), correlation))
 
     def _starts(self) -> list[IntArray]:
-        """The best first placement for all walks; the present one if it is as good as that."""
+        """The best first placement for all searches; the present one if it is as good as that."""
         starts = first_placements(self.problem)
         origin = self.problem.origin
         if self.problem.items and (origin >= 0).all() and not faults_of(self.problem, origin):
@@ -210,7 +210,7 @@ class _Run:
         with ThreadPoolExecutor(self.workers) as pool:
             while True:
                 self._note(progress)
-                if not self.walks or self.value <= bound * self.problem.width_s:
+                if not self.searches or self.value <= bound * self.problem.width_s:
                     return "optimal"
                 if stop is not None and stop():
                     return "stopped"
@@ -224,8 +224,8 @@ class _Run:
 
     def _advance(self, pool: ThreadPoolExecutor, rounds: int, bound: float, work: int) -> bool:
         if self.workers == 1:
-            return self.walks[0].advance(rounds, bound, work)
-        tasks = [pool.submit(walk.advance, rounds, bound, work) for walk in self.walks]
+            return self.searches[0].advance(rounds, bound, work)
+        tasks = [pool.submit(local.advance, rounds, bound, work) for local in self.searches]
         done = [task.result() for task in tasks]
         return all(done)
 
@@ -235,11 +235,11 @@ class _Run:
 
     @property
     def value(self) -> float:
-        return min((float(walk.best.value[0]) for walk in self.walks), default=0.0) * self.problem.width_s
+        return min((float(local.best.value[0]) for local in self.searches), default=0.0) * self.problem.width_s
 
     @property
     def rounds(self) -> int:
-        return sum(int(walk.best.rounds[0]) for walk in self.walks)
+        return sum(int(local.best.rounds[0]) for local in self.searches)
 
     def _note(self, progress: Progress | None) -> None:
         if np.isfinite(self.value) and (not self.trace or self.value < self.trace[-1][1]):
@@ -263,9 +263,9 @@ class _Run:
 
     def _ranked(self) -> list[IntArray]:
         """Placements without repetition, best first; of equals, the first worker's."""
-        entries = [(float(walk.best.value[0]), walk.best.core.copy()) for walk in self.walks]
-        for walk in self.walks:
-            ends = zip(walk.best.end_values, walk.best.ends, strict=True)
+        entries = [(float(local.best.value[0]), local.best.core.copy()) for local in self.searches]
+        for local in self.searches:
+            ends = zip(local.best.end_values, local.best.ends, strict=True)
             entries += [(float(value), core.copy()) for value, core in ends if np.isfinite(value)]
         ranked: dict[bytes, IntArray] = {}
         for _, core in sorted(entries, key=lambda entry: entry[0]):

@@ -29,7 +29,7 @@ __all__ = [
     "refuted",
     "remaining",
     "remaining_of",
-    "split_board",
+    "split_problem",
     "splits_of",
     "splits_said",
 ]
@@ -104,7 +104,7 @@ def fused_s(load: FloatArray, budget: FloatArray, width_s: float) -> float:
     return float(np.where(excess.T > 0.0, seconds, 0.0).max(initial=0.0))
 
 
-def refuted(board: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
+def refuted(problem: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
     """A proof that the first `nodes` nodes cannot keep every objective with any `lose` of them lost, if there is one.
 
     Parameters
@@ -112,16 +112,16 @@ def refuted(board: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> R
     lose : int
         0 or 1. The largest node is taken away for the fused bound.
     """
-    cores = board.cores_of(nodes)
-    late = late_alone(board, judge, cores)
+    cores = problem.cores_of(nodes)
+    late = late_alone(problem, judge, cores)
     if late:
-        return of_operator(board, judge, late[0])
-    return FusedBound(board, judge).refute(remaining(board, cores, lose), lose)
+        return of_operator(problem, judge, late[0])
+    return FusedBound(problem, judge).refute(remaining(problem, cores, lose), lose)
 
 
-def remaining(board: PoolProblem, cores: int, lose: int) -> FloatArray:
+def remaining(problem: PoolProblem, cores: int, lose: int) -> FloatArray:
     """Budgets of the first cores, without those of the largest node if one is to be lost."""
-    return remaining_of(board.budget[:cores], board.node[:cores], lose)
+    return remaining_of(problem.budget[:cores], problem.node[:cores], lose)
 
 
 def remaining_of(budget: FloatArray, node: IntArray, lose: int) -> FloatArray:
@@ -132,56 +132,56 @@ def remaining_of(budget: FloatArray, node: IntArray, lose: int) -> FloatArray:
     return budget
 
 
-def of_operator(board: PoolProblem, judge: Judge, late: LateOperator) -> Refutation:
+def of_operator(problem: PoolProblem, judge: Judge, late: LateOperator) -> Refutation:
     """The proof that one item is."""
-    operator = board.deployment.operators[board.operator[late.item]]
-    parts = int((board.operator == board.operator[late.item]).sum())
+    operator = problem.deployment.operators[problem.operator[late.item]]
+    parts = int((problem.operator == problem.operator[late.item]).sum())
     bound_s = float(judge.bounds[late.query])
-    whole = board.whole(operator)
+    whole = problem.whole(operator)
     name = judge.queries[late.query]
     return Refutation("largest operator", name, bound_s, late.least_s, operator.id, 0, parts, whole)
 
 
-def late_alone(board: PoolProblem, judge: Judge, cores: int) -> list[LateOperator]:
+def late_alone(problem: PoolProblem, judge: Judge, cores: int) -> list[LateOperator]:
     """Items that no placement on the first `cores` cores can keep in time, the worst of all first."""
     operators = []
-    best_s = alone_s(board, cores)
+    best_s = alone_s(problem, cores)
     for i, query in enumerate(judge.queries):
         limit = float(judge.bounds[i])
         late = np.flatnonzero(judge.members[i] & (best_s > limit))
         for item in late[np.argsort(-best_s[late], kind="stable")]:
             least_s = float(best_s[item])
             if judge.statistics[i] != "worst" and np.isfinite(least_s):
-                least_s = statistic_of(_series(board, int(item), cores), judge.weights[query], judge.statistics[i])
+                least_s = statistic_of(_series(problem, int(item), cores), judge.weights[query], judge.statistics[i])
             if least_s > limit:
                 operators.append(LateOperator(int(item), i, least_s, least_s / limit))
     return sorted(operators, key=lambda late: -late.over)
 
 
-def _series(board: PoolProblem, item: int, cores: int) -> FloatArray:
+def _series(problem: PoolProblem, item: int, cores: int) -> FloatArray:
     """Mace over time of an item alone on the fastest core it may have (by mean capacity), shape (d,)."""
-    open_ = np.flatnonzero(board.allowed[item, :cores])
-    best = int(open_[board.budget[open_].mean(axis=1).argmax()])
-    w = board.deployment.subinterval_s
-    excess = excess_of(board.load[[item]], board.budget[[best]])
-    series = drain_times(np.ascontiguousarray(excess.T), np.ascontiguousarray(board.budget[[best]].T) / w, w)[:, 0]
+    open_ = np.flatnonzero(problem.allowed[item, :cores])
+    best = int(open_[problem.budget[open_].mean(axis=1).argmax()])
+    w = problem.deployment.subinterval_s
+    excess = excess_of(problem.load[[item]], problem.budget[[best]])
+    series = drain_times(np.ascontiguousarray(excess.T), np.ascontiguousarray(problem.budget[[best]].T) / w, w)[:, 0]
     return np.asarray(np.where(excess[0] > 0.0, series, 0.0))
 
 
-def alone_s(board: PoolProblem, cores: int, scale: FloatArray | None = None) -> FloatArray:
+def alone_s(problem: PoolProblem, cores: int, scale: FloatArray | None = None) -> FloatArray:
     """Least Mace of every item alone on a core it may have, (items,); infinite where it may have none.
 
     With `scale` (items,) of each item only that share of its load; items with a share of 0 are passed over.
     """
-    budgets, kind = np.unique(board.budget[:cores], axis=0, return_inverse=True)
+    budgets, kind = np.unique(problem.budget[:cores], axis=0, return_inverse=True)
     kind = kind.reshape(-1)
-    share = np.ones(len(board.load)) if scale is None else scale
-    seconds = np.full(len(board.load), np.inf)
+    share = np.ones(len(problem.load)) if scale is None else scale
+    seconds = np.full(len(problem.load), np.inf)
     for k in range(len(budgets)):
-        open_ = board.allowed[:, :cores][:, kind == k].any(axis=1)
+        open_ = problem.allowed[:, :cores][:, kind == k].any(axis=1)
         for item in np.flatnonzero(open_ & (share > 0.0)):
             if seconds[item] > 0.0:
-                alone = fused_s(board.load[item] * share[item], budgets[[k]], board.deployment.subinterval_s)
+                alone = fused_s(problem.load[item] * share[item], budgets[[k]], problem.deployment.subinterval_s)
                 seconds[item] = min(seconds[item], alone)
     return seconds
 
@@ -189,18 +189,18 @@ def alone_s(board: PoolProblem, cores: int, scale: FloatArray | None = None) -> 
 class FusedBound:
     """Queries with bounds up to b, together on all cores: their largest Mace is at least that of the fused server."""
 
-    def __init__(self, board: PoolProblem, judge: Judge) -> None:
-        self._judge, self._width_s = judge, board.deployment.subinterval_s
+    def __init__(self, problem: PoolProblem, judge: Judge) -> None:
+        self._judge, self._width_s = judge, problem.deployment.subinterval_s
         worst = [i for i, name in enumerate(judge.statistics) if name == "worst" and np.isfinite(judge.bounds[i])]
         worst.sort(key=lambda i: float(judge.bounds[i]))
         self.bounds = sorted({float(judge.bounds[i]) for i in worst})
         self._queries = worst
         self._loads: list[FloatArray] = []
-        load, seen = np.zeros(board.load.shape[1]), np.zeros(len(board.load), dtype=bool)
+        load, seen = np.zeros(problem.load.shape[1]), np.zeros(len(problem.load), dtype=bool)
         for bound in self.bounds:
             chosen = [i for i in worst if judge.bounds[i] == bound]
             new = judge.members[chosen].any(axis=0) & ~seen
-            load, seen = load + board.load[new].sum(axis=0), seen | new
+            load, seen = load + problem.load[new].sum(axis=0), seen | new
             self._loads.append(load)
 
     def refute(self, budget: FloatArray, lose: int) -> Refutation | None:
@@ -218,35 +218,35 @@ class FusedBound:
 _ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
 
 
-def parts_needed(board: PoolProblem, judge: Judge, cores: int) -> dict[str, int]:
+def parts_needed(problem: PoolProblem, judge: Judge, cores: int) -> dict[str, int]:
     """Parts for the operators that alone break an objective on the first cores: the fewest that leave room, or 8."""
-    operators = board.deployment.operators
+    operators = problem.deployment.operators
     limits: dict[int, float] = {}
-    for late in late_alone(board, judge, cores):
-        if not board.whole(operators[board.operator[late.item]]):
+    for late in late_alone(problem, judge, cores):
+        if not problem.whole(operators[problem.operator[late.item]]):
             bound_s = float(judge.bounds[late.query])
             limits[late.item] = min(limits.get(late.item, np.inf), bound_s)
     parts: dict[str, int] = {}
     for item, bound_s in limits.items():
-        name = operators[board.operator[item]].id
-        parts[name] = max(parts.get(name, 1), _parts(board, cores, item, _ROOM * bound_s))
+        name = operators[problem.operator[item]].id
+        parts[name] = max(parts.get(name, 1), _parts(problem, cores, item, _ROOM * bound_s))
     return parts
 
 
-def _parts(board: PoolProblem, cores: int, item: int, limit_s: float) -> int:
+def _parts(problem: PoolProblem, cores: int, item: int, limit_s: float) -> int:
     for parts in range(2, MAX_PARTS):
-        scale = np.zeros(len(board.load))
+        scale = np.zeros(len(problem.load))
         scale[item] = 1.0 / parts
-        if alone_s(board, cores, scale)[item] <= limit_s:
+        if alone_s(problem, cores, scale)[item] <= limit_s:
             return parts
     return MAX_PARTS
 
 
-def split_board(board: PoolProblem, weights: Any, closed: Any, cores: int) -> tuple[PoolProblem, dict[str, int]]:
-    """The board with what alone breaks an objective on its first cores cut into parts, and those parts."""
-    board = replace(board, split=True)
-    parts = parts_needed(board, Judge(board), cores)
-    return (replace(pool_problem(board.deployment, weights, closed, parts), split=True) if parts else board), parts
+def split_problem(problem: PoolProblem, weights: Any, closed: Any, cores: int) -> tuple[PoolProblem, dict[str, int]]:
+    """The problem with what alone breaks an objective on its first cores cut into parts, and those parts."""
+    problem = replace(problem, split=True)
+    parts = parts_needed(problem, Judge(problem), cores)
+    return (replace(pool_problem(problem.deployment, weights, closed, parts), split=True) if parts else problem), parts
 
 
 def splits_of(deployment: Deployment, placement: Placement) -> dict[str, int]:

@@ -14,7 +14,7 @@ from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
 from engine.provisioning.changes import scaled_loads
 from engine.provisioning.nodes import NodePool, pool_of
-from engine.provisioning.pool.bounds import split_board
+from engine.provisioning.pool.bounds import split_problem
 from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import PoolProblem, pool_problem
@@ -43,7 +43,7 @@ class PoolCurve:
         self._coarse = deployment.coarsened(mace_every)
         self._closed, self._present = tuple(closed), len(deployment.nodes)
         self._weights = operator_weights(self._coarse)
-        self._boards: dict[Any, tuple[NodePool, PoolProblem]] = {}
+        self._problems: dict[Any, tuple[NodePool, PoolProblem]] = {}
         self._remembered: dict[Any, list[IntArray]] = {}
 
     def sweep(
@@ -92,20 +92,20 @@ class PoolCurve:
             return []
         tell = progress or (lambda share, step: None)
         tell(0.0, "Laying out the fleet")
-        key, board = self._board(ordered[-1], like)
-        board = board.scaled(scaled_loads(board.deployment, factor))
+        key, problem = self._problem(ordered[-1], like)
+        problem = problem.scaled(scaled_loads(problem.deployment, factor))
         if split:
-            key, board, parts = self._split(key, board)
+            key, problem, parts = self._split(key, problem)
         else:
             parts = {}
         clock = ProgressClock(progress)
-        solver = solver_for(board, lose_one=lose_one, rounds=rounds, seed=seed, clock=clock)
+        solver = solver_for(problem, lose_one=lose_one, rounds=rounds, seed=seed, clock=clock)
         entries: list[PoolSize] = []
         for done, size in enumerate(ordered):
             clock.tell(done / len(ordered), f"{size} nodes")
             known = self._remembered.setdefault((key, size), [])
             solve = partial(solver.solve, size, entries[-1] if entries else None, known, self._of_smaller(key, size))
-            best = clock.during(f"{size} nodes", solve) if is_large(board) else solve()
+            best = clock.during(f"{size} nodes", solve) if is_large(problem) else solve()
             placed = solver.as_placed(size) if size == self._present else None
             best = replace(best, splits=parts, as_placed=placed)
             entries.append(best)
@@ -114,21 +114,21 @@ class PoolCurve:
                 del known[_REMEMBERED:]
         return entries
 
-    def _split(self, key: Any, board: PoolProblem) -> tuple[Any, PoolProblem, dict[str, int]]:
-        """The board with what alone is too large at this load in parts, and what its placements are kept under."""
-        board, parts = split_board(board, self._weights, self._closed, len(board.budget))
-        return (key, tuple(sorted(parts.items()))), board, parts
+    def _split(self, key: Any, problem: PoolProblem) -> tuple[Any, PoolProblem, dict[str, int]]:
+        """The problem with what alone is too large at this load in parts, and what its placements are kept under."""
+        problem, parts = split_problem(problem, self._weights, self._closed, len(problem.budget))
+        return (key, tuple(sorted(parts.items()))), problem, parts
 
     def _of_smaller(self, key: Any, size: int) -> list[IntArray]:
         """The placement that the nearest smaller size was given last, in whatever sweep that was."""
         sizes = [n for (other, n), held in self._remembered.items() if other == key and n < size and held]
         return self._remembered[key, max(sizes)][:1] if sizes else []
 
-    def _board(self, most: int, like: str | Node | None) -> tuple[Any, PoolProblem]:
+    def _problem(self, most: int, like: str | Node | None) -> tuple[Any, PoolProblem]:
         key = like if isinstance(like, str) or like is None else like.id
-        held = self._boards.get(key)
+        held = self._problems.get(key)
         if held is None or held[0].most < most:
             pool = pool_of(self._coarse, most, like)
             held = pool, pool_problem(pool.deployment, self._weights, self._closed)
-            self._boards[key] = held
+            self._problems[key] = held
         return key, held[1]

@@ -49,13 +49,13 @@ def operator_weights(deployment: Deployment, stand_in: Mapping[str, float] | Non
 
 
 class Judge:
-    """Mace of cores, links and queries for placements on one board."""
+    """Mace of cores, links and queries for placements on one problem."""
 
-    def __init__(self, board: PoolProblem) -> None:
-        self.board = board
-        deployment = board.deployment
+    def __init__(self, problem: PoolProblem) -> None:
+        self.problem = problem
+        deployment = problem.deployment
         self.queries = deployment.queries
-        self.members = queries_above(deployment)[:, board.operator]
+        self.members = queries_above(deployment)[:, problem.operator]
         counts = self.members.sum(axis=1)
         self._filled = counts > 0
         self._member_items = np.nonzero(self.members)[1]
@@ -71,7 +71,7 @@ class Judge:
     @cached_property
     def weights(self) -> dict[str, FloatArray]:
         """Events at the sinks of each query, per subinterval."""
-        graph, output = self.board.deployment.graph, self.board.output
+        graph, output = self.problem.deployment.graph, self.problem.output
         return {
             query: np.asarray(output[graph.query_sink & (graph.query == i)].sum(axis=0))
             for i, query in enumerate(self.queries)
@@ -79,10 +79,10 @@ class Judge:
 
     def _edges(self) -> None:
         """Pairs of items that exchange events, and the links with a bandwidth."""
-        deployment, board = self.board.deployment, self.board
+        deployment, problem = self.problem.deployment, self.problem
         index, nodes = deployment.operator_index, deployment.node_index
         parts: dict[int, list[int]] = {}
-        for i, j in enumerate(board.operator.tolist()):
+        for i, j in enumerate(problem.operator.tolist()):
             parts.setdefault(j, []).append(i)
         limited = [link for link in deployment.links if link.bandwidth_bytes_s is not None]
         pairs = [
@@ -95,8 +95,8 @@ class Judge:
         ]
         self.edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         size = np.array([operator.bytes_per_event for operator in deployment.operators])
-        above = board.operator[self.edges[:, 0]]
-        self.edge_bytes = size[above] * board.fraction[self.edges[:, 0]] * board.fraction[self.edges[:, 1]]
+        above = problem.operator[self.edges[:, 0]]
+        self.edge_bytes = size[above] * problem.fraction[self.edges[:, 0]] * problem.fraction[self.edges[:, 1]]
         self.link = np.full((len(nodes), len(nodes)), -1, dtype=np.int64)
         for k, link in enumerate(limited):
             self.link[nodes[link.source], nodes[link.target]] = k
@@ -104,17 +104,17 @@ class Judge:
 
     def core_s(self, assignment: IntArray, cores: int) -> FloatArray:
         """Largest Mace of every core, seconds."""
-        total = loads_on_cores(self.board.load, assignment, cores)
-        if self.board.budget.shape[1] == 1:
-            return np.asarray(peaks(total, self.board.budget[:cores], self.board.seconds[:cores]))
+        total = loads_on_cores(self.problem.load, assignment, cores)
+        if self.problem.budget.shape[1] == 1:
+            return np.asarray(peaks(total, self.problem.budget[:cores], self.problem.seconds[:cores]))
         return np.asarray(self.core_series(assignment, cores).max(axis=1, initial=0.0))
 
     def core_series(self, assignment: IntArray, cores: int) -> FloatArray:
         """Mace of every core over time, shape (cores, d)."""
-        total = loads_on_cores(self.board.load, assignment, cores)
-        excess = excess_of(total, self.board.budget[:cores])
-        w = self.board.deployment.subinterval_s
-        rates = np.ascontiguousarray(self.board.budget[:cores].T) / w
+        total = loads_on_cores(self.problem.load, assignment, cores)
+        excess = excess_of(total, self.problem.budget[:cores])
+        w = self.problem.deployment.subinterval_s
+        rates = np.ascontiguousarray(self.problem.budget[:cores].T) / w
         seconds = drain_times(np.ascontiguousarray(excess.T), rates, w)
         return np.asarray(np.where(excess > 0.0, seconds.T, 0.0))
 
@@ -122,14 +122,14 @@ class Judge:
         """Largest Mace of the link that each pair of items uses, seconds; 0 where it uses none."""
         if not len(self.edges):
             return np.zeros(0)
-        ends = self.board.node[assignment[self.edges]]
+        ends = self.problem.node[assignment[self.edges]]
         used = self.link[ends[:, 0], ends[:, 1]]
         seconds = np.zeros(len(used))
-        w = self.board.deployment.subinterval_s
+        w = self.problem.deployment.subinterval_s
         for k in np.unique(used[used >= 0]):
             mine = used == k
-            above = self.board.operator[self.edges[mine, 0]]
-            total = self.edge_bytes[mine] @ self.board.output[above]
+            above = self.problem.operator[self.edges[mine, 0]]
+            total = self.edge_bytes[mine] @ self.problem.output[above]
             budget = np.array([[self.bandwidth[k] * w]])
             seconds[mine] = peaks(total[None, :], budget, 1.0 / np.array([self.bandwidth[k]]))[0]
         return seconds

@@ -25,7 +25,7 @@ _PACKINGS = ((True, 2.0, False), (False, 1.6, False), (True, 3.0, True))
 
 
 def packings(
-    board: PoolProblem, size: int, tightest_s: float, most: int = len(_PACKINGS)
+    problem: PoolProblem, size: int, tightest_s: float, most: int = len(_PACKINGS)
 ) -> Iterator[tuple[IntArray, int]]:
     """Placements on the first `size` nodes and how many items each leaves out (places of -1), by up to `most` orders.
 
@@ -34,30 +34,30 @@ def packings(
     tightest_s : float
         The tightest bound; that of an item is this over its weight.
     """
-    cores = board.cores_of(size)
-    for order in _orders(board)[:most]:
-        placed = np.full(len(board.load), -1)
+    cores = problem.cores_of(size)
+    for order in _orders(problem)[:most]:
+        placed = np.full(len(problem.load), -1)
         left = pack(
             order,
-            board.load,
-            board.weight,
-            np.zeros((cores, board.load.shape[1])),
+            problem.load,
+            problem.weight,
+            np.zeros((cores, problem.load.shape[1])),
             np.zeros(cores),
-            board.budget[:cores],
-            board.seconds[:cores],
-            board.node[:cores],
-            board.allowed[:, :cores],
-            board.apart,
+            problem.budget[:cores],
+            problem.seconds[:cores],
+            problem.node[:cores],
+            problem.allowed[:, :cores],
+            problem.apart,
             tightest_s * (1.0 - 1e-9),
             placed,
         )
         yield placed, int(left)
 
 
-def _orders(board: PoolProblem) -> list[IntArray]:
-    peak, spread = board.load.max(axis=1, initial=0.0), board.load.mean(axis=1) + board.load.std(axis=1)
-    free = board.allowed.mean(axis=1) if board.allowed.shape[1] else np.ones(len(peak))
-    looseness: FloatArray = np.log(board.weight.max(initial=1e-300) / np.maximum(board.weight, 1e-300))
+def _orders(problem: PoolProblem) -> list[IntArray]:
+    peak, spread = problem.load.max(axis=1, initial=0.0), problem.load.mean(axis=1) + problem.load.std(axis=1)
+    free = problem.allowed.mean(axis=1) if problem.allowed.shape[1] else np.ones(len(peak))
+    looseness: FloatArray = np.log(problem.weight.max(initial=1e-300) / np.maximum(problem.weight, 1e-300))
     orders = []
     for loose_first, ratio, by_spread in _PACKINGS:
         group = np.floor(looseness / np.log(ratio) + 1e-9)
@@ -73,13 +73,13 @@ _FAR = 1.3  # times a bound, from which on a climb is not tried
 _CHUNK = 100_000_000  # steps of a scan between two looks at the clock: about half a second
 
 
-def is_large(board: PoolProblem) -> bool:
-    """Whether a board is too large to be searched from nothing for every size."""
-    return len(board.load) * len(board.budget) > _LARGE
+def is_large(problem: PoolProblem) -> bool:
+    """Whether a problem is too large to be searched from nothing for every size."""
+    return len(problem.load) * len(problem.budget) > _LARGE
 
 
 def solver_for(
-    board: PoolProblem,
+    problem: PoolProblem,
     *,
     lose_one: bool,
     rounds: int = 0,
@@ -88,10 +88,12 @@ def solver_for(
     clock: ProgressClock | None = None,
     enough: bool = False,
 ) -> Solver:
-    """The solver that suits a board; with `enough` a large one goes no further than keeping the objectives."""
-    if is_large(board):
-        return LargeSolver(board, lose_one=lose_one, rounds=rounds, seed=seed, judge=judge, clock=clock, enough=enough)
-    return Solver(board, lose_one=lose_one, rounds=rounds, seed=seed, judge=judge)
+    """The solver that suits a problem; with `enough` a large one goes no further than keeping the objectives."""
+    if is_large(problem):
+        return LargeSolver(
+            problem, lose_one=lose_one, rounds=rounds, seed=seed, judge=judge, clock=clock, enough=enough
+        )
+    return Solver(problem, lose_one=lose_one, rounds=rounds, seed=seed, judge=judge)
 
 
 class LargeSolver(Solver):
@@ -99,7 +101,7 @@ class LargeSolver(Solver):
 
     def __init__(
         self,
-        board: PoolProblem,
+        problem: PoolProblem,
         *,
         lose_one: bool,
         rounds: int = 0,
@@ -108,7 +110,7 @@ class LargeSolver(Solver):
         clock: ProgressClock | None = None,
         enough: bool = False,
     ) -> None:
-        super().__init__(board, lose_one=lose_one, rounds=max(1, rounds), seed=seed, judge=judge)
+        super().__init__(problem, lose_one=lose_one, rounds=max(1, rounds), seed=seed, judge=judge)
         self._clock = clock or ProgressClock()
         self._tightest_s = float(self.judge.bounds.min(initial=np.inf))
         self._enough = self._tightest_s * (1.0 - 1e-9) if enough and np.isfinite(self._tightest_s) else 0.0
@@ -121,7 +123,7 @@ class LargeSolver(Solver):
         others: Sequence[IntArray] = (),
     ) -> PoolSize:
         starts = [*known, *others] + ([] if smaller is None else [smaller.assignment])
-        best = self._best(self.board, size, starts)
+        best = self._best(self.problem, size, starts)
         if not self.lose_one or best.stuck is not None:
             return best
         held = [] if smaller is None or smaller.lost is None else [smaller.lost]
@@ -138,17 +140,17 @@ class LargeSolver(Solver):
         starts = [entry.assignment for entry in (*near, *([] if smaller is None else [smaller])) if entry.stuck is None]
         spare = self._spare(size) if self.lose_one else None
         if spare is None:
-            return self._with_losses(self._best(self.board, size, starts))
+            return self._with_losses(self._best(self.problem, size, starts))
         best = self._best(self._without(spare), size, starts)
         if best.stuck is not None:
-            return self._with_losses(self._best(self.board, size, starts))
+            return self._with_losses(self._best(self.problem, size, starts))
         best = self._judged(size, best.assignment)
         return replace(best, lost=self._survived(best, spare))
 
-    def _best(self, board: PoolProblem, size: int, starts: Sequence[IntArray]) -> PoolSize:
+    def _best(self, problem: PoolProblem, size: int, starts: Sequence[IntArray]) -> PoolSize:
         """The best of some starts (what runs, if there are none), of packings, and what a climb makes of it."""
-        solver = self if board is self.board else self._on(board)
-        tried = [solver._judged(size, start) for start in (*starts, *([] if starts else [board.start]))]
+        solver = self if problem is self.problem else self._on(problem)
+        tried = [solver._judged(size, start) for start in (*starts, *([] if starts else [problem.start]))]
         best = min(tried, key=lambda entry: entry.figures)
         if best.over_bound > 1.0:
             best = min([best, *self._packed(solver, size)], key=lambda entry: entry.figures)
@@ -158,7 +160,7 @@ class LargeSolver(Solver):
             return best
         if self._enough and best.over_bound > _FAR:
             return best
-        climbed = solver._judged(size, self._climbed_on(board, size, best.assignment))
+        climbed = solver._judged(size, self._climbed_on(problem, size, best.assignment))
         return min(best, climbed, key=lambda entry: entry.figures)
 
     def _packed(self, solver: Solver, size: int) -> list[PoolSize]:
@@ -166,7 +168,7 @@ class LargeSolver(Solver):
         packed: list[tuple[int, IntArray]] = []
         if not np.isfinite(self._tightest_s):
             return []
-        for placed, left in packings(solver.board, size, self._tightest_s, _MAX_PACKINGS if self._enough else 1):
+        for placed, left in packings(solver.problem, size, self._tightest_s, _MAX_PACKINGS if self._enough else 1):
             if left == 0:
                 return [solver._judged(size, placed)]
             packed.append((left, placed))
@@ -175,13 +177,13 @@ class LargeSolver(Solver):
         packed.sort(key=lambda entry: entry[0])
         return [solver._judged(size, placed) for _, placed in packed[:1]]
 
-    def _on(self, board: PoolProblem) -> Solver:
-        return Solver(board, lose_one=False, rounds=self.rounds, seed=self.seed, judge=self.judge)
+    def _on(self, problem: PoolProblem) -> Solver:
+        return Solver(problem, lose_one=False, rounds=self.rounds, seed=self.seed, judge=self.judge)
 
-    def _climbed_on(self, board: PoolProblem, size: int, start: IntArray) -> IntArray:
-        problem = board.problem(size)
-        fixed = fixed_of(problem)
-        state = state_of(problem, fixed, start)
+    def _climbed_on(self, problem: PoolProblem, size: int, start: IntArray) -> IntArray:
+        instance = problem.placement_problem(size)
+        fixed = fixed_of(instance)
+        state = state_of(instance, fixed, start)
         best = best_of(state, self.seed, 1, climbing=True)
         keep(fixed, state, best)
         while not advance(fixed, state, best, KICKS, self.rounds, self._enough, _CHUNK):
@@ -191,57 +193,59 @@ class LargeSolver(Solver):
 
     def _spare(self, size: int) -> int | None:
         """A node that can take in all of any other one, core by core; None if there is none, or if it must be used."""
-        board = self.board
-        cores = board.cores_of(size)
-        node, least = board.node[:cores], board.budget[:cores].min(axis=1)
+        problem = self.problem
+        cores = problem.cores_of(size)
+        node, least = problem.node[:cores], problem.budget[:cores].min(axis=1)
         count = np.bincount(node, minlength=size)
         capacity = np.bincount(node, least, minlength=size)
         spare = len(capacity) - 1 - int(capacity[::-1].argmax())
-        largest = float(board.budget[:cores][node != spare].max(initial=0.0))
-        elsewhere = board.allowed[:, :cores][:, node != spare].any(axis=1)
+        largest = float(problem.budget[:cores][node != spare].max(initial=0.0))
+        elsewhere = problem.allowed[:, :cores][:, node != spare].any(axis=1)
         fits = bool(least[node == spare].min(initial=np.inf) >= largest and count[spare] >= count.max(initial=0))
         return spare if size > 1 and fits and elsewhere.all() else None
 
     def _without(self, spare: int) -> PoolProblem:
-        return replace(self.board, allowed=self.board.allowed & (self.board.node != spare))
+        return replace(self.problem, allowed=self.problem.allowed & (self.problem.node != spare))
 
     def _survived(self, entry: PoolSize, spare: int) -> NodeLoss:
         """The worst of losing a node where `spare` takes in what was there: no core is later than with all nodes up."""
         if entry.stuck is not None or not self._takes_in(entry.assignment, spare):
             return self._lost(entry)
-        bottleneck = int(self.judge.core_s(entry.assignment, self.board.cores_of(entry.nodes)).argmax())
-        nodes = self.board.deployment.nodes
-        other = int(self.board.node[bottleneck]) or (1 if entry.nodes > 1 else 0)
+        bottleneck = int(self.judge.core_s(entry.assignment, self.problem.cores_of(entry.nodes)).argmax())
+        nodes = self.problem.deployment.nodes
+        other = int(self.problem.node[bottleneck]) or (1 if entry.nodes > 1 else 0)
         # The figures are those of the loss of any node other than that of the bottleneck.
         name = next(nodes[k].id for k in range(entry.nodes) if k not in (other, spare)) if entry.nodes > 2 else None
         return NodeLoss(entry.worst_s, entry.over_bound, entry.worst_s, name, entry.late, None, entry.assignment)
 
     def _takes_in(self, assignment: IntArray, spare: int) -> bool:
         """Whether every item is allowed on the core of the spare node that stands for its own."""
-        return bool(self.board.allowed[np.arange(len(assignment)), self._stand_in(assignment, spare)].all())
+        return bool(self.problem.allowed[np.arange(len(assignment)), self._stand_in(assignment, spare)].all())
 
     def _stand_in(self, assignment: IntArray, spare: int) -> IntArray:
-        node = self.board.node
+        node = self.problem.node
         first = np.searchsorted(node, np.arange(int(node.max()) + 1))
         return np.asarray(first[spare] + assignment - first[node[assignment]])
 
     def losses(self, size: int, assignment: IntArray, nodes: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
-        board = self.board
+        problem = self.problem
         spare = self._spare(size)
-        if spare is None or (board.node[assignment] == spare).any() or not self._takes_in(assignment, spare):
-            return losses(board, self.judge, size, assignment, nodes)
-        cores = board.cores_of(size)
+        if spare is None or (problem.node[assignment] == spare).any() or not self._takes_in(assignment, spare):
+            return losses(problem, self.judge, size, assignment, nodes)
+        cores = problem.cores_of(size)
         core_s = self.judge.core_s(assignment, cores)
-        own = np.where(board.node[assignment][None, :] == nodes[:, None], self._stand_in(assignment, spare), assignment)
+        own = np.where(
+            problem.node[assignment][None, :] == nodes[:, None], self._stand_in(assignment, spare), assignment
+        )
         after_s = np.repeat(core_s[None, :], len(nodes), axis=0)
-        total = loads_on_cores(board.load, assignment, cores)
-        at = np.flatnonzero(board.node[:cores] == spare)
+        total = loads_on_cores(problem.load, assignment, cores)
+        at = np.flatnonzero(problem.node[:cores] == spare)
         for k, lost in enumerate(nodes):
-            here = np.flatnonzero(board.node[:cores] == lost)
+            here = np.flatnonzero(problem.node[:cores] == lost)
             to = at[: len(here)]
             after_s[k, here] = 0.0
-            if board.budget.shape[1] == 1:
-                after_s[k, to] = peaks(total[here], board.budget[to], board.seconds[to])
+            if problem.budget.shape[1] == 1:
+                after_s[k, to] = peaks(total[here], problem.budget[to], problem.seconds[to])
             else:
                 after_s[k] = self.judge.core_s(own[k], cores)
         return own, after_s, np.full(len(nodes), -1)

@@ -90,7 +90,7 @@ class PoolProblem:
         """Number of cores of the first `nodes` nodes."""
         return int(np.searchsorted(self.node, nodes))
 
-    def problem(self, nodes: int, start: IntArray | None = None) -> PlacementProblem:
+    def placement_problem(self, nodes: int, start: IntArray | None = None) -> PlacementProblem:
         """The placement problem on the first `nodes` nodes."""
         cores = self.cores_of(nodes)
         return PlacementProblem(
@@ -147,7 +147,7 @@ class PoolProblem:
         return placed
 
     def scaled(self, deployment: Deployment) -> PoolProblem:
-        """The same board with the loads of a deployment that differs in its arrivals only."""
+        """The same problem with the loads of a deployment that differs in its arrivals only."""
         load, output = _series(deployment)
         return replace(self, deployment=deployment, load=load[self.operator] * self.fraction[:, None], output=output)
 
@@ -191,7 +191,7 @@ def pool_problem(
     closed: Sequence[str] = (),
     parts: Mapping[str, int] | None = None,
 ) -> PoolProblem:
-    """The board of a deployment at Mace's width; `weights` are those of its operators.
+    """The problem of a deployment at Mace's width; `weights` are those of its operators.
 
     Every replica of the operators in `parts` is cut into so many equal ones, which start where it is.
     """

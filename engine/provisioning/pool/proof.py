@@ -93,7 +93,7 @@ class Prover:
     kinds : sequence of sequences of int, optional
         Sets of nodes for each of which operators are cut far enough; all nodes together unless given.
     enough : bool
-        Whether placements on a large board need be no better than to keep every objective.
+        Whether placements on a large problem need be no better than to keep every objective.
     """
 
     def __init__(
@@ -113,40 +113,40 @@ class Prover:
         self._strict: dict[str, float] = {}
         self.coarse = fine.coarsened(self.mace_every)
         self.beyond: tuple[Refutation, ...] = ()
-        self.board = self._board(question, kinds)
+        self.problem = self._problem(question, kinds)
         if question.leave_out:
             self._leave_out()
-        self.is_large = is_large(self.board)
-        self.solver = self.solver_of(self.board)
+        self.is_large = is_large(self.problem)
+        self.solver = self.solver_of(self.problem)
         self.flows = [0]
         self.losses_by_flow = 0
-        self._judge, self._weight = self.solver.judge, self.board.weight
-        self._fused = FusedBound(self.board, self._judge)
+        self._judge, self._weight = self.solver.judge, self.problem.weight
+        self._fused = FusedBound(self.problem, self._judge)
         if self.is_large and self._enough:
             # Packed up to their bounds, nearly all queries are late by Flow: waits of several servers add up.
             self.tighten(dict.fromkeys(self._alone_share, _MARGIN / _ON_A_PATH))
 
-    def _board(self, question: PoolQuestion, kinds: Sequence[Sequence[int]] | None) -> PoolProblem:
+    def _problem(self, question: PoolQuestion, kinds: Sequence[Sequence[int]] | None) -> PoolProblem:
         weights, closed = operator_weights(self.coarse), question.closed
-        board = replace(pool_problem(self.coarse, weights, closed), split=question.split)
+        problem = replace(pool_problem(self.coarse, weights, closed), split=question.split)
         if not question.split:
-            return board
+            return problem
         parts: dict[str, int] = {}
         for nodes in kinds or [range(len(self.coarse.nodes))]:
-            part = board.subset(nodes) if kinds else board
+            part = problem.subset(nodes) if kinds else problem
             for name, count in parts_needed(part, Judge(part), len(part.budget)).items():
                 parts[name] = max(count, parts.get(name, 1))
         if not parts:
-            return board
+            return problem
         return replace(pool_problem(self.coarse, weights, closed, parts), split=True)
 
     def _leave_out(self) -> None:
         """Take away the objectives that an operator alone breaks on the best core there is."""
-        board, judge = self.board, Judge(self.board)
+        problem, judge = self.problem, Judge(self.problem)
         refutations: dict[str, Refutation] = {}
-        for late in late_alone(board, judge, len(board.budget)):
+        for late in late_alone(problem, judge, len(problem.budget)):
             if np.isfinite(late.least_s):
-                proof = of_operator(board, judge, late)
+                proof = of_operator(problem, judge, late)
                 refutations.setdefault(proof.query, proof)
         if not refutations or len(refutations) == len(self.fine.objectives):
             return
@@ -154,25 +154,25 @@ class Prover:
         self.fine, self.coarse = (_without(deployment, refutations) for deployment in (self.fine, self.coarse))
         # Twice what is least possible, so that the search does not wait for what cannot be.
         stand_in = {query: 2.0 * proof.least_s for query, proof in refutations.items()}
-        weight = operator_weights(self.coarse, stand_in)[board.operator]
-        self.board = replace(board, deployment=_without(board.deployment, refutations), weight=weight)
+        weight = operator_weights(self.coarse, stand_in)[problem.operator]
+        self.problem = replace(problem, deployment=_without(problem.deployment, refutations), weight=weight)
 
     def tell(self, share: float | None, step: str) -> None:
         """Report progress, which never goes back; the listener may raise to end the search."""
         self.clock.tell(share, step)
 
     def during(self, step: str, work: Callable[[], Found]) -> Found:
-        """Do `work`; on a large board with signs of life every second."""
+        """Do `work`; on a large problem with signs of life every second."""
         if self.is_large:
             return self.clock.during(step, work)
         self.clock.tell(None, step)
         return work()
 
-    def solver_of(self, board: PoolProblem) -> Solver:
-        judge = Judge(board)
+    def solver_of(self, problem: PoolProblem) -> Solver:
+        judge = Judge(problem)
         judge.bounds = judge.bounds * [self._strict.get(query, 1.0) for query in judge.queries]
         return solver_for(
-            board,
+            problem,
             judge=judge,
             lose_one=bool(self.lose),
             rounds=self.rounds,
@@ -184,7 +184,7 @@ class Prover:
     @cached_property
     def _alone_share(self) -> dict[str, float]:
         """Share of each query's bound that its operators take alone, with a little room: no bound can be tighter."""
-        judge, alone = self._judge, alone_s(self.board, len(self.board.budget))
+        judge, alone = self._judge, alone_s(self.problem, len(self.problem.budget))
         worst = np.where(judge.members, np.where(np.isfinite(alone), alone, 0.0), 0.0).max(axis=1, initial=0.0)
         return dict(zip(judge.queries, map(float, _ROOM * worst / judge.bounds), strict=True))
 
@@ -207,13 +207,13 @@ class Prover:
 
     def _weigh(self) -> None:
         """Weights of the items and a solver for the bounds as they are now."""
-        judge = Judge(self.board)
+        judge = Judge(self.problem)
         strict = judge.bounds * [self._strict.get(query, 1.0) for query in judge.queries]
         tightest = float(strict.min())
         heaviest = np.where(judge.members, (tightest / strict)[:, None], 0.0).max(axis=0, initial=0.0)
         before = self._weight * (tightest / float(self._judge.bounds.min()))
-        self.board = replace(self.board, weight=np.maximum(heaviest, before))
-        self.solver = self.solver_of(self.board)
+        self.problem = replace(self.problem, weight=np.maximum(heaviest, before))
+        self.solver = self.solver_of(self.problem)
 
     def keeps(self, entry: PoolSize) -> bool:
         """Whether every objective is kept by Mace."""
@@ -222,16 +222,16 @@ class Prover:
 
     def refutation(self, nodes: int) -> Refutation | None:
         """A proof against the first `nodes` nodes."""
-        cores = self.board.cores_of(nodes)
-        late = late_alone(self.board, self._judge, cores)
+        cores = self.problem.cores_of(nodes)
+        late = late_alone(self.problem, self._judge, cores)
         if late:
-            return of_operator(self.board, self._judge, late[0])
-        return self._fused.refute(remaining(self.board, cores, self.lose), self.lose)
+            return of_operator(self.problem, self._judge, late[0])
+        return self._fused.refute(remaining(self.problem, cores, self.lose), self.lose)
 
     @property
     def confirmation(self) -> str:
         """Description of Flow's confirmation: at which width, and for which losses."""
-        width_s = self.board.deployment.subinterval_s if self.is_large else self.fine.subinterval_s
+        width_s = self.problem.deployment.subinterval_s if self.is_large else self.fine.subinterval_s
         said = f"Flow in steps of {width_s:g} s"
         if not self.lose:
             return said
@@ -245,9 +245,9 @@ class Prover:
         Of a large deployment Flow runs at Mace's width, and for the losses that are worst by Mace alone.
         """
         solver = solver or self.solver
-        board = solver.board
-        names = [node.id for node in board.deployment.nodes[: entry.nodes]]
-        placement = board.placement(entry.assignment)
+        problem = solver.problem
+        names = [node.id for node in problem.deployment.nodes[: entry.nodes]]
+        placement = problem.placement(entry.assignment)
         miss = self._flow(f"Confirming {len(names)} nodes by Flow", placement, names)
         if miss is not None or not self.lose:
             return miss
@@ -264,13 +264,13 @@ class Prover:
 
     def _confirm_losses(self, solver: Solver, entry: PoolSize, names: list[str]) -> ObjectiveMiss | None:
         """Lose every node that holds something, or the few of a large pool that are worst by Mace; worst first."""
-        board, judge = solver.board, solver.judge
-        used = np.unique(board.node[entry.assignment])
+        problem, judge = solver.problem, solver.judge
+        used = np.unique(problem.node[entry.assignment])
         places, after_s, stuck = self.during(
             "Losing every node", lambda: solver.losses(entry.nodes, entry.assignment, used)
         )
-        core_s = judge.core_s(entry.assignment, board.cores_of(entry.nodes))
-        own = np.array([core_s[board.node[: len(core_s)] == k].max(initial=0.0) for k in used])
+        core_s = judge.core_s(entry.assignment, problem.cores_of(entry.nodes))
+        own = np.array([core_s[problem.node[: len(core_s)] == k].max(initial=0.0) for k in used])
         values = np.array(
             [
                 (judge.worst_by_query(place, after, judge.edge_s(place)) / judge.bounds).max(initial=0.0)
@@ -284,7 +284,7 @@ class Prover:
         for done, k in enumerate(chosen):
             lost = names[used[k]]
             step = f"Confirming the loss of {lost} by Flow, {done + 1} of {len(chosen)}"
-            miss = self._flow(step, board.placement(places[k]), names, lost)
+            miss = self._flow(step, problem.placement(places[k]), names, lost)
             if miss is not None:
                 return miss
         return None

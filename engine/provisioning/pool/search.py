@@ -136,7 +136,7 @@ def smallest_of(pool: NodePool, most: int, prover: Prover, confirm: int) -> Pool
     """The smallest pool among those of up to `most` nodes; Flow may move the answer by `confirm` sizes."""
     search = _PoolSearch(prover, max(pool.present, 1), max(most, pool.present))
     best, miss, confirmed, proof = search.answer(confirm)
-    placement = {} if best is None else prover.board.placement(best.assignment)
+    placement = {} if best is None else prover.problem.placement(best.assignment)
     return PoolAnswer(
         nodes=None if best is None else best.nodes,
         present=pool.present,

@@ -138,10 +138,10 @@ class Solver:
     """Placements on pools of one load. `rounds` are those of the placement search beyond a quick placement."""
 
     def __init__(
-        self, board: PoolProblem, *, lose_one: bool, rounds: int = 0, seed: int = 0, judge: Judge | None = None
+        self, problem: PoolProblem, *, lose_one: bool, rounds: int = 0, seed: int = 0, judge: Judge | None = None
     ) -> None:
-        self.board, self.lose_one, self.rounds, self.seed = board, lose_one, rounds, seed
-        self.judge = judge or Judge(board)
+        self.problem, self.lose_one, self.rounds, self.seed = problem, lose_one, rounds, seed
+        self.judge = judge or Judge(problem)
 
     def solve(
         self,
@@ -167,8 +167,8 @@ class Solver:
 
     def as_placed(self, size: int) -> PoolSize | None:
         """The pool as it is placed now; None where something has no place on it."""
-        start = self.board.start
-        if (start < 0).any() or (start >= self.board.cores_of(size)).any():
+        start = self.problem.start
+        if (start < 0).any() or (start >= self.problem.cores_of(size)).any():
             return None
         return self._judged(size, start)
 
@@ -181,12 +181,12 @@ class Solver:
 
     def _with_spare(self, size: int) -> PoolSize:
         """The best placement that leaves the largest node empty, so that it can take in whatever is lost."""
-        board = self.board
-        cores = board.cores_of(size)
-        capacity = np.bincount(board.node[:cores], board.budget[:cores].mean(axis=1))
+        problem = self.problem
+        cores = problem.cores_of(size)
+        capacity = np.bincount(problem.node[:cores], problem.budget[:cores].mean(axis=1))
         spare = len(capacity) - 1 - int(capacity[::-1].argmax())
         others = Solver(
-            replace(board, allowed=board.allowed & (board.node != spare)),
+            replace(problem, allowed=problem.allowed & (problem.node != spare)),
             lose_one=False,
             rounds=self.rounds,
             seed=self.seed,
@@ -197,8 +197,8 @@ class Solver:
 
     def _tried(self, size: int, smaller: PoolSize | None, known: Sequence[IntArray]) -> list[PoolSize]:
         """Placements tried: a smaller pool's, known ones, the running one, a fresh one, and the best improved."""
-        starts = [*known] or [np.full(len(self.board.start), -1)]
-        starts.append(self.board.start)
+        starts = [*known] or [np.full(len(self.problem.start), -1)]
+        starts.append(self.problem.start)
         if smaller is not None and smaller.stuck is None:
             starts.insert(0, smaller.assignment)
         tried = [self._judged(size, start) for start in starts]
@@ -212,28 +212,30 @@ class Solver:
         if best.stuck is None:
             return [self._judged(size, self._climbed(size, best.assignment))]
         try:
-            result = search(self.board.problem(size), rounds=max(1, self.rounds), seed=self.seed, finalists=1)
+            result = search(
+                self.problem.placement_problem(size), rounds=max(1, self.rounds), seed=self.seed, finalists=1
+            )
         except InfeasibleError:
             return []
         return [self._judged(size, result.assignment)]
 
     def _climbed(self, size: int, start: IntArray) -> IntArray:
         """The walk of the search from a placement: `search` itself would first look for a start and a bound."""
-        problem = self.board.problem(size)
-        fixed = fixed_of(problem)
-        state = state_of(problem, fixed, start)
+        instance = self.problem.placement_problem(size)
+        fixed = fixed_of(instance)
+        state = state_of(instance, fixed, start)
         best = best_of(state, self.seed, 1, climbing=True)
         keep(fixed, state, best)
         advance(fixed, state, best, KICKS, self.rounds, 0.0, _WORK)
         return np.array(best.core)
 
     def _judged(self, size: int, start: IntArray) -> PoolSize:
-        board, judge = self.board, self.judge
-        cores = board.cores_of(size)
-        assignment, stuck = board.filled(size, start)
-        cost = cost_per_hour(board.deployment.nodes[:size])
+        problem, judge = self.problem, self.judge
+        cores = problem.cores_of(size)
+        assignment, stuck = problem.filled(size, start)
+        cost = cost_per_hour(problem.deployment.nodes[:size])
         if stuck >= 0:
-            name = board.deployment.operators[board.operator[stuck]].id
+            name = problem.deployment.operators[problem.operator[stuck]].id
             return PoolSize(size, cost, np.inf, np.inf, {}, (), None, name, assignment)
         core_s = judge.core_s(assignment, cores)
         edge_s = judge.edge_s(assignment)
@@ -253,15 +255,15 @@ class Solver:
         return replace(entry, lost=self._lost(entry))
 
     def _lost(self, entry: PoolSize) -> NodeLoss:
-        board, judge, size, assignment = self.board, self.judge, entry.nodes, entry.assignment
-        nodes = np.unique(board.node[assignment])
+        problem, judge, size, assignment = self.problem, self.judge, entry.nodes, entry.assignment
+        nodes = np.unique(problem.node[assignment])
         if not len(nodes):
             return NodeLoss(0.0, 0.0, 0.0, None, ())
         places, after_s, stuck = self.losses(size, assignment, nodes)
-        names = board.deployment.nodes
+        names = problem.deployment.nodes
         if (stuck >= 0).any():
             k = int(np.flatnonzero(stuck >= 0)[0])
-            operator = board.deployment.operators[board.operator[stuck[k]]].id
+            operator = problem.deployment.operators[problem.operator[stuck[k]]].id
             lost = names[nodes[k]].id
             return NodeLoss(np.inf, np.inf, entry.worst_s, lost, (), (lost, operator))
         edges = [judge.edge_s(place) for place in places]
@@ -269,7 +271,7 @@ class Solver:
             [max(float(s.max(initial=0.0)), float(e.max(initial=0.0))) for s, e in zip(after_s, edges, strict=True)]
         )
         values = np.array([judge.worst_by_query(p, s, e) for p, s, e in zip(places, after_s, edges, strict=True)])
-        values = self._exact(places, values, board.cores_of(size))
+        values = self._exact(places, values, problem.cores_of(size))
         over = (values / judge.bounds).max(axis=1, initial=0.0)
         at = int(np.lexsort((-worst, -over))[0])
         late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
@@ -277,7 +279,7 @@ class Solver:
 
     def losses(self, size: int, assignment: IntArray, nodes: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
         """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
-        return losses(self.board, self.judge, size, assignment, nodes)
+        return losses(self.problem, self.judge, size, assignment, nodes)
 
     def _exact(self, places: IntArray, values: FloatArray, cores: int) -> FloatArray:
         """Statistics other than the worst case, worked out where the worst case is over the bound."""
@@ -287,27 +289,27 @@ class Solver:
 
 
 def losses(
-    board: PoolProblem, judge: Judge, size: int, assignment: IntArray, nodes: IntArray
+    problem: PoolProblem, judge: Judge, size: int, assignment: IntArray, nodes: IntArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
-    cores = board.cores_of(size)
-    total = loads_on_cores(board.load, assignment, cores)
+    cores = problem.cores_of(size)
+    total = loads_on_cores(problem.load, assignment, cores)
     core_s = judge.core_s(assignment, cores)
     places, after_s, stuck = lose_each(
         nodes,
-        board.order,
-        board.load,
-        board.weight,
+        problem.order,
+        problem.load,
+        problem.weight,
         total,
-        board.budget[:cores],
-        board.seconds[:cores],
-        board.node[:cores],
-        board.allowed[:, :cores],
-        board.apart,
+        problem.budget[:cores],
+        problem.seconds[:cores],
+        problem.node[:cores],
+        problem.allowed[:, :cores],
+        problem.apart,
         assignment,
         core_s,
     )
-    if board.budget.shape[1] > 1:
+    if problem.budget.shape[1] > 1:
         for k in np.flatnonzero(stuck < 0):
             after_s[k] = judge.core_s(places[k], cores)
     return places, after_s, stuck

@@ -130,18 +130,18 @@ class TestLarge:
 
     def test_losses_equal_those_of_a_full_enumeration(self, fleet: Deployment) -> None:
         coarse = fleet.coarsened(4)
-        board = pool_problem(coarse, operator_weights(coarse))
-        solver = LargeSolver(board, lose_one=True)
+        problem = pool_problem(coarse, operator_weights(coarse))
+        solver = LargeSolver(problem, lose_one=True)
         best = solver.solve_jointly(12)
         assert best.lost is not None
-        used = np.unique(board.node[best.assignment])
+        used = np.unique(problem.node[best.assignment])
         places, after_s, stuck = solver.losses(12, best.assignment, used)
         assert (stuck < 0).all()
         for place, after, lost in zip(places, after_s, used, strict=True):
-            assert not (board.node[place] == lost).any()
-            exact = mace(coarse.with_placement(board.placement(place))).worst_s[: len(after)]
+            assert not (problem.node[place] == lost).any()
+            exact = mace(coarse.with_placement(problem.placement(place))).worst_s[: len(after)]
             assert after == pytest.approx(exact, abs=1e-9)
-            series = mace_by_query(mace(coarse.with_placement(board.placement(place))))
+            series = mace_by_query(mace(coarse.with_placement(problem.placement(place))))
             assert max(row.max() for row in series.values()) <= best.lost.worst_s + 1e-9
 
     def test_exhausted_budget_returns_a_bracket(self, fleet: Deployment) -> None:

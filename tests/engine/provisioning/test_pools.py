@@ -74,8 +74,8 @@ class TestBench:
         deployment = chained(seed, bytes_per_event)
         bench = PoolCurve(deployment)
         found = bench.sweep(1.0, [3])[0]
-        board = bench._boards[None][1]
-        whole = board.deployment.with_placement(board.placement(found.assignment))
+        problem = bench._problems[None][1]
+        whole = problem.deployment.with_placement(problem.placement(found.assignment))
         assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
         reports = estimate(whole, intervals=False).queries
         assert found.queries == pytest.approx({query: report.mace_s for query, report in reports.items()}, abs=1e-9)
@@ -109,8 +109,8 @@ class TestBench:
         deployment = parsed(2, operators=4, nodes=3)
         bench = PoolCurve(deployment)
         found = bench.sweep(1.0, [3], rounds=10)[0]
-        board = bench._boards[None][1]
-        whole = board.deployment.with_placement(board.placement(found.assignment))
+        problem = bench._problems[None][1]
+        whole = problem.deployment.with_placement(problem.placement(found.assignment))
         after = []
         for node in whole.nodes:
             left = lose(whole, {node.id})
@@ -130,8 +130,8 @@ class TestBench:
         deployment = Deployment.parse(base)
         bench = PoolCurve(deployment)
         found = bench.sweep(1.0, [2])[0]
-        board = bench._boards[None][1]
-        whole = board.deployment.with_placement(board.placement(found.assignment))
+        problem = bench._problems[None][1]
+        whole = problem.deployment.with_placement(problem.placement(found.assignment))
         series, weights = mace_by_query(mace(whole)), sink_events(whole)
         expected = {query: event_mean(series[query], weights[query]) for query in series if series[query].max() > 0.01}
         assert expected
@@ -142,8 +142,8 @@ class TestBench:
         base["nodes"][0] = {"id": "n0", "capacity_series_cps": [10.0, 4.0] * 6}
         bench = PoolCurve(Deployment.parse(base))
         found = bench.sweep(1.0, [2], like="n1")[0]
-        board = bench._boards["n1"][1]
-        whole = board.deployment.with_placement(board.placement(found.assignment))
+        problem = bench._problems["n1"][1]
+        whole = problem.deployment.with_placement(problem.placement(found.assignment))
         assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
 
     def test_pool_size_that_breaks_a_constraint_is_reported_as_stuck(self) -> None:
@@ -234,7 +234,7 @@ class TestSmallestPool:
     def test_pool_refuted_by_a_bound_has_no_placement(self, seed: int, nodes: int, lost: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=nodes, bound_s=0.85)
         prover = Prover(deployment, PoolQuestion(mace_every=1, lose=lost, rounds=0, seed=0, split=False))
-        if refuted(prover.board, prover.solver.judge, nodes, lose=lost) is not None:
+        if refuted(prover.problem, prover.solver.judge, nodes, lose=lost) is not None:
             assert not keeps(deployment, 0.85, lost=bool(lost))
 
     def test_pool_can_replace_the_present_nodes(self) -> None:
