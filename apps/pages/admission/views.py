@@ -24,7 +24,7 @@ from apps.admission.services import (
     admission_request_review,
     admission_withdraw,
 )
-from apps.core.errors import Conflict, Impossible, Malformed, Missing, SluiceError, Stale
+from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.pages.admission.facts import AdmissionDetail
@@ -77,10 +77,8 @@ class RequestPage(ClusterPage):
 
     def found(self, pk: UUID) -> AdmissionRequest:
         """The request, or Missing."""
-        found = admissions_visible().select_related("version__query").filter(cluster=self.cluster, pk=pk).first()
-        if found is None:
-            raise Missing(f"Cluster {self.cluster.slug!r} has no admission request {pk}.")
-        return found
+        rows = admissions_visible().select_related("version__query").filter(cluster=self.cluster)
+        return self.find(rows, "admission request", pk=pk)
 
     def shown(self, found: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
         """The request's page; with `refusal`, why what was just asked could not be done."""

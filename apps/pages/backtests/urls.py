@@ -12,5 +12,5 @@ urlpatterns = [
     path(_AT, views.BacktestsPage.as_view(), name="backtests"),
     path(f"{_AT}new/", views.BacktestNow.as_view(), name="backtest-now"),
     path(f"{_AT}<uuid:pk>/", views.BacktestPage.as_view(), name="backtest"),
-    path(f"{_AT}<uuid:pk>/delete/", views.BacktestDelete.as_view(), name="backtest-delete"),
+    path(f"{_AT}<uuid:pk>/delete/", views.BacktestCrud.delete_view(), name="backtest-delete"),
 ]

@@ -7,20 +7,21 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from apps.core.errors import Missing
 from apps.fleet.models import Cluster
 from apps.pages.backtests.facts import BacktestFacts, ReachFacts
 from apps.pages.backtests.tables import backtests_table, requests_table
 from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.crud import Crud
 from apps.planning.backtests.selectors import backtests_visible, policy_default
 from apps.planning.backtests.services import backtest_delete, backtest_request
 from apps.planning.choices import RequestTiming
 from apps.planning.models import BacktestRun
 
-__all__ = ["FAULTS_AT", "PERIODS", "BacktestDelete", "BacktestForm", "BacktestNow", "BacktestPage", "BacktestsPage"]
+__all__ = ["FAULTS_AT", "PERIODS", "BacktestCrud", "BacktestForm", "BacktestNow", "BacktestPage", "BacktestsPage"]
 
 
 PERIODS = {
@@ -151,26 +152,23 @@ class BacktestPage(ClusterPage):
     template_name = "pages/backtests/page.html"
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        facts = BacktestFacts(_backtest(self, pk), request.GET)
+        facts = BacktestFacts(
+            self.find(backtests_visible().filter(cluster=self.cluster), "backtest", pk=pk), request.GET
+        )
         table = requests_table(request, facts)
         if table.wants_csv:
             return table.csv_response()
         return self.page({"facts": facts, "table": table})
 
 
-class BacktestDelete(ClusterPage):
-    """POST: forget a backtest."""
+class BacktestCrud(Crud):
+    """Backtests are asked for and forgotten, never changed."""
 
-    http_method_names = ["post"]
-    scope = "operate"
+    noun = "backtest"
+    keyword = "row"
+    back = "pages:backtests"
+    text_deleted = "The backtest is deleted."
+    service_delete = staticmethod(backtest_delete)
 
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        backtest_delete(row=_backtest(self, pk))
-        return done(request, "The backtest is deleted.", "pages:backtests", slug)
-
-
-def _backtest(page: ClusterPage, pk: UUID) -> BacktestRun:
-    row = backtests_visible().filter(cluster=page.cluster, pk=pk).first()
-    if row is None:
-        raise Missing(f"Cluster {page.cluster.slug!r} has no backtest {pk}.")
-    return row
+    def rows(self) -> QuerySet[BacktestRun]:
+        return backtests_visible().filter(cluster=self.cluster)

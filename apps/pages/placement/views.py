@@ -8,7 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from apps.core.errors import Conflict, Impossible, Malformed, Missing, SluiceError, Stale
+from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.placement.facts import PlacementRunFacts
 from apps.pages.placement.forms import RULES, PlacementApplyForm, PlacementRule, PlacementSearchForm
@@ -138,10 +138,7 @@ class PlacementRunBase(ClusterPage):
 
     def found(self, pk: UUID) -> PlacementRun:
         """The run, or Missing."""
-        run = placements_visible().filter(cluster=self.cluster, pk=pk).first()
-        if run is None:
-            raise Missing(f"Cluster {self.cluster.slug!r} has no placement run {pk}.")
-        return run
+        return self.find(placements_visible().filter(cluster=self.cluster), "placement run", pk=pk)
 
     def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
         """The run's page; with `refusal`, why what was just asked could not be done."""

@@ -16,7 +16,7 @@ urlpatterns = [
     path(f"{_BENCH}scenarios/new/", views.ScenarioSave.as_view(), name="scenario-new"),
     path(f"{_BENCH}scenarios/compare/", views.ScenariosCompare.as_view(), name="scenarios-compare"),
     path(f"{_BENCH}scenarios/<int:pk>/", views.ScenarioOpen.as_view(), name="scenario"),
-    path(f"{_BENCH}scenarios/<int:pk>/delete/", views.ScenarioDelete.as_view(), name="scenario-delete"),
+    path(f"{_BENCH}scenarios/<int:pk>/delete/", views.ScenarioCrud.delete_view(), name="scenario-delete"),
     path(f"{_BENCH}what-ifs/", views.WhatIfsPage.as_view(), name="what-ifs"),
     path(f"{_BENCH}what-ifs/<uuid:pk>/", views.WhatIfPage.as_view(), name="what-if"),
 ]

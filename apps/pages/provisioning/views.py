@@ -7,14 +7,16 @@ from typing import Any
 from urllib.parse import parse_qsl
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from apps.core.errors import Malformed, Missing, SluiceError, Unavailable
+from apps.core.errors import Malformed, SluiceError, Unavailable
 from apps.fleet.models import NodePool
 from apps.fleet.services import nodes_plan
 from apps.pages.base import ClusterPage, done
+from apps.pages.crud import Crud
 from apps.pages.provisioning.bench import BenchFacts
 from apps.pages.provisioning.forms import inputs_query, types_read
 from apps.pages.provisioning.results import RESULTS
@@ -36,7 +38,7 @@ __all__ = [
     "BenchPage",
     "BenchRefine",
     "PlannedNodes",
-    "ScenarioDelete",
+    "ScenarioCrud",
     "ScenarioOpen",
     "ScenarioSave",
     "ScenariosCompare",
@@ -130,7 +132,7 @@ class ScenarioOpen(ClusterPage):
     template_name = "pages/provisioning/scenario.html"
 
     def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        scenario = _scenario(self, pk)
+        scenario = self.find(scenarios_visible(self.cluster), "scenario", pk=pk)
         bench_url = ""
         if scenario.inputs:
             inputs = Inputs.of(scenario.inputs)
@@ -141,15 +143,15 @@ class ScenarioOpen(ClusterPage):
         return self.page({"scenario": scenario, "row": row, "bench_url": bench_url, "rest_path": rest_path})
 
 
-class ScenarioDelete(ClusterPage):
-    """POST: forget a scenario."""
+class ScenarioCrud(Crud):
+    """Scenarios are saved from the bench; here they are deleted."""
 
-    http_method_names = ["post"]
+    noun = "scenario"
+    back = "pages:provisioning"
+    service_delete = staticmethod(scenario_delete)
 
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        scenario = _scenario(self, pk)
-        scenario_delete(scenario=scenario)
-        return done(request, f"{scenario.name} is deleted.", "pages:provisioning", slug)
+    def rows(self) -> QuerySet[Scenario]:
+        return scenarios_visible(self.cluster)
 
 
 class ScenariosCompare(ClusterPage):
@@ -201,13 +203,6 @@ class WhatIfNow(ClusterPage):
         if find in _WITH_TYPES:
             options["types"] = types_read(self.request.POST)
         return options
-
-
-def _scenario(page: ClusterPage, pk: int) -> Scenario:
-    found = scenarios_visible(page.cluster).filter(pk=pk).first()
-    if found is None:
-        raise Missing(f"Cluster {page.cluster.slug!r} has no scenario {pk}.")
-    return found
 
 
 class PlannedNodes(ClusterPage):
@@ -314,9 +309,7 @@ class WhatIfPage(ClusterPage):
     template_name = "pages/provisioning/what_if.html"
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        row = what_ifs_visible().filter(cluster=self.cluster, pk=pk).first()
-        if row is None:
-            raise Missing(f"Cluster {self.cluster.slug!r} has no what-if {pk}.")
+        row = self.find(what_ifs_visible().filter(cluster=self.cluster), "what-if", pk=pk)
         return self.page({"one": WhatIfFacts(row)})
 
 

@@ -181,6 +181,11 @@ class TableForm(forms.Form):
         if table is not None:
             self.fields["name"].disabled = True
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Arguments of `table_upsert`."""
+        return {name: self.cleaned_data[name] for name in ("name", "columns", "rows")}
+
     def clean(self) -> dict[str, Any]:
         found = super().clean() or self.cleaned_data
         text = _decoded(self, found)

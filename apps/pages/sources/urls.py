@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
+from apps.pages.sources import views
 from apps.pages.sources.agents import views as agents_views
 from apps.pages.sources.configs import views as configs_views
 from apps.pages.sources.schedule import views as schedule_views
-from apps.pages.sources import views
 
 _SOURCES = "c/<str:slug>/sources/"
 _AGENT = f"{_SOURCES}agents/<str:name>/"
@@ -36,10 +36,10 @@ urlpatterns = [
     path(f"{_CONFIGS}<int:number>/start/", configs_views.ConfigStart.as_view(), name="config-start"),
     path(f"{_SOURCES}rollouts/<int:pk>/<str:change>/", configs_views.RolloutChange.as_view(), name="rollout-change"),
     path(f"{_SOURCES}rollout-policy/", configs_views.PolicyPage.as_view(), name="rollout-policy"),
-    path(f"{_SOURCES}new/source/", views.SourceNew.as_view(), name="source-new"),
-    path(f"{_SOURCES}collected/<str:source_id>/", views.SourceEdit.as_view(), name="source"),
-    path(f"{_SOURCES}collected/<str:source_id>/delete/", views.SourceDelete.as_view(), name="source-delete"),
-    path(f"{_SOURCES}new/table/", views.TableNew.as_view(), name="static-table-new"),
-    path(f"{_SOURCES}tables/<str:name>/", views.TableEdit.as_view(), name="static-table"),
-    path(f"{_SOURCES}tables/<str:name>/delete/", views.TableDelete.as_view(), name="static-table-delete"),
+    path(f"{_SOURCES}new/source/", views.SourceCrud.create_view(), name="source-new"),
+    path(f"{_SOURCES}collected/<str:source_id>/", views.SourceCrud.change_view(), name="source"),
+    path(f"{_SOURCES}collected/<str:source_id>/delete/", views.SourceCrud.delete_view(), name="source-delete"),
+    path(f"{_SOURCES}new/table/", views.TableCrud.create_view(), name="static-table-new"),
+    path(f"{_SOURCES}tables/<str:name>/", views.TableCrud.change_view(), name="static-table"),
+    path(f"{_SOURCES}tables/<str:name>/delete/", views.TableCrud.delete_view(), name="static-table-delete"),
 ]

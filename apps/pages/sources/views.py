@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from apps.core.errors import Conflict, Missing
+from apps.core.errors import Conflict
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.crud import Crud
 from apps.pages.sources.agents.tables import AgentLine, agent_lines, agents_table
 from apps.pages.sources.facts import RolloutPanel, SourcesFinding, StreamCard, source_tabs
 from apps.pages.sources.forms import EnrolForm, SourceForm, TableForm
@@ -20,18 +22,9 @@ from apps.telemetry.agents.services import enrolment_create, enrolment_revoke
 from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import enrolments_listed, source_readers, sources_listed, tables_listed
+from apps.ui.numbers import counted
 
-__all__ = [
-    "AgentEnrol",
-    "SourceDelete",
-    "SourceEdit",
-    "SourceNew",
-    "SourcesPage",
-    "TableDelete",
-    "TableEdit",
-    "TableNew",
-    "TokenRevoke",
-]
+__all__ = ["AgentEnrol", "SourceCrud", "SourcesPage", "TableCrud", "TokenRevoke"]
 
 
 class SourcesPage(ClusterPage):
@@ -77,9 +70,7 @@ class TokenRevoke(SourcesPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        token = enrolments_listed().filter(cluster=self.cluster, pk=pk).first()
-        if token is None:
-            raise Missing(f"Cluster {slug!r} has no enrolment token {pk}.")
+        token = self.find(enrolments_listed().filter(cluster=self.cluster), "enrolment token", pk=pk)
         enrolment_revoke(token=token)
         return done(request, f"Nobody joins with {token} any more.", "pages:sources", slug)
 
@@ -124,143 +115,69 @@ class JoinCommand:
         return f"{join} &&\n./sluice agent run --config sluice-agent/agent.toml"
 
 
-class _SourcePage(ClusterPage):
+class SourceCrud(Crud):
+    """Sources of records: who collects them, and their columns."""
+
+    noun = "source"
+    form_class = SourceForm
+    form_keyword = "source"
     template_name = "pages/sources/source_form.html"
+    change_scope = "read"
+    back = "pages:sources"
+    delete_name = "pages:source-delete"
+    shows_refusals = True
+    service_delete = staticmethod(source_delete)
 
-    def source(self, source_id: str) -> TelemetrySource:
-        found = TelemetrySource.objects.filter(cluster=self.cluster, source_id=source_id).first()
-        if found is None:
-            raise Missing(f"Cluster {self.slug!r} collects no {source_id!r}.", [("source", f"no source {source_id!r}")])
-        return found
+    def rows(self) -> QuerySet[TelemetrySource]:
+        return TelemetrySource.objects.filter(cluster=self.cluster)
 
-    def shown(
-        self, form: Any, source: TelemetrySource | None = None, status: int = 200, notice: str = ""
-    ) -> HttpResponse:
-        context = {
-            "form": form,
-            "source": source,
-            "readers": source_readers(source) if source is not None else [],
-            "notice": notice,
-            "rest_body": {"cluster": self.slug, "source_id": "probes", "kind": "host_metrics", "time": "ts"},
-        }
-        return self.page(context, status)
+    def create(self, form: SourceForm) -> TelemetrySource:
+        refuse_taken_name(self.rows(), "source_id", form.cleaned_data["source_id"], "source")
+        return source_upsert(cluster=self.cluster, **form.cleaned_data)
 
-    def save(self, form: SourceForm, source: TelemetrySource | None = None) -> HttpResponse:
-        if form.is_valid():
-            saved, ok = try_service(form, lambda: source_upsert(cluster=self.cluster, **form.cleaned_data))
-            if ok:
-                return done(self.request, f"{saved} is saved.", "pages:sources", self.slug)
-        return self.shown(form, source, 422)
+    def update(self, row: TelemetrySource, form: SourceForm) -> TelemetrySource:
+        return source_upsert(cluster=self.cluster, **form.cleaned_data)
+
+    def context(self, row: TelemetrySource | None) -> dict[str, Any]:
+        rest_body = {"cluster": self.slug, "source_id": "probes", "kind": "host_metrics", "time": "ts"}
+        return {"readers": source_readers(row) if row is not None else [], "rest_body": rest_body}
 
 
-class SourceNew(_SourcePage):
-    """`/c/<slug>/sources/new/source/`"""
+class TableCrud(Crud):
+    """Static tables that queries join their records with."""
 
-    scope = "operate"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.shown(SourceForm())
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = SourceForm(request.POST)
-        name = request.POST.get("source_id", "")
-        if TelemetrySource.objects.filter(cluster=self.cluster, source_id=name).exists():
-            form.add_error(
-                "source_id", f"It is {name!r}; a source of that name exists. Change that one, or take another name."
-            )
-            return self.shown(form, None, 422)
-        return self.save(form)
-
-
-class SourceEdit(_SourcePage):
-    """`/c/<slug>/sources/collected/<source>/`"""
-
-    def get(self, request: HttpRequest, slug: str, source_id: str) -> HttpResponse:
-        source = self.source(source_id)
-        return self.shown(SourceForm(source=source), source)
-
-    def post(self, request: HttpRequest, slug: str, source_id: str) -> HttpResponse:
-        source = self.source(source_id)
-        return self.save(SourceForm(request.POST, source=source), source)
-
-
-class SourceDelete(_SourcePage):
-    """POST: forget a source that nothing reads."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, source_id: str) -> HttpResponse:
-        source = self.source(source_id)
-        try:
-            source_delete(source=source)
-        except Conflict as refusal:
-            return self.shown(SourceForm(source=source), source, refusal.status, refusal.message)
-        return done(request, f"{source_id} is deleted.", "pages:sources", slug)
-
-
-class _TablePage(ClusterPage):
+    noun = "table"
+    form_class = TableForm
+    form_keyword = "table"
     template_name = "pages/sources/table_form.html"
+    change_scope = "read"
+    back = "pages:sources"
+    delete_name = "pages:static-table-delete"
+    shows_refusals = True
+    fault_fields = {"rows": "text"}
+    service_delete = staticmethod(table_delete)
 
-    def table(self, name: str) -> StaticTable:
-        found = StaticTable.objects.filter(cluster=self.cluster, name=name).first()
-        if found is None:
-            raise Missing(f"Cluster {self.slug!r} has no table {name!r}.", [("table", f"no table {name!r}")])
-        return found
+    def rows(self) -> QuerySet[StaticTable]:
+        return StaticTable.objects.filter(cluster=self.cluster)
 
-    def shown(self, form: Any, table: StaticTable | None = None, status: int = 200, notice: str = "") -> HttpResponse:
+    def create(self, form: TableForm) -> StaticTable:
+        refuse_taken_name(self.rows(), "name", form.cleaned_data["name"], "table")
+        return table_upsert(cluster=self.cluster, **form.values)
+
+    def update(self, row: StaticTable, form: TableForm) -> StaticTable:
+        return table_upsert(cluster=self.cluster, **form.values)
+
+    def saved(self, row: StaticTable) -> HttpResponse:
+        text = f"{row} is saved with {counted(len(row.rows), 'row')}."
+        return done(self.request, text, self.back, *self.back_arguments(row))
+
+    def context(self, row: StaticTable | None) -> dict[str, Any]:
         rest = {"cluster": self.slug, "name": "tor_of", "columns": {"ip": "string"}, "rows": [["10.0.0.1"]]}
-        return self.page({"form": form, "table": table, "notice": notice, "rest_body": rest}, status)
-
-    def save(self, form: TableForm, table: StaticTable | None = None) -> HttpResponse:
-        if form.is_valid():
-            found = form.cleaned_data
-            values = {name: found[name] for name in ("name", "columns", "rows")}
-            saved, ok = try_service(form, lambda: table_upsert(cluster=self.cluster, **values), {"rows": "text"})
-            if ok:
-                return done(self.request, f"{saved} is saved with {len(saved.rows)} rows.", "pages:sources", self.slug)
-        return self.shown(form, table, 422)
+        return {"rest_body": rest}
 
 
-class TableNew(_TablePage):
-    """`/c/<slug>/sources/new/table/`"""
-
-    scope = "operate"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.shown(TableForm())
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = TableForm(request.POST, request.FILES)
-        name = request.POST.get("name", "")
-        if StaticTable.objects.filter(cluster=self.cluster, name=name).exists():
-            form.add_error(
-                "name", f"It is {name!r}; a table of that name exists. Change that one, or take another name."
-            )
-            return self.shown(form, None, 422)
-        return self.save(form)
-
-
-class TableEdit(_TablePage):
-    """`/c/<slug>/sources/tables/<name>/`"""
-
-    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        table = self.table(name)
-        return self.shown(TableForm(table=table), table)
-
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        table = self.table(name)
-        return self.save(TableForm(request.POST, request.FILES, table=table), table)
-
-
-class TableDelete(_TablePage):
-    """POST: forget a table that nothing joins with."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        table = self.table(name)
-        try:
-            table_delete(table=table)
-        except Conflict as refusal:
-            return self.shown(TableForm(table=table), table, refusal.status, refusal.message)
-        return done(request, f"{name} is deleted.", "pages:sources", slug)
+def refuse_taken_name(rows: QuerySet[Any], field: str, name: str, noun: str) -> None:
+    """Refuse to create what would silently change the row of that name."""
+    if rows.filter(**{field: name}).exists():
+        message = f"It is {name!r}; a {noun} of that name exists. Change that one, or take another name."
+        raise Conflict(message, [(field, message)])

@@ -108,13 +108,13 @@ def test_both_policies_stand_side_by_side(browser: Client, answered: BacktestRun
 
 
 def test_requests_are_filtered_and_exported(browser: Client, answered: BacktestRun) -> None:
-    same = body(browser.get(f"{ROOT}{answered.pk}/?differs=same&export=csv"))
+    same = browser.get(f"{ROOT}{answered.pk}/?differs=same&export=csv").content.decode()
     assert len(list(csv.reader(io.StringIO(same)))) == 1  # the heading
-    rows = list(csv.DictReader(io.StringIO(body(browser.get(f"{ROOT}{answered.pk}/?export=csv")))))
+    rows = list(csv.DictReader(io.StringIO(browser.get(f"{ROOT}{answered.pk}/?export=csv").content.decode())))
     assert [(row["Query"], row["As recorded"], row["This policy"]) for row in rows] == [
         ("more", "rejected", "admitted")
     ]
-    listed = list(csv.DictReader(io.StringIO(body(browser.get(f"{ROOT}?export=csv")))))
+    listed = list(csv.DictReader(io.StringIO(browser.get(f"{ROOT}?export=csv").content.decode())))
     assert [row["State"] for row in listed] == ["answered"]
 
 

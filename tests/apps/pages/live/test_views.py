@@ -161,7 +161,7 @@ def test_results_are_shown_as_they_come(browser: Client, live: LiveQuery, agent:
     assert "Objective 5" in html
     assert "load factors 1, 0.50, 0" in html
     assert "n over time" in body(browser.get(f"{LIVE}?column=n"))
-    csv = body(browser.get(f"{LIVE}?export=csv")).splitlines()
+    csv = browser.get(f"{LIVE}?export=csv").content.decode().splitlines()
     assert csv[0] == "src,dst,n,rtt"
     only = body(browser.get(f"{LIVE}?q=c")).split('id="t-results"')[1].split("</table>")[0]
     assert ">40<" not in only

@@ -52,7 +52,7 @@ def test_agents_are_listed_with_what_they_keep(browser: Client, live: LiveQuery)
     assert "Load factors: window, answered, pairs" in html
     assert "edge-1, probes: load factors: window 1, answered 1, pairs 0.50" in html
     assert "No report for 6" in html
-    rows = body(browser.get("/c/little/sources/?export=csv")).splitlines()
+    rows = browser.get("/c/little/sources/?export=csv").content.decode().splitlines()
     assert rows[0].startswith("Agent,")
     assert rows[1].split(",")[0] == "edge-1", "the busiest first"
     only = body(browser.get("/c/little/sources/?state=never")).split("<tbody>")[-1]

@@ -156,7 +156,7 @@ def test_a_config_tells_what_it_sets_and_holds(browser: Client, live: LiveQuery,
     assert "2.5\N{NO-BREAK SPACE}ms ± 3%" in holds
     assert "Seen at 90 to 110 records an epoch and 0.30 cores." in holds
     assert browser.get(f"{CONFIGS}9/").status_code == 404
-    rows = body(browser.get(f"{CONFIGS}?export=csv")).splitlines()
+    rows = browser.get(f"{CONFIGS}?export=csv").content.decode().splitlines()
     assert rows[1].startswith("c-1,Less margin,a-operator,Draft,")
 
 
