@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.utils.html import escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from grandalf.graphs import Edge, Graph, Vertex
 from grandalf.layouts import SugiyamaLayout
 
 from apps.ui.numbers import rate, ratio, seconds
+from apps.ui.svg.shapes import Shape, group, path, path_data, picture, rect, shape, text, title
 
 __all__ = ["DagEdge", "DagNode", "dag_picture"]
 
@@ -112,14 +112,8 @@ def _component_layout(component: Any) -> _Layout:
     )
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _text(x: float, y: float, text: str, css: str = "", end: bool = False) -> str:
-    anchor = ' text-anchor="end"' if end else ""
-    cls = f' class="{css}"' if css else ""
-    return f'<text x="{x:g}" y="{y:g}"{cls}{anchor}>{escape(text)}</text>'
+def _cut(words: str, letters: int) -> str:
+    return words if len(words) <= letters else words[: letters - 1] + "…"
 
 
 def _title(node: DagNode) -> str:
@@ -131,71 +125,75 @@ def _title(node: DagNode) -> str:
     return ", ".join(parts)
 
 
-def _block(node: DagNode, centre: tuple[float, float]) -> str:
+def _block(node: DagNode, centre: tuple[float, float]) -> Shape:
     x, y = centre[0] - _WIDTH / 2, centre[1] - _HEIGHT / 2
     stroke = "watch" if node.bottleneck else "c-estimate" if node.on_path else "line-control"
-    parts = [f"<title>{escape(_title(node))}</title>"]
-    if node.bottleneck:
-        parts.append(
-            f'<rect x="{x - 5:g}" y="{y - 5:g}" width="{_WIDTH + 10}" height="{_HEIGHT + 10}" rx="9"'
-            ' fill="var(--watch-soft)" stroke="var(--watch)" stroke-width="1.5"/>'
-            f'<path d="M{x + 7:g} {y - 25:g}h84a5 5 0 0 1 5 5v15h-94v-15a5 5 0 0 1 5-5z" fill="var(--watch)"/>'
-            f'<text class="flag" x="{x + 49:g}" y="{y - 11:g}" text-anchor="middle">▲ Bottleneck</text>'
-        )
-    parts.append(
-        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="var(--surface)"'
-        f' stroke="var(--{stroke})" stroke-width="{1.5 if node.on_path or node.bottleneck else 1}"/>'
-    )
     room = 21 - len(node.place) if node.place else 22
-    parts.append(_text(x + 10, y + 19, _short(node.title, max(room, 8)), "tb name"))
-    parts.append(_text(x + _WIDTH - 10, y + 19, _short(node.place, 12), end=True))
-    parts.append(_text(x + 10, y + 35, _short(node.detail, 26)))
-    parts.append(_load(node, x, y))
-    if node.wait_s is not None:
-        parts.append(_text(x + _WIDTH - 10, y + 54, str(seconds(node.wait_s)), "tb", end=True))
-    flag = ' data-flagged=""' if node.bottleneck else ""  # ui.js scrolls it into view
-    return f"<g{flag}>{''.join(parts)}</g>"
-
-
-def _load(node: DagNode, x: float, y: float) -> str:
-    if node.load is None:
-        return ""
-    fill = "watch" if node.bottleneck else "c-fill"
-    width = 50 * min(max(node.load, 0.0), 1.0)
-    return (
-        f'<rect x="{x + 10:g}" y="{y + 47:g}" width="50" height="6" rx="1.5" fill="var(--sunken)"/>'
-        f'<rect x="{x + 10:g}" y="{y + 47:g}" width="{width:.1f}" height="6" rx="1.5" fill="var(--{fill})"/>'
-        + _text(x + 66, y + 54, ratio(node.load), "tb" if node.bottleneck else "t2")
+    border = 1.5 if node.on_path or node.bottleneck else 1
+    return group(
+        title(_title(node)),
+        _bottleneck_flag(x, y) if node.bottleneck else None,
+        rect(x, y, _WIDTH, _HEIGHT, rx=6, fill="surface", stroke=stroke, stroke_width=border),
+        text(x + 10, y + 19, _cut(node.title, max(room, 8)), "tb name"),
+        text(x + _WIDTH - 10, y + 19, _cut(node.place, 12), anchor="end"),
+        text(x + 10, y + 35, _cut(node.detail, 26)),
+        _load(node, x, y),
+        None if node.wait_s is None else text(x + _WIDTH - 10, y + 54, seconds(node.wait_s), "tb", "end"),
+        data_flagged="1" if node.bottleneck else None,  # ui.js scrolls it into view
     )
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
+def _bottleneck_flag(x: float, y: float) -> list[Shape]:
+    flag = path_data("M", x + 7, y - 25, "h84a5 5 0 0 1 5 5v15h-94v-15a5 5 0 0 1 5-5z")
+    frame = {"fill": "watch-soft", "stroke": "watch", "stroke_width": 1.5}
+    return [
+        rect(x - 5, y - 5, _WIDTH + 10, _HEIGHT + 10, rx=9, **frame),
+        path(flag, fill="watch"),
+        text(x + 49, y - 11, "▲ Bottleneck", "flag", "middle"),
+    ]
+
+
+def _load(node: DagNode, x: float, y: float) -> list[Shape]:
+    if node.load is None:
+        return []
+    width = 50 * min(max(node.load, 0.0), 1.0)
+    return [
+        rect(x + 10, y + 47, 50, 6, rx=1.5, fill="sunken"),
+        rect(x + 10, y + 47, width, 6, rx=1.5, fill="watch" if node.bottleneck else "c-fill"),
+        text(x + 66, y + 54, ratio(node.load), "tb" if node.bottleneck else "t2"),
+    ]
+
+
+def _curve_data(points: Sequence[tuple[float, float]]) -> str:
     """A curve that leaves and reaches every point horizontally."""
-    (x, y), text = points[0], f"M{points[0][0]:g} {points[0][1]:g}"
+    (x, y), data = points[0], path_data("M", *points[0])
     for x1, y1 in points[1:]:
         bend = max(x1 - _GAP_X, x)
         middle = (bend + x1) / 2
-        text += f"L{bend:g} {y:g}C{middle:g} {y:g} {middle:g} {y1:g} {x1:g} {y1:g}"
+        data += path_data("L", bend, y, "C", middle, y, middle, y1, x1, y1)
         x, y = x1, y1
-    return text
+    return data
 
 
-def _stream(edge: DagEdge, layout: _Layout, most_eps: float) -> str:
+def _stream(edge: DagEdge, layout: _Layout, max_eps: float) -> list[Shape]:
     (x0, y0), (x1, y1) = layout.centres[edge.tail], layout.centres[edge.head]
     between = [(x - _WIDTH / 2, y) for x, y in layout.routes.get((edge.tail, edge.head), ())]
     points = [(x0 + _WIDTH / 2, y0), *between, (x1 - _WIDTH / 2 - 7, y1)]
-    colour, marker = ("c-estimate", "ar") if edge.on_path else ("line-control", "ar2")
-    share = (edge.rate_eps or 0.0) / most_eps if most_eps else 0.0
-    path = (
-        f'<path d="{_path(points)}" fill="none" stroke="var(--{colour})" stroke-width="{1.2 + 4.3 * share**0.5:.1f}"'
-        f' opacity="{0.75 if edge.on_path else 0.6}" marker-end="url(#{marker})"/>'
+    share = (edge.rate_eps or 0.0) / max_eps if max_eps else 0.0
+    stream = path(
+        _curve_data(points),
+        fill="none",
+        stroke="c-estimate" if edge.on_path else "line-control",
+        stroke_width=1.2 + 4.3 * share**0.5,
+        opacity=0.75 if edge.on_path else 0.6,
+        marker_end="url(#ar)" if edge.on_path else "url(#ar2)",
     )
     if edge.rate_eps is None:
-        return path
-    return path + _rate_label(points[0], points[1], str(rate(edge.rate_eps)))
+        return [stream]
+    return [stream, _rate_label(points[0], points[1], str(rate(edge.rate_eps)))]
 
 
-def _rate_label(begin: tuple[float, float], end: tuple[float, float], text: str) -> str:
+def _rate_label(begin: tuple[float, float], end: tuple[float, float], words: str) -> Shape:
     """Above a level stream; in the hollow of a curve, in the gap between the block it leaves and the next one."""
     (x0, y0), (x1, y1) = begin, end
     middle, rise = (x0 + min(x1, x0 + _GAP_X - 7)) / 2, y1 - y0
@@ -207,13 +205,21 @@ def _rate_label(begin: tuple[float, float], end: tuple[float, float], text: str)
     else:
         edge -= _HEIGHT
         y, anchor = max(min(y0 + rise / 2 - 3, edge - 8), edge - _GAP_Y + 17), "end"
-    return f'<text class="t2 halo" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+    return text(x, y, words, "t2 halo", anchor)
 
 
-def _marker(name: str, colour: str) -> str:
-    return (
-        f'<marker id="{name}" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="9" markerHeight="9"'
-        f' markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8z" fill="var(--{colour})"/></marker>'
+def _marker(name: str, colour: str) -> Shape:
+    return shape(
+        "marker",
+        path("M0 0 8 4 0 8z", fill=colour),
+        id=name,
+        viewBox="0 0 8 8",
+        refX=4,
+        refY=4,
+        markerWidth=9,
+        markerHeight=9,
+        markerUnits="userSpaceOnUse",
+        orient="auto",
     )
 
 
@@ -232,14 +238,15 @@ def dag_picture(nodes: Sequence[DagNode], edges: Iterable[DagEdge], label: str) 
     layout = _layout(nodes, streams)
     width = max(x for x, _ in layout.centres.values()) + _WIDTH / 2 + _MARGIN_X
     height = max(y for _, y in layout.centres.values()) + _HEIGHT / 2 + 14
-    most_eps = max((edge.rate_eps or 0.0 for edge in streams), default=0.0)
-    body = "".join(
-        [_marker("ar", "c-estimate"), _marker("ar2", "line-control")]
-        + [_stream(edge, layout, most_eps) for edge in sorted(streams, key=lambda edge: edge.on_path)]
-        + [_block(node, layout.centres[node.id]) for node in nodes]
-    )
-    # every text in it went through escape()
-    return mark_safe(
-        f'<svg class="fig dag" viewBox="0 0 {width:g} {height:g}" style="min-width:{width * 0.92:.0f}px;'
-        f'max-width:{width * 1.15:.0f}px" role="img" aria-label="{escape(label)}">{body}</svg>'
+    max_eps = max((edge.rate_eps or 0.0 for edge in streams), default=0.0)
+    return picture(
+        width,
+        height,
+        label,
+        _marker("ar", "c-estimate"),
+        _marker("ar2", "line-control"),
+        [_stream(edge, layout, max_eps) for edge in sorted(streams, key=lambda edge: edge.on_path)],
+        [_block(node, layout.centres[node.id]) for node in nodes],
+        css="fig dag",
+        style=f"min-width:{width * 0.92:.0f}px;max-width:{width * 1.15:.0f}px",
     )

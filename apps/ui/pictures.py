@@ -7,9 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from apps.ui.numbers import as_float, ratio, seconds
+from apps.ui.svg.axes import line_data
+from apps.ui.svg.scales import Scale
+from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, svg_text
 
 __all__ = ["EXCESS_STEPS_S", "before_after_bar", "headroom_bar", "heat_strip", "legend", "load_bar", "sparkline"]
 
@@ -19,28 +22,14 @@ _CAP_FROM_S = 4.0
 _WIDTH = 150.0
 #: The objective always stands at three quarters of the width, so that rows compare by eye.
 _OBJECTIVE_X = 0.75 * _WIDTH
-_NO_SCALE = 'vector-effect="non-scaling-stroke"'
 
 
 def _x(value_s: float, bound_s: float) -> float:
     return round(min(max(value_s / bound_s * _OBJECTIVE_X, 0.0), _WIDTH), 1)
 
 
-def _rect(x: float, y: float, width: float, height: float, fill: str, radius: float = 0.0) -> str:
-    corner = f' rx="{radius:g}"' if radius else ""
-    return f'<rect x="{x:g}" y="{y:g}" width="{max(width, 0):g}" height="{height:g}"{corner} fill="var(--{fill})"/>'
-
-
-def _svg(css: str, view: str, label: str, parts: Sequence[str], *, style: str = "") -> SafeString:
-    body = mark_safe("".join(parts))
-    return format_html(
-        '<svg class="{}"{} viewBox="{}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>',
-        css,
-        format_html(' style="{}"', style) if style else "",
-        view,
-        label,
-        body,
-    )
+def _objective(height: float) -> Shape:
+    return path("M", _OBJECTIVE_X, 0, "v", height, stroke="c-objective", stroke_width=1.5, fixed=True)
 
 
 def headroom_bar(
@@ -51,21 +40,23 @@ def headroom_bar(
     low, high, measured = as_float(low_s), as_float(high_s), as_float(measured_s)
     if estimate is None or not bound:
         return SafeString("")
-    parts = ['<rect class="trk" x="0" y="5" width="150" height="8" rx="2"/>']
+    shapes = [rect(0, 5, _WIDTH, 8, css="trk", rx=2)]
     if low is not None and high is not None:
-        parts.append(_rect(_x(low, bound), 3, _x(high, bound) - _x(low, bound), 12, "c-band", 2))
+        shapes.append(rect(_x(low, bound), 3, _x(high, bound) - _x(low, bound), 12, rx=2, fill="c-band"))
     end = _x(estimate, bound)
-    parts.append(_rect(0, 6, end, 6, "c-fill", 1.5))
+    shapes.append(rect(0, 6, end, 6, rx=1.5, fill="c-fill"))
     if estimate > bound:
-        parts.append(_rect(_OBJECTIVE_X, 6, end - _OBJECTIVE_X, 6, "bad"))
-    parts.append(f'<path d="M{end:g} 3v12" stroke="var(--c-estimate)" stroke-width="2" {_NO_SCALE}/>')
-    parts.append(f'<path d="M{_OBJECTIVE_X:g} 0v18" stroke="var(--c-objective)" stroke-width="1.5" {_NO_SCALE}/>')
+        shapes.append(rect(_OBJECTIVE_X, 6, end - _OBJECTIVE_X, 6, fill="bad"))
+    shapes.append(path("M", end, 3, "v", 12, stroke="c-estimate", stroke_width=2, fixed=True))
+    shapes.append(_objective(18))
     if measured is not None:
-        dot = f'<path d="M{_x(measured, bound):g} 9h.01" stroke-linecap="round" {_NO_SCALE} stroke="var(--{{}})"'
-        parts.append(
-            dot.format("c-measured") + ' stroke-width="7.5"/>' + dot.format("surface") + ' stroke-width="4.8"/>'
-        )
-    return _svg("hb", "0 0 150 18", _headroom_label(name, estimate, bound, low, high, measured), parts)
+        # a line without length is a dot that stays round when the picture is stretched
+        dot = {"stroke_linecap": "round", "fixed": True}
+        at = path_data("M", _x(measured, bound), 9, "h", 0.01)
+        shapes.append(path(at, stroke="c-measured", stroke_width=7.5, **dot))
+        shapes.append(path(at, stroke="surface", stroke_width=4.8, **dot))
+    label = _headroom_label(name, estimate, bound, low, high, measured)
+    return picture(_WIDTH, 18, label, shapes, css="hb", stretched=True)
 
 
 def _headroom_label(
@@ -84,16 +75,16 @@ def before_after_bar(before_s: Any, after_s: Any, bound_s: Any, name: str = "") 
     before, after, bound = as_float(before_s), as_float(after_s), as_float(bound_s)
     if after is None or not bound:
         return SafeString("")
-    parts = [f'<rect class="trk" width="150" height="6" y="{y}" rx="1.5"/>' for y in (2, 11)]
+    shapes = [rect(0, y, _WIDTH, 6, css="trk", rx=1.5) for y in (2, 11)]
     if before is not None:
-        parts.append(_rect(0, 2, _x(before, bound), 6, "c-fill", 1.5).replace("/>", ' opacity=".65"/>'))
-    parts.append(_rect(0, 11, min(_x(after, bound), _OBJECTIVE_X), 6, "c-estimate", 1.5))
+        shapes.append(rect(0, 2, _x(before, bound), 6, rx=1.5, fill="c-fill", opacity=0.65))
+    shapes.append(rect(0, 11, min(_x(after, bound), _OBJECTIVE_X), 6, rx=1.5, fill="c-estimate"))
     if after > bound:
-        parts.append(_rect(_OBJECTIVE_X, 11, _x(after, bound) - _OBJECTIVE_X, 6, "bad"))
-    parts.append(f'<path d="M{_OBJECTIVE_X:g} 0v19" stroke="var(--c-objective)" stroke-width="1.5" {_NO_SCALE}/>')
+        shapes.append(rect(_OBJECTIVE_X, 11, _x(after, bound) - _OBJECTIVE_X, 6, fill="bad"))
+    shapes.append(_objective(19))
     was = f"before {seconds(before)}, " if before is not None else ""
     label = f"{was}after {seconds(after, apart_from=bound)}, objective {seconds(bound)}"
-    return _svg("hb bar", "0 0 150 19", f"{name}: {label}" if name else label, parts)
+    return picture(_WIDTH, 19, f"{name}: {label}" if name else label, shapes, css="hb bar", stretched=True)
 
 
 def sparkline(values: Sequence[float], label: str, bound: Any = None, width: int = 72) -> SafeString:
@@ -102,20 +93,16 @@ def sparkline(values: Sequence[float], label: str, bound: Any = None, width: int
     if len(points) < 2:
         return SafeString("")
     limit = as_float(bound)
-    low, high = min(points), max([*points, *([limit] if limit is not None else [])])
-    span = (high - low) or 1.0
-    y = [18.5 - (value - low) / span * 15.5 for value in points]
-    x = [1 + index / (len(points) - 1) * (width - 4) for index in range(len(points))]
-    line = " L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
-    parts = []
+    y = Scale(min(points), max([*points, *([limit] if limit is not None else [])]), begin=18.5, end=3)
+    places = [(1 + index / (len(points) - 1) * (width - 4), y(value)) for index, value in enumerate(points)]
+    shapes = []
     if limit is not None:
-        at = f"{18.5 - (limit - low) / span * 15.5:.1f}"
-        parts.append(f'<path d="M0 {at}H{width}" stroke="var(--c-objective)" stroke-dasharray="2 2" opacity=".75"/>')
-    parts.append(
-        f'<path d="M{line}" fill="none" stroke="var(--c-estimate)" stroke-width="1.5" stroke-linejoin="round"/>'
-    )
-    parts.append(f'<circle cx="{x[-1]:.1f}" cy="{y[-1]:.1f}" r="2.2" fill="var(--c-estimate)"/>')
-    return _svg("spark", f"0 0 {width} 22", label, parts, style=f"width:{width}px")
+        at = 18.5 - (limit - y.low) / ((y.high - y.low) or 1.0) * 15.5  # may lie below the picture
+        shapes.append(path("M", 0, at, "H", width, stroke="c-objective", stroke_dasharray="2 2", opacity=0.75))
+    line = {"fill": "none", "stroke": "c-estimate", "stroke_width": 1.5, "stroke_linejoin": "round"}
+    shapes.append(path(line_data(places), **line))
+    shapes.append(circle(*places[-1], 2.2, fill="c-estimate"))
+    return picture(width, 22, label, shapes, css="spark", stretched=True, style=f"width:{width}px")
 
 
 def _thin(values: list[float], most: int) -> list[float]:
@@ -129,13 +116,13 @@ def _thin(values: list[float], most: int) -> list[float]:
 def heat_strip(values_s: Sequence[float], label: str) -> SafeString:
     """Excess over time as steps of one ramp; a red cap from 4 s on."""
     cell = 720 / max(len(values_s), 1)
-    parts = []
+    width = cell * (0.92 if cell > 6 else 1.02)
+    shapes = []
     for index, value in enumerate(values_s):
-        x, width = round(index * cell, 2), round(cell * (0.92 if cell > 6 else 1.02), 2)
-        parts.append(_rect(x, 0, width, 14, f"h{_step(value)}"))
+        shapes.append(rect(index * cell, 0, width, 14, fill=f"h{_step(value)}"))
         if value >= _CAP_FROM_S:
-            parts.append(_rect(x, 0, width, 2.5, "bad"))
-    return _svg("heat", "0 0 720 14", label, parts)
+            shapes.append(rect(index * cell, 0, width, 2.5, fill="bad"))
+    return picture(720, 14, label, shapes, css="heat", stretched=True)
 
 
 def _step(value_s: float) -> int:
@@ -164,22 +151,25 @@ def legend(*entries: tuple[str, str]) -> SafeString:
     return format_html_join(
         "",
         '<span><svg viewBox="0 0 22 10" aria-hidden="true">{}</svg>{}</span>',
-        ((mark_safe(_KEYS[kind]), words) for kind, words in entries),
+        ((svg_text(_KEYS[kind]), words) for kind, words in entries),
     )
 
 
-_KEYS = {
-    "bar": '<rect y="2.5" width="18" height="5" fill="var(--c-fill)"/>'
-    '<path d="M18 0v10" stroke="var(--c-estimate)" stroke-width="2"/>',
-    "estimate": '<path d="M0 5h22" stroke="var(--c-estimate)" stroke-width="2"/>',
-    "forecast": '<path d="M1 5h21" stroke="var(--c-estimate)" stroke-width="2" stroke-dasharray="2 4"/>',
-    "band": '<rect width="22" height="10" rx="2" fill="var(--c-band)"/>',
-    "measured": '<circle cx="11" cy="5" r="3.5" fill="var(--surface)" stroke="var(--c-measured)" stroke-width="1.25"/>',
-    "objective": '<path d="M11 0v10" stroke="var(--c-objective)" stroke-width="1.5"/>',
-    "objective-line": '<path d="M0 5h22" stroke="var(--c-objective)" stroke-width="1.5"/>',
-    "before": '<rect y="3" width="22" height="4" fill="var(--c-fill)" opacity=".65"/>',
-    "after": '<rect y="3" width="22" height="4" fill="var(--c-estimate)"/>',
-    "load": '<rect y="1" width="22" height="8" fill="var(--c-fill)"/>',
-    "alt": '<path d="M0 5h22" stroke="var(--c-alt)" stroke-width="2" stroke-dasharray="7 4"/>',
-    "third": '<path d="M0 5h22" stroke="var(--c-third)" stroke-width="2" stroke-dasharray="2 3"/>',
+def _line(stroke: str, dashes: str = "", width: float = 2, start: float = 0) -> Shape:
+    return path("M", start, 5, "H", 22, stroke=stroke, stroke_width=width, stroke_dasharray=dashes)
+
+
+_KEYS: dict[str, tuple[Shape, ...]] = {
+    "bar": (rect(0, 2.5, 18, 5, fill="c-fill"), path("M18 0v10", stroke="c-estimate", stroke_width=2)),
+    "estimate": (_line("c-estimate"),),
+    "forecast": (_line("c-estimate", "2 4", start=1),),
+    "band": (rect(0, 0, 22, 10, rx=2, fill="c-band"),),
+    "measured": (circle(11, 5, 3.5, fill="surface", stroke="c-measured", stroke_width=1.25),),
+    "objective": (path("M11 0v10", stroke="c-objective", stroke_width=1.5),),
+    "objective-line": (_line("c-objective", width=1.5),),
+    "before": (rect(0, 3, 22, 4, fill="c-fill", opacity=0.65),),
+    "after": (rect(0, 3, 22, 4, fill="c-estimate"),),
+    "load": (rect(0, 1, 22, 8, fill="c-fill"),),
+    "alt": (_line("c-alt", "7 4"),),
+    "third": (_line("c-third", "2 3"),),
 }

@@ -8,9 +8,12 @@ from string import ascii_uppercase
 from typing import Any
 
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from apps.ui.numbers import Quantity, as_float, percent, ratio, seconds
+from apps.ui.svg.axes import grid_line, step_data
+from apps.ui.svg.scales import Scale
+from apps.ui.svg.shapes import Shape, circle, path, picture, text
 
 __all__ = ["Block", "Letters", "blocks_bar", "scale_of", "search_curve"]
 
@@ -129,61 +132,47 @@ def search_curve(
     span_s = max(points[-1][0], as_float(budget_s) or 0.0, 1e-9)
     top = max(value for _, value in points) * 1.08 or 1.0
 
-    def x(at_s: float) -> float:
-        return _LEFT + at_s / span_s * (width - _LEFT - _RIGHT)
-
-    def y(value: float) -> float:
-        return height - _BOTTOM - value / top * (height - _TOP - _BOTTOM)
-
-    parts = [
-        *_grid(top, y, width, told),
-        *_times(span_s, x, height),
-        *_bound(limit, y, width, told),
-        _steps(points, x, y),
-    ]
+    x = Scale(0, span_s, begin=_LEFT, end=width - _RIGHT)
+    y = Scale(0, top, begin=height - _BOTTOM, end=_TOP)
     said = f"Best value {told(points[-1][1])} after {seconds(points[-1][0])}, at first {told(points[0][1])}"
     said += f", bound {told(limit)}" if limit is not None else ""
-    return format_html(
-        '<svg class="fig curve" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>',
+    return picture(
         width,
         height,
         said,
-        mark_safe("".join(parts)),
+        _grid(top, y, width, told),
+        _times(span_s, x, height),
+        _bound(limit, y, width, told),
+        _steps(points, x, y),
+        css="fig curve",
     )
 
 
-def _grid(top: float, y: Any, width: int, told: ValueFormat) -> list[str]:
-    """Values are numbers of our own, so that the texts need no escaping."""
-    rows = []
+def _grid(top: float, y: Scale, width: int, told: ValueFormat) -> list[Shape]:
+    shapes = []
     for tick in range(_TICKS + 1):
         value = top / 1.08 * tick / _TICKS
-        at, word = y(value), told(value) if tick == _TICKS else told(value).text
-        rows.append(f'<path class="grid" d="M{_LEFT:g} {at:.1f}H{width - _RIGHT:g}"/>')
-        rows.append(f'<text x="{_LEFT - 6:g}" y="{at + 4:.1f}" text-anchor="end">{word}</text>')
-    return rows
+        words = told(value) if tick == _TICKS else told(value).text
+        shapes.append(grid_line(_LEFT, y(value), width - _RIGHT))
+        shapes.append(text(_LEFT - 6, y(value) + 4, words, anchor="end"))
+    return shapes
 
 
-def _times(span_s: float, x: Any, height: int) -> list[str]:
-    steps = [0.0, span_s / 2, span_s]
-    ends = ["start", "middle", "end"]
+def _times(span_s: float, x: Scale, height: int) -> list[Shape]:
+    anchors = {0.0: "start", span_s / 2: "middle", span_s: "end"}
+    return [text(x(at), height - 6, seconds(at), anchor=anchor) for at, anchor in anchors.items()]
+
+
+def _bound(limit: float | None, y: Scale, width: int, told: ValueFormat) -> list[Shape]:
+    if limit is None:
+        return []
+    line = {"stroke": "c-third", "stroke_width": 2, "stroke_dasharray": "2 4"}
     return [
-        f'<text x="{x(at):.1f}" y="{height - 6}" text-anchor="{end}">{seconds(at)}</text>'
-        for at, end in zip(steps, ends, strict=True)
+        path("M", _LEFT, y(limit), "H", width - _RIGHT, **line),
+        text(width - _RIGHT, y(limit) - 5, f"Bound {told(limit)}", "halo", "end"),
     ]
 
 
-def _bound(limit: float | None, y: Any, width: int, told: ValueFormat) -> list[str]:
-    if limit is None:
-        return []
-    at = y(limit)
-    line = f'<path d="M{_LEFT:g} {at:.1f}H{width - _RIGHT:g}" stroke="var(--c-third)" stroke-width="2"'
-    text = f'<text class="halo" x="{width - _RIGHT:g}" y="{at - 5:.1f}" text-anchor="end">Bound {told(limit)}</text>'
-    return [f'{line} stroke-dasharray="2 4"/>', text]
-
-
-def _steps(points: Sequence[tuple[float, float]], x: Any, y: Any) -> str:
-    path = f"M{x(points[0][0]):.1f} {y(points[0][1]):.1f}"
-    path += "".join(f"H{x(at):.1f}V{y(value):.1f}" for at, value in points[1:])
-    last = points[-1]
-    dot = f'<circle cx="{x(last[0]):.1f}" cy="{y(last[1]):.1f}" r="3" fill="var(--c-estimate)"/>'
-    return f'<path class="est" d="{path}"/>{dot}'
+def _steps(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> list[Shape]:
+    places = [(x(at), y(value)) for at, value in points]
+    return [path(step_data(places), css="est"), circle(*places[-1], 3, fill="c-estimate")]

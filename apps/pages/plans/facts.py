@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from apps.pages.overview.tables import statistic_text
 from apps.planning.choices import RunState
@@ -16,6 +16,7 @@ from apps.planning.models import PlanComparison
 from apps.queries.choices import QueryState
 from apps.ui.dag import DagEdge, DagNode, dag_picture
 from apps.ui.numbers import Quantity, count, counted, cps, percent, seconds, seconds_range, significant
+from apps.ui.svg.shapes import path, picture
 
 __all__ = [
     "ComparisonFacts",
@@ -30,8 +31,6 @@ __all__ = [
 
 
 _WIDTH = 300.0
-_NO_SCALE = 'vector-effect="non-scaling-stroke"'
-_ROUND = 'stroke-linecap="round"'
 
 
 def interval_dots(plan: Mapping[str, Any], most_s: float, bound_s: float | None, name: str) -> SafeString:
@@ -40,28 +39,22 @@ def interval_dots(plan: Mapping[str, Any], most_s: float, bound_s: float | None,
     def x(value_s: float) -> float:
         return round(min(value_s / most_s, 1.0) * (_WIDTH - 12) + 6, 1) if most_s else 6.0
 
-    parts = [f'<path d="M0 10h{_WIDTH:g}" stroke="var(--line)" {_NO_SCALE}/>']
+    shapes = [path("M", 0, 10, "H", _WIDTH, stroke="line", fixed=True)]
     if bound_s is not None and bound_s <= most_s:
-        parts.append(f'<path d="M{x(bound_s):g} 0v20" stroke="var(--c-objective)" stroke-width="1.5" {_NO_SCALE}/>')
+        shapes.append(path("M", x(bound_s), 0, "V", 20, stroke="c-objective", stroke_width=1.5, fixed=True))
     if plan["low_s"] is not None:
         low, high = x(plan["low_s"]), x(plan["high_s"])
-        band = f'd="M{low:g} 10H{high:g}" stroke="var(--c-band)" stroke-width="8"'
-        parts.append(f"<path {band} {_NO_SCALE}/>")
-        parts.append(
-            f'<path d="M{low:g} 5v10M{high:g} 5v10" stroke="var(--c-estimate)" stroke-width="1.5" {_NO_SCALE}/>'
-        )
-    at = x(plan["estimate_s"])
-    parts.append(f'<path d="M{at:g} 10h.01" stroke="var(--c-estimate)" stroke-width="9" {_ROUND} {_NO_SCALE}/>')
+        ends = {"stroke": "c-estimate", "stroke_width": 1.5, "fixed": True}
+        shapes.append(path("M", low, 10, "H", high, stroke="c-band", stroke_width=8, fixed=True))
+        shapes.append(path("M", low, 5, "V", 15, "M", high, 5, "V", 15, **ends))
+    dot = {"stroke": "c-estimate", "stroke_width": 9, "stroke_linecap": "round", "fixed": True}
+    shapes.append(path("M", x(plan["estimate_s"]), 10, "h", 0.01, **dot))
     words = f"{name}: estimate {seconds(plan['estimate_s'])}"
     if plan["low_s"] is not None:
         words += f", interval {seconds(plan['low_s'])} to {seconds(plan['high_s'])}"
     if bound_s is not None:
         words += f", objective {seconds(bound_s)}"
-    return format_html(
-        '<svg class="dots" viewBox="0 0 300 20" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>',
-        words,
-        mark_safe("".join(parts)),  # numbers and names of colours only
-    )
+    return picture(_WIDTH, 20, words, shapes, css="dots", stretched=True)
 
 
 def changed_operators(plan: Mapping[str, Any], other: Mapping[str, Any] | None) -> set[str]:

@@ -5,32 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from apps.planning.what_ifs.sweeps import BenchSize, BenchSweep
 from apps.ui.numbers import factor, money, percent, seconds, significant
+from apps.ui.svg.axes import grid_line, step_data
+from apps.ui.svg.scales import Scale, nice_step, round_up, spread
+from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, shape, text, title
 
-__all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart", "nice_step"]
-
-
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-
-
-def nice_step(step: float) -> float:
-    """The next of 1, 2, 2.5 or 5 times a power of ten that is no less.
-
-    Examples
-    --------
-    >>> nice_step(3.1), nice_step(0.02), nice_step(0)
-    (5.0, 0.02, 1.0)
-    """
-    if step <= 0:
-        return 1.0
-    size = 10.0 ** math.floor(math.log10(step))
-    return next(size * factor for factor in _STEPS if size * factor >= step * (1 - 1e-9))
+__all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +94,7 @@ class BenchChart:
             near = [v for v in (self._value(self.chosen, lost=False), self._value(self.chosen, lost=True)) if v]
             wanted = min(max(wanted, self.limit * 1.15), max(self.limit * 2, *(v * 1.15 for v in near), 0))
         step = nice_step(wanted / 5)
-        top = math.ceil(wanted / step - 1e-9) * step
+        top = round_up(wanted, step)
         return top, [step * i for i in range(round(top / step) + 1)]
 
     # -- words
@@ -151,126 +137,111 @@ class BenchChart:
 
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn(WIDE) + self._drawn(NARROW))
+        return self._drawn(WIDE) + self._drawn(NARROW)
 
-    def _drawn(self, frame: ChartFrame) -> str:
-        parts = [*self._grid(frame), *self._columns(frame), *self._lines(frame), *self._bars(frame)]
-        parts += [*self._labels(frame), *self._hits(frame)]
-        head = format_html(
-            '<svg class="{}" viewBox="0 0 {} {}" role="group" aria-label="{}">',
-            frame.css,
+    def _drawn(self, frame: ChartFrame) -> SafeString:
+        return picture(
             frame.width,
             frame.height,
             self.finding,
+            self._grid(frame),
+            self._column(frame),
+            self._lines(frame),
+            self._bars(frame),
+            self._labels(frame),
+            self._hits(frame),
+            css=frame.css,
+            role="group",
         )
-        return head + "".join(parts) + "</svg>"
+
+    def _step(self, frame: ChartFrame) -> float:
+        return (frame.right - frame.left) / len(self.sweep.sizes)
 
     def _x(self, frame: ChartFrame, index: int) -> float:
-        step = (frame.right - frame.left) / len(self.sweep.sizes)
-        return round(frame.left + step * (index + 0.5), 1)
+        return frame.left + self._step(frame) * (index + 0.5)
 
-    def _y(self, frame: ChartFrame, value: float) -> float:
-        return round(frame.base - (frame.base - frame.top) * value / self.top, 1)
+    def _y(self, frame: ChartFrame) -> Scale:
+        return Scale(0, self.top, begin=frame.base, end=frame.top)
 
-    def _grid(self, frame: ChartFrame) -> list[str]:
-        parts = []
+    def _grid(self, frame: ChartFrame) -> list[Shape]:
+        shapes = []
         for tick in self.ticks:
-            y = self._y(frame, tick)
+            y = self._y(frame)(tick)
             words = significant(tick) if self.in_seconds or self.in_times else f"{round(tick * 100)}"
             unit = self._unit if tick == self.ticks[-1] else ""
-            parts.append(f'<path class="grid" d="M{frame.left} {y:g}H{frame.right}"/>')
-            parts.append(f'<text x="{frame.left - 8}" y="{y + 4:g}" text-anchor="end">{words}{unit}</text>')
-        return parts
+            shapes.append(grid_line(frame.left, y, frame.right))
+            shapes.append(text(frame.left - 8, y + 4, f"{words}{unit}", anchor="end"))
+        return shapes
 
-    def _columns(self, frame: ChartFrame) -> list[str]:
-        """The chosen size's column, and the mark of the present number."""
-        parts = []
-        step = (frame.right - frame.left) / len(self.sweep.sizes)
-        for index, size in enumerate(self.sweep.sizes):
-            x = self._x(frame, index)
-            if size is self.chosen:
-                width, height = round(step * 0.62, 1), frame.cost_base - frame.top
-                parts.append(
-                    f'<rect x="{x - width / 2:g}" y="{frame.top}" width="{width:g}" height="{height}" rx="4" '
-                    'fill="var(--accent-soft)"/>'
-                )
-        return parts
+    def _column(self, frame: ChartFrame) -> Shape:
+        """The chosen size's column."""
+        x, width = self._x(frame, self.sweep.sizes.index(self.chosen)), self._step(frame) * 0.62
+        return rect(x - width / 2, frame.top, width, frame.cost_base - frame.top, rx=4, fill="accent-soft")
 
-    def _lines(self, frame: ChartFrame) -> list[str]:
-        parts = []
+    def _lines(self, frame: ChartFrame) -> list[Shape]:
+        shapes, y = [], self._y(frame)
         if self.interval is not None:
             x = self._x(frame, self.sweep.sizes.index(self.chosen))
-            low, high = (self._y(frame, min(value, self.top)) for value in self.interval)
-            parts.append(f'<rect class="band" x="{x - 6:g}" y="{high:g}" width="12" height="{max(low - high, 2):g}"/>')
+            low, high = map(y, self.interval)
+            shapes.append(rect(x - 6, high, 12, max(low - high, 2), css="band"))
         if self.limit:
-            y = self._y(frame, self.limit)
-            parts.append(f'<path class="obj" d="M{frame.left} {y:g}H{frame.right}"/>')
+            shapes.append(grid_line(frame.left, y(self.limit), frame.right, css="obj"))
         for css, values in (("alt", self.lost), ("est", self.up)):
-            parts.append(f'<path class="{css}" d="{self._path(frame, values)}"/>')
+            shapes.append(path(self._line_data(frame, values), css=css))
         for index, size in enumerate(self.sweep.sizes):
             x, up, lost = self._x(frame, index), self.up[index], self.lost[index]
             if lost is not None and lost <= self.top:
-                y = self._y(frame, lost)
-                parts.append(f'<rect x="{x - 3:g}" y="{y - 3:g}" width="6" height="6" fill="var(--c-alt)"/>')
+                shapes.append(rect(x - 3, y(lost) - 3, 6, 6, fill="c-alt"))
             if up is not None and up <= self.top:
-                radius = 4.5 if size is self.chosen else 3
-                parts.append(f'<circle cx="{x:g}" cy="{self._y(frame, up):g}" r="{radius}" fill="var(--c-estimate)"/>')
-        return parts
+                shapes.append(circle(x, y(up), 4.5 if size is self.chosen else 3, fill="c-estimate"))
+        return shapes
 
-    def _path(self, frame: ChartFrame, values: Sequence[float | None]) -> str:
+    def _line_data(self, frame: ChartFrame, values: Sequence[float | None]) -> str:
         """A line that is cut where it leaves the picture at its top."""
         points = [(self._x(frame, i), value) for i, value in enumerate(values) if value is not None]
-        path, before = [], None
-        for x, value in points:
-            if before is not None:
-                path += self._piece(frame, before, (x, value))
-            before = (x, value)
-        return "".join(path)
+        return "".join(self._piece(frame, a, b) for a, b in pairwise(points))
 
-    def _piece(self, frame: ChartFrame, a: tuple[float, float], b: tuple[float, float]) -> list[str]:
+    def _piece(self, frame: ChartFrame, a: tuple[float, float], b: tuple[float, float]) -> str:
         if a[1] > self.top and b[1] > self.top:
-            return []
+            return ""
+        y = self._y(frame)
         a, b = (self._cut(a, b) if a[1] > self.top else a), (self._cut(b, a) if b[1] > self.top else b)
-        return [f"M{a[0]:g} {self._y(frame, a[1]):g}L{b[0]:g} {self._y(frame, b[1]):g}"]
+        return path_data("M", a[0], y(a[1]), "L", b[0], y(b[1]))
 
     def _cut(self, outside: tuple[float, float], inside: tuple[float, float]) -> tuple[float, float]:
         share = (self.top - inside[1]) / (outside[1] - inside[1])
-        return round(inside[0] + (outside[0] - inside[0]) * share, 1), self.top
+        return inside[0] + (outside[0] - inside[0]) * share, self.top
 
-    def _bars(self, frame: ChartFrame) -> list[str]:
+    def _bars(self, frame: ChartFrame) -> list[Shape]:
         """Cost by number of nodes; without prices the numbers alone."""
         known = [cost for cost in self.costs if cost is not None]
         highest = nice_step(max(known)) if any(known) else 0.0
-        step = (frame.right - frame.left) / len(self.sweep.sizes)
-        width = round(step * 0.42, 1)
-        ends = f"M{frame.left} {frame.base}H{frame.right}M{frame.left} {frame.cost_base}H{frame.right}"
-        parts = [f'<path class="axis" d="{ends}"/>']
+        axes = [path_data("M", frame.left, base, "H", frame.right) for base in (frame.base, frame.cost_base)]
+        shapes = [path(*axes, css="axis")]
         if known and highest:
-            parts.append(f'<path class="grid" d="M{frame.left} {frame.cost_top}H{frame.right}"/>')
             label = money(highest, self.currency).removesuffix(".00")
-            for y, words in ((frame.cost_top + 4, escape(label)), (frame.cost_base + 3, "0")):
-                parts.append(f'<text x="{frame.left - 8}" y="{y}" text-anchor="end">{words}</text>')
+            shapes.append(grid_line(frame.left, frame.cost_top, frame.right))
+            shapes.append(text(frame.left - 8, frame.cost_top + 4, label, anchor="end"))
+            shapes.append(text(frame.left - 8, frame.cost_base + 3, "0", anchor="end"))
         for index, size in enumerate(self.sweep.sizes):
             x, chosen = self._x(frame, index), size is self.chosen
             if size.cost is not None and highest:
-                high = round((frame.cost_base - frame.cost_top) * size.cost / highest, 1)
-                fill = "c-estimate" if chosen else "c-fill"
-                parts.append(
-                    f'<rect x="{x - width / 2:g}" y="{frame.cost_base - high:g}" width="{width:g}" height="{high:g}" '
-                    f'rx="1.5" fill="var(--{fill})"{"" if chosen else " opacity=" + chr(34) + "0.7" + chr(34)}/>'
-                )
-                if chosen:
-                    y = frame.cost_base - high - 6
-                    words = escape(money(size.cost, self.currency))
-                    parts.append(f'<text class="tb halo" x="{x:g}" y="{y:g}" text-anchor="middle">{words}</text>')
+                shapes += self._bar(frame, x, size, size.cost / highest)
             if self._is_labelled(index, frame):
-                css = "tb" if chosen else ""
-                parts.append(
-                    f'<text class="{css}" x="{x:g}" y="{frame.cost_base + 19}" text-anchor="middle">{size.nodes}</text>'
-                )
+                shapes.append(text(x, frame.cost_base + 19, size.nodes, "tb" if chosen else "", "middle"))
                 if size.is_now:
-                    parts.append(f'<path class="now" d="M{x - 7:g} {frame.cost_base + 22.5}h14"/>')
-        return parts
+                    shapes.append(path("M", x - 7, frame.cost_base + 22.5, "h", 14, css="now"))
+        return shapes
+
+    def _bar(self, frame: ChartFrame, x: float, size: BenchSize, share: float) -> list[Shape]:
+        """A size's cost as a share of the highest; the chosen one's in words too."""
+        width, height = self._step(frame) * 0.42, (frame.cost_base - frame.cost_top) * share
+        place = (x - width / 2, frame.cost_base - height, width, height)
+        if size is not self.chosen:
+            return [rect(*place, rx=1.5, fill="c-fill", opacity=0.7)]
+        words = money(size.cost, self.currency)
+        price = text(x, frame.cost_base - height - 6, words, "tb halo", "middle")
+        return [rect(*place, rx=1.5, fill="c-estimate"), price]
 
     def _is_labelled(self, index: int, frame: ChartFrame) -> bool:
         sizes = self.sweep.sizes
@@ -282,82 +253,62 @@ class BenchChart:
     def _kept_labels(self) -> list[BenchSize]:
         return [size for size in self.sweep.sizes if size is self.chosen or size.is_now]
 
-    def _labels(self, frame: ChartFrame) -> list[str]:
-        left, top = frame.left, frame.top
-        parts = [f'<text class="t2" x="{left}" y="{top - 7}">{escape(self.title)}</text>']
+    def _labels(self, frame: ChartFrame) -> list[Shape]:
+        shapes = [text(frame.left, frame.top - 7, self.title, "t2")]
         if any(cost is not None for cost in self.costs):
-            parts.append(f'<text class="t2 halo" x="{left}" y="{frame.cost_top - 8}">Cost per hour</text>')
-        parts += self._beside(frame) + self._flag(frame)
+            shapes.append(text(frame.left, frame.cost_top - 8, "Cost per hour", "t2 halo"))
+        shapes += self._line_ends(frame) + self._flag(frame)
         if frame is WIDE:
-            parts.append(f'<text x="{frame.right + 10}" y="{frame.cost_base + 19}">nodes</text>')
-        return parts
+            shapes.append(text(frame.right + 10, frame.cost_base + 19, "nodes"))
+        return shapes
 
-    def _beside(self, frame: ChartFrame) -> list[str]:
+    def _line_ends(self, frame: ChartFrame) -> list[Shape]:
         """Names of the lines at their right ends, apart from each other."""
+        y = self._y(frame)
+        limit = f"Objective {seconds(self.limit)}" if self.in_seconds and self.limit else "Objective"
+        if frame is NARROW:
+            return [text(frame.right, y(self.limit) - 6, limit, "to halo", "end")] if self.limit else []
         wanted = [("ta", "All nodes up", self.up[-1])]
         wanted += [("talt", "One node lost", self.lost[-1])] if self.lost[-1] is not None else []
-        limit = f"Objective {seconds(self.limit)}" if self.in_seconds and self.limit else "Objective"
         wanted += [("to", limit, self.limit)] if self.limit else []
-        if frame is NARROW:
-            y = self._y(frame, self.limit or 0.0) - 6
-            return (
-                []
-                if not self.limit
-                else [f'<text class="to halo" x="{frame.right}" y="{y:g}" text-anchor="end">{limit}</text>']
-            )
-        placed: list[tuple[float, str, str]] = []
-        ends = [
-            (min(max(self._y(frame, min(value, self.top)) + 4, 28), frame.base), css, words)
-            for css, words, value in wanted
-            if value is not None
-        ]
-        for y, css, words in sorted(ends):
-            low = max([y, *(other + 15 for other, _, _ in placed[-1:])])
-            placed.append((low, css, words))
-        return [f'<text class="{css}" x="{frame.right + 10}" y="{y:g}">{words}</text>' for y, css, words in placed]
+        ends = sorted(
+            (min(max(y(value) + 4, 28), frame.base), css, words) for css, words, value in wanted if value is not None
+        )
+        places = spread([at for at, _, _ in ends], 15)
+        return [text(frame.right + 10, at, words, css) for at, (_, css, words) in zip(places, ends, strict=True)]
 
-    def _flag(self, frame: ChartFrame) -> list[str]:
+    def _flag(self, frame: ChartFrame) -> list[Shape]:
         """The chosen size in words, beside its column."""
         index = self.sweep.sizes.index(self.chosen)
         is_right = index < len(self.sweep.sizes) * 0.6
-        step = (frame.right - frame.left) / len(self.sweep.sizes)
+        step = self._step(frame)
         x = self._x(frame, index) + (step * 0.4 + 8 if is_right else -step * 0.4 - 8)
-        anchor = "start" if is_right else "end"
         up, lost = self.up[index], self.lost[index]
         lines = [("tb", f"{self.chosen.nodes} nodes", 34.0)]
         lines += [("tx", f"{self._written(lost)} with one lost", 52.0)] if lost is not None else []
         lines += [("tx", f"{self._written(up)} with all up", 52.0 + 17 * (lost is not None))]
-        return [
-            f'<text class="{css} halo" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
-            for css, words, y in lines
-        ]
+        return [text(x, y, words, f"{css} halo", "start" if is_right else "end") for css, words, y in lines]
 
-    def _hits(self, frame: ChartFrame) -> list[str]:
+    def _hits(self, frame: ChartFrame) -> list[Shape]:
         """Each size's column as a link; one of them is in the order of Tab, arrows lead to the others."""
-        step = (frame.right - frame.left) / len(self.sweep.sizes)
-        parts = []
+        step, shapes = self._step(frame), []
         for index, size in enumerate(self.sweep.sizes):
             chosen = size is self.chosen
-            x, height = self._x(frame, index) - step / 2, frame.height - frame.top
             words = f"{size.nodes} nodes: {self._said(size)}"
             words += f", {money(size.cost, self.currency)} per hour" if size.cost is not None else ""
-            parts.append(
-                format_html(
-                    '<a class="hit" href="{}" data-nodes="{}" tabindex="{}" aria-label="{}"{}><title>{}</title>'
-                    '<rect x="{}" y="{}" width="{}" height="{}" rx="3"/></a>',
-                    self.address(size.nodes),
-                    size.nodes,
-                    0 if chosen else -1,
-                    words,
-                    mark_safe(' aria-current="true"') if chosen else "",
-                    words,
-                    f"{x:g}",
-                    frame.top,
-                    f"{step:g}",
-                    height,
-                )
+            link = shape(
+                "a",
+                title(words),
+                rect(self._x(frame, index) - step / 2, frame.top, step, frame.height - frame.top, rx=3),
+                css="hit",
+                href=self.address(size.nodes),
+                data_nodes=size.nodes,
+                tabindex=0 if chosen else -1,
+                aria_label=words,
+                aria_current="true" if chosen else None,
             )
-        return parts
+            shapes.append(link)
+        return shapes
 
 
 _LEFT, _TOP, _BASE = 48, 22, 236
@@ -385,43 +336,32 @@ class FrontChart:
 
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn("fig wide", 1000, 940) + self._drawn("fig narrow", 366, 340))
+        return self._drawn("fig wide", 1000, 940) + self._drawn("fig narrow", 366, 340)
 
-    def _drawn(self, css: str, width: int, right: int) -> str:
+    def _drawn(self, css: str, width: int, right: int) -> SafeString:
         costs = [float(point["cost_per_hour"]) for point in self.points]
         values = [self.latency(point) or 0.0 for point in self.points]
         x_step, y_step = nice_step(max(costs, default=1.0) / 4 or 1.0), nice_step(max(values, default=1.0) / 4 or 1.0)
-        x_top = max(x_step, math.ceil(max(costs, default=1.0) / x_step) * x_step)
-        y_top = max(y_step, math.ceil(max(values, default=1.0) * 1.05 / y_step) * y_step)
+        x = Scale(0, round_up(max(costs, default=1.0), x_step), begin=_LEFT, end=right)
+        y = Scale(0, round_up(max(values, default=1.0) * 1.05, y_step), begin=_BASE, end=_TOP)
+        shapes = [text(_LEFT, _TOP - 8, self.title, "t2")]
+        for tick in _ticks(y_step, y.high):
+            unit = " s" if tick + y_step / 2 > y.high else ""
+            shapes.append(grid_line(_LEFT, y(tick), right))
+            shapes.append(text(_LEFT - 8, y(tick) + 4, f"{significant(tick)}{unit}", anchor="end"))
+        for tick in _ticks(x_step, x.high):
+            words = money(tick, self.currency).removesuffix(".00")
+            shapes.append(text(x(tick), _BASE + 18, words, anchor="middle"))
+        shapes.append(grid_line(_LEFT, _BASE, right, css="axis"))
+        shapes += self._front([(x(cost), y(value)) for cost, value in zip(costs, values, strict=True)], right)
+        return picture(width, _BASE + 28, self.finding, shapes, css=css)
 
-        def x(cost: float) -> float:
-            return round(_LEFT + (right - _LEFT) * cost / x_top, 1)
-
-        def y(value: float) -> float:
-            return round(_BASE - (_BASE - _TOP) * value / y_top, 1)
-
-        parts = [f'<text class="t2" x="{_LEFT}" y="{_TOP - 8}">{escape(self.title)}</text>']
-        for tick in _ticks(y_step, y_top):
-            unit = " s" if tick + y_step / 2 > y_top else ""
-            parts.append(f'<path class="grid" d="M{_LEFT} {y(tick):g}H{right}"/>')
-            parts.append(
-                f'<text x="{_LEFT - 8}" y="{y(tick) + 4:g}" text-anchor="end">{significant(tick)}{unit}</text>'
-            )
-        for tick in _ticks(x_step, x_top):
-            words = escape(money(tick, self.currency).removesuffix(".00"))
-            parts.append(f'<text x="{x(tick):g}" y="{_BASE + 18}" text-anchor="middle">{words}</text>')
-        parts.append(f'<path class="axis" d="M{_LEFT} {_BASE}H{right}"/>')
-        path = "".join(
-            f"H{x(cost):g}V{y(value):g}" if i else f"M{x(cost):g} {y(value):g}"
-            for i, (cost, value) in enumerate(zip(costs, values, strict=True))
-        )
-        parts.append(f'<path class="est" d="{path}H{right}"/>' if path else "")
-        parts += [
-            f'<circle cx="{x(cost):g}" cy="{y(value):g}" r="3.5" fill="var(--c-estimate)"/>'
-            for cost, value in zip(costs, values, strict=True)
-        ]
-        head = '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">'
-        return format_html(head, css, width, _BASE + 28, self.finding) + "".join(parts) + "</svg>"
+    @staticmethod
+    def _front(points: Sequence[tuple[float, float]], right: float) -> list[Shape]:
+        if not points:
+            return []
+        line = path(step_data(points), path_data("H", right), css="est")
+        return [line, *(circle(x, y, 3.5, fill="c-estimate") for x, y in points)]
 
 
 def _ticks(step: float, top: float) -> list[float]:

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 
 from apps.estimates.curves import curves_unpack
 from apps.estimates.models import QueryEstimate
@@ -19,6 +19,7 @@ from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placemen
 from apps.ui.charts import Chart, Mark, Series, elapsed_axis, time_axis
 from apps.ui.dag import DagEdge, DagNode, dag_picture
 from apps.ui.numbers import Quantity, counted, percent, rate, seconds, significant
+from apps.ui.svg.shapes import path, picture, rect, swatch
 
 __all__ = ["PlanPicture", "Step", "history_chart", "latency_chart"]
 
@@ -160,12 +161,12 @@ class PlanPicture:
         return dag_picture([*self._sources(), *map(self._node, self.operators)], self._edges(), self._label())
 
     def _label(self) -> str:
-        text = f"Operators of {self.detail.query.name}, from its sources to its results."
+        words = f"Operators of {self.detail.query.name}, from its sources to its results."
         if self.hops:
-            text += f" The worst path takes {seconds(self.detail.result.get('worst_s'))}."
+            words += f" The worst path takes {seconds(self.detail.result.get('worst_s'))}."
         if self.detail.bottleneck_operator:
-            text += f" {self.detail.bottleneck_operator} is the bottleneck."
-        return text
+            words += f" {self.detail.bottleneck_operator} is the bottleneck."
+        return words
 
     def _sources(self) -> list[DagNode]:
         names = dict.fromkeys(
@@ -287,35 +288,23 @@ class PlanPicture:
     @cached_property
     def bar(self) -> SafeString:
         """The worst slice's waits one after the other, on the objective's scale."""
-        parts, x = [], 0.0
+        shapes, x = [rect(0, 6, 1000, 18, fill="sunken")], 0.0
         for hop, step in zip(self.hops, self.steps, strict=True):
             width = 1000 * hop["wait_s"] / self._scale_s
-            parts.append(
-                f'<rect x="{x:.2f}" y="6" width="{width:.2f}" height="18" fill="var(--{step.tone})"'
-                ' stroke="var(--surface)" vector-effect="non-scaling-stroke"/>'
-            )
+            shapes.append(rect(x, 6, width, 18, fill=step.tone, stroke="surface", vector_effect="non-scaling-stroke"))
             x += width
         if self.bound_s:
             at = 10 * float(self.objective_at)
-            parts.append(
-                f'<path d="M{at:.1f} 0v30" stroke="var(--c-objective)" stroke-width="2"'
-                ' vector-effect="non-scaling-stroke"/>'
-            )
+            shapes.append(path("M", at, 0, "V", 30, stroke="c-objective", stroke_width=2, fixed=True))
         label = "; ".join(f"{step.name} {step.wait}" for step in self.steps)
-        return format_html(
-            '<svg class="wherebar" viewBox="0 0 1000 30" preserveAspectRatio="none" role="img" aria-label="{}">'
-            '<rect y="6" width="1000" height="18" fill="var(--sunken)"/>{}</svg>',
-            label,
-            mark_safe("".join(parts)),  # numbers and names of colours only
-        )
+        return picture(1000, 30, label, shapes, css="wherebar", stretched=True)
 
     @property
     def bar_key(self) -> SafeString:
         return format_html_join(
             "",
-            '<span><svg class="sq" viewBox="0 0 12 10" aria-hidden="true"><rect width="12" height="10" rx="2" '
-            'fill="var(--{})"/></svg>{} <b>{}</b></span>',
-            ((step.tone, step.name, step.wait) for step in self.steps if step.wait.text != "0"),
+            "<span>{}{} <b>{}</b></span>",
+            ((swatch(step.tone), step.name, step.wait) for step in self.steps if step.wait.text != "0"),
         )
 
 

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from reportlab.graphics.shapes import Drawing
-
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
 from apps.reports.drawings.charts import Curve, Plot
+from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_time, money
 from apps.reports.outline.objectives import statistic_text
 from apps.ui.numbers import MISSING, percent, scaled, seconds, significant
@@ -134,7 +133,7 @@ def _draw_latency(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawin
     first = found["shortages"][0] if found["shortages"] else None
     if first is not None and first["query"] == curve["query"]:
         plot.mark_x(_share(found, first["first_at"]) * x[-1], local_time(first["first_at"], zone))
-    return plot.finish()
+    return plot.drawing()
 
 
 def _load(found: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
@@ -152,7 +151,7 @@ def _draw_load(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
     plot.x_axis(_days(found, zone, len(x)))
     plot.band(x, load["low"], load["high"])
     plot.curve(Curve("c-estimate", "", x, load["mean"]))
-    return plot.finish()
+    return plot.drawing()
 
 
 def _short(value: float) -> str:

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from reportlab.graphics.shapes import Drawing
-
 from apps.estimates.choices import ObjectiveState
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
-from apps.reports.drawings.charts import Curve, Plot, headroom_bars, nice_ticks
+from apps.reports.drawings.charts import Curve, Plot, headroom_bars
+from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_day
 from apps.ui.numbers import MISSING, percent, seconds, seconds_range, significant
+from apps.ui.svg.scales import nice_ticks
 
 __all__ = ["latency_blocks", "objective_blocks", "objective_table", "statistic_text"]
 
@@ -180,4 +180,4 @@ def _draw(row: dict[str, Any], curve: dict[str, Any], width: float) -> Drawing:
     plot.curve(Curve("c-estimate", "", times, estimate))
     if has_limit:
         plot.objective(row["bound_s"], f"Objective {seconds(row['bound_s'])}")
-    return plot.finish()
+    return plot.drawing()

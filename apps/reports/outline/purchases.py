@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from reportlab.graphics.shapes import Drawing, Line, Rect
-
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
 from apps.reports.drawings.charts import Curve, Plot
-from apps.reports.drawings.ink import ink, label
+from apps.reports.drawings.ink import Drawing, label
 from apps.reports.notation import money
 from apps.ui.numbers import MISSING, percent, seconds
+from apps.ui.svg.shapes import path, rect
 
 __all__ = ["purchase_blocks"]
 
@@ -139,30 +138,28 @@ def _draw(found: dict[str, Any], points: list[dict[str, Any]], width: float) -> 
     if len(lost) == len(nodes):
         plot.curve(Curve("c-alt", "One node lost", nodes, lost, markers=True))
     _costs(plot, found, points, enough)
-    return plot.finish()
+    return plot.drawing()
 
 
 def _costs(plot: Plot, found: dict[str, Any], points: list[dict[str, Any]], enough: int | None) -> None:
     """Bars of cost below the curve, the answer darker and with its price."""
-    drawing, floor, tall = plot.drawing, 16.0, 30.0
+    shapes, floor, tall = plot.shapes, plot.height - 16.0, 30.0
     highest = max((point["cost_per_hour"] or 0 for point in points), default=0)
     half = min(9.0, 0.32 * (plot.x(points[-1]["nodes"]) - plot.x(points[0]["nodes"])) / len(points))
-    right = plot.width - plot.right
-    drawing.add(Line(plot.left, floor, right, floor, strokeColor=ink("line-strong"), strokeWidth=0.7))
-    drawing.add(label(right + 6, floor + 10, "Cost per hour", size=7.5))
-    drawing.add(label(right + 6, floor - 11, "nodes", size=7.5))
+    right = plot.line_end
+    shapes += [
+        path("M", plot.left, floor, "H", right, stroke="line-strong", stroke_width=0.7),
+        label(right + 6, floor - 10, "Cost per hour", size=7.5),
+        label(right + 6, floor + 11, "nodes", size=7.5),
+    ]
     for point in points:
         x, is_answer = plot.x(point["nodes"]), point["nodes"] == enough
-        text = str(point["nodes"])
-        drawing.add(
-            label(
-                x, floor - 11, text, size=7.5, anchor="middle", colour="ink" if is_answer else "ink-3", bold=is_answer
-            )
-        )
+        tone = "ink" if is_answer else "ink-3"
+        number = label(x, floor + 11, str(point["nodes"]), size=7.5, colour=tone, bold=is_answer, anchor="middle")
+        shapes.append(number)
         if highest and point["cost_per_hour"]:
             high = tall * point["cost_per_hour"] / highest
-            tone = "c-estimate" if is_answer else "c-fill"
-            drawing.add(Rect(x - half, floor, 2 * half, high, fillColor=ink(tone), strokeColor=None))
+            shapes.append(rect(x - half, floor - high, 2 * half, high, fill="c-estimate" if is_answer else "c-fill"))
             if is_answer:
                 price = money(point["cost_per_hour"], found["currency"])
-                drawing.add(label(x, floor + high + 3, price, size=8, colour="ink", bold=True, anchor="middle"))
+                shapes.append(label(x, floor - high - 3, price, size=8, colour="ink", bold=True, anchor="middle"))

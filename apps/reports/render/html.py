@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.template.loader import render_to_string
-from django.utils.safestring import SafeString, mark_safe
-from reportlab.graphics.shapes import Drawing
+from django.utils.safestring import SafeString
 
 from apps.reports.blocks import Block, ReportHeading, ReportPicture, ReportStats, ReportTable, ReportText
-from apps.reports.drawings.ink import PALETTE, key_drawing, svg_of
+from apps.reports.drawings.ink import PALETTE, Drawing, key_drawing
 from apps.reports.outline.report import report_blocks, title_lines
+from apps.ui.svg.shapes import shape, svg_text
 
 __all__ = ["html_document", "html_parts"]
 
@@ -45,8 +45,9 @@ def _extra(block: Block) -> dict[str, Any]:
 
 
 def _svg(drawing: Drawing) -> SafeString:
-    """The texts in it come from the database; reportlab escapes them when it writes the SVG."""
-    return mark_safe(svg_of(drawing))
+    """Its size is given, so that mail programs show it as large as print."""
+    size = {"width": drawing.width, "height": drawing.height}
+    return svg_text(shape("svg", drawing.shapes, **size, viewBox=f"0 0 {drawing.width:g} {drawing.height:g}"))
 
 
 def html_document(facts: dict[str, Any], link: str = "") -> str:

@@ -34,8 +34,9 @@ from apps.reports.blocks import (
     ReportTable,
     ReportText,
 )
-from apps.reports.drawings.ink import BOLD, REGULAR, ink, key_drawing, load_fonts, state_drawing
+from apps.reports.drawings.ink import BOLD, REGULAR, key_drawing, load_fonts, state_drawing
 from apps.reports.outline.report import report_blocks, title_lines
+from apps.reports.render.vector import colour, pdf_drawing
 
 __all__ = ["NumberedCanvas", "pdf_document"]
 
@@ -63,8 +64,8 @@ class NumberedCanvas(Canvas):
         width, height = self._pagesize
         left, right = self._margin, width - self._margin
         self.setFont(REGULAR, 8)
-        self.setFillColor(ink("ink-3"))
-        self.setStrokeColor(ink("line-strong"))
+        self.setFillColor(colour("ink-3"))
+        self.setStrokeColor(colour("line-strong"))
         self.setLineWidth(0.5)
         if number > 1:
             self.drawString(left, height - 11 * mm, self._head)
@@ -79,9 +80,9 @@ _MARGIN = 17 * mm
 _WIDTH = A4[0] - 2 * _MARGIN
 
 
-def _style(name: str, size: float, colour: str, lead: float = 1.32, font: str = REGULAR, **more: Any) -> ParagraphStyle:
+def _style(name: str, size: float, ink: str, lead: float = 1.32, font: str = REGULAR, **more: Any) -> ParagraphStyle:
     return ParagraphStyle(
-        name, fontName=font, fontSize=size, leading=size * lead, textColor=ink(colour), splitLongWords=1, **more
+        name, fontName=font, fontSize=size, leading=size * lead, textColor=colour(ink), splitLongWords=1, **more
     )
 
 
@@ -165,13 +166,13 @@ def _story(blocks: Iterable[Block]) -> list[Flowable]:
 
 
 def _heading(block: ReportHeading) -> Flowable:
-    grey = ink("ink-3").hexval().replace("0x", "#")
+    grey = colour("ink-3").hexval().replace("0x", "#")
     font = f'<font name="{REGULAR}" size="8.5" color="{grey}">{escape(block.note)}</font>'
     note = f"&nbsp;&nbsp;{font}" if block.note else ""
     row = PdfTable([[Paragraph(escape(block.text) + note, _HEADING)]], colWidths=[_WIDTH])
     row.setStyle(
         [
-            ("LINEABOVE", (0, 0), (-1, 0), 0.9, ink("ink")),
+            ("LINEABOVE", (0, 0), (-1, 0), 0.9, colour("ink")),
             ("LEFTPADDING", (0, 0), (-1, -1), 0),
             ("TOPPADDING", (0, 0), (-1, -1), 5),
             ("BOTTOMPADDING", (0, 0), (-1, -1), 0),
@@ -194,10 +195,10 @@ def _flowables(block: Block) -> list[Flowable]:
 
 
 def _picture(block: ReportPicture) -> list[Flowable]:
-    drawing = block.draw(_WIDTH)
+    drawing = pdf_drawing(block.draw(_WIDTH))
     parts: list[Flowable] = [Paragraph(escape(block.finding), _SMALL), Spacer(1, 3), drawing]
     if block.key:
-        parts += [Spacer(1, 2), key_drawing(block.key)]
+        parts += [Spacer(1, 2), pdf_drawing(key_drawing(block.key))]
     return parts
 
 
@@ -213,8 +214,8 @@ def _stats(block: ReportStats) -> Flowable:
     band = PdfTable([cells], colWidths=[_WIDTH / len(cells)] * len(cells))
     band.setStyle(
         [
-            ("BOX", (0, 0), (-1, -1), 0.6, ink("line-strong")),
-            ("LINEAFTER", (0, 0), (-2, -1), 0.6, ink("line")),
+            ("BOX", (0, 0), (-1, -1), 0.6, colour("line-strong")),
+            ("LINEAFTER", (0, 0), (-2, -1), 0.6, colour("line")),
             ("VALIGN", (0, 0), (-1, -1), "TOP"),
             ("LEFTPADDING", (0, 0), (-1, -1), 9),
             ("TOPPADDING", (0, 0), (-1, -1), 6),
@@ -253,8 +254,8 @@ def _widths(columns: Sequence[ReportColumn]) -> list[float]:
 
 def _lines() -> list[Any]:
     return [
-        ("LINEBELOW", (0, 0), (-1, 0), 0.7, ink("line-strong")),
-        ("LINEBELOW", (0, 1), (-1, -1), 0.4, ink("line")),
+        ("LINEBELOW", (0, 0), (-1, 0), 0.7, colour("line-strong")),
+        ("LINEBELOW", (0, 1), (-1, -1), 0.4, colour("line")),
         ("VALIGN", (0, 0), (-1, -1), "TOP"),
         ("VALIGN", (0, 0), (-1, 0), "BOTTOM"),
         ("LEFTPADDING", (0, 0), (-1, -1), 3),
@@ -271,7 +272,7 @@ def _cell(cell: ReportCell, column: ReportColumn) -> Any:
     text = Paragraph(escape(cell.text), _RIGHT[style.name] if column.num else style)
     if not cell.state:
         return text
-    both = PdfTable([[state_drawing(cell.state), text]], colWidths=[11, None])
+    both = PdfTable([[pdf_drawing(state_drawing(cell.state)), text]], colWidths=[11, None])
     both.setStyle(
         [
             ("LEFTPADDING", (0, 0), (-1, -1), 0),

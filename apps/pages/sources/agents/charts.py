@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
-from apps.pages.provisioning.charts import nice_step
 from apps.pages.sources.agents.flows import OperatorFlow, QueryFlow
 from apps.ui.numbers import Quantity, bytes_size, counted, percent, rate, ratio, scaled
-from apps.ui.svg import PictureFrame, clock_axis, shorten, steps_path, text_at
+from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
+from apps.ui.svg.scales import Scale, nice_step, round_up
+from apps.ui.svg.shapes import Shape, path, path_data, picture, rect, text
 from engine.rollouts.epochs import EpochRow
 
 __all__ = ["PipelineStage", "Settling", "factor_bars", "factor_text", "pipeline_picture", "settled_words"]
@@ -45,27 +44,21 @@ def factor_text(factor: float) -> str:
 def factor_bars(name: str, factors: Sequence[tuple[str, float]], *, reported: bool = True) -> SafeString:
     """One bar per operator: the share processed here; dashed while the agent does not report."""
     width = max(len(factors) * (_BAR + _GAP) - _GAP, 1)
-    parts = []
+    shapes: list[Shape] = []
     for place, (_, factor) in enumerate(factors):
         x = place * (_BAR + _GAP)
-        middle = x + _BAR / 2
-        text = factor_text(factor) if reported else "\N{EN DASH}"
-        parts.append(f'<text x="{middle:g}" y="11" text-anchor="middle" class="{"tx" if factor else ""}">{text}</text>')
+        words = factor_text(factor) if reported else "\N{EN DASH}"
+        shapes.append(text(x + _BAR / 2, 11, words, "tx" if factor else "", "middle"))
         if reported:
-            parts.append(f'<rect x="{x}" y="15" width="{_BAR}" height="6" rx="1.5" fill="var(--c-drain)"/>')
-            own = f'<rect x="{x}" y="15" width="{_BAR * factor:.1f}" height="6" rx="1.5" fill="var(--c-estimate)"/>'
-            parts.append(own if factor else "")
+            shapes.append(rect(x, 15, _BAR, 6, rx=1.5, fill="c-drain"))
+            if factor:
+                shapes.append(rect(x, 15, _BAR * factor, 6, rx=1.5, fill="c-estimate"))
         else:
-            dashes = 'fill="none" stroke="var(--line-control)" stroke-dasharray="2 2"'
-            parts.append(f'<rect x="{x + 0.5}" y="15.5" width="{_BAR - 1}" height="5" rx="1.5" {dashes}/>')
+            dashes = {"fill": "none", "stroke": "line-control", "stroke_dasharray": "2 2"}
+            shapes.append(rect(x + 0.5, 15.5, _BAR - 1, 5, rx=1.5, **dashes))
     said = ", ".join(f"{operator} {factor_text(factor)}" for operator, factor in factors)
     label = f"{name} load factors: {said}" if reported else f"{name} does not report; its load factors were {said}"
-    return format_html(
-        '<svg class="fig" width="{0}" height="22" viewBox="0 0 {0} 22" role="img" aria-label="{1}">{2}</svg>',
-        width,
-        label,
-        mark_safe("".join(parts)),
-    )
+    return picture(width, 22, label, shapes, sized=True)
 
 
 def pipeline_picture(agent: str, cluster: str, stages: Sequence[PipelineStage], flow: QueryFlow | None) -> SafeString:
@@ -75,23 +68,16 @@ def pipeline_picture(agent: str, cluster: str, stages: Sequence[PipelineStage], 
     end = _LEFT + len(own) * (block + link) - link
     width = end + _RIGHT
     most = max((stage.flow.in_eps for stage in own if stage.flow), default=0.0)
-    parts = [_lead(flow)]
+    shapes = [*_lead(flow)]
     for place, stage in enumerate(own):
         x = _LEFT + place * (block + link)
         came = stage.flow.in_eps if stage.flow else 0.0
-        parts.append(_link(x - link if place else x - 26, x, came, most))
-        parts.append(_block(x, block, stage))
-        parts.append(_drain(x + block / 2, stage, most))
-    parts.append(_tail(own, end, most))
-    parts.append(_cluster(cluster, end, flow))
+        shapes.append(_link(x - link if place else x - 26, x, came, most))
+        shapes += [*_block(x, block, stage), *_drain(x + block / 2, stage, most)]
+    shapes += [*_tail(own, end, most), *_cluster(cluster, end, flow)]
     label = _label(agent, own, flow)
-    return format_html(
-        '<svg class="fig" viewBox="0 0 {} 216" role="img" aria-label="{}" style="{}">{}</svg>',
-        width,
-        label,
-        f"min-width:{width}px;max-width:{round(width * 1.2)}px",
-        mark_safe("".join(parts)),
-    )
+    style = f"min-width:{width}px;max-width:{round(width * 1.2)}px"
+    return picture(width, 216, label, shapes, style=style)
 
 
 def _widths(count: int) -> tuple[float, float]:
@@ -101,75 +87,68 @@ def _widths(count: int) -> tuple[float, float]:
     return min(_BLOCKS[1], max(_BLOCKS[0], (_ROOM - links * link) / max(count, 1))), link
 
 
-def _text(x: float, y: float, text: object, css: str = "", anchor: str = "") -> str:
-    end = f' text-anchor="{anchor}"' if anchor else ""
-    name = f' class="{css}"' if css else ""
-    return f'<text{name} x="{x:g}" y="{y:g}"{end}>{escape(str(text))}</text>'
-
-
-def _lead(flow: QueryFlow | None) -> str:
+def _lead(flow: QueryFlow | None) -> list[Shape]:
     if flow is None:
-        return _text(0, 66, "nothing yet", "tb")
-    return _text(0, 66, f"{rate(flow.in_eps)} in", "tb") + _text(0, 81, bytes_size(flow.in_bytes_s, "/s"))
+        return [text(0, 66, "nothing yet", "tb")]
+    return [text(0, 66, f"{rate(flow.in_eps)} in", "tb"), text(0, 81, bytes_size(flow.in_bytes_s, "/s"))]
 
 
-def _link(x0: float, x1: float, eps: float, most: float) -> str:
+def _link(x0: float, x1: float, eps: float, most: float) -> Shape:
     if not most or not eps:
-        return f'<path d="M{x0:g} 41H{x1:g}" stroke="var(--line-control)" stroke-dasharray="2 3"/>'
-    height = max(1.5, _TALLEST * eps / most)
-    return f'<rect x="{x0:g}" y="40" width="{x1 - x0:g}" height="{height:.1f}" fill="var(--c-fill)" opacity=".55"/>'
+        return path("M", x0, 41, "H", x1, stroke="line-control", stroke_dasharray="2 3")
+    return rect(x0, 40, x1 - x0, max(1.5, _TALLEST * eps / most), fill="c-fill", opacity=0.55)
 
 
-def _block(x: float, width: float, stage: PipelineStage) -> str:
+def _block(x: float, width: float, stage: PipelineStage) -> list[Shape]:
     share = stage.flow.share if stage.flow and stage.flow.share is not None else stage.factor or 0.0
     room = width - 16
-    letters = int(room / _LETTER) + 1
-    name = stage.name if len(stage.name) <= letters else f"{stage.name[: letters - 1]}…"
     drained = "all here" if share >= 0.9995 else "all drained" if share < 0.0005 else f"{percent(1 - share)} drained"
-    came = rate(stage.flow.in_eps) if stage.flow else ""
-    paint = 'rx="6" fill="var(--surface)" stroke="var(--line-control)"'
-    return (
-        f'<rect x="{x:g}" y="26" width="{width:g}" height="92" {paint}/>'
-        + _text(x + 8, 44, name, "tb")
-        + f'<rect x="{x + 8:g}" y="54" width="{room:.1f}" height="12" rx="2" fill="var(--c-drain)"/>'
-        + f'<rect x="{x + 8:g}" y="54" width="{room * share:.1f}" height="12" rx="2" fill="var(--c-estimate)"/>'
-        + _text(x + 8, 82, f"{stage.factor or 0:.2f}", "tb")
-        + _text(x + 8, 98, drained)
-        + _text(x + width - 8, 82, came, "t2", "end")
-    )
+    return [
+        rect(x, 26, width, 92, rx=6, fill="surface", stroke="line-control"),
+        text(x + 8, 44, shorten(stage.name, room + _LETTER, _LETTER), "tb"),
+        rect(x + 8, 54, room, 12, rx=2, fill="c-drain"),
+        rect(x + 8, 54, room * share, 12, rx=2, fill="c-estimate"),
+        text(x + 8, 82, f"{stage.factor or 0:.2f}", "tb"),
+        text(x + 8, 98, drained),
+        text(x + width - 8, 82, rate(stage.flow.in_eps) if stage.flow else "", "t2", "end"),
+    ]
 
 
-def _drain(middle: float, stage: PipelineStage, most: float) -> str:
+def _drain(middle: float, stage: PipelineStage, most: float) -> list[Shape]:
     """From a block down to the cluster."""
     if stage.flow is None or not stage.flow.drained_eps or not most:
-        return ""
+        return []
     width = max(2.0, 0.7 * _TALLEST * stage.flow.drained_eps / most)
-    bar = f'<rect x="{middle - width / 2:.1f}" y="118" width="{width:.1f}" height="52" fill="var(--c-drain)"/>'
-    return bar + _text(middle + width / 2 + 6, 140, rate(stage.flow.drained_eps), "t2")
+    return [
+        rect(middle - width / 2, 118, width, 52, fill="c-drain"),
+        text(middle + width / 2 + 6, 140, rate(stage.flow.drained_eps), "t2"),
+    ]
 
 
-def _tail(own: Sequence[PipelineStage], end: float, most: float) -> str:
-    """What comes out of the last operator goes to the cluster too."""
+def _tail(own: Sequence[PipelineStage], end: float, most: float) -> list[Shape]:
+    """The output of the last operator, which goes to the cluster too."""
     last = own[-1].flow if own else None
     if last is None or not last.out_eps or not most:
-        return ""
+        return []
     height = max(1.5, _TALLEST * min(1.0, last.out_eps / most))
-    path = f"M{end:g} 40h{24 + height:.1f}v130h-{height:.1f}V{40 + height:.1f}H{end:g}z"
-    return f'<path d="{path}" fill="var(--c-fill)" opacity=".55"/>'
+    data = path_data("M", end, 40, "h", 24 + height, "v", 130, "h", -height, "V", 40 + height, "H", end, "z")
+    return [path(data, fill="c-fill", opacity=0.55)]
 
 
-def _cluster(cluster: str, end: float, flow: QueryFlow | None) -> str:
-    wide = end + 92 - _LEFT
+def _cluster(cluster: str, end: float, flow: QueryFlow | None) -> list[Shape]:
     gets = (
         f"Cluster {cluster} gets {rate(flow.sent_eps)}, {bytes_size(flow.sent_bytes_s, '/s')}"
         if flow is not None
         else f"Cluster {cluster} has got nothing yet"
     )
-    paint = 'rx="4" fill="var(--sunken)" stroke="var(--line-strong)"'
-    box = f'<rect x="{_LEFT - 12}" y="170" width="{wide:g}" height="26" {paint}/>'
-    share = _text(end + 100, 182, f"{percent(_saved(flow))} of bytes", "tb")
-    saved = share + _text(end + 100, 196, "stay at the agent")
-    return box + _text(_LEFT - 2, 187, gets, "t2") + (saved if flow is not None and flow.in_bytes_s else "")
+    shapes = [
+        rect(_LEFT - 12, 170, end + 92 - _LEFT, 26, rx=4, fill="sunken", stroke="line-strong"),
+        text(_LEFT - 2, 187, gets, "t2"),
+    ]
+    if flow is not None and flow.in_bytes_s:
+        shapes.append(text(end + 100, 182, f"{percent(_saved(flow))} of bytes", "tb"))
+        shapes.append(text(end + 100, 196, "stay at the agent"))
+    return shapes
 
 
 def _saved(flow: QueryFlow | None) -> float | None:
@@ -272,110 +251,124 @@ class Settling:
         span = counted(round(self._span_us / 1e6), "second")
         last = self.rows[-1]
         factors = ", ".join(f"{one} {factor_text(p)}" for one, p in zip(self.operators, last.load_factors, strict=True))
-        text = f"{self.name} over the last {span}: load factors now {factors}; CPU {ratio(self.used[-1])} of "
-        text += f"{ratio(self.budget[-1])} cores; {percent(self.overflow[-1])} of records overflow."
+        words = f"{self.name} over the last {span}: load factors now {factors}; CPU {ratio(self.used[-1])} of "
+        words += f"{ratio(self.budget[-1])} cores; {percent(self.overflow[-1])} of records overflow."
         if self.changes:
-            text += f" The last of {counted(len(self.changes), 'change')} {settled_words(self.changes[-1])}."
-        return text
+            words += f" The last of {counted(len(self.changes), 'change')} {settled_words(self.changes[-1])}."
+        return words
 
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn(_WIDE) + self._drawn(_NARROW))
+        return self._drawn(_WIDE) + self._drawn(_NARROW)
 
     # -- drawing
-    def _drawn(self, room: PictureFrame) -> str:
-        y, parts = float(_HEAD), []
+    def _drawn(self, frame: PictureFrame) -> SafeString:
+        y, shapes = float(_HEAD), []
         for place, name in enumerate(self.operators):
-            parts.append(self._strip(room, y, place, name))
+            shapes += self._strip(frame, y, place, name)
             y += _STRIP + 4
         y += _ROW_GAP - 4
         for draw in (self._cpu, self._overflowing, self._bytes):
-            parts.append(draw(room, y))
+            shapes += draw(frame, y)
             y += _PANEL + _ROW_GAP
         base = y - _ROW_GAP
-        marks = "".join(self._mark(room, base, one, place) for place, one in enumerate(self.changes))
-        axis = clock_axis(room, base, self._first_us, self.rows[-1].epoch_us, partial(self._x, room))
-        return format_html(
-            '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>',
-            room.css,
-            room.width,
-            round(base + 20),
-            self.finding,
-            mark_safe(marks + "".join(parts) + axis),
-        )
+        marks = [self._mark(frame, base, change, place) for place, change in enumerate(self.changes)]
+        axis = clock_axis(frame, base, self._first_us, self.rows[-1].epoch_us, partial(self._x, frame))
+        return picture(frame.width, round(base + 20), self.finding, marks, shapes, axis, css=frame.css)
 
-    def _x(self, room: PictureFrame, epoch_us: float) -> float:
-        return room.left + room.span * (epoch_us - self._first_us) / self._span_us
+    def _x(self, frame: PictureFrame, epoch_us: float) -> float:
+        return frame.left + frame.span * (epoch_us - self._first_us) / self._span_us
 
-    def _xs(self, room: PictureFrame) -> list[float]:
-        return [self._x(room, row.epoch_us) for row in self.rows]
+    def _steps(self, frame: PictureFrame, values: Sequence[float], y: Scale) -> str:
+        """Values of the epochs as steps, as data of a path."""
+        return step_data([(self._x(frame, row.epoch_us), y(v)) for row, v in zip(self.rows, values, strict=True)])
 
-    def _strip(self, room: PictureFrame, y: float, place: int, name: str) -> str:
+    def _strip(self, frame: PictureFrame, y: float, place: int, name: str) -> list[Shape]:
         """One operator's load factor: how much of the strip is filled is how much is processed here."""
-        values = [min(max(row.load_factors[place], 0.0), 1.0) for row in self.rows]
-        ground = f'<rect x="{room.left}" y="{y:g}" width="{room.span}" height="{_STRIP}" fill="var(--c-drain)"/>'
-        line = steps_path(self._xs(room), values, lambda value: y + _STRIP * (1 - value))
-        area = f'<path d="{line}V{y + _STRIP:g}H{room.left:g}z" fill="var(--c-estimate)"/>'
-        text = text_at(room.left - 8, y + 16, shorten(name, room.left - 8), "tx", "end")
-        return ground + area + text + self._at_end(room, y + 16, factor_text(values[-1]), "tb")
-
-    def _at_end(self, room: PictureFrame, y: float, text: object, css: str = "") -> str:
-        """Right of the picture where there is room; phones have the numbers below."""
-        return text_at(room.width - room.right + 8, y, text, css) if room.right > 40 else ""
-
-    def _panel(self, room: PictureFrame, y: float, title: str, top: float, told: Callable[[float], Quantity]) -> str:
-        lines = [
-            text_at(room.left - 8, y + 4, told(top), "", "end"),
-            text_at(room.left - 8, y + _PANEL, "0", "", "end"),
+        values = [row.load_factors[place] for row in self.rows]
+        line = self._steps(frame, values, Scale(0, 1, begin=y + _STRIP, end=y))
+        area = path_data(line, "V", y + _STRIP, "H", frame.left, "z")
+        return [
+            rect(frame.left, y, frame.span, _STRIP, fill="c-drain"),
+            path(area, fill="c-estimate"),
+            text(frame.left - 8, y + 16, shorten(name, frame.left - 8), "tx", "end"),
+            *self._at_end(frame, y + 16, factor_text(min(max(values[-1], 0.0), 1.0)), "tb"),
         ]
-        grid = "".join(f'<path class="grid" d="M{room.left} {at:g}h{room.span}"/>' for at in (y, y + _PANEL))
-        return grid + "".join(lines) + text_at(room.left, y - 6, title, "t2 halo")
 
-    def _cpu(self, room: PictureFrame, y: float) -> str:
-        top = _top([*self.used, *self.budget])
-        xs, at = self._xs(room), _scale(y, top)
-        used = f'<path class="est" d="{steps_path(xs, self.used, at)}"/>'
-        budget = f'<path class="obj" fill="none" d="{steps_path(xs, self.budget, at)}"/>'
-        ends = _apart([(at(self.budget[-1]), "to", f"may use {ratio(self.budget[-1])}"),
-                       (at(self.used[-1]), "ta", f"uses {ratio(self.used[-1])}")])  # fmt: skip
-        words = "".join(self._at_end(room, place, text, css) for place, css, text in ends)
-        return self._panel(room, y, "CPU, cores", top, lambda value: Quantity(ratio(value))) + used + budget + words
+    def _at_end(self, frame: PictureFrame, y: float, words: object, css: str = "") -> list[Shape]:
+        """Right of the picture where there is room; phones have the numbers below."""
+        return [text(frame.width - frame.right + 8, y, words, css)] if frame.right > 40 else []
 
-    def _overflowing(self, room: PictureFrame, y: float) -> str:
-        top = max(_top(self.overflow), 2 * self.threshold)
-        at = _scale(y, top)
-        width = max(1.5, 0.7 * room.span / max(len(self.rows), 2))
-        bars = "".join(
-            f'<rect x="{x - width / 2:.1f}" y="{at(value):.1f}" width="{width:.1f}"'
-            f' height="{y + _PANEL - at(value):.1f}" fill="var(--bad)"/>'
-            for x, value in zip(self._xs(room), self.overflow, strict=True)
-            if value > 0
-        )
-        limit = f'<path class="obj" stroke-dasharray="2 3" d="M{room.left} {at(self.threshold):.1f}h{room.span}"/>'
-        words = self._at_end(room, at(self.threshold) + 4, f"congested from {percent(self.threshold)}", "to")
-        return self._panel(room, y, "Overflow, share of records", top, percent) + bars + limit + words
+    def _panel(
+        self, frame: PictureFrame, y: float, title: str, top: float, told: Callable[[float], Quantity]
+    ) -> list[Shape]:
+        return [
+            *(grid_line(frame.left, at, frame.left + frame.span) for at in (y, y + _PANEL)),
+            text(frame.left - 8, y + 4, told(top), anchor="end"),
+            text(frame.left - 8, y + _PANEL, "0", anchor="end"),
+            text(frame.left, y - 6, title, "t2 halo"),
+        ]
 
-    def _bytes(self, room: PictureFrame, y: float) -> str:
-        top = _top([*self.came, *self.sent])
-        xs, at = self._xs(room), _scale(y, top)
-        came = f'<path class="alt" d="{steps_path(xs, self.came, at)}"/>'
-        sent = f'<path class="est" d="{steps_path(xs, self.sent, at)}"/>'
-        ends = _apart([(at(self.came[-1]), "talt", f"come {bytes_size(self.came[-1], '/s')}"),
-                       (at(self.sent[-1]), "ta", f"leave {bytes_size(self.sent[-1], '/s')}")])  # fmt: skip
-        words = "".join(self._at_end(room, place, text, css) for place, css, text in ends)
+    def _cpu(self, frame: PictureFrame, y: float) -> list[Shape]:
+        scale = _scale(y, _top([*self.used, *self.budget]))
+        ends = [
+            (scale(self.budget[-1]), "to", f"may use {ratio(self.budget[-1])}"),
+            (scale(self.used[-1]), "ta", f"uses {ratio(self.used[-1])}"),
+        ]
+        return [
+            *self._panel(frame, y, "CPU, cores", scale.high, lambda value: Quantity(ratio(value))),
+            path(self._steps(frame, self.used, scale), css="est"),
+            path(self._steps(frame, self.budget, scale), css="obj", fill="none"),
+            *self._line_ends(frame, ends),
+        ]
+
+    def _overflowing(self, frame: PictureFrame, y: float) -> list[Shape]:
+        scale = _scale(y, max(_top(self.overflow), 2 * self.threshold))
+        width = max(1.5, 0.7 * frame.span / max(len(self.rows), 2))
+        limit = scale(self.threshold)
+        bars = [
+            rect(self._x(frame, row.epoch_us) - width / 2, scale(share), width, y + _PANEL - scale(share), fill="bad")
+            for row, share in zip(self.rows, self.overflow, strict=True)
+            if share > 0
+        ]
+        return [
+            *self._panel(frame, y, "Overflow, share of records", scale.high, percent),
+            *bars,
+            path("M", frame.left, limit, "h", frame.span, css="obj", stroke_dasharray="2 3"),
+            *self._at_end(frame, limit + 4, f"congested from {percent(self.threshold)}", "to"),
+        ]
+
+    def _bytes(self, frame: PictureFrame, y: float) -> list[Shape]:
+        scale = _scale(y, _top([*self.came, *self.sent]))
         title = f"Bytes a second, means over {scaled(self.window_s, 's')}" if self.window > 1 else "Bytes a second"
-        return self._panel(room, y, title, top, lambda value: bytes_size(value, "/s")) + came + sent + words
+        ends = [
+            (scale(self.came[-1]), "talt", f"come {bytes_size(self.came[-1], '/s')}"),
+            (scale(self.sent[-1]), "ta", f"leave {bytes_size(self.sent[-1], '/s')}"),
+        ]
+        return [
+            *self._panel(frame, y, title, scale.high, lambda value: bytes_size(value, "/s")),
+            path(self._steps(frame, self.came, scale), css="alt"),
+            path(self._steps(frame, self.sent, scale), css="est"),
+            *self._line_ends(frame, ends),
+        ]
 
-    def _mark(self, room: PictureFrame, base: float, change: Mapping[str, Any], place: int) -> str:
+    def _line_ends(self, frame: PictureFrame, ends: list[tuple[float, str, str]]) -> list[Shape]:
+        """Words at the ends of two lines, moved apart where they would lie on each other."""
+        (upper, css, words), (lower, other_css, other_words) = sorted(ends)
+        gap = max(0.0, 13.0 - (lower - upper)) / 2
+        return [
+            *self._at_end(frame, upper - gap + 4, words, css),
+            *self._at_end(frame, lower + gap + 4, other_words, other_css),
+        ]
+
+    def _mark(self, frame: PictureFrame, base: float, change: Mapping[str, Any], place: int) -> list[Shape]:
         """A dotted line at a change; its words only where they do not run into the next one's."""
-        x = self._x(room, change["epoch_us"])
-        line = f'<path d="M{x:.1f} {_HEAD - 4}V{base:g}" stroke="var(--ink-3)" stroke-dasharray="2 3"/>'
+        x = self._x(frame, change["epoch_us"])
+        line = path("M", x, _HEAD - 4, "V", base, stroke="ink-3", stroke_dasharray="2 3")
         words = settled_words(change)
         after = self.changes[place + 1 :]
-        ends = self._x(room, after[0]["epoch_us"]) if after else room.width
-        if x + len(words) * 5.6 > ends:
-            return line
-        return line + text_at(x + 3, 10, words)
+        ends = self._x(frame, after[0]["epoch_us"]) if after else frame.width
+        return [line] if x + len(words) * 5.6 > ends else [line, text(x + 3, 10, words)]
 
 
 def _means(values: Sequence[float], window: int) -> list[float]:
@@ -391,16 +384,9 @@ def _means(values: Sequence[float], window: int) -> list[float]:
 def _top(values: Sequence[float]) -> float:
     """A round number above all of them."""
     highest = max(values, default=0.0)
-    step = nice_step(highest / 4) if highest > 0 else 0.25
-    return max(math.ceil(highest / step - 1e-9), 1) * step
+    return round_up(highest, nice_step(highest / 4) if highest > 0 else 0.25)
 
 
-def _scale(y: float, top: float) -> Callable[[float], float]:
-    return lambda value: y + _PANEL * (1 - value / top)
-
-
-def _apart(ends: list[tuple[float, str, str]]) -> list[tuple[float, str, str]]:
-    """Words at the ends of two lines, moved apart where they would lie on each other."""
-    (upper, css, text), (lower, other_css, other) = sorted(ends)
-    gap = max(0.0, 13.0 - (lower - upper)) / 2
-    return [(upper - gap + 4, css, text), (lower + gap + 4, other_css, other)]
+def _scale(y: float, top: float) -> Scale:
+    """Of a panel whose upper edge is `y`."""
+    return Scale(0, top, begin=y + _PANEL, end=y)

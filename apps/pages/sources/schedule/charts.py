@@ -9,14 +9,14 @@ from functools import cached_property, partial
 from typing import Any
 
 from django.utils import timezone
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
-from apps.pages.provisioning.charts import nice_step
 from apps.rollouts.schedule.queries import ScheduledQuery, memory_of
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, bytes_size, counted, percent, seconds, seconds_range
-from apps.ui.svg import PictureFrame, clock_axis, shorten, steps_path, text_at
+from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
+from apps.ui.svg.scales import Scale, nice_step, round_up
+from apps.ui.svg.shapes import Shape, circle, group, path, path_data, picture, rect, text, title
 from engine.rollouts.epochs import Sweep
 
 __all__ = ["SweepPicture", "Timeline", "clock_of", "line_mark"]
@@ -79,7 +79,7 @@ class SweepPicture:
     @property
     def top_s(self) -> float:
         """A line of the grid above what is drawn."""
-        return max(math.ceil(self._highest_s / self.step_s - 1e-9), 1) * self.step_s
+        return round_up(self._highest_s, self.step_s)
 
     @cached_property
     def _highest_s(self) -> float:
@@ -88,7 +88,7 @@ class SweepPicture:
 
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn(_SWEEPS_WIDE) + self._drawn(_SWEEPS_NARROW))
+        return self._drawn(_SWEEPS_WIDE) + self._drawn(_SWEEPS_NARROW)
 
     @property
     def table(self) -> list[tuple[str, str, str, str]]:
@@ -103,59 +103,57 @@ class SweepPicture:
             for one in reversed(self._shown(_SWEEPS_WIDE))
         ]
 
-    def _shown(self, room: PictureFrame) -> list[Sweep]:
-        return self.line.sweeps[-_MAX_SWEEPS[room.css] :]
+    def _shown(self, frame: PictureFrame) -> list[Sweep]:
+        return self.line.sweeps[-_MAX_SWEEPS[frame.css] :]
 
-    def _drawn(self, room: PictureFrame) -> str:
-        shown = self._shown(room)
-        step = room.span / len(shown)
-        parts = [self._grid(room)]
-        parts += [self._window(room.left + step * (place + 0.5), step, one) for place, one in enumerate(shown)]
-        parts += self._times(room, step, shown)
-        return format_html(
-            '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>',
-            room.css, room.width, _SWEEPS_HEAD + _TALL + 22, self.finding, mark_safe("".join(parts)),
-        )  # fmt: skip
+    def _drawn(self, frame: PictureFrame) -> SafeString:
+        shown = self._shown(frame)
+        step = frame.span / len(shown)
+        shapes = [
+            *self._grid(frame),
+            *(self._window(frame.left + step * (place + 0.5), step, sweep) for place, sweep in enumerate(shown)),
+            *self._times(frame, step, shown),
+        ]
+        return picture(frame.width, _SWEEPS_HEAD + _TALL + 22, self.finding, shapes, css=frame.css)
 
-    def _y(self, delay_s: float) -> float:
-        return _SWEEPS_HEAD + _TALL * (1 - min(max(delay_s, 0.0), self.top_s) / self.top_s)
+    @property
+    def _y(self) -> Scale:
+        return Scale(0, self.top_s, begin=_SWEEPS_HEAD + _TALL, end=_SWEEPS_HEAD)
 
-    def _grid(self, room: PictureFrame) -> str:
-        parts = []
+    def _grid(self, frame: PictureFrame) -> list[Shape]:
+        shapes = []
         for line in range(round(self.top_s / self.step_s) + 1):
             y = self._y(line * self.step_s)
-            parts.append(f'<path class="{"grid" if line else "axis"}" d="M{room.left} {y:.1f}h{room.span}"/>')
-            parts.append(text_at(room.left - 8, y + 4, seconds(line * self.step_s) if line else "0", "", "end"))
-        return "".join(parts)
+            words = seconds(line * self.step_s) if line else "0"
+            shapes.append(grid_line(frame.left, y, frame.left + frame.span, "grid" if line else "axis"))
+            shapes.append(text(frame.left - 8, y + 4, words, anchor="end"))
+        return shapes
 
-    def _window(self, x: float, step: float, one: Sweep) -> str:
+    def _window(self, x: float, step: float, sweep: Sweep) -> Shape:
         """The interval as a bar; a ring where the watermark came within it or had none, a cross where it did not."""
-        band, half = "", min(step * 0.32, 7)
-        if one.interval_s is not None:
-            upper, lower = self._y(one.interval_s[1]), self._y(one.interval_s[0])
-            size = f'width="{2 * half:.1f}" height="{max(lower - upper, 1.5):.1f}"'
-            band = f'<rect class="band" x="{x - half:.1f}" y="{upper:.1f}" {size}/>'
-        y = self._y(one.delay_s)
-        if one.is_hit is False:
-            mark = f'<path d="M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6" stroke="var(--bad)" stroke-width="1.75"/>'
-        else:
-            mark = f'<circle class="mea" cx="{x:.1f}" cy="{y:.1f}" r="{min(3, max(half, 1.5)):.1f}"/>'
-        return f"<g><title>{escape(self._said(one))}</title>{band}{mark}</g>"
+        band, half = None, min(step * 0.32, 7)
+        if sweep.interval_s is not None:
+            upper, lower = self._y(sweep.interval_s[1]), self._y(sweep.interval_s[0])
+            band = rect(x - half, upper, 2 * half, max(lower - upper, 1.5), css="band")
+        y = self._y(sweep.delay_s)
+        if sweep.is_hit is False:
+            cross = path("M", x - 3, y - 3, "l", 6, 6, "m", 0, -6, "l", -6, 6, stroke="bad", stroke_width=1.75)
+            return group(title(self._said(sweep)), band, cross)
+        return group(title(self._said(sweep)), band, circle(x, y, min(3, max(half, 1.5)), css="mea"))
 
     def _said(self, one: Sweep) -> str:
-        text = f"Window until {clock_of(one.deadline_us)}: watermark {seconds(one.delay_s)} after its end"
+        words = f"Window until {clock_of(one.deadline_us)}: watermark {seconds(one.delay_s)} after its end"
         if one.interval_s is None:
-            return f"{text}; nothing was expected yet"
+            return f"{words}; nothing was expected yet"
         least, most = one.interval_s
-        return f"{text}; expected {seconds(max(least, 0.0))} to {seconds(most)} after it"
+        return f"{words}; expected {seconds(max(least, 0.0))} to {seconds(most)} after it"
 
-    def _times(self, room: PictureFrame, step: float, shown: list[Sweep]) -> list[str]:
-        every = max(1, math.ceil(len(shown) / max(2, room.span // 110)))
+    def _times(self, frame: PictureFrame, step: float, shown: list[Sweep]) -> list[Shape]:
+        every = max(1, math.ceil(len(shown) / max(2, frame.span // 110)))
         places = range(0, len(shown), every)
         base = _SWEEPS_HEAD + _TALL + 16
-        ends = [(room.left + step * (place + 0.5), clock_of(shown[place].deadline_us)) for place in places]
-        fits = [(x, text) for x, text in ends if x + 26 <= room.width]
-        return [text_at(max(x, 26), base, text, "", "middle") for x, text in fits]
+        ends = [(frame.left + step * (place + 0.5), clock_of(shown[place].deadline_us)) for place in places]
+        return [text(max(x, 26), base, words, anchor="middle") for x, words in ends if x + 26 <= frame.width]
 
 
 _WIDE, _NARROW = PictureFrame("fig wide", 1040, 132, 104), PictureFrame("fig narrow", 366, 8, 8)
@@ -214,11 +212,11 @@ class Timeline:
     def finding(self) -> str:
         """What a reader of the picture would take away."""
         busy = sum(self.shares)
-        text = f"{self.agent} over the last {seconds(self.span_s)}: queries had its core {percent(busy)} of the time"
+        words = f"{self.agent} over the last {seconds(self.span_s)}: queries had its core {percent(busy)} of the time"
         most = max(range(len(self.lines)), key=lambda place: self.shares[place])
-        text += f", {self.lines[most].name} most with {percent(self.shares[most])}" if busy else ""
+        words += f", {self.lines[most].name} most with {percent(self.shares[most])}" if busy else ""
         swept = sum(len(self._swept(line)) for line in self.lines)
-        return f"{text}. {counted(swept, 'window')} swept."
+        return f"{words}. {counted(swept, 'window')} swept."
 
     def _said(self, place: int) -> str:
         """A lane in words."""
@@ -254,109 +252,118 @@ class Timeline:
     # -- drawing
     @property
     def svg(self) -> SafeString:
-        return mark_safe(self._drawn(_WIDE) + self._drawn(_NARROW))
+        return self._drawn(_WIDE) + self._drawn(_NARROW)
 
-    def _drawn(self, room: PictureFrame) -> str:
-        is_wide = room is _WIDE
+    def _drawn(self, frame: PictureFrame) -> SafeString:
+        is_wide = frame is _WIDE
         step = (24 if len(self.lines) > _MAX_SPANS else 32) if is_wide else 36
         height = step - 8 if is_wide else 16
         top = [_HEAD + step * place + (0 if is_wide else 16) for place in range(len(self.lines))]
         memory = _HEAD + step * len(self.lines) + (_GAP - 8)
         base = memory + _PANEL
-        x = partial(self._x, room)
-        lanes = "".join(self._lane(room, place, y, height) for place, y in enumerate(top))
-        at = x(self.end_us)
-        now = f'<path d="M{at:.1f} {_HEAD - 4}V{base:g}" stroke="var(--ink)"/>' + text_at(at, 10, "now", "tx", "middle")
-        parts = lanes + self._memory(room, memory) + now
-        parts += clock_axis(room, base, self.begin_us, self.last_us, x)
-        places = (
-            f'data-left="{room.left}" data-span="{room.span}" data-seconds="{(self.last_us - self.begin_us) / 1e6:g}"'
+        now = self._x(frame, self.end_us)
+        return picture(
+            frame.width,
+            round(base + 20),
+            self.finding,
+            [self._lane(frame, place, y, height) for place, y in enumerate(top)],
+            self._memory(frame, memory),
+            path("M", now, _HEAD - 4, "V", base, stroke="ink"),
+            text(now, 10, "now", "tx", "middle"),
+            clock_axis(frame, base, self.begin_us, self.last_us, partial(self._x, frame)),
+            css=frame.css,
+            role="group",
+            data_left=frame.left,
+            data_span=frame.span,
+            data_seconds=(self.last_us - self.begin_us) / 1e6,
         )
-        return format_html(
-            '<svg class="{}" viewBox="0 0 {} {}" role="group" aria-label="{}" {}>{}</svg>',
-            room.css, room.width, round(base + 20), self.finding, mark_safe(places), mark_safe(parts),
-        )  # fmt: skip
 
-    def _x(self, room: PictureFrame, moment_us: float) -> float:
-        return room.left + room.span * (moment_us - self.begin_us) / (self.last_us - self.begin_us)
+    def _x(self, frame: PictureFrame, moment_us: float) -> float:
+        return frame.left + frame.span * (moment_us - self.begin_us) / (self.last_us - self.begin_us)
 
-    def _lane(self, room: PictureFrame, place: int, y: float, height: float) -> str:
-        line, is_wide = self.lines[place], room is _WIDE
-        track = self._x(room, self.end_us) - room.left
-        ground = f'<rect x="{room.left}" y="{y:g}" width="{track:.1f}" height="{height:g}" fill="var(--sunken)"/>'
-        drawn = ground + self._next(room, line, y, height) + self._spans(room, line, y, height)
-        drawn += self._deadlines(room, line, y, height) + self._windows(room, line, y, height)
+    def _lane(self, frame: PictureFrame, place: int, y: float, height: float) -> Shape:
+        line, is_wide = self.lines[place], frame is _WIDE
         middle = y + height / 2 + 4
         if is_wide:
-            words = text_at(room.left - 8, middle, shorten(line.name, room.left - 8), "tx", "end")
-            words += self._slack(room.width - room.right + 8, middle, line)
+            name = text(frame.left - 8, middle, shorten(line.name, frame.left - 8), "tx", "end")
+            slack = self._slack(frame.width - frame.right + 8, middle, line)
         else:
-            words = text_at(room.left, y - 4, shorten(line.name, 220), "tx")
-            words += self._slack(room.width - room.right, y - 4, line, "end")
-        lane = f"{'w' if is_wide else 'n'}{place}"
-        focus = f'id="lane-{lane}" tabindex="0" role="img" aria-label="{escape(self._said(place))}" data-lane="{place}"'
-        return f'<g class="sch-lane" {focus}><title>{escape(self._said(place))}</title>{drawn}{words}</g>'
+            name = text(frame.left, y - 4, shorten(line.name, 220), "tx")
+            slack = self._slack(frame.width - frame.right, y - 4, line, "end")
+        return group(
+            title(self._said(place)),
+            rect(frame.left, y, self._x(frame, self.end_us) - frame.left, height, fill="sunken"),
+            self._next(frame, line, y, height),
+            self._spans(frame, line, y, height),
+            self._deadlines(frame, line, y, height),
+            self._windows(frame, line, y, height),
+            name,
+            slack,
+            css="sch-lane",
+            id=f"lane-{'w' if is_wide else 'n'}{place}",
+            tabindex=0,
+            role="img",
+            aria_label=self._said(place),
+            data_lane=place,
+        )
 
-    def _slack(self, x: float, y: float, line: ScheduledQuery, anchor: str = "") -> str:
+    def _slack(self, x: float, y: float, line: ScheduledQuery, anchor: str = "") -> Shape | None:
         if line.slack_s is None:
-            return ""
-        return text_at(x, y, seconds(line.slack_s), "tbad" if line.slack_s < 0 else "t2", anchor)
+            return None
+        return text(x, y, seconds(line.slack_s), "tbad" if line.slack_s < 0 else "t2", anchor)
 
-    def _spans(self, room: PictureFrame, line: ScheduledQuery, y: float, height: float) -> str:
+    def _spans(self, frame: PictureFrame, line: ScheduledQuery, y: float, height: float) -> Shape | None:
         """One path for all spans: a picture of twenty queries has thousands."""
-        path = []
+        data = []
         for row in line.rows:
             if row.epoch_us < self.begin_us:
                 continue
             for start_ms, ms in row.spans:
-                x = self._x(room, row.epoch_us + 1e3 * start_ms)
-                width = max(self._x(room, row.epoch_us + 1e3 * (start_ms + ms)) - x, 0.3)
-                path.append(f"M{x:.1f} {y + 3:g}h{width:.1f}v{height - 6:g}h-{width:.1f}z")
-        return f'<path d="{"".join(path)}" fill="var(--c-estimate)"/>' if path else ""
+                x = self._x(frame, row.epoch_us + 1e3 * start_ms)
+                width = max(self._x(frame, row.epoch_us + 1e3 * (start_ms + ms)) - x, 0.3)
+                data.append(path_data("M", x, y + 3, "h", width, "v", height - 6, "h", -width, "z"))
+        return path(*data, fill="c-estimate") if data else None
 
-    def _deadlines(self, room: PictureFrame, line: ScheduledQuery, y: float, height: float) -> str:
-        ends = {one.deadline_us for one in line.sweeps}
+    def _deadlines(self, frame: PictureFrame, line: ScheduledQuery, y: float, height: float) -> Shape | None:
+        ends = {sweep.deadline_us for sweep in line.sweeps}
         if line.deadline_us is not None:
             ends.add(line.deadline_us)
-        path = "".join(
-            f"M{self._x(room, one):.1f} {y - 2:g}v{height + 4:g}"
-            for one in sorted(ends)
-            if self.begin_us <= one <= self.last_us
-        )
-        return f'<path d="{path}" stroke="var(--ink-2)"/>' if path else ""
+        data = [
+            path_data("M", self._x(frame, end_us), y - 2, "v", height + 4)
+            for end_us in sorted(ends)
+            if self.begin_us <= end_us <= self.last_us
+        ]
+        return path(*data, stroke="ink-2") if data else None
 
-    def _windows(self, room: PictureFrame, line: ScheduledQuery, y: float, height: float) -> str:
+    def _windows(self, frame: PictureFrame, line: ScheduledQuery, y: float, height: float) -> list[Shape]:
         """From a window's end to its result: a line and a ring."""
-        path, rings, at = "", "", y + height
-        for one in self._swept(line):
-            begin, end = max(self._x(room, one.deadline_us), room.left), self._x(room, one.emitted_us)
-            path += f"M{begin:.1f} {at:g}H{end:.1f}"
-            said = f"<title>{self._window(line, one)}</title>"
-            rings += f'<circle class="mea" cx="{end:.1f}" cy="{at:g}" r="3">{said}</circle>'
-        return f'<path d="{path}" stroke="var(--c-measured)" stroke-width="1.25"/>{rings}' if path else ""
+        data, rings, at = [], [], y + height
+        for sweep in self._swept(line):
+            begin, end = max(self._x(frame, sweep.deadline_us), frame.left), self._x(frame, sweep.emitted_us)
+            data.append(path_data("M", begin, at, "H", end))
+            rings.append(circle(end, at, 3, title(self._window(line, sweep)), css="mea"))
+        return [path(*data, stroke="c-measured", stroke_width=1.25), *rings] if data else []
 
     def _window(self, line: ScheduledQuery, one: Sweep) -> str:
         """A swept window in words."""
         hit = {True: ", as expected", False: ", not within what was expected", None: ""}[one.is_hit]
-        text = f"{line.name}, window until {clock_of(one.deadline_us)}: result {_after(one.latency_s)}; "
-        return escape(f"{text}watermark {_after(one.delay_s)}{hit}")
+        words = f"{line.name}, window until {clock_of(one.deadline_us)}: result {_after(one.latency_s)}; "
+        return f"{words}watermark {_after(one.delay_s)}{hit}"
 
-    def _next(self, room: PictureFrame, line: ScheduledQuery, y: float, height: float) -> str:
+    def _next(self, frame: PictureFrame, line: ScheduledQuery, y: float, height: float) -> Shape | None:
         """The interval in which the next sweeping watermark is expected, as a whisker with its mean."""
         if line.expected is None:
-            return ""
-        mean, least, most = (self._x(room, min(one, self.last_us)) for one in line.expected)
-        start = self._x(room, self.end_us)
-        least, most, mean = max(least, start), max(most, start), max(mean, start)
-        middle = y + height / 2
-        size = f'width="{max(most - least, 1):.1f}" height="{height - 4:g}"'
-        band = f'<rect class="band" x="{least:.1f}" y="{y + 2:g}" {size}/>'
-        caps = f"M{least:.1f} {middle - 4:g}v8M{least:.1f} {middle:g}H{most:.1f}M{most:.1f} {middle - 4:g}v8"
-        lines = f'<path d="{caps}" fill="none" stroke="var(--c-estimate)"/>'
-        dot = f'<circle cx="{mean:.1f}" cy="{middle:g}" r="2.5" fill="var(--c-estimate)"/>'
+            return None
+        start, middle = self._x(frame, self.end_us), y + height / 2
+        mean, low, high = (max(self._x(frame, min(moment, self.last_us)), start) for moment in line.expected)
+        caps = ("M", low, middle - 4, "v", 8, "M", low, middle, "H", high, "M", high, middle - 4, "v", 8)
         _, first, last = line.expected
-        title = f"{line.name}: next watermark expected {clock_of(first)} to {clock_of(last)}"
-        return f"<g><title>{escape(title)}</title>{band}{lines}{dot}</g>"
+        return group(
+            title(f"{line.name}: next watermark expected {clock_of(first)} to {clock_of(last)}"),
+            rect(low, y + 2, max(high - low, 1), height - 4, css="band"),
+            path(*caps, fill="none", stroke="c-estimate"),
+            circle(mean, middle, 2.5, fill="c-estimate"),
+        )
 
     # -- memory
     @cached_property
@@ -364,23 +371,24 @@ class Timeline:
         """(epoch, bytes waiting at its end) over all queries, oldest first."""
         return [one for one in memory_of(self.lines) if one[0] >= self.begin_us]
 
-    def _memory(self, room: PictureFrame, y: float) -> str:
+    def _memory(self, frame: PictureFrame, y: float) -> list[Shape]:
         held = [size for _, size in self.memory]
-        top = 1.15 * max([self.bound_bytes, *held])
-        scale = lambda size: y + _PANEL * (1 - size / top)  # noqa: E731
-        xs = [self._x(room, epoch_us + _EPOCH_US) for epoch_us, _ in self.memory]
-        grid = f'<path class="grid" d="M{room.left} {y + _PANEL:g}h{room.span}"/>'
+        base = y + _PANEL
+        scale = Scale(0, 1.15 * max([self.bound_bytes, *held]), begin=base, end=y)
         bound = scale(self.bound_bytes)
-        limit = f'<path class="obj" d="M{room.left} {bound:.1f}h{room.span}"/>'
-        words = text_at(room.left, y - 6, "Memory of waiting records", "t2 halo")
-        if room is _WIDE:
-            words += text_at(room.width - room.right + 8, bound + 4, f"at most {bytes_size(self.bound_bytes)}", "to")
-            words += text_at(room.left - 8, y + _PANEL, "0", "", "end")
+        grid = grid_line(frame.left, base, frame.left + frame.span)
+        limit = path("M", frame.left, bound, "h", frame.span, css="obj")
+        words = [text(frame.left, y - 6, "Memory of waiting records", "t2 halo")]
+        if frame is _WIDE:
+            at = frame.width - frame.right + 8
+            words.append(text(at, bound + 4, f"at most {bytes_size(self.bound_bytes)}", "to"))
+            words.append(text(frame.left - 8, base, "0", anchor="end"))
         if not held:
-            return grid + limit + words
-        line = steps_path(xs, held, scale)
-        area = f'<path d="{line}V{y + _PANEL:g}H{xs[0]:.1f}z" fill="var(--c-fill)" opacity=".55"/>'
-        return grid + area + f'<path class="est" d="{line}"/>' + limit + words
+            return [grid, limit, *words]
+        points = [(self._x(frame, epoch_us + _EPOCH_US), scale(size)) for epoch_us, size in self.memory]
+        line = step_data(points)
+        area = path(line, path_data("V", base, "H", points[0][0], "z"), fill="c-fill", opacity=0.55)
+        return [grid, area, path(line, css="est"), limit, *words]
 
 
 def _after(duration_s: float) -> str:
