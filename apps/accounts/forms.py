@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
+from apps.core.limits import MAX_NAME
 
 __all__ = ["ProfileForm", "TokenForm"]
 
@@ -44,7 +45,7 @@ class ProfileForm(forms.ModelForm):
 class TokenForm(forms.Form):
     """A new token of the signed-in person: only scopes that she has are offered."""
 
-    name = forms.CharField(max_length=80, help_text="What uses it, such as ci or grafana.")
+    name = forms.CharField(max_length=MAX_NAME, help_text="What uses it, such as ci or grafana.")
     scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=forms.CheckboxSelectMultiple)
     days = forms.IntegerField(
         label="Valid for days", min_value=1, max_value=3650, required=False, initial=90, help_text="Empty: for ever."

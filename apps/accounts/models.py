@@ -7,6 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.accounts.choices import ROLE_SCOPES, Role
+from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_TIME_ZONE, PREFIX_LENGTH
 
 __all__ = ["Token", "User"]
 
@@ -15,7 +16,9 @@ class User(AbstractUser):
     """A person who signs in; `role` decides the scopes."""
 
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
-    time_zone = models.CharField(max_length=64, default="UTC", help_text="IANA name; every time is shown in it.")
+    time_zone = models.CharField(
+        max_length=MAX_TIME_ZONE, default="UTC", help_text="IANA name; every time is shown in it."
+    )
     single_keys = models.BooleanField(default=True, help_text="Single-key shortcuts such as / and [.")
 
     @property
@@ -27,9 +30,9 @@ class Token(models.Model):
     """A bearer token of a user. Only its SHA-256 is stored; scopes never exceed its owner's role."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
-    name = models.CharField(max_length=80)
-    prefix = models.CharField(max_length=12, help_text="First characters, to recognise it.")
-    digest = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=MAX_NAME)
+    prefix = models.CharField(max_length=PREFIX_LENGTH, help_text="First characters, to recognise it.")
+    digest = models.CharField(max_length=DIGEST_LENGTH, unique=True)
     scopes = models.JSONField(default=list)
     networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
     created_at = models.DateTimeField(default=timezone.now)

@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from apps.accounts.choices import Scope, TokenState
 from apps.accounts.models import Token
+from apps.core.limits import MAX_NAME
 from apps.core.rest.serializers import StrictSerializer
 
 __all__ = ["TokenCreateSerializer", "TokenCreatedSerializer", "TokenSerializer"]
@@ -38,7 +39,7 @@ class TokenSerializer(serializers.ModelSerializer):
 class TokenCreateSerializer(StrictSerializer):
     """What to say of a new token; `token_create` judges it."""
 
-    name = serializers.CharField(max_length=80)
+    name = serializers.CharField(max_length=MAX_NAME)
     scopes = serializers.ListField(child=serializers.CharField(), help_text=f"Of {', '.join(Scope.values)}.")
     networks = serializers.ListField(child=serializers.CharField(), default=list, help_text="CIDR; empty: anywhere.")
     expires_at = serializers.DateTimeField(default=None, allow_null=True, help_text="Null: never.")

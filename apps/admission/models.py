@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.admission.choices import AdmissionState, Verdict
+from apps.core.limits import DIGEST_LENGTH, MAX_REASON
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.queries.models import Query, QueryVersion
@@ -28,12 +29,14 @@ class AdmissionRequest(models.Model):
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="admissions"
     )
-    reason = models.CharField(max_length=300, blank=True, help_text="Why the requester wants it.")
+    reason = models.CharField(max_length=MAX_REASON, blank=True, help_text="Why the requester wants it.")
     apply_when_admitted = models.BooleanField(default=False, help_text="mode=apply: apply at once if admitted.")
     objective = models.JSONField(
         default=dict, help_text="{statistic, bound_s} to hold instead of the query's own; empty: the query's."
     )
-    fingerprint = models.CharField(max_length=64, blank=True, db_index=True, help_text="Digest of the question.")
+    fingerprint = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, db_index=True, help_text="Digest of the question."
+    )
     placement = models.JSONField(default=dict, help_text="Nodes the requester asked for: {operator: node}.")
     changes = models.JSONField(default=list, help_text="Changes taken from a choice, as engine.admission reads them.")
     may_wait_s = models.FloatField(default=0.0, help_text="How long the requester would wait in the queue.")
@@ -41,7 +44,7 @@ class AdmissionRequest(models.Model):
         max_length=12, choices=AdmissionState.choices, default=AdmissionState.ESTIMATING, db_index=True
     )
     verdict = models.CharField(max_length=20, choices=Verdict.choices, blank=True)
-    snapshot = models.CharField(max_length=64, blank=True)
+    snapshot = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
     result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer, whole.")
     previewed_at = models.DateTimeField(null=True, blank=True, help_text="Start of the stretch the verdict is about.")
@@ -50,7 +53,7 @@ class AdmissionRequest(models.Model):
     decided_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="decisions"
     )
-    decision_reason = models.CharField(max_length=300, blank=True)
+    decision_reason = models.CharField(max_length=MAX_REASON, blank=True)
     overridden = models.BooleanField(default=False, help_text="Applied by a person against the verdict.")
     decided_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now, db_index=True)

@@ -11,6 +11,7 @@ from rest_framework import serializers
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admission_standing
+from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
 
 __all__ = [
@@ -75,7 +76,7 @@ class AdmissionCreateSerializer(StrictSerializer):
         default="preview",
         help_text="preview only says what would happen; apply does it at once if the verdict lets it (scope admit).",
     )
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=300)
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("query" in attrs) == ("document" in attrs):
@@ -88,13 +89,13 @@ class AdmissionCreateSerializer(StrictSerializer):
 class ReasonSerializer(StrictSerializer):
     """Why a person decided so."""
 
-    reason = serializers.CharField(max_length=300)
+    reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class OptionalReasonSerializer(StrictSerializer):
     """Why a person decided so, where it may go without saying."""
 
-    reason = serializers.CharField(max_length=300, required=False, allow_blank=True, default="")
+    reason = serializers.CharField(max_length=MAX_REASON, required=False, allow_blank=True, default="")
 
 
 class AlternativeSerializer(StrictSerializer):

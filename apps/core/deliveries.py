@@ -15,6 +15,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from apps.core.errors import Conflict
+from apps.core.limits import MAX_REASON, MAX_URL
 from apps.core.messages import Gone, Undelivered, host_of
 
 __all__ = ["PAUSES_MIN", "SEND_TASK", "Channel", "Courier", "DeliveryRow", "DeliveryState", "send_soon"]
@@ -51,13 +52,13 @@ class DeliveryRow(models.Model):
     """A message on its way to one reader; which message, a subclass says."""
 
     channel = models.CharField(max_length=8, choices=Channel.choices)
-    target = models.CharField(max_length=500, help_text="Address of the mail or of the webhook.")
+    target = models.CharField(max_length=MAX_URL, help_text="Address of the mail or of the webhook.")
     state = models.CharField(max_length=8, choices=DeliveryState.choices, default=DeliveryState.WAITING)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_try_at = models.DateTimeField(
         null=True, blank=True, db_index=True, help_text="While sending: end of its lease."
     )
-    last_error = models.CharField(max_length=300, blank=True)
+    last_error = models.CharField(max_length=MAX_REASON, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)

@@ -9,6 +9,8 @@ import zstandard
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_URL
+
 __all__ = ["IdempotencyRecord", "PackedJSONField", "pack_json", "unpack_json"]
 
 
@@ -35,10 +37,10 @@ class PackedJSONField(models.BinaryField):
 class IdempotencyRecord(models.Model):
     """The answer given to a POST with an `Idempotency-Key`, replayed when the same request comes again."""
 
-    owner = models.CharField(max_length=80, help_text="Who sent it: user:ID.")
+    owner = models.CharField(max_length=MAX_NAME, help_text="Who sent it: user:ID.")
     key = models.CharField(max_length=255)
-    path = models.CharField(max_length=500)
-    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of method, path and body.")
+    path = models.CharField(max_length=MAX_URL)
+    fingerprint = models.CharField(max_length=DIGEST_LENGTH, help_text="SHA-256 of method, path and body.")
     status = models.PositiveSmallIntegerField(null=True)
     body = models.JSONField(null=True)
     headers = models.JSONField(default=dict)

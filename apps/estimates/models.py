@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
 from apps.estimates.choices import ObjectiveState
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
@@ -73,7 +74,7 @@ class EstimateRun(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="estimates")
     job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="estimate_run")
-    snapshot = models.CharField(max_length=64, help_text="Hash of the snapshot it was computed on.")
+    snapshot = models.CharField(max_length=DIGEST_LENGTH, help_text="Hash of the snapshot it was computed on.")
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
     subinterval_s = models.FloatField()
     slice_s = models.FloatField()
@@ -117,8 +118,8 @@ class NodeEstimate(models.Model):
     """One server's load and excess in a run."""
 
     run = models.ForeignKey(EstimateRun, on_delete=models.CASCADE, related_name="nodes")
-    server = models.CharField(max_length=140)
-    node_name = models.CharField(max_length=64, blank=True, help_text="Empty for a link.")
+    server = models.CharField(max_length=MAX_QUERY_PATH)
+    node_name = models.CharField(max_length=MAX_SLUG, blank=True, help_text="Empty for a link.")
     mean_load = models.FloatField(help_text="Mean load as a share of capacity.")
     peak_load = models.FloatField(help_text="Largest load of a subinterval as a share of capacity.")
     excess_s = models.FloatField(help_text="Largest cumulative excess, in seconds to clear it.")
@@ -134,7 +135,7 @@ class DocumentEstimate(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="document_estimate")
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    digest = models.CharField(max_length=64, help_text="The deployment's digest.")
+    digest = models.CharField(max_length=DIGEST_LENGTH, help_text="The deployment's digest.")
     flow_slices = models.PositiveSmallIntegerField(default=1)
     document = models.BinaryField(help_text="The document, JSON compressed with zstd.")
     result = models.BinaryField(null=True, help_text="The engine's answer, JSON compressed with zstd.")

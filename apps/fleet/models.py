@@ -6,6 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
 from apps.fleet.choices import Evidence, NodeState
 
 __all__ = ["SLUG", "Cluster", "Link", "Node", "NodePool"]
@@ -21,10 +22,10 @@ CURRENCY = RegexValidator(r"^[A-Z]{3}\Z", "Use the three capital letters of ISO 
 class Cluster(models.Model):
     """A set of nodes that run queries together, and the time grid its estimates use."""
 
-    slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
-    name = models.CharField(max_length=80)
+    slug = models.CharField(max_length=MAX_SLUG, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=MAX_NAME)
     environment = models.CharField(max_length=20, blank=True, help_text="Such as prod or staging.")
-    time_zone = models.CharField(max_length=64, default="UTC")
+    time_zone = models.CharField(max_length=MAX_TIME_ZONE, default="UTC")
     subinterval_s = models.FloatField(
         default=1.0,
         validators=[MinValueValidator(0.001), MaxValueValidator(86_400)],
@@ -69,7 +70,7 @@ class NodePool(models.Model):
     """Nodes of one kind."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pools")
-    name = models.CharField(max_length=64, validators=[SLUG])
+    name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
     capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
     cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
     memory_bytes = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
@@ -92,7 +93,7 @@ class Node(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     pool = models.ForeignKey(NodePool, on_delete=models.PROTECT, related_name="nodes")
-    name = models.CharField(max_length=64, validators=[SLUG])
+    name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
     capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
     cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
     state = models.CharField(max_length=10, choices=NodeState.choices, default=NodeState.ACTIVE)

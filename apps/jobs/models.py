@@ -8,6 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import MAX_NOTE, MAX_PAGE_URL
+
 __all__ = ["FINISHED", "Job", "JobKind", "JobState"]
 
 
@@ -46,20 +48,20 @@ class Job(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=60, choices=JobKind.choices)
-    title = models.CharField(max_length=200)
+    title = models.CharField(max_length=MAX_NOTE)
     cluster = models.ForeignKey("fleet.Cluster", null=True, blank=True, on_delete=models.CASCADE, related_name="jobs")
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     params = models.JSONField(default=dict)
     state = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED, db_index=True)
     progress = models.FloatField(default=0.0, help_text="0 to 1.")
-    step = models.CharField(max_length=200, blank=True, help_text="What it does now, in words.")
+    step = models.CharField(max_length=MAX_NOTE, blank=True, help_text="What it does now, in words.")
     attempt = models.PositiveSmallIntegerField(default=0, help_text="Starts so far; only the last one may store.")
     dedupe_key = models.CharField(max_length=200, blank=True, help_text="At most one job of a key waits at a time.")
     worker = models.CharField(max_length=120, blank=True, help_text="Which worker has or had it.")
     cancel_requested = models.BooleanField(default=False)
     result = models.JSONField(null=True, blank=True, help_text="Small facts of the outcome.")
-    result_url = models.CharField(max_length=300, blank=True, help_text="Page of the outcome.")
-    result_api_url = models.CharField(max_length=300, blank=True, help_text="REST resource of the outcome.")
+    result_url = models.CharField(max_length=MAX_PAGE_URL, blank=True, help_text="Page of the outcome.")
+    result_api_url = models.CharField(max_length=MAX_PAGE_URL, blank=True, help_text="REST resource of the outcome.")
     error = models.JSONField(null=True, blank=True, help_text="{code, message, faults} when failed.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     sent_at = models.DateTimeField(default=timezone.now, help_text="When its task was last sent.")

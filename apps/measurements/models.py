@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_GENERATION
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 
@@ -47,10 +48,12 @@ class _Sums(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="+")
-    plan = models.CharField(max_length=64, help_text="Digest of the pipeline that ran.")
-    operator = models.CharField(max_length=120)
-    fingerprint = models.CharField(max_length=64, help_text="Of what the operator does; a redeploy keeps it.")
-    place = models.CharField(max_length=64, help_text="Id of the agent, or stream.")
+    plan = models.CharField(max_length=DIGEST_LENGTH, help_text="Digest of the pipeline that ran.")
+    operator = models.CharField(max_length=MAX_ELEMENT_NAME)
+    fingerprint = models.CharField(
+        max_length=DIGEST_LENGTH, help_text="Of what the operator does; a redeploy keeps it."
+    )
+    place = models.CharField(max_length=MAX_GENERATION, help_text="Id of the agent, or stream.")
     starts_at = models.DateTimeField()
     width_s = models.FloatField()
     records_in = models.FloatField()
@@ -112,8 +115,8 @@ class OperatorStatistic(models.Model):
     """What is known of an operator of a query, by its fingerprint: the plan it is part of may come and go."""
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="operator_statistics")
-    fingerprint = models.CharField(max_length=64)
-    operator = models.CharField(max_length=120, help_text="Its name in the newest plan.")
+    fingerprint = models.CharField(max_length=DIGEST_LENGTH)
+    operator = models.CharField(max_length=MAX_ELEMENT_NAME, help_text="Its name in the newest plan.")
     selectivity = models.FloatField()
     selectivity_error = models.FloatField(null=True, help_text="Standard error; null with one subinterval.")
     cycles_per_event = models.FloatField()

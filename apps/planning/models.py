@@ -11,6 +11,17 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import (
+    DIGEST_LENGTH,
+    MAX_ELEMENT_NAME,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_NOTE,
+    MAX_OPERATOR_PATH,
+    MAX_PLAN_KEY,
+    MAX_REASON,
+    MAX_SLUG,
+)
 from apps.core.models import PackedJSONField
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
@@ -55,8 +66,12 @@ class Run(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     state = models.CharField(max_length=12, choices=RunState.choices, db_index=True)
-    message = models.CharField(max_length=500, blank=True, help_text="Why it ended as it did, where that needs words.")
-    snapshot = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster it was computed on.")
+    message = models.CharField(
+        max_length=MAX_MESSAGE, blank=True, help_text="Why it ended as it did, where that needs words."
+    )
+    snapshot = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the cluster it was computed on."
+    )
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
     result = PackedJSONField(null=True, help_text="The engine's answer.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
@@ -96,7 +111,9 @@ class PlacementRun(Run):
     facts = models.JSONField(default=dict, help_text="The proposal in a few numbers, for lists.")
     pace = models.FloatField(default=1.0, help_text="Pause after a batch as a multiple of its estimated duration.")
     batches = models.PositiveIntegerField(default=0, help_text="How many batches its moves are made in.")
-    expected = models.CharField(max_length=64, blank=True, help_text="Digest of the cluster the last batch left.")
+    expected = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the cluster the last batch left."
+    )
     expected_parts = models.JSONField(default=dict)
     resume_at = models.DateTimeField(null=True, blank=True, help_text="When the next batch is due.")
     applied_by = models.ForeignKey(
@@ -115,16 +132,16 @@ class PlacementMove(models.Model):
     run = models.ForeignKey(PlacementRun, on_delete=models.CASCADE, related_name="moves")
     number = models.PositiveIntegerField(help_text="Its place in the order, from 1.")
     batch = models.PositiveIntegerField(default=0, help_text="Moves of a batch are made together; 0 before applying.")
-    operator = models.CharField(max_length=250, help_text="{query}/{operator}")
-    query = models.CharField(max_length=64)
+    operator = models.CharField(max_length=MAX_OPERATOR_PATH, help_text="{query}/{operator}")
+    query = models.CharField(max_length=MAX_SLUG)
     before = models.JSONField(default=list, help_text="[{node, core, fraction}]; empty: it had no place.")
     after = models.JSONField(default=list, help_text="[{node, core, fraction}]")
     kind = models.CharField(max_length=6, choices=MoveKind.choices, default=MoveKind.MOVE)
-    why = models.CharField(max_length=300, blank=True)
+    why = models.CharField(max_length=MAX_REASON, blank=True)
     state_bytes = models.FloatField(null=True)
     duration_s = models.FloatField(default=0.0, help_text="How long its state travels.")
     bump_s = models.FloatField(default=0.0, help_text="Latency it adds while it moves, by Flow.")
-    bump_query = models.CharField(max_length=64, blank=True, help_text="The query that is delayed most.")
+    bump_query = models.CharField(max_length=MAX_SLUG, blank=True, help_text="The query that is delayed most.")
     state = models.CharField(max_length=8, choices=MoveState.choices, default=MoveState.PENDING)
     applied_at = models.DateTimeField(null=True, blank=True)
 
@@ -156,14 +173,18 @@ class PlanComparison(Run):
     basis = models.JSONField(default=dict, help_text="{version: digest of its operators and statistics}.")
     running = models.PositiveIntegerField(null=True, blank=True, help_text="Number of the version that ran.")
     samples = models.JSONField(default=list, help_text="[{operator, input, batches}] of the version drift is told by.")
-    recommended = models.CharField(max_length=40, blank=True, help_text="Key of the plan that is faster for sure.")
+    recommended = models.CharField(
+        max_length=MAX_PLAN_KEY, blank=True, help_text="Key of the plan that is faster for sure."
+    )
     drift = models.JSONField(null=True, blank=True, help_text="Newest check of its statistics against the present.")
-    drift_digest = models.CharField(max_length=64, blank=True, help_text="Digest of the statistics last checked.")
+    drift_digest = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the statistics last checked."
+    )
     drift_at = models.DateTimeField(null=True, blank=True)
     adopted = models.ForeignKey(
         QueryVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="adopted_from"
     )
-    adopted_key = models.CharField(max_length=40, blank=True)
+    adopted_key = models.CharField(max_length=MAX_PLAN_KEY, blank=True)
 
     def __str__(self) -> str:
         return f"Plans of {self.query.name} ({self.get_state_display()})"
@@ -173,8 +194,8 @@ class Scenario(models.Model):
     """A named set of changes to a cluster: nodes, loads, objectives, queries."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="scenarios")
-    name = models.CharField(max_length=80)
-    description = models.CharField(max_length=300, blank=True)
+    name = models.CharField(max_length=MAX_NAME)
+    description = models.CharField(max_length=MAX_REASON, blank=True)
     changes = models.JSONField(default=list, blank=True, help_text="As engine.provisioning reads them.")
     place = models.CharField(max_length=8, choices=ScenarioPlacement.choices, default=ScenarioPlacement.FILL)
     inputs = models.JSONField(
@@ -203,7 +224,7 @@ class WhatIf(Run):
     find = models.CharField(max_length=16, choices=Find.choices, default=Find.COMPARE)
     scenarios = models.JSONField(default=list, help_text="[{name, changes, place, id?}] as they were when asked.")
     options = models.JSONField(default=dict, blank=True, help_text="Parameters of what is looked for.")
-    fingerprint = models.CharField(max_length=64, db_index=True, help_text="Digest of the question.")
+    fingerprint = models.CharField(max_length=DIGEST_LENGTH, db_index=True, help_text="Digest of the question.")
     from_bench = models.BooleanField(default=False, help_text="Asked by moving the bench; kept for a day.")
     duration_s = models.FloatField(null=True)
 
@@ -221,10 +242,10 @@ class LoadHistory(models.Model):
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="load_histories")
-    source_id = models.CharField(max_length=120, help_text="The source whose load it is.")
+    source_id = models.CharField(max_length=MAX_ELEMENT_NAME, help_text="The source whose load it is.")
     origin = models.CharField(max_length=10, choices=HistoryOrigin.choices)
     evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
-    description = models.CharField(max_length=200, blank=True)
+    description = models.CharField(max_length=MAX_NOTE, blank=True)
     spec = models.JSONField(default=dict, help_text="File and columns, or the generator's parameters.")
     bucket_s = models.PositiveIntegerField(help_text="Length of a bucket, seconds.")
     starts_at = models.DateTimeField(help_text="Where the first bucket begins.")
@@ -232,7 +253,7 @@ class LoadHistory(models.Model):
     missing = models.PositiveIntegerField(default=0, help_text="Buckets of which nothing is known.")
     events = models.FloatField(help_text="Total of the known buckets.")
     data = models.BinaryField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the uncompressed data.")
+    digest = models.CharField(max_length=DIGEST_LENGTH, help_text="SHA-256 of the uncompressed data.")
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)
 

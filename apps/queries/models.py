@@ -9,6 +9,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.fleet.choices import Evidence
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.jobs.models import Job
@@ -24,15 +25,15 @@ class ArrivalSeries(models.Model):
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="arrivals")
-    source_id = models.CharField(max_length=120, help_text="The name operators read it by.")
+    source_id = models.CharField(max_length=MAX_ELEMENT_NAME, help_text="The name operators read it by.")
     origin = models.CharField(max_length=10, choices=ArrivalOrigin.choices)
     evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
-    description = models.CharField(max_length=200, blank=True)
+    description = models.CharField(max_length=MAX_NOTE, blank=True)
     spec = models.JSONField(default=dict, help_text="File, columns and stretch, or the generator's parameters.")
     slice_s = models.FloatField()
     slices = models.PositiveIntegerField()
     data = models.BinaryField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the uncompressed data.")
+    digest = models.CharField(max_length=DIGEST_LENGTH, help_text="SHA-256 of the uncompressed data.")
     events = models.FloatField(help_text="Total over the horizon.")
     peak_eps = models.FloatField(help_text="Highest rate of one slice, events/s.")
     starts_at = models.DateTimeField(null=True, blank=True, help_text="When the stretch began, where it was real.")
@@ -56,8 +57,8 @@ class Query(models.Model):
     """A continuous query with its latency objective."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="queries")
-    name = models.CharField(max_length=64, validators=[SLUG])
-    team = models.CharField(max_length=80, blank=True)
+    name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
+    team = models.CharField(max_length=MAX_NAME, blank=True)
     description = models.TextField(blank=True)
     state = models.CharField(max_length=10, choices=QueryState.choices, default=QueryState.DRAFT, db_index=True)
     objective_statistic = models.CharField(max_length=8, blank=True, help_text="worst, mean or q0.99.")
@@ -96,7 +97,7 @@ class QueryVersion(models.Model):
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
-    note = models.CharField(max_length=200, blank=True)
+    note = models.CharField(max_length=MAX_NOTE, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -113,7 +114,7 @@ class Operator(models.Model):
 
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="operators")
     position = models.PositiveSmallIntegerField(help_text="Listing order; breaks ties of the topological order.")
-    name = models.CharField(max_length=120)
+    name = models.CharField(max_length=MAX_ELEMENT_NAME)
     kind = models.CharField(max_length=10, choices=OperatorKind.choices, default=OperatorKind.OTHER)
     stateless = models.BooleanField(null=True, blank=True, help_text="Empty: not known.")
     bytes_per_event = models.FloatField(default=0.0, validators=[MinValueValidator(0)])
@@ -139,7 +140,9 @@ class OperatorInput(models.Model):
     operator = models.ForeignKey(Operator, on_delete=models.CASCADE, related_name="inputs")
     position = models.PositiveSmallIntegerField()
     upstream = models.ForeignKey(Operator, null=True, blank=True, on_delete=models.CASCADE, related_name="readers")
-    source_id = models.CharField(max_length=120, blank=True, help_text="Set instead of upstream for a source.")
+    source_id = models.CharField(
+        max_length=MAX_ELEMENT_NAME, blank=True, help_text="Set instead of upstream for a source."
+    )
     selectivity = models.FloatField(validators=[MinValueValidator(0)], help_text="Events out per event in (sigma).")
     cycles_per_event = models.FloatField(validators=[MinValueValidator(0)], help_text="CPU cycles per event (omega).")
     model = models.JSONField(

@@ -10,6 +10,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.deliveries import DeliveryRow
+from apps.core.limits import DIGEST_LENGTH, MAX_MESSAGE, MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.reports.choices import ReportKind, ReportState, Trigger
@@ -22,9 +23,9 @@ class Webhook(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="webhooks")
-    name = models.CharField(max_length=80)
-    url = models.CharField(max_length=500, help_text="http or https.")
-    salt = models.CharField(max_length=64, help_text="Renewed when the secret is.")
+    name = models.CharField(max_length=MAX_NAME)
+    url = models.CharField(max_length=MAX_URL, help_text="http or https.")
+    salt = models.CharField(max_length=DIGEST_LENGTH, help_text="Renewed when the secret is.")
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -41,7 +42,7 @@ class ReportDefinition(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="report_definitions")
     kind = models.CharField(max_length=14, choices=ReportKind.choices)
-    name = models.CharField(max_length=80)
+    name = models.CharField(max_length=MAX_NAME)
     parameters = models.JSONField(
         default=dict, blank=True, help_text="Provisioning: sections, horizon_days, growth. Latency: query or team."
     )
@@ -68,7 +69,7 @@ class ReportSchedule(models.Model):
 
     definition = models.OneToOneField(ReportDefinition, on_delete=models.CASCADE, related_name="schedule")
     rule = models.JSONField(help_text="As apps.reports.calendar reads it.")
-    time_zone = models.CharField(max_length=64, default="UTC")
+    time_zone = models.CharField(max_length=MAX_TIME_ZONE, default="UTC")
     starts_on = models.DateField(help_text="The day a rule that counts begins at.")
     next_at = models.DateTimeField(null=True, blank=True, db_index=True, help_text="Null: the rule has ended.")
     last_due_at = models.DateTimeField(null=True, blank=True, help_text="The last due time that led to a report.")
@@ -97,7 +98,7 @@ class Report(models.Model):
     covers_from = models.DateTimeField(null=True, blank=True, help_text="When the report before it was written.")
     covers_until = models.DateTimeField(help_text="The moment it speaks of.")
     missed = models.PositiveIntegerField(default=0, help_text="Due times that it makes up for.")
-    finding = models.CharField(max_length=500, blank=True, help_text="Its first sentence.")
+    finding = models.CharField(max_length=MAX_MESSAGE, blank=True, help_text="Its first sentence.")
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, for the next one to say what moved.")
     facts = models.BinaryField(null=True, help_text="JSON, compressed with zstd.")
     html = models.BinaryField(null=True, help_text="Compressed with zstd.")

@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core.limits import MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import ClusterField
 from apps.reports.choices import ReportKind
@@ -33,8 +34,8 @@ class WebhookSerializer(StrictSerializer):
 
     id = serializers.UUIDField(read_only=True)
     cluster = ClusterField()
-    name = serializers.CharField(max_length=80)
-    url = serializers.CharField(max_length=500, help_text="http or https; private networks only by setting.")
+    name = serializers.CharField(max_length=MAX_NAME)
+    url = serializers.CharField(max_length=MAX_URL, help_text="http or https; private networks only by setting.")
     definition_count = serializers.IntegerField(read_only=True, default=0)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
@@ -59,7 +60,7 @@ class DefinitionSerializer(StrictSerializer):
     id = serializers.IntegerField(read_only=True)
     cluster = ClusterField()
     kind = serializers.ChoiceField(choices=ReportKind.choices)
-    name = serializers.CharField(max_length=80)
+    name = serializers.CharField(max_length=MAX_NAME)
     parameters = serializers.DictField(
         required=False, help_text="Provisioning: sections, horizon_days, growth (0.6 is +60 %). Latency: query or team."
     )
@@ -101,7 +102,7 @@ class PreviewSerializer(StrictSerializer):
         help_text='Such as {"every": "week", "days": ["mon"], "at": "07:00"}; every is day, week, month, year, hours '
         "or rrule."
     )
-    time_zone = serializers.CharField(max_length=64, help_text="Such as Europe/Berlin.")
+    time_zone = serializers.CharField(max_length=MAX_TIME_ZONE, help_text="Such as Europe/Berlin.")
 
 
 class ScheduleSerializer(PreviewSerializer):

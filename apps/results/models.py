@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.deliveries import DeliveryRow
+from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_MESSAGE, MAX_NAME, MAX_NOTE, MAX_REASON
 from apps.queries.models import Query
 from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy, Severity
 
@@ -21,7 +22,7 @@ class ResultWindow(models.Model):
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="result_windows")
     version_number = models.PositiveIntegerField(null=True, help_text="Version that ran; null: no longer known.")
-    plan = models.CharField(max_length=64, help_text="Digest of the pipeline it was computed with.")
+    plan = models.CharField(max_length=DIGEST_LENGTH, help_text="Digest of the pipeline it was computed with.")
     window_us = models.BigIntegerField(help_text="Beginning of the window, microseconds since 1970.")
     width_us = models.BigIntegerField()
     revision = models.PositiveIntegerField(default=0)
@@ -52,8 +53,8 @@ class AlertRule(models.Model):
     """A threshold on a column of a query's results, for each group, for some windows in a row."""
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="alert_rules")
-    name = models.CharField(max_length=80)
-    column = models.CharField(max_length=120, help_text="A number in the results.")
+    name = models.CharField(max_length=MAX_NAME)
+    column = models.CharField(max_length=MAX_ELEMENT_NAME, help_text="A number in the results.")
     comparison = models.CharField(max_length=2, choices=Comparison.choices, default=Comparison.ABOVE)
     threshold = models.FloatField()
     for_windows = models.PositiveSmallIntegerField(
@@ -61,12 +62,16 @@ class AlertRule(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_WINDOWS_IN_A_ROW)],
         help_text="Windows in a row that must break it.",
     )
-    where = models.CharField(max_length=500, blank=True, help_text="Condition on the columns that name a group.")
+    where = models.CharField(
+        max_length=MAX_MESSAGE, blank=True, help_text="Condition on the columns that name a group."
+    )
     severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
     enabled = models.BooleanField(default=True)
     emails = models.JSONField(default=list, blank=True, help_text="Addresses that are mailed when alerts open and end.")
     webhooks = models.JSONField(default=list, blank=True, help_text="Addresses that are told then by a signed POST.")
-    fault = models.CharField(max_length=300, blank=True, help_text="Why it could not be evaluated the last time.")
+    fault = models.CharField(
+        max_length=MAX_REASON, blank=True, help_text="Why it could not be evaluated the last time."
+    )
     unlisted = models.PositiveIntegerField(default=0, help_text="Groups that break it beyond those with an alert.")
     evaluated_at = models.DateTimeField(null=True, blank=True)
     created_by = models.ForeignKey(
@@ -124,7 +129,7 @@ class Alert(models.Model):
 
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts")
     group = models.JSONField(default=dict, help_text="{column: value} of the columns that name the group.")
-    group_key = models.CharField(max_length=64, help_text="Digest of the group.")
+    group_key = models.CharField(max_length=DIGEST_LENGTH, help_text="Digest of the group.")
     state = models.CharField(max_length=8, choices=AlertState.choices, default=AlertState.FIRING)
     opened_at = models.DateTimeField(default=timezone.now)
     opened_window_us = models.BigIntegerField()
@@ -139,7 +144,7 @@ class Alert(models.Model):
     acknowledged_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    note = models.CharField(max_length=200, blank=True, help_text="What whoever acknowledged it said.")
+    note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="What whoever acknowledged it said.")
     fired_notice = models.ForeignKey(
         AlertNotice, null=True, blank=True, on_delete=models.SET_NULL, related_name="fired_alerts"
     )

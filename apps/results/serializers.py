@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import scopes_of
+from apps.core.limits import MAX_NOTE
 from apps.core.messages import host_of
 from apps.core.rest.api import StrictModelSerializer, StrictSerializer
 from apps.queries.models import Query
@@ -131,4 +132,4 @@ class AlertSerializer(serializers.ModelSerializer):
 class AcknowledgeSerializer(StrictSerializer):
     """What whoever has seen it says."""
 
-    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_NOTE)

@@ -7,6 +7,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import DIGEST_LENGTH, MAX_FAULT, MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.rollouts.choices import ConfigOrigin, ConfigState, MemberState, RolloutState
 from apps.telemetry.models import Agent, LiveQuery
@@ -48,7 +49,7 @@ class RefinedConfig(models.Model):
     )
     origin = models.CharField(max_length=10, choices=ConfigOrigin.choices)
     author = _user()
-    words = models.CharField(max_length=200, blank=True, help_text="What it changes.")
+    words = models.CharField(max_length=MAX_NOTE, blank=True, help_text="What it changes.")
     settings = models.JSONField(default=dict, blank=True, help_text="Of adapting, as given; the rest has its defaults.")
     schedule = models.JSONField(
         null=True,
@@ -87,7 +88,7 @@ class RefinedPart(models.Model):
     agent = models.ForeignKey(
         Agent, null=True, blank=True, on_delete=models.CASCADE, related_name="refined_parts", help_text="Null: all."
     )
-    plan = models.CharField(max_length=64, help_text="Digest of the pipeline it is for.")
+    plan = models.CharField(max_length=DIGEST_LENGTH, help_text="Digest of the pipeline it is for.")
     document = models.JSONField(help_text="As agents get it (engine.jarvis.refined_config).")
 
     class Meta:
@@ -223,7 +224,7 @@ class RolloutEvent(models.Model):
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField()
     by = _user()
-    words = models.CharField(max_length=400)
+    words = models.CharField(max_length=MAX_FAULT)
 
     class Meta:
         ordering = ["at", "pk"]
@@ -237,7 +238,7 @@ class Learned(models.Model):
 
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="learned")
-    plan = models.CharField(max_length=64)
+    plan = models.CharField(max_length=DIGEST_LENGTH)
     measured_us = models.BigIntegerField(help_text="Newest epoch behind it; what is older does not replace it.")
     document = models.JSONField(help_text="record_bytes, operators, fitted and plan_prior of a refined document.")
     at = models.DateTimeField(default=timezone.now)
@@ -262,7 +263,7 @@ class LearnedWatermarks(models.Model):
         related_name="learned_watermarks",
         help_text="Null: all.",
     )
-    plan = models.CharField(max_length=64)
+    plan = models.CharField(max_length=DIGEST_LENGTH)
     measured_us = models.BigIntegerField(help_text="Newest window behind it; what is older does not replace it.")
     document = models.JSONField(help_text="watermarks and event_cost_s of a refined document, and figures beside them.")
     at = models.DateTimeField(default=timezone.now)

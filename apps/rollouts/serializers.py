@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core.limits import MAX_NOTE
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.models import Cluster
 from apps.fleet.serializers import NumberField
@@ -135,7 +136,7 @@ class StartSerializer(StrictSerializer):
 class WhySerializer(StrictSerializer):
     """Why something is done."""
 
-    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_NOTE)
 
 
 class CanariesSerializer(StrictSerializer):

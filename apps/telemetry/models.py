@@ -10,6 +10,18 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from apps.core.limits import (
+    DIGEST_LENGTH,
+    MAX_FAULT,
+    MAX_GENERATION,
+    MAX_HOST_NAME,
+    MAX_KIND,
+    MAX_QUERY_PATH,
+    MAX_SHORT_NOTE,
+    MAX_SLUG,
+    MAX_VERSION_TEXT,
+    PREFIX_LENGTH,
+)
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.queries.models import Query, QueryVersion
 from apps.telemetry.choices import AgentKind, LiveState
@@ -32,9 +44,9 @@ class EnrolmentToken(models.Model):
     """A secret that lets agents join a cluster. Only its SHA-256 is stored."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="enrolment_tokens")
-    note = models.CharField(max_length=80, blank=True)
-    prefix = models.CharField(max_length=12, help_text="First characters, to recognise it.")
-    digest = models.CharField(max_length=64, unique=True)
+    note = models.CharField(max_length=MAX_SHORT_NOTE, blank=True)
+    prefix = models.CharField(max_length=PREFIX_LENGTH, help_text="First characters, to recognise it.")
+    digest = models.CharField(max_length=DIGEST_LENGTH, unique=True)
     networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
     uses_left = models.PositiveIntegerField(help_text="How many more agents may join with it.")
     used = models.PositiveIntegerField(default=0)
@@ -58,16 +70,16 @@ class Agent(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="agents")
-    name = models.CharField(max_length=64, validators=[SLUG])
+    name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
     kind = models.CharField(max_length=10, choices=AgentKind.choices, default=AgentKind.AGENT)
     node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="agents")
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
     listen = models.CharField(
         max_length=120, blank=True, help_text="host:port at which a relay takes frames of the agents below it."
     )
-    secret_hash = models.CharField(max_length=64, blank=True, db_index=True)
-    host = models.CharField(max_length=253, blank=True)
-    version = models.CharField(max_length=40, blank=True)
+    secret_hash = models.CharField(max_length=DIGEST_LENGTH, blank=True, db_index=True)
+    host = models.CharField(max_length=MAX_HOST_NAME, blank=True)
+    version = models.CharField(max_length=MAX_VERSION_TEXT, blank=True)
     cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(1024)])
     capacity_cps = models.FloatField(null=True, blank=True, help_text="Cycles per second of one core, as it measured.")
     budget_cores = models.FloatField(
@@ -79,8 +91,10 @@ class Agent(models.Model):
     enabled = models.BooleanField(default=True)
     enrolled_at = models.DateTimeField(default=timezone.now)
     config_version = models.PositiveBigIntegerField(default=0)
-    config_digest = models.CharField(max_length=64, blank=True)
-    life = models.CharField(max_length=64, blank=True, help_text="The stretch of its numbering that it reported last.")
+    config_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
+    life = models.CharField(
+        max_length=MAX_GENERATION, blank=True, help_text="The stretch of its numbering that it reported last."
+    )
     committed = models.JSONField(default=dict, blank=True, help_text="By life: the number that is behind a checkpoint.")
     last_seen = models.DateTimeField(null=True, blank=True)
     clock_offset_s = models.FloatField(null=True, blank=True, help_text="Its clock minus ours.")
@@ -99,10 +113,10 @@ class TelemetrySource(models.Model):
     """A stream of records that agents collect. `source_id` is the name that operators and arrivals know it by."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="telemetry_sources")
-    source_id = models.CharField(max_length=64, validators=[SLUG])
-    kind = models.CharField(max_length=20, help_text="Of the collector, or `producer`.")
+    source_id = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
+    kind = models.CharField(max_length=MAX_KIND, help_text="Of the collector, or `producer`.")
     options = models.JSONField(default=dict, blank=True)
-    time = models.CharField(max_length=64, help_text="The column of event time.")
+    time = models.CharField(max_length=MAX_SLUG, help_text="The column of event time.")
     columns = models.JSONField(default=dict, blank=True, help_text="Type of each column, by name.")
     lateness_s = models.FloatField(default=1.0, validators=[MinValueValidator(0), MaxValueValidator(86_400)])
     updated_at = models.DateTimeField(auto_now=True)
@@ -119,11 +133,11 @@ class StaticTable(models.Model):
     """A small table that queries join their records with."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="static_tables")
-    name = models.CharField(max_length=64, validators=[SLUG])
+    name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
     columns = models.JSONField(default=dict, blank=True, help_text="Type of each column, by name.")
     order = models.JSONField(default=list, blank=True, help_text="Columns in the order of a row's cells.")
     rows = models.JSONField(default=list, blank=True)
-    digest = models.CharField(max_length=64)
+    digest = models.CharField(max_length=DIGEST_LENGTH)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -148,11 +162,11 @@ class LiveQuery(models.Model):
         related_name="live_joins",
         help_text="The other stream, where the query joins one.",
     )
-    plan = models.CharField(max_length=64, db_index=True, help_text="Digest of the pipeline.")
+    plan = models.CharField(max_length=DIGEST_LENGTH, db_index=True, help_text="Digest of the pipeline.")
     pipeline = models.JSONField()
     source_operators = models.PositiveSmallIntegerField(help_text="How many leading operators may run at a source.")
     state = models.CharField(max_length=10, choices=LiveState.choices, default=LiveState.STARTING, db_index=True)
-    fault = models.CharField(max_length=400, blank=True, help_text="Why it was stopped without being asked to.")
+    fault = models.CharField(max_length=MAX_FAULT, blank=True, help_text="Why it was stopped without being asked to.")
     retain_s = models.FloatField(
         default=900.0,
         validators=[MinValueValidator(1), MaxValueValidator(86_400)],
@@ -225,8 +239,8 @@ class KnownPlan(models.Model):
     """A pipeline that ran under a query's name. It outlives the query for a while: what was
     computed with it may still arrive."""
 
-    query = models.CharField(max_length=140, help_text="cluster/query.")
-    digest = models.CharField(max_length=64, db_index=True)
+    query = models.CharField(max_length=MAX_QUERY_PATH, help_text="cluster/query.")
+    digest = models.CharField(max_length=DIGEST_LENGTH, db_index=True)
     pipeline = models.JSONField()
     live = models.ForeignKey(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="plans")
     agents = models.ManyToManyField(Agent, related_name="+", help_text="Who had a part in it.")
@@ -244,4 +258,4 @@ class StreamPlan(models.Model):
     """The single row that numbers what the stream processor is told."""
 
     version = models.PositiveBigIntegerField(default=0)
-    digest = models.CharField(max_length=64, blank=True)
+    digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 
 from apps.core.errors import Malformed
+from apps.core.limits import MAX_REASON, MAX_SLUG
 from apps.fleet.models import Cluster
 from apps.pages.queries.facts import statistic_words
 from apps.pages.queries.forms import DocumentForm
@@ -38,7 +39,9 @@ class _AskForm(forms.Form):
         min_value=0,
         help_text="If a later start would pass within this time, it is queued rather than rejected.",
     )
-    reason = forms.CharField(max_length=300, required=False, help_text="Why it is wanted; kept with the decision.")
+    reason = forms.CharField(
+        max_length=MAX_REASON, required=False, help_text="Why it is wanted; kept with the decision."
+    )
 
     own_objective = "As the query has it"
 
@@ -100,7 +103,7 @@ class DescribedForm(_AskForm, DocumentForm):
 
     name = forms.CharField(
         label="Name",
-        max_length=64,
+        max_length=MAX_SLUG,
         required=False,
         help_text='A new query, or one that is registered for a new version. Empty: the "query" of the document.',
     )

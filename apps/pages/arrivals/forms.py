@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 
+from apps.core.limits import MAX_ELEMENT_NAME, MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.planning.choices import BUCKETS
 from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
@@ -50,9 +51,9 @@ class _SourceForm(forms.Form):
     """What every source has."""
 
     source_id = forms.CharField(
-        label="Source", max_length=120, help_text="The name operators read it by; no / and no @."
+        label="Source", max_length=MAX_ELEMENT_NAME, help_text="The name operators read it by; no / and no @."
     )
-    description = forms.CharField(max_length=200, required=False, help_text="What arrives.")
+    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What arrives.")
     replace = forms.BooleanField(
         label="Replace what this source has", required=False, help_text="Queries that read it are estimated again."
     )
@@ -234,8 +235,8 @@ _BUCKET_NAMES = {
 
 
 class _HistoryForm(forms.Form):
-    source_id = forms.CharField(label="Source", max_length=120, help_text="As its arrivals are called.")
-    description = forms.CharField(max_length=200, required=False, help_text="What arrives.")
+    source_id = forms.CharField(label="Source", max_length=MAX_ELEMENT_NAME, help_text="As its arrivals are called.")
+    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What arrives.")
     bucket_s = forms.TypedChoiceField(
         label="Bucket",
         coerce=int,

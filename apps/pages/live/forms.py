@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from apps.core.limits import MAX_ELEMENT_NAME, MAX_MESSAGE, MAX_NAME, MAX_SLUG
 from apps.pages.sources.forms import JsonField
 from apps.results.choices import Comparison, Severity
 from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule
@@ -55,11 +56,11 @@ class TemplateForm(forms.Form):
     """The template's parameters and what a query has anyway."""
 
     name = forms.CharField(
-        label="Name of the query", max_length=64, help_text="Lower-case letters, digits and hyphens."
+        label="Name of the query", max_length=MAX_SLUG, help_text="Lower-case letters, digits and hyphens."
     )
     source = forms.CharField(
         label="Reads the source",
-        max_length=64,
+        max_length=MAX_SLUG,
         help_text="One that is collected already, or a new name: then it is added.",
     )
     options = JsonField(
@@ -75,7 +76,7 @@ class TemplateForm(forms.Form):
         min_value=0.001,
         help_text="Its latency is at most this; empty: none.",
     )
-    team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
+    team = forms.CharField(max_length=MAX_NAME, required=False, help_text="Who is asked when it needs a hand.")
 
     def __init__(self, *args: Any, template: Template, sources: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -107,8 +108,8 @@ _LISTS = ("emails", "webhooks")
 class RuleForm(forms.Form):
     """A threshold on a column. Rules are the service's."""
 
-    name = forms.CharField(max_length=80, help_text="As it stands on the overview.")
-    column = forms.CharField(max_length=120)
+    name = forms.CharField(max_length=MAX_NAME, help_text="As it stands on the overview.")
+    column = forms.CharField(max_length=MAX_ELEMENT_NAME)
     comparison = forms.ChoiceField(label="Is", choices=Comparison.choices)
     threshold = forms.FloatField()
     for_windows = forms.IntegerField(
@@ -120,7 +121,7 @@ class RuleForm(forms.Form):
     )
     where = forms.CharField(
         label="Only groups where",
-        max_length=500,
+        max_length=MAX_MESSAGE,
         required=False,
         help_text="A condition on the columns of the result, such as dst in ('r1', 'r2'). Empty: every group.",
     )

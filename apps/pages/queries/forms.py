@@ -14,6 +14,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponse, QueryDict
 
 from apps.core.errors import Fault, Malformed
+from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import Evidence
 from apps.pages.base import done
@@ -83,8 +84,8 @@ def example_document(source: str) -> str:
 class QueryForm(forms.Form):
     """Name, owner and objective."""
 
-    name = forms.CharField(max_length=64, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
-    team = forms.CharField(max_length=80, required=False, help_text="Who is asked when it needs a hand.")
+    name = forms.CharField(max_length=MAX_SLUG, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
+    team = forms.CharField(max_length=MAX_NAME, required=False, help_text="Who is asked when it needs a hand.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
     bound_s = forms.FloatField(
         label="Objective", required=False, help_text='At most this. For none, choose "No objective" above.'
@@ -168,7 +169,7 @@ class DocumentForm(forms.Form):
 class VersionForm(DocumentForm):
     """A further version of a query."""
 
-    note = forms.CharField(max_length=200, required=False, help_text="What is different, in a few words.")
+    note = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What is different, in a few words.")
     carry_statistics = forms.BooleanField(
         label="Carry over statistics",
         required=False,

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from apps.core.limits import MAX_NAME, MAX_URL
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.reports.calendar import DAYS, HOURS, MONTHS
@@ -59,7 +60,7 @@ def _free_name(cluster: Cluster) -> str:
 class DefinitionForm(forms.Form):
     """What is reported, to whom, and when."""
 
-    name = forms.CharField(max_length=80, help_text="As it stands on the report and in the subject of its mails.")
+    name = forms.CharField(max_length=MAX_NAME, help_text="As it stands on the report and in the subject of its mails.")
     kind = forms.ChoiceField(
         label="About",
         choices=[
@@ -250,9 +251,9 @@ class DefinitionForm(forms.Form):
 class WebhookForm(forms.Form):
     """An address that is told of finished reports."""
 
-    name = forms.CharField(max_length=80)
+    name = forms.CharField(max_length=MAX_NAME)
     url = forms.CharField(
         label="Address",
-        max_length=500,
+        max_length=MAX_URL,
         help_text="https://… or http://…; it gets a signed POST for each finished report.",
     )

@@ -13,6 +13,7 @@ from typing import Any
 from django import forms
 from django.utils import timezone
 
+from apps.core.limits import MAX_SHORT_NOTE, MAX_SLUG
 from apps.telemetry.choices import COLUMN_TYPES
 from apps.telemetry.models import Agent, StaticTable, TelemetrySource
 from apps.ui.forms import set_range
@@ -42,7 +43,9 @@ class EnrolForm(forms.Form):
     hours = forms.IntegerField(
         label="Valid for", initial=24, min_value=1, max_value=24 * 366, help_text="It is of no use afterwards."
     )
-    note = forms.CharField(label="What it is for", max_length=80, required=False, help_text="Such as rack r7.")
+    note = forms.CharField(
+        label="What it is for", max_length=MAX_SHORT_NOTE, required=False, help_text="Such as rack r7."
+    )
 
     @property
     def values(self) -> dict[str, Any]:
@@ -133,10 +136,12 @@ class JsonField(forms.CharField):
 class SourceForm(forms.Form):
     """A stream of records: who makes them, and their columns."""
 
-    source_id = forms.CharField(label="Name", max_length=64, help_text="Operators and arrivals know it by this name.")
+    source_id = forms.CharField(
+        label="Name", max_length=MAX_SLUG, help_text="Operators and arrivals know it by this name."
+    )
     kind = forms.ChoiceField(label="Collected by", choices=COLLECTORS)
     columns = _Lines(label="Columns", help_text=f"One a line: name and type, such as ts timestamp. Types: {_TYPES}.")
-    time = forms.CharField(label="Column of event time", max_length=64, initial="ts", help_text="A timestamp.")
+    time = forms.CharField(label="Column of event time", max_length=MAX_SLUG, initial="ts", help_text="A timestamp.")
     lateness_s = forms.FloatField(
         label="Records may be late by", initial=1.0, min_value=0, max_value=86_400, help_text="Windows wait so long."
     )
@@ -158,7 +163,7 @@ class SourceForm(forms.Form):
 class TableForm(forms.Form):
     """A small table that queries join their records with, pasted or uploaded as CSV."""
 
-    name = forms.CharField(max_length=64, help_text="Joins name it so.")
+    name = forms.CharField(max_length=MAX_SLUG, help_text="Joins name it so.")
     columns = _Lines(
         label="Types of its columns",
         required=False,

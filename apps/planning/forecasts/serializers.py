@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core.limits import DIGEST_LENGTH
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer
@@ -103,7 +104,7 @@ class ForecastSerializer(serializers.ModelSerializer):
     """A forecast: backtests, dates of violations, probabilities and pools; its curves are at `…/series`."""
 
     cluster = serializers.CharField(source="cluster.slug")
-    snapshot = serializers.CharField(max_length=64, help_text="Digest of the cluster it was computed on.")
+    snapshot = serializers.CharField(max_length=DIGEST_LENGTH, help_text="Digest of the cluster it was computed on.")
     result = serializers.JSONField()
     histories = serializers.JSONField()
     ends_at = serializers.DateTimeField()

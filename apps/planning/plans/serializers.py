@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core.limits import MAX_PLAN_KEY
 from apps.core.rest.api import StrictSerializer
 from apps.planning.choices import PlanPlacement
 from apps.planning.models import PlanComparison
@@ -87,7 +88,7 @@ class PlansSerializer(serializers.Serializer):
 class PlanAdoptSerializer(StrictSerializer):
     """Which plan of the newest comparison, or of another one, becomes a version."""
 
-    plan = serializers.CharField(max_length=40, help_text="Its key in the ranking, such as r1.")
+    plan = serializers.CharField(max_length=MAX_PLAN_KEY, help_text="Its key in the ranking, such as r1.")
     comparison = serializers.UUIDField(required=False, help_text="The newest with a ranking unless given.")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core.limits import MAX_NAME, MAX_REASON
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import ClusterField, InClusterSerializer
 from apps.planning.choices import Find, ScenarioPlacement
@@ -28,8 +29,8 @@ _CHANGE = serializers.DictField
 class ScenarioSerializer(InClusterSerializer):
     """A named set of changes to a cluster. `changes` are the forms of `engine what-if`."""
 
-    name = serializers.CharField(max_length=80)
-    description = serializers.CharField(required=False, allow_blank=True, max_length=300)
+    name = serializers.CharField(max_length=MAX_NAME)
+    description = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON)
     changes = serializers.ListField(child=_CHANGE(), required=False, help_text="As `engine what-if` reads them.")
     place = serializers.ChoiceField(
         choices=ScenarioPlacement.choices, required=False, help_text="What becomes of the placement; default fill."

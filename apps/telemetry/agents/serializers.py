@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.core.limits import MAX_HOST_NAME, MAX_KIND, MAX_SHORT_NOTE, MAX_SLUG, MAX_VERSION_TEXT
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.models import Node
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
@@ -46,7 +47,7 @@ class EnrolmentCreateSerializer(StrictSerializer):
     """What to say of a new enrolment token; `enrolment_create` judges it."""
 
     cluster = ClusterField()
-    note = serializers.CharField(required=False, allow_blank=True, max_length=80)
+    note = serializers.CharField(required=False, allow_blank=True, max_length=MAX_SHORT_NOTE)
     uses = serializers.IntegerField(default=1, help_text="How many agents may join with it.")
     expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="In 24 hours unless given.")
     networks = serializers.ListField(child=serializers.CharField(), default=list, help_text="CIDR; empty: anywhere.")
@@ -62,9 +63,9 @@ class EnrolSerializer(StrictSerializer):
     """What an agent says when it joins."""
 
     token = serializers.CharField(max_length=200, help_text="`sle_…`")
-    name = serializers.CharField(max_length=64)
-    host = serializers.CharField(max_length=253, allow_blank=True, default="")
-    version = serializers.CharField(max_length=40, allow_blank=True, default="")
+    name = serializers.CharField(max_length=MAX_SLUG)
+    host = serializers.CharField(max_length=MAX_HOST_NAME, allow_blank=True, default="")
+    version = serializers.CharField(max_length=MAX_VERSION_TEXT, allow_blank=True, default="")
     cores = serializers.IntegerField(min_value=1, max_value=1024, default=1)
     capacity_cps = NumberField(required=False, allow_null=True, min_value=1, max_value=1e15)
     kind = serializers.ChoiceField([AgentKind.AGENT.value, AgentKind.RELAY.value], required=False)
@@ -152,9 +153,9 @@ class SourceSerializer(InClusterSerializer):
     """A stream of records that agents collect, or that a producer sends."""
 
     source_id = serializers.CharField()
-    kind = serializers.CharField(max_length=20, help_text="Of the collector, or producer.")
+    kind = serializers.CharField(max_length=MAX_KIND, help_text="Of the collector, or producer.")
     options = serializers.JSONField(required=False)
-    time = serializers.CharField(max_length=64, help_text="The column of event time.")
+    time = serializers.CharField(max_length=MAX_SLUG, help_text="The column of event time.")
     columns = serializers.JSONField(help_text='Type by name: {"ts": "timestamp", "rtt_us": "int64"}.')
     lateness_s = NumberField(required=False, help_text="How much older than the newest a record may be.")
     reader_count = serializers.IntegerField(read_only=True, help_text="Live queries that read it.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_QUERY_PATH, MAX_SLUG, MAX_STATE_TEXT, MAX_VERSION_TEXT
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.queries.selectors import query_by_name
@@ -68,23 +69,23 @@ class RefinedReportSerializer(serializers.Serializer):
     """The refined document that is in force."""
 
     version = serializers.IntegerField(min_value=1)
-    config = serializers.CharField(max_length=20)
+    config = serializers.CharField(max_length=MAX_KIND)
 
 
 class RefusedReportSerializer(serializers.Serializer):
     """The refined document that was refused last, and why. One that cannot be read has neither number nor name."""
 
     version = serializers.IntegerField(min_value=0, allow_null=True, default=None)
-    config = serializers.CharField(max_length=20, allow_null=True, default=None)
+    config = serializers.CharField(max_length=MAX_KIND, allow_null=True, default=None)
     reasons = _Faults()
 
 
 class ScheduleReportSerializer(serializers.Serializer):
     """How an agent's queries share its core."""
 
-    policy = serializers.CharField(max_length=40, help_text="Which query runs next.")
+    policy = serializers.CharField(max_length=MAX_STATE_TEXT, help_text="Which query runs next.")
     mode = serializers.CharField(
-        max_length=20, default="", allow_blank=True, help_text="What counts now: latency, memory or saturated."
+        max_length=MAX_KIND, default="", allow_blank=True, help_text="What counts now: latency, memory or saturated."
     )
     memory_bytes = serializers.IntegerField(min_value=0, max_value=_MAX_SEQ, default=0, help_text="Waiting records.")
     memory_bound = serializers.IntegerField(min_value=0, max_value=_MAX_SEQ, default=0)
@@ -98,13 +99,15 @@ class ScheduleReportSerializer(serializers.Serializer):
 
 
 class QueryReportSerializer(serializers.Serializer):
-    query = serializers.CharField(max_length=140)
-    plan = serializers.CharField(max_length=64, default="", allow_blank=True)
-    state = serializers.CharField(max_length=40, default="", allow_blank=True)
+    query = serializers.CharField(max_length=MAX_QUERY_PATH)
+    plan = serializers.CharField(max_length=DIGEST_LENGTH, default="", allow_blank=True)
+    state = serializers.CharField(max_length=MAX_STATE_TEXT, default="", allow_blank=True)
     watermark_us = serializers.IntegerField(allow_null=True, default=None)
     load_factors = serializers.ListField(child=serializers.FloatField(), default=list, max_length=64)
-    phase = serializers.CharField(max_length=20, default="", allow_blank=True)
-    adapting = serializers.CharField(max_length=40, default="", allow_blank=True, help_text="What the last epoch was.")
+    phase = serializers.CharField(max_length=MAX_KIND, default="", allow_blank=True)
+    adapting = serializers.CharField(
+        max_length=MAX_STATE_TEXT, default="", allow_blank=True, help_text="What the last epoch was."
+    )
     reason = _Text(help_text="Why the load factors are what they are.")
     z = serializers.FloatField(allow_null=True, default=None, help_text="Effective budget over budget.")
     refined = RefinedReportSerializer(allow_null=True, default=None)
@@ -118,9 +121,9 @@ class QueryReportSerializer(serializers.Serializer):
 
 
 class CollectorReportSerializer(serializers.Serializer):
-    source = serializers.CharField(max_length=64)
-    kind = serializers.CharField(max_length=20, default="", allow_blank=True)
-    state = serializers.CharField(max_length=40, default="", allow_blank=True)
+    source = serializers.CharField(max_length=MAX_SLUG)
+    kind = serializers.CharField(max_length=MAX_KIND, default="", allow_blank=True)
+    state = serializers.CharField(max_length=MAX_STATE_TEXT, default="", allow_blank=True)
     records = serializers.IntegerField(min_value=0, default=0)
     shed = serializers.IntegerField(min_value=0, default=0)
     faults = _Faults()
@@ -130,7 +133,7 @@ class HeartbeatSerializer(serializers.Serializer):
     """What an agent says of itself. Fields that this console does not know yet are let through unread."""
 
     life = serializers.RegexField(r"\A[A-Za-z0-9_-]{1,64}\Z")
-    version = serializers.CharField(max_length=40, default="", allow_blank=True)
+    version = serializers.CharField(max_length=MAX_VERSION_TEXT, default="", allow_blank=True)
     time = serializers.FloatField(min_value=0, max_value=1e11, help_text="The agent's clock, seconds since 1970.")
     uptime_s = serializers.FloatField(min_value=0, default=0.0)
     rss_bytes = serializers.IntegerField(min_value=0, default=0)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from apps.core.limits import MAX_NOTE
 from apps.pages.sources.agents.forms import AdaptingForm
 from apps.pages.sources.schedule.forms import ScheduleForm
 from apps.rollouts.configs.services import ConfigRequest
@@ -20,7 +21,7 @@ class NewConfigForm(AdaptingForm):
 
     words = forms.CharField(
         label="What it changes",
-        max_length=200,
+        max_length=MAX_NOTE,
         required=False,
         help_text="Shown beside its rollout. Left empty, it is written for you.",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from apps.core.limits import MAX_NOTE
 from apps.ui.forms import range_field
 from engine.klink.settings import SCHEDULE, ScheduleSettings
 
@@ -118,7 +119,7 @@ class SwitchForm(ScheduleForm):
     )
     words = forms.CharField(
         label="What it changes",
-        max_length=200,
+        max_length=MAX_NOTE,
         required=False,
         help_text="Shown beside its rollout. Left empty, it is written for you.",
     )
