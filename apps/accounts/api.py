@@ -49,9 +49,9 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
     @extend_schema(request=TokenCreateSerializer, responses={201: TokenCreatedSerializer})
     def create(self, request: Request) -> Response:
         """Create a token: its secret is shown in this answer only."""
-        wanted = TokenCreateSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        token, secret = token_create(user=request.user, **wanted.validated_data)
+        serializer = TokenCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        token, secret = token_create(user=request.user, **serializer.validated_data)
         shown = TokenSerializer(self.get_queryset().get(pk=token.pk)).data
         headers = {"Location": f"/api/v1/tokens/{token.pk}", "Cache-Control": "no-store"}
         return Response({**shown, "secret": secret}, status=201, headers=headers)

@@ -6,7 +6,7 @@ __all__ = ["ROLE_SCOPES", "Role", "Scope", "TokenState"]
 
 
 class Scope(models.TextChoices):
-    """What a caller may do. `admin` includes every other scope."""
+    """Permission of a caller. `admin` includes every other scope."""
 
     READ = "read", "Read"  #: see everything of the console
     ADMIT = "admit", "Admit"  #: apply, withdraw, approve and override admissions
@@ -16,7 +16,7 @@ class Scope(models.TextChoices):
 
 
 class Role(models.TextChoices):
-    """What a person is in the console."""
+    """Role of a person in the console."""
 
     VIEWER = "viewer", "Viewer"  #: reads
     OPERATOR = "operator", "Operator"  #: reads and changes, previews admissions
@@ -25,7 +25,7 @@ class Role(models.TextChoices):
 
 
 class TokenState(models.TextChoices):
-    """Whether a token works."""
+    """State of a token."""
 
     ACTIVE = "active", "Active"
     EXPIRED = "expired", "Expired"

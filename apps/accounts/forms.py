@@ -23,7 +23,7 @@ def _zones() -> frozenset[str]:
 
 
 class ProfileForm(forms.ModelForm):
-    """What a person sets for herself. `form.zones` lists the names for a datalist."""
+    """Profile of the signed-in person. `form.zones` lists the names for a datalist."""
 
     class Meta:
         model = User

@@ -29,8 +29,10 @@ class ScopePermission(BasePermission):
             return False  # REST framework makes it 401
         needed = needed_scope(request.method, view)
         if needed not in scopes_of(request.user, request.auth):
-            who = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
-            raise Forbidden(f"{who} does not have the scope {str(needed)!r}. {role_hint(needed)}", code="scope_missing")
+            caller = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
+            raise Forbidden(
+                f"{caller} does not have the scope {str(needed)!r}. {role_hint(needed)}", code="scope_missing"
+            )
         return True
 
 
@@ -50,7 +52,7 @@ def needed_scope(method: str, view: Any) -> str:
 
 
 def scopes_of(user: User, token: object = None) -> frozenset[str]:
-    """What the caller may do now: a token never more than its owner, also after the owner's role was lowered."""
+    """Scopes of the caller: a token has never more than its owner, also after the owner's role was lowered."""
     if isinstance(token, Token):
         held = frozenset(Scope.values) if Scope.ADMIN in token.scopes else frozenset(token.scopes)
         return held & user.scopes
@@ -58,7 +60,7 @@ def scopes_of(user: User, token: object = None) -> frozenset[str]:
 
 
 def role_hint(scope: str) -> str:
-    """Which roles would do, in words."""
+    """Sentence that names the roles with a scope."""
     roles = [str(Role(role).label) for role, scopes in ROLE_SCOPES.items() if scope in scopes]
     return f"It needs the role {' or '.join(roles)}."
 

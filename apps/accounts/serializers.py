@@ -37,7 +37,7 @@ class TokenSerializer(serializers.ModelSerializer):
 
 
 class TokenCreateSerializer(StrictSerializer):
-    """What to say of a new token; `token_create` judges it."""
+    """Values of a new token; `token_create` checks them."""
 
     name = serializers.CharField(max_length=MAX_NAME)
     scopes = serializers.ListField(child=serializers.CharField(), help_text=f"Of {', '.join(Scope.values)}.")

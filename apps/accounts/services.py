@@ -23,7 +23,7 @@ _USED_EVERY = timedelta(minutes=1)
 
 
 def token_digest(secret: str) -> str:
-    """What is stored of a token. A plain hash is enough: the secret has 256 random bits, nothing to guess."""
+    """The stored form of a token. A plain hash is enough: the secret has 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -69,8 +69,8 @@ def attempts_clear(username: str, address: str) -> None:
 
 def _keys(username: str, address: str) -> tuple[str, str]:
     # as the login form reads it: blanks around a name or full-width letters must not buy further attempts
-    told = unicodedata.normalize("NFKC", username).strip().casefold()
-    name = hashlib.sha256(f"{told}\n{address}".encode()).hexdigest()[:32]
+    typed = unicodedata.normalize("NFKC", username).strip().casefold()
+    name = hashlib.sha256(f"{typed}\n{address}".encode()).hexdigest()[:32]
     return f"signin:{name}", f"signin-from:{hashlib.sha256(address.encode()).hexdigest()[:32]}"
 
 

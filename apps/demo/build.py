@@ -153,12 +153,12 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
 
 
 def _user(name: str, role: Role) -> User:
-    found = User.objects.filter(username=name).first()
-    if found is None:
-        found = user_create(username=name, password=PASSWORD, role=role)
-        found.time_zone = "Europe/Berlin"
-        found.save(update_fields=["time_zone"])
-    return found
+    user = User.objects.filter(username=name).first()
+    if user is None:
+        user = user_create(username=name, password=PASSWORD, role=role)
+        user.time_zone = "Europe/Berlin"
+        user.save(update_fields=["time_zone"])
+    return user
 
 
 @transaction.atomic

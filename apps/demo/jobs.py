@@ -74,9 +74,9 @@ _WEEKS = 8
 
 def histories_build(cluster: Cluster) -> None:
     """A history of eight weeks for every source that has none."""
-    known = set(LoadHistory.objects.filter(cluster=cluster).values_list("source_id", flat=True))
+    existing = set(LoadHistory.objects.filter(cluster=cluster).values_list("source_id", flat=True))
     for seed, row in enumerate(cluster.arrivals.defer("data").order_by("source_id")):
-        if row.source_id not in known:
+        if row.source_id not in existing:
             peak, growth = _LOADS.get(row.source_id, _OTHERS)
             history_create_from_generator(
                 cluster=cluster,
@@ -131,10 +131,12 @@ def scenarios_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
         return
     with transaction.atomic():
         saved = [
-            scenario_create(cluster=cluster, user=user, place=str(ScenarioPlacement.SEARCH), **one)
-            for one in _SCENARIOS
+            scenario_create(cluster=cluster, user=user, place=str(ScenarioPlacement.SEARCH), **scenario)
+            for scenario in _SCENARIOS
         ]
-        row, _ = what_if_create(cluster=cluster, user=user, scenarios=[_NO_CHANGES, *(one.pk for one in saved)])
+        row, _ = what_if_create(
+            cluster=cluster, user=user, scenarios=[_NO_CHANGES, *(scenario.pk for scenario in saved)]
+        )
         params = {"what_if": str(row.pk)}
         row.job = later.job(JobKind.WHAT_IF, f"Compare scenarios, {cluster.slug}", cluster, user, params)
         row.save(update_fields=["job"])

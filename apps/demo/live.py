@@ -181,9 +181,9 @@ def _cluster(user: User) -> Cluster:
         ("agents", 1, cps * BUDGET_CORES, AGENTS),
         ("stream", STREAM_CORES, cps, (STREAM_NODE,)),
     ):
-        made = pool_create(cluster=cluster, name=pool, capacity_cps=capacity_cps, cores=cores)
+        created = pool_create(cluster=cluster, name=pool, capacity_cps=capacity_cps, cores=cores)
         for node in nodes:
-            node_create(pool=made, name=node)
+            node_create(pool=created, name=node)
     return cluster
 
 
@@ -204,12 +204,12 @@ def _agents(cluster: Cluster, user: User) -> dict[str, Agent]:
     """The agents as enrolled members; each one's file says so."""
     _, token = enrolment_create(cluster=cluster, user=user, uses=len(AGENTS), note="The demo's agents")
     host, cps = socket.gethostname(), nominal_cps() or OTHERWISE_CPS
-    made = {}
+    agents = {}
     for name in AGENTS:
         enrolled = agent_enrol(token=token, name=name, host=host, cores=os.cpu_count() or 1, capacity_cps=cps)
-        made[name] = agent_update(agent=enrolled.agent, budget_cores=SHARED_CORES if name == SHARED else BUDGET_CORES)
-        transaction.on_commit(partial(_write, made[name], enrolled.secret))
-    return made
+        agents[name] = agent_update(agent=enrolled.agent, budget_cores=SHARED_CORES if name == SHARED else BUDGET_CORES)
+        transaction.on_commit(partial(_write, agents[name], enrolled.secret))
+    return agents
 
 
 def _write(agent: Agent, secret: str) -> None:
@@ -263,14 +263,14 @@ def _point_at_each_other(agents: Mapping[str, Agent]) -> None:
 
 def _free_ports() -> list[int]:
     """Ports that nobody listens on now; kept for good, since agents' options name them."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in range(FIRST_PORT, FIRST_PORT + 500):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == len(AGENTS):
+            ports.append(port)
+        if len(ports) == len(AGENTS):
             break
-    return found
+    return ports
 
 
 def _watch_latency(query: Query, user: User) -> None:

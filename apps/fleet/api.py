@@ -83,9 +83,9 @@ class PoolViewSet(ServiceViewSet):
     @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
     def plan(self, request: Request, pk: str | None = None) -> Response:
         """Note nodes that are wanted or ordered. They are no part of the capacity until they are activated."""
-        wanted = PlanSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        nodes = nodes_plan(pool=self.get_object(), count=wanted.validated_data["count"])
+        serializer = PlanSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        nodes = nodes_plan(pool=self.get_object(), count=serializer.validated_data["count"])
         rows = nodes_listed().filter(pk__in=[node.pk for node in nodes])
         return Response(NodeSerializer(rows, many=True, context=self.get_serializer_context()).data, status=201)
 
@@ -171,10 +171,10 @@ class LinkViewSet(ServiceViewSet):
 
 
 def _imported(request: Request, service: Callable[..., bulk.ImportResult]) -> Response:
-    wanted = TableSerializer(data=request.data)
-    wanted.is_valid(raise_exception=True)
-    values = wanted.validated_data
-    result = service(cluster=values["cluster"], table=wanted.table, dry_run=values["dry_run"])
+    serializer = TableSerializer(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    values = serializer.validated_data
+    result = service(cluster=values["cluster"], table=serializer.table, dry_run=values["dry_run"])
     return Response(result.as_dict())
 
 

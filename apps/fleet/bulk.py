@@ -128,15 +128,15 @@ class BulkCells:
             return None
         return value
 
-    def choice(self, name: str, known: Mapping[str, Any], *, required: bool = False) -> Any:
+    def choice(self, name: str, choices: Mapping[str, Any], *, required: bool = False) -> Any:
         value = self.given.get(name)
         if value is None and not required:
             return None
-        if not isinstance(value, str) or value not in known:
-            listed = ", ".join(list(known)[:10]) or "none exists yet"
-            self._fault(name, listed + (" and more" if len(known) > 10 else ""))
+        if not isinstance(value, str) or value not in choices:
+            listed = ", ".join(list(choices)[:10]) or "none exists yet"
+            self._fault(name, listed + (" and more" if len(choices) > 10 else ""))
             return None
-        return known[value]
+        return choices[value]
 
     def number(self, name: str) -> float | None:
         value = self.given.get(name)
@@ -178,7 +178,7 @@ LINK_COLUMNS = ("from", "to", "bandwidth_bytes_s", "delay_s")
 
 @dataclass
 class ImportResult:
-    """What an import did, or with `dry_run` would do: names of rows."""
+    """Result of an import, or of its dry run: names of rows."""
 
     dry_run: bool
     created: list[str] = field(default_factory=list)
@@ -209,15 +209,15 @@ def nodes_import(*, cluster: Cluster, table: bytes | str | list[Any], dry_run: b
     def store(row: BulkRow, result: ImportResult) -> None:
         values, faults = _node_values(row.values, pools)
         refuse(faults)
-        known = nodes.get(values["name"])
-        if known is None:
+        existing = nodes.get(values["name"])
+        if existing is None:
             node_create(**values)
             result.created.append(values["name"])
             return
-        changed = {name: value for name, value in values.items() if getattr(known, name) != value}
+        changed = {name: value for name, value in values.items() if getattr(existing, name) != value}
         if changed:
-            node_update(node=known, **changed)
-        (result.updated if changed else result.unchanged).append(known.name)
+            node_update(node=existing, **changed)
+        (result.updated if changed else result.unchanged).append(existing.name)
 
     return _import(rows_of_table(table, NODE_COLUMNS), ("name",), store, dry_run)
 
@@ -233,15 +233,15 @@ def links_import(*, cluster: Cluster, table: bytes | str | list[Any], dry_run: b
     def store(row: BulkRow, result: ImportResult) -> None:
         values, faults = _link_values(row.values, nodes)
         refuse(faults)
-        known = links.get((values["source"].name, values["target"].name))
+        existing = links.get((values["source"].name, values["target"].name))
         name = f"{values['source'].name}->{values['target'].name}"
-        if known is None:
+        if existing is None:
             link_create(**values)
             result.created.append(name)
             return
-        changed = {name: value for name, value in values.items() if getattr(known, name) != value}
+        changed = {name: value for name, value in values.items() if getattr(existing, name) != value}
         if changed:
-            link_update(link=known, **changed)
+            link_update(link=existing, **changed)
         (result.updated if changed else result.unchanged).append(name)
 
     return _import(rows_of_table(table, LINK_COLUMNS), ("from", "to"), store, dry_run)
@@ -307,8 +307,8 @@ def _placed(row: BulkRow, error: SluiceError) -> list[Fault]:
     return [Fault(names.get(f.path, f"{row.path}.{f.path}"), f"{row.place}: {f.message}") for f in own]
 
 
-def _node_values(given: Mapping[str, Any], pools: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
-    read = BulkCells(given)
+def _node_values(cells: Mapping[str, Any], pools: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+    read = BulkCells(cells)
     values = {
         "name": read.text("name", required=True),
         "pool": read.choice("pool", pools, required=True),
@@ -320,8 +320,8 @@ def _node_values(given: Mapping[str, Any], pools: Mapping[str, Any]) -> tuple[di
     return {name: value for name, value in values.items() if value is not None}, read.faults
 
 
-def _link_values(given: Mapping[str, Any], nodes: Mapping[str, Node]) -> tuple[dict[str, Any], list[Fault]]:
-    read = BulkCells(given)
+def _link_values(cells: Mapping[str, Any], nodes: Mapping[str, Node]) -> tuple[dict[str, Any], list[Fault]]:
+    read = BulkCells(cells)
     values = {
         "source": read.choice("from", nodes, required=True),
         "target": read.choice("to", nodes, required=True),

@@ -6,7 +6,7 @@ __all__ = ["ABSENT", "Evidence", "NodeState"]
 
 
 class NodeState(models.TextChoices):
-    """Whether operators may run on a node."""
+    """State of a node: which operators it runs."""
 
     ACTIVE = "active", "Active"  #: runs operators and takes new ones
     DRAINING = "draining", "Draining"  #: runs what it has, takes nothing new
@@ -18,8 +18,8 @@ ABSENT = (NodeState.OFFLINE, NodeState.PLANNED)
 
 
 class Evidence(models.TextChoices):
-    """How a number is known."""
+    """Origin of a number."""
 
     ASSUMED = "assumed", "Assumed"  #: entered by a person
-    PREDICTED = "predicted", "Predicted"  #: said by a model
+    PREDICTED = "predicted", "Predicted"  #: computed by a model
     MEASURED = "measured", "Measured"  #: counted on a running system

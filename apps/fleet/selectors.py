@@ -29,8 +29,8 @@ def cluster_by_slug(slug: str) -> Cluster:
     """The cluster of a slug; Missing names those there are."""
     cluster = Cluster.objects.filter(slug=slug).first() if slug.isprintable() else None
     if cluster is None:
-        known = ", ".join(Cluster.objects.values_list("slug", flat=True)[:10]) or "none"
-        raise Missing(f"There is no cluster {slug!r}. There are: {known}.", [("cluster", f"no cluster {slug!r}")])
+        slugs = ", ".join(Cluster.objects.values_list("slug", flat=True)[:10]) or "none"
+        raise Missing(f"There is no cluster {slug!r}. There are: {slugs}.", [("cluster", f"no cluster {slug!r}")])
     return cluster
 
 

@@ -89,8 +89,8 @@ class InClusterSerializer(StrictSerializer):
 
     def cluster_of(self, values: dict[str, Any]) -> Cluster:
         """The cluster that names in `values` are looked up in."""
-        found: Cluster = self.instance.cluster if self.instance is not None else values["cluster"]
-        return found
+        cluster: Cluster = self.instance.cluster if self.instance is not None else values["cluster"]
+        return cluster
 
 
 class PoolSerializer(InClusterSerializer):
@@ -107,7 +107,7 @@ class PoolSerializer(InClusterSerializer):
 
 
 class PlanSerializer(StrictSerializer):
-    """How many nodes of a pool are planned."""
+    """Number of nodes to plan in a pool."""
 
     count = serializers.IntegerField(min_value=1, max_value=MAX_PLANNED_NODES)
 
@@ -130,11 +130,11 @@ class NodeSerializer(InClusterSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if "pool" in values:
             pools = self.cluster_of(values).pools
-            found = pools.select_related("cluster").filter(name=values["pool"]).first()
-            if found is None:
-                known = ", ".join(pools.values_list("name", flat=True)[:10]) or "none exists yet"
-                raise serializers.ValidationError({"pool": f"there is no pool {values['pool']!r}; allowed: {known}"})
-            values["pool"] = found
+            pool = pools.select_related("cluster").filter(name=values["pool"]).first()
+            if pool is None:
+                names = ", ".join(pools.values_list("name", flat=True)[:10]) or "none exists yet"
+                raise serializers.ValidationError({"pool": f"there is no pool {values['pool']!r}; allowed: {names}"})
+            values["pool"] = pool
         return values
 
 
@@ -189,7 +189,7 @@ class TableSerializer(StrictSerializer):
 
 
 class ImportSerializer(serializers.Serializer):
-    """What an import did, or with `dry_run` would do."""
+    """Result of an import, or of its dry run."""
 
     dry_run = serializers.BooleanField()
     created = serializers.ListField(child=serializers.CharField())

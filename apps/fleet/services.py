@@ -304,8 +304,8 @@ def nodes_plan(*, pool: NodePool, count: int) -> list[Node]:
 def _names_after(pool: NodePool, count: int) -> list[str]:
     """Free names that go on where the pool's numbered ones end: n12 after n11; compute-1 where none has a number."""
     taken = set(pool.cluster.nodes.values_list("name", flat=True))
-    numbered = [found for name in pool.nodes.values_list("name", flat=True) if (found := _NUMBERED.fullmatch(name))]
-    last = max(numbered, key=lambda found: int(found[2]), default=None)
+    numbered = [match for name in pool.nodes.values_list("name", flat=True) if (match := _NUMBERED.fullmatch(name))]
+    last = max(numbered, key=lambda match: int(match[2]), default=None)
     stem, width, number = (last[1], len(last[2]), int(last[2])) if last else (f"{pool.name}-", 1, 0)
     free = (f"{stem}{i:0{width}}" for i in itertools.count(number + 1))
     return list(itertools.islice((name for name in free if name not in taken), count))

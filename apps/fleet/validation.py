@@ -30,15 +30,15 @@ def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
     Malformed
         With every fault; uniqueness is `check_free`'s.
     """
-    found = [*faults, *_line_faults(row)]
+    all_faults = [*faults, *_line_faults(row)]
     infinite = [name for name, value in _numbers(row) if not math.isfinite(value)]
-    found += [Fault(name, f"{name} is {getattr(row, name)}; allowed: a finite number") for name in infinite]
+    all_faults += [Fault(name, f"{name} is {getattr(row, name)}; allowed: a finite number") for name in infinite]
     try:
-        row.clean_fields(exclude={*infinite, *(fault.path for fault in found)})
+        row.clean_fields(exclude={*infinite, *(fault.path for fault in all_faults)})
     except ValidationError as error:
-        found += [reword_message(fault, getattr(row, fault.path, MISSING)) for fault in field_faults(error)]
-    if found:
-        raise Malformed(_summary(row._meta.verbose_name, found), found)
+        all_faults += [reword_message(fault, getattr(row, fault.path, MISSING)) for fault in field_faults(error)]
+    if all_faults:
+        raise Malformed(_summary(row._meta.verbose_name, all_faults), all_faults)
 
 
 def _line_faults(row: models.Model) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""How lists of jobs are narrowed, in pages and REST alike."""
+"""Filters of job lists, shared by pages and REST."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["FINISHED", "Job", "JobKind", "JobState"]
 
 
 class JobState(models.TextChoices):
-    """Where a job is in its life."""
+    """State of a job."""
 
     QUEUED = "queued", "Queued"  #: written, not yet taken by a worker
     RUNNING = "running", "Running"  #: a worker has it
@@ -27,7 +27,7 @@ FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
 class JobKind(models.TextChoices):
-    """What a job does; the value is the name of its Celery task."""
+    """Kind of a job; the value is the name of its Celery task."""
 
     ESTIMATE = "workers.estimate_cluster", "Estimate a cluster"
     ESTIMATE_DOCUMENT = "workers.estimate_document", "Estimate a document"
@@ -44,7 +44,7 @@ class JobKind(models.TextChoices):
 
 
 class Job(models.Model):
-    """A unit of background work: what was asked, how far it is, what came of it."""
+    """A unit of background work: its request, progress and outcome."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=60, choices=JobKind.choices)

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What came of a job. `store(job)` runs in the transaction that ends it, once; it may return a fuller Outcome
+    """Outcome of a job. `store(job)` runs in the transaction that ends it, once; it may return a fuller Outcome
     (with the addresses of the rows it wrote)."""
 
     result: Mapping[str, Any] = field(default_factory=dict)
@@ -104,11 +104,11 @@ def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | Non
 
 
 def _failed(job: Job, error: Exception) -> Job:
-    known = as_sluice_error(error)
-    if known is not None and known.status == 503:
+    refusal = as_sluice_error(error)
+    if refusal is not None and refusal.status == 503:
         raise error
-    if known is not None:
-        return job_fail(job, known)
+    if refusal is not None:
+        return job_fail(job, refusal)
     _log.exception("job failed unexpectedly")
     message = f"Something went wrong inside Sluice. The worker's log has it under job {job.pk}."
     return job_fail(job, {"code": "internal", "message": message, "faults": []})

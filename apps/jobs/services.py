@@ -1,4 +1,9 @@
-"""What higher apps listen to."""
+"""Life of a job: submitted, started, reported on, ended. Each state change is one short transaction.
+
+Exactly once in effect: a task may be delivered several times, but every start gives the job a new attempt number,
+and only the attempt that is still the current one may store a result. A worker that was believed dead and comes back
+finds its attempt superseded and stores nothing.
+"""
 
 from __future__ import annotations
 

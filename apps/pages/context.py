@@ -1,4 +1,4 @@
-"""What the frame around every page shows: clusters, navigation with counts, running jobs.
+"""Frame around every page: clusters, navigation with counts, running jobs.
 
 Built on first use, so that fragments fetched by htmx do not pay for it.
 """
@@ -25,12 +25,13 @@ from apps.jobs.models import FINISHED, Job, JobState
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.telemetry.models import Agent
+from apps.ui.numbers import counted
 
 __all__ = ["Frame", "NavItem", "clusters_with_counts", "frame", "url_of"]
 
 _REMEMBERED = "cluster"
-_MENU_JOBS = 5
-_COUNTED_JOBS = 100
+_MENU_JOBS_LIMIT = 5
+_JOBS_LIMIT = 100
 _BOTTOM = ("Overview", "Queries", "Admission", "Placement")
 
 
@@ -63,8 +64,8 @@ def clusters_with_counts() -> QuerySet[Cluster]:
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
     """A correlated count: joins would multiply the rows of several counts."""
-    counted = rows.order_by().annotate(one=Value(1)).values("one").annotate(n=Count("pk")).values("n")
-    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
+    grouped = rows.order_by().annotate(group=Value(1)).values("group").annotate(n=Count("pk")).values("n")
+    return Coalesce(Subquery(grouped, output_field=IntegerField()), 0)
 
 
 @dataclass(frozen=True)
@@ -106,33 +107,33 @@ class Frame:
     def clusters(self) -> list[Any]:
         if self.user is None:
             return []
-        found = list(clusters_with_counts())
-        for cluster in found:
+        clusters = list(clusters_with_counts())
+        for cluster in clusters:
             cluster.url = url_of("pages:overview", cluster.slug)
-        return found
+        return clusters
 
     @cached_property
     def cluster(self) -> Any:
-        """The cluster of the address, else the one looked at last, else the first."""
+        """The cluster of the address, else the last visited one, else the first."""
         match = self.request.resolver_match
         slug = match.kwargs.get("slug") if match and "pages" in match.app_names else None
         session = getattr(self.request, "session", None)
-        wanted = slug or (session.get(_REMEMBERED) if session is not None else None)
+        chosen_slug = slug or (session.get(_REMEMBERED) if session is not None else None)
         by_slug = {cluster.slug: cluster for cluster in self.clusters}
-        chosen = by_slug.get(wanted) or next(iter(self.clusters), None)
+        chosen = by_slug.get(chosen_slug) or next(iter(self.clusters), None)
         if slug and slug in by_slug and session is not None and session.get(_REMEMBERED) != slug:
             session[_REMEMBERED] = slug
         return chosen
 
     @cached_property
     def running_jobs(self) -> list[Job]:
-        """What runs, then what waits: the newest hundred, without what telemetry asks for; the menu shows a few."""
+        """Running jobs, then waiting ones: the newest hundred, without those of telemetry; the menu shows a few."""
         if self.user is None:
             return []
         unfinished = (
             Job.objects.exclude(state__in=FINISHED)
             .exclude(params__has_key="by_telemetry")
-            .defer("params", "result")[:_COUNTED_JOBS]
+            .defer("params", "result")[:_JOBS_LIMIT]
         )
         jobs = sorted(unfinished, key=lambda job: job.state != JobState.RUNNING)
         for job in jobs:
@@ -141,7 +142,7 @@ class Frame:
 
     @property
     def menu_jobs(self) -> list[Job]:
-        return self.running_jobs[:_MENU_JOBS]
+        return self.running_jobs[:_MENU_JOBS_LIMIT]
 
     @property
     def running_count(self) -> int:
@@ -154,23 +155,23 @@ class Frame:
         return [group for group in (self._of_cluster(), self._of_all()) if group]
 
     def _of_cluster(self) -> list[NavItem]:
-        one = self.cluster
-        if one is None:
+        cluster = self.cluster
+        if cluster is None:
             return []
-        breached = one.breached_count
-        note = f"{breached} objective{'s' if breached != 1 else ''} breached"
+        breached = cluster.breached_count
+        note = f"{counted(breached, 'objective')} breached"
         return self._existing(
             ("Overview", "pages:overview", "overview", "o", breached or None, bool(breached), note),
-            ("Queries", "pages:queries", "queries", "q", one.query_count, False, ""),
-            ("Admission", "pages:admissions", "admission", "a", one.waiting_count or None, False, "waiting"),
+            ("Queries", "pages:queries", "queries", "q", cluster.query_count, False, ""),
+            ("Admission", "pages:admissions", "admission", "a", cluster.waiting_count or None, False, "waiting"),
             ("Placement", "pages:placement", "placement", "p", None, False, ""),
             ("Provisioning", "pages:provisioning", "tune", "w", None, False, ""),
             ("Arrivals", "pages:arrivals", "arrivals", "r", None, False, ""),
-            ("Sources", "pages:sources", "sources", "s", one.agent_count or None, False, "agents"),
+            ("Sources", "pages:sources", "sources", "s", cluster.agent_count or None, False, "agents"),
             ("Accuracy", "pages:accuracy", "accuracy", "y", None, False, ""),
-            ("Fleet", "pages:fleet", "nodes", "f", one.node_count, False, ""),
+            ("Fleet", "pages:fleet", "nodes", "f", cluster.node_count, False, ""),
             ("Reports", "pages:reports", "log", "e", None, False, ""),
-            arguments=(one.slug,),
+            arguments=(cluster.slug,),
         )
 
     def _of_all(self) -> list[NavItem]:
@@ -214,7 +215,7 @@ class Frame:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the page is one of those behind "More"."""
+        """True on a page that the bar on phones lists under "More"."""
         return any(item.current for item in self.more)
 
     @cached_property

@@ -92,12 +92,12 @@ class Chart:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What the browser draws."""
+        """The description that the browser draws."""
         return {
             "unit": self.unit,
             "format": ".3~g" if self.unit in {"s", "ms", "%"} else ".3~s",
             "x": self.x,
-            "series": [one.to_dict() for one in self.series],
+            "series": [series.to_dict() for series in self.series],
             "objective": self._objective,
             "marks": [asdict(mark) for mark in self.marks],
             "top": self._top * 1.08,
@@ -113,23 +113,23 @@ class Chart:
 
     @property
     def _top(self) -> float:
-        values = [_peak(values) for one in self.series for values in (one.y, one.high) if values is not None]
+        values = [_peak(values) for series in self.series for values in (series.y, series.high) if values is not None]
         return max(values, default=1.0) or 1.0
 
     @property
     def key(self) -> list[tuple[str, str]]:
         """Entries of the legend, in drawing order."""
-        entries = [(one.role, one.name) for one in self.series]
+        entries = [(series.role, series.name) for series in self.series]
         return [*entries, ("objective-line", "Objective")] if self.objective_s is not None else entries
 
     @property
     def table_head(self) -> list[str]:
-        return [one.name for one in self.series if one.y is not None and one.x is None]
+        return [series.name for series in self.series if series.y is not None and series.x is None]
 
     @property
     def table(self) -> list[tuple[str, list[str]]]:
         """At most 24 lines: the largest value of each of as many equal parts, so that peaks stay visible."""
-        curves = [one.y for one in self.series if one.y is not None and one.x is None]
+        curves = [series.y for series in self.series if series.y is not None and series.x is None]
         if not curves:
             return []
         size = len(curves[0])

@@ -48,7 +48,7 @@ class DagEdge:
 
 
 class _Box:
-    """What the layout needs of a block. It lays out downwards, so width and height change places."""
+    """A block as the layout takes it. It lays out downwards, so width and height change places."""
 
     def __init__(self) -> None:
         self.w, self.h = _HEIGHT, _WIDTH
@@ -80,7 +80,7 @@ class _Layout:
 
 
 def _layout(nodes: Sequence[DagNode], edges: Sequence[DagEdge]) -> _Layout:
-    """Where everything stands; the parts of an unconnected graph stand below each other."""
+    """Positions of blocks and streams; unconnected parts stand below each other."""
     vertices = {node.id: Vertex(node.id) for node in nodes}
     for vertex in vertices.values():
         vertex.view = _Box()

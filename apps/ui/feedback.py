@@ -1,4 +1,4 @@
-"""Telling people what just finished: a toast on the next page, or at once for an htmx request."""
+"""Toasts: confirm an action on the next page, or at once for an htmx request."""
 
 from __future__ import annotations
 

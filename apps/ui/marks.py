@@ -199,7 +199,7 @@ def verdict_icon(verdict: str) -> SafeString:
 
 
 def evidence_mark(kind: str, *, short: bool = False) -> SafeString:
-    """How a number is known. `short` shows the shape alone; its word is still read aloud."""
+    """Mark of a statistic's origin. `short` shows the shape alone; its word is still read aloud."""
     mark = EVIDENCE.get(kind, _UNKNOWN)
     word = format_html('<span class="vh">{}</span>', mark.label) if short else mark.label
     return format_html('<span class="ev" title="{}">{}{}</span>', mark.label, icon(mark.drawing), word)

@@ -1,4 +1,4 @@
-"""How numbers are written: two or three significant digits, the unit apart, a true minus, "–" for what is missing."""
+"""Numbers as texts: two or three significant digits, the unit apart, a true minus, "–" for missing values."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def ratio(value: Any) -> str:
 
 
 def factor(value: Any) -> Quantity:
-    """How many times, such as 1.3 ×."""
+    """A factor, such as 1.3 ×."""
     text = significant(value)
     return Quantity(text, "" if text == MISSING else "×")
 

@@ -105,11 +105,11 @@ def sparkline(values: Sequence[float], label: str, bound: Any = None, width: int
     return picture(width, 22, label, shapes, css="spark", stretched=True, style=f"width:{width}px")
 
 
-def _thin(values: list[float], most: int) -> list[float]:
+def _thin(values: list[float], limit: int) -> list[float]:
     """The maximum of each of `most` equal parts: a peak must not get lost."""
-    if len(values) <= most:
+    if len(values) <= limit:
         return values
-    edges = [round(index * len(values) / most) for index in range(most + 1)]
+    edges = [round(index * len(values) / limit) for index in range(limit + 1)]
     return [max(values[a:b]) for a, b in pairwise(edges)]
 
 

@@ -162,9 +162,9 @@ class Table:
     @cached_property
     def chosen(self) -> dict[str, str]:
         """The filters in force: {param: value}, unknown values left out."""
-        given = {one.param: self.request.GET.get(one.param, "") for one in self.filters}
-        allowed = {one.param: {choice.value for choice in one.choices} for one in self.filters}
-        return {param: value for param, value in given.items() if value in allowed[param]}
+        typed = {filter_.param: self.request.GET.get(filter_.param, "") for filter_ in self.filters}
+        allowed = {filter_.param: {choice.value for choice in filter_.choices} for filter_ in self.filters}
+        return {param: value for param, value in typed.items() if value in allowed[param]}
 
     @property
     def is_searchable(self) -> bool:
@@ -178,23 +178,23 @@ class Table:
     @cached_property
     def sort(self) -> tuple[Column | None, bool]:
         """The sorted column and whether it descends."""
-        wanted = self.request.GET.get("sort", "") or self.default_sort
+        key = self.request.GET.get("sort", "") or self.default_sort
         sortable = {column.key: column for column in self.columns if column.sort}
-        column = sortable.get(wanted.lstrip("-")) or sortable.get(self.default_sort.lstrip("-"))
-        return column, wanted.startswith("-")
+        column = sortable.get(key.lstrip("-")) or sortable.get(self.default_sort.lstrip("-"))
+        return column, key.startswith("-")
 
     @cached_property
     def found(self) -> Any:
         """Every row that passes search and filters, sorted."""
         rows = self._searched(self.rows)
-        for one in self.filters:
-            if one.keep is not None and one.param in self.chosen:
-                rows = one.keep(rows, self.chosen[one.param])
+        for filter_ in self.filters:
+            if filter_.keep is not None and filter_.param in self.chosen:
+                rows = filter_.keep(rows, self.chosen[filter_.param])
         return self._sorted(self._filtered(rows))
 
     def _filtered(self, rows: Any) -> Any:
         """The rows that the filters of REST let pass."""
-        names = {one.param: one.name or one.param for one in self.filters if one.keep is None}
+        names = {filter_.param: filter_.name or filter_.param for filter_ in self.filters if filter_.keep is None}
         data = QueryDict(urlencode({names[param]: value for param, value in self.chosen.items() if param in names}))
         return self.filterset(data, queryset=rows, request=self.request).qs if self.filterset and data else rows
 
@@ -202,8 +202,8 @@ class Table:
         if not self.query or self.search is None:
             return rows
         if callable(self.search):
-            text, wanted = self.search, self.query.lower()
-            return [row for row in rows if wanted in text(row).lower()]
+            text, text_typed = self.search, self.query.lower()
+            return [row for row in rows if text_typed in text(row).lower()]
         return rows.filter(reduce(or_, (Q(**{f"{name}__icontains": self.query}) for name in self.search)))
 
     def _sorted(self, rows: Any) -> Any:
@@ -214,9 +214,9 @@ class Table:
             return rows.order_by(f"{'-' if descends else ''}{column.sort}", "pk")
         key = column.sort
         assert callable(key)
-        known = [row for row in rows if key(row) is not None]
+        valued = [row for row in rows if key(row) is not None]
         missing = [row for row in rows if key(row) is None]
-        return sorted(known, key=key, reverse=descends) + missing
+        return sorted(valued, key=key, reverse=descends) + missing
 
     @cached_property
     def page(self) -> Page:
@@ -252,20 +252,20 @@ class Table:
     def chips(self) -> list[list[tuple[Choice, str, bool]]]:
         """For each filter: (choice, address, is it in force), led by the one that shows all."""
         rows = []
-        for one in self.filters:
-            current = self.chosen.get(one.param, "")
-            everything = Choice("", one.all_label, one.all_count)
+        for filter_ in self.filters:
+            current = self.chosen.get(filter_.param, "")
+            everything = Choice("", filter_.all_label, filter_.all_count)
             rows.append(
                 [
-                    (choice, address(self.request, **{one.param: choice.value}), choice.value == current)
-                    for choice in (everything, *one.choices)
+                    (choice, address(self.request, **{filter_.param: choice.value}), choice.value == current)
+                    for choice in (everything, *filter_.choices)
                 ]
             )
         return rows
 
     @property
     def kept_parameters(self) -> list[tuple[str, str]]:
-        """What the search form has to send along."""
+        """Query parameters that the search form sends along."""
         return [(name, value) for name, value in self.request.GET.items() if name not in {"q", "page", "export"}]
 
     @property
@@ -318,7 +318,7 @@ def csv_cell(value: Any) -> Any:
 
 
 def request_columns() -> list[Column]:
-    """Who asked and when, of rows with `requested_by` and `created_at`."""
+    """Requester and time, of rows with `requested_by` and `created_at`."""
     return [
         Column("by", "Asked by", lambda row: row.requested_by or "–", csv=lambda row: str(row.requested_by or "")),
         Column(

@@ -1,4 +1,4 @@
-"""How times are written: in the active zone, 24 hours, "22 min ago" under an hour."""
+"""Times as texts: in the active zone, 24 hours, "22 min ago" under an hour."""
 
 from __future__ import annotations
 

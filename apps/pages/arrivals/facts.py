@@ -208,16 +208,16 @@ class SourceDetail:
 
     @property
     def facts(self) -> list[tuple[str, Any]]:
-        """What it was made from."""
+        """Origin of the series: its parameters or its file."""
         row = self.row
-        known = [("From", row.get_origin_display())]
+        facts = [("From", row.get_origin_display())]
         if row.starts_at:
-            known.append(("Begins", exact(row.starts_at)))
+            facts.append(("Begins", exact(row.starts_at)))
         if row.origin == ArrivalOrigin.UPLOAD:
-            known += self._upload()
+            facts += self._upload()
         elif row.origin == ArrivalOrigin.GENERATOR:
-            known += self._generator()
-        return [*known, ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}")]
+            facts += self._generator()
+        return [*facts, ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}")]
 
     def _upload(self) -> list[tuple[str, Any]]:
         spec = self.row.spec

@@ -42,13 +42,13 @@ class UploadForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        most = settings.UPLOAD_MAX_BYTES
-        self.fields["file"].help_text += f" At most {most / 1e6:g} MB."
-        self.fields["file"].widget.attrs["data-max-bytes"] = str(most)
+        limit = settings.UPLOAD_MAX_BYTES
+        self.fields["file"].help_text += f" At most {limit / 1e6:g} MB."
+        self.fields["file"].widget.attrs["data-max-bytes"] = str(limit)
 
 
 class _SourceForm(forms.Form):
-    """What every source has."""
+    """Fields that every source has."""
 
     source_id = forms.CharField(
         label="Source", max_length=MAX_ELEMENT_NAME, help_text="The name operators read it by; no / and no @."
@@ -124,7 +124,7 @@ class ColumnsForm(_SourceForm):
 
     @property
     def history(self) -> dict[str, Any] | None:
-        """What `history_create_from_upload` takes, if the file is to be kept as load history."""
+        """Arguments of `history_create_from_upload`, if the file is kept as load history."""
         if not self.cleaned_data.get("keep_history"):
             return None
         left_out = {"stretch", "fill"}
@@ -134,7 +134,7 @@ class ColumnsForm(_SourceForm):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What `stretch_of_upload` takes."""
+        """Arguments of `read_trace_window`."""
         data = self.cleaned_data
         names = ("key", "time_column", "time_zone", "fill", "leave_out_problems")
         return {
@@ -215,7 +215,7 @@ class GeneratorForm(_SourceForm):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What the service takes."""
+        """Parameters of the generator, as the service takes them."""
         return {name: self.cleaned_data[name] for name in ("kind", "mean_rate_eps", "seed", *self.own)}
 
     @property
@@ -251,7 +251,7 @@ class _HistoryForm(forms.Form):
 
 
 class HistoryColumnsForm(_HistoryForm):
-    """Which columns of an uploaded file are its times and counts."""
+    """Columns of an uploaded file that hold times and counts."""
 
     key = forms.CharField(widget=forms.HiddenInput)
     time_column = forms.ChoiceField()
@@ -274,7 +274,7 @@ class HistoryColumnsForm(_HistoryForm):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How the file is read."""
+        """Arguments that say how the file is read."""
         data = self.cleaned_data
         return {
             **{name: data[name] for name in ("key", "time_column", "time_zone", "leave_out_problems")},

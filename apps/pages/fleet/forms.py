@@ -55,9 +55,9 @@ class ClusterForm(RowForm):
             "time_zone": "Time zone",
             "subinterval_s": "Subinterval",
             "horizon_s": "Horizon",
-            "preview_valid_s": "A preview can be applied for",
-            "review_at_risk": "Review what is at risk",
-            "review_assumed": "Review what rests on assumed statistics",
+            "preview_valid_s": "Validity of a preview",
+            "review_at_risk": "Review requests at risk",
+            "review_assumed": "Review requests with assumed statistics",
         }
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",
@@ -108,7 +108,7 @@ class NodeForm(RowForm):
 
 
 class PlanForm(forms.Form):
-    """How many nodes of a pool are wanted."""
+    """Number of nodes to plan in a pool."""
 
     count = forms.IntegerField(
         label="Nodes",
@@ -138,7 +138,7 @@ class LinkForm(RowForm):
 class ImportForm(forms.Form):
     """A table of nodes or links, pasted or as a file."""
 
-    kind = forms.ChoiceField(label="What", choices=[("nodes", "Nodes"), ("links", "Links")])
+    kind = forms.ChoiceField(label="Kind of rows", choices=[("nodes", "Nodes"), ("links", "Links")])
     file = forms.FileField(required=False, help_text="CSV with a heading line, or JSON: a list of objects.")
     text = forms.CharField(
         label="Or paste it",
@@ -155,8 +155,8 @@ class ImportForm(forms.Form):
 
     @property
     def table(self) -> str:
-        """What was given, as text; bytes that are no UTF-8 are shown by their place."""
-        given = self.cleaned_data.get("file")
-        if not given:
+        """The table as text; bytes that are no UTF-8 are replaced."""
+        file = self.cleaned_data.get("file")
+        if not file:
             return self.cleaned_data["text"]
-        return given.read().decode("utf-8-sig", errors="replace")
+        return file.read().decode("utf-8-sig", errors="replace")

@@ -23,7 +23,7 @@ from apps.pages.overview.findings import NodeLine, Stat
 from apps.queries.models import Placement
 from apps.ui.charts import Chart, Series, elapsed_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
-from apps.ui.numbers import MISSING, Quantity, bytes_size, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, cps, percent, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table, state_choices
 
@@ -39,7 +39,7 @@ def fleet_sentence(cluster: Cluster) -> str:
         return "No nodes yet. Queries need at least one to run on."
     up = [row for state, row in by_state.items() if state not in ABSENT]
     cores = sum(row["cores"] for row in up)
-    text = f"{nodes} node{'s' if nodes != 1 else ''} with {cores} core{'s' if cores != 1 else ''} at work"
+    text = f"{counted(nodes, 'node')} with {counted(cores, 'core')} at work"
     for state in (NodeState.DRAINING, NodeState.PLANNED, NodeState.OFFLINE):
         if state in by_state:
             text += f", {by_state[state]['n']} {state.label.lower()}"
@@ -271,7 +271,9 @@ class NodeDetail:
         """Its cores, the busiest first."""
         if self.run is None:
             return []
-        return sorted(node_estimates(self.run).filter(node_name=self.node.name), key=lambda one: -one.peak_load)
+        return sorted(
+            node_estimates(self.run).filter(node_name=self.node.name), key=lambda estimate: -estimate.peak_load
+        )
 
     @cached_property
     def operators(self) -> list[NodeOperator]:
@@ -292,7 +294,7 @@ class NodeDetail:
 
     @property
     def sentence(self) -> str:
-        where = f"{self.node.cores} core{'s' if self.node.cores != 1 else ''} of {cps(self.node.capacity_cps)}"
+        where = f"{counted(self.node.cores, 'core')} of {cps(self.node.capacity_cps)}"
         if self.node.state == NodeState.OFFLINE:
             return f"{where}, offline: not part of the cluster's capacity."
         if self.node.state == NodeState.PLANNED:
@@ -310,9 +312,9 @@ class NodeDetail:
         busiest = self.servers[0] if self.servers else None
         mean = Quantity(ratio(busiest.mean_load), "of capacity") if busiest else Quantity(MISSING)
         excess = seconds(busiest.excess_s) if busiest else Quantity(MISSING)
-        known = EVIDENCE[self.node.evidence].label.lower()
+        evidence = EVIDENCE[self.node.evidence].label.lower()
         return [
-            Stat("Capacity per core", cps(self.node.capacity_cps), f"{known}, pool {self.node.pool.name}"),
+            Stat("Capacity per core", cps(self.node.capacity_cps), f"{evidence}, pool {self.node.pool.name}"),
             Stat(
                 "Load, busiest core", mean, f"{ratio(busiest.peak_load)} at its peak" if busiest else "No estimate yet"
             ),
@@ -325,14 +327,14 @@ class NodeDetail:
         """A strip per core."""
         return [
             NodeLine(
-                one.server,
+                server.server,
                 "",
-                heat_strip(one.excess, f"{one.server}: highest excess {seconds(one.excess_s)}"),
-                seconds(one.excess_s),
-                "watch" if one.excess_s >= 4 else "",
-                ratio(one.mean_load),
+                heat_strip(server.excess, f"{server.server}: highest excess {seconds(server.excess_s)}"),
+                seconds(server.excess_s),
+                "watch" if server.excess_s >= 4 else "",
+                ratio(server.mean_load),
             )
-            for one in self.servers
+            for server in self.servers
         ]
 
     @cached_property

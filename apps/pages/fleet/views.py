@@ -20,6 +20,7 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
+from apps.ui.numbers import counted
 
 __all__ = [
     "EXAMPLE",
@@ -110,7 +111,7 @@ class FleetPage(_FleetList):
         nodes = [node_by_name(self.cluster, name) for name in names]
         for node in nodes:
             change(node=node)
-        return done(request, f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} changed.", "pages:fleet", slug)
+        return done(request, f"{counted(len(nodes), 'node')} changed.", "pages:fleet", slug)
 
 
 def _state_change(name: str) -> Callable[..., Node]:
@@ -268,8 +269,8 @@ class NodeCrud(Crud):
     def values(self, form: NodeForm) -> dict[str, Any]:
         """Empty capacity and cores mean the pool's."""
         pool = form.cleaned_data["pool"]
-        given = {name: value for name, value in form.cleaned_data.items() if value is not None}
-        return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **given}
+        entered = {name: value for name, value in form.cleaned_data.items() if value is not None}
+        return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **entered}
 
 
 class LinkCrud(Crud):

@@ -102,12 +102,12 @@ class GuidePage(Page):
     template_name = "pages/help/guide.html"
 
     def get(self, request: HttpRequest, path: str) -> HttpResponse:
-        found = _files().get(path)
-        if found is None:
+        file = _files().get(path)
+        if file is None:
             raise Http404(f"There is no page {path} in the documentation.")
-        if found.suffix in _FILES:
-            return HttpResponse(found.read_bytes(), content_type=_FILES[found.suffix])
-        title, html = _rendered(found)
+        if file.suffix in _FILES:
+            return HttpResponse(file.read_bytes(), content_type=_FILES[file.suffix])
+        title, html = _rendered(file)
         return self.page({"title": title, "html": html})
 
 
@@ -178,8 +178,8 @@ def _hit(kind: str, mark: Any, name: str, note: str, url: str) -> SearchHit:
 
 
 def _query_hits(cluster: Cluster, text: str) -> list[SearchHit]:
-    wanted = Q(name__icontains=text) | Q(team__icontains=text) | Q(description__icontains=text)
-    rows = cluster.queries.filter(wanted).order_by("name")[:_HITS_LIMIT]
+    matches = Q(name__icontains=text) | Q(team__icontains=text) | Q(description__icontains=text)
+    rows = cluster.queries.filter(matches).order_by("name")[:_HITS_LIMIT]
     return [
         _hit("Query", STATES[row.state], row.name, row.team, url_of("pages:query", cluster.slug, row.name))
         for row in rows

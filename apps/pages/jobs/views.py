@@ -67,7 +67,7 @@ class JobCancelView(Page):
 
 
 class JobsMenu(Page):
-    """What the top bar and the navigation show of running jobs."""
+    """Running jobs of the top bar and the navigation."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         return render(request, "pages/jobs/menu.html", {})
@@ -86,11 +86,11 @@ def _counts() -> dict[str, int]:
 
 
 def _sentence(counts: dict[str, int]) -> str:
-    """9 jobs are kept: 1 running, 2 waiting for a worker."""
+    """9 jobs: 1 running, 2 waiting for a worker."""
     words = {JobState.RUNNING: "running", JobState.QUEUED: "waiting for a worker", JobState.FAILED: "failed"}
     parts = [f"{counts[str(state)]} {text}" for state, text in words.items() if counts.get(str(state))]
     if parts:
-        return f"{sum(counts.values())} jobs are kept: {', '.join(parts)}."
+        return f"{sum(counts.values())} jobs: {', '.join(parts)}."
     return f"No job runs or waits, and none of the {sum(counts.values())} kept failed." if counts else "No jobs yet."
 
 
@@ -121,7 +121,7 @@ def _name(job: Job) -> SafeString:
     return format_html('<a class="name" href="{}">{}</a>', url_of("pages:job", job.pk), job.title)
 
 
-def _how_far(job: Job) -> Any:
+def _progress(job: Job) -> Any:
     if job.state == JobState.RUNNING:
         return format_html('{} <span class="muted sm">{}</span>', percent(job.progress).html, job.step)
     return "" if job.state != JobState.FAILED else (job.error or {}).get("message", "")
@@ -137,18 +137,18 @@ def _columns() -> list[Column]:
     return [
         Column("title", "Job", _name, sort="title", csv=lambda job: job.title),
         Column("state", "State", lambda job: state_mark(job.state), sort="state", csv=lambda job: job.state),
-        Column("far", "How far", _how_far, csv=lambda job: job.progress, full=True),
+        Column("far", "Progress", _progress, csv=lambda job: job.progress, full=True),
         Column("cluster", "Cluster", lambda job: job.cluster.slug if job.cluster else "–", sort="cluster__slug"),
         Column(
             "who",
-            "Asked for by",
+            "Requested by",
             lambda job: job.requested_by.get_username() if job.requested_by else "Sluice",
             sort="requested_by__username",
         ),
-        Column("took", "Took", lambda job: seconds(_took_s(job)).html, csv=_took_s, num=True),
+        Column("took", "Duration", lambda job: seconds(_took_s(job)).html, csv=_took_s, num=True),
         Column(
             "created",
-            "Asked",
+            "Requested",
             lambda job: time_tag(job.created_at),
             sort="created_at",
             csv=lambda job: job.created_at,
@@ -159,15 +159,15 @@ def _columns() -> list[Column]:
 
 
 def _facts(job: Job) -> list[tuple[str, Any]]:
-    """What a job's page lists: (name, value)."""
+    """Facts on a job's page: (name, value)."""
     facts = [
         ("Kind", job.get_kind_display()),
         ("Cluster", job.cluster.slug if job.cluster else "–"),
-        ("Asked for by", job.requested_by.get_username() if job.requested_by else "Sluice"),
-        ("Asked", time_tag(job.created_at, relative=False)),
+        ("Requested by", job.requested_by.get_username() if job.requested_by else "Sluice"),
+        ("Requested", time_tag(job.created_at, relative=False)),
         ("Started", time_tag(job.started_at, relative=False)),
-        ("Ended", time_tag(job.finished_at, relative=False)),
-        ("Took", seconds(_took_s(job))),
+        ("Finished", time_tag(job.finished_at, relative=False)),
+        ("Duration", seconds(_took_s(job))),
         ("Attempts", job.attempt),
     ]
     return [*facts, *((key.replace("_", " ").capitalize(), value) for key, value in _plain(job.result or {}))]
@@ -175,9 +175,9 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
 
 def _plain(result: dict[str, Any]) -> list[tuple[str, Any]]:
     """The scalar facts of an outcome; what is nested is on its own page."""
-    known = {**STATES, **VERDICTS}
+    marks = {**STATES, **VERDICTS}
     return [
-        (key, known[value].label if value in known else value)
+        (key, marks[value].label if value in marks else value)
         for key, value in result.items()
         if isinstance(value, (str, int, float)) and value != ""
     ]

@@ -23,7 +23,7 @@ __all__ = ["LivePictures", "value_text"]
 
 #: More than three curves are hard to tell apart.
 _ROLES = ("estimate", "alt", "third")
-_MOST_PLACES = 2000
+_MAX_POINTS = 2000
 #: What the end of a column's name says of its unit: (unit drawn, how many of the column's make one of it).
 _UNITS = {"_us": ("ms", 1e3), "_ms": ("ms", 1.0), "_s": ("s", 1.0), "_percent": ("%", 1.0), "_bytes": ("B", 1.0)}
 
@@ -75,9 +75,9 @@ class LivePictures:
         size = (self.windows[-1].window_us - first_us) // step_us + 1
         curves = self._curves()
         begin = moment_of(first_us)
-        if not curves or size > _MOST_PLACES or begin is None:
+        if not curves or size > _MAX_POINTS or begin is None:
             return None
-        unit, per = next((found for end, found in _UNITS.items() if self.column.endswith(end)), ("", 1.0))
+        unit, per = next((scale for end, scale in _UNITS.items() if self.column.endswith(end)), ("", 1.0))
         series = []
         for role, (name, values) in zip(_ROLES, curves.items(), strict=False):
             curve: list[float | None] = [None] * size
@@ -91,10 +91,10 @@ class LivePictures:
         """By the name of a group: its value in every window. There may be thousands of groups: few become rows."""
         newest = [row for row in self._rows(self.tables[-1]) if row[self.column] is not None]
         leading = sorted(newest, key=lambda row: (-row[self.column], self._group_name(row)))[: len(_ROLES)]
-        found: dict[str, list[float | None]] = {}
+        curves: dict[str, list[float | None]] = {}
         for row in leading:
-            found[self._group_name(row)] = [self._value(table, row) for table in self.tables]
-        return found
+            curves[self._group_name(row)] = [self._value(table, row) for table in self.tables]
+        return curves
 
     def _rows(self, table: pa.Table) -> list[dict[str, Any]]:
         return table.select([*self.groups, self.column]).to_pylist() if self.column in table.column_names else []
@@ -113,14 +113,14 @@ class LivePictures:
     @cached_property
     def latency(self) -> Chart | None:
         """Measured of each window against the objective, by the time its result came."""
-        known = [(one.emitted_at, one.latency_s) for one in self.windows if one.latency_s is not None]
-        if len(known) < 2:
+        points = [(window.emitted_at, window.latency_s) for window in self.windows if window.latency_s is not None]
+        if len(points) < 2:
             return None
-        begin = min(at for at, _ in known)
-        offsets = [(at - begin).total_seconds() for at, _ in known]
-        values = [latency_s for _, latency_s in known]
+        begin = min(at for at, _ in points)
+        offsets = [(at - begin).total_seconds() for at, _ in points]
+        values = [latency_s for _, latency_s in points]
         extremes = f"median {seconds(median(values))}, worst {seconds(max(values))}"
-        finding = f"Measured latency of {counted(len(known), 'window')}: {extremes}"
+        finding = f"Measured latency of {counted(len(points), 'window')}: {extremes}"
         series = [Series("measured", "Measured", y=values, x=offsets)]
         axis = time_axis(begin, max(*offsets, 1.0), 2)
         return Chart("live-latency", finding, "s", axis, series, objective_s=self.query.objective_bound_s, height=200)

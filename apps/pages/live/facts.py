@@ -46,7 +46,7 @@ __all__ = ["LiveView", "live_stats", "results_table"]
 
 
 _WINDOWS = 60  # behind the pictures
-_MOST_ALERTS, _MOST_ENDED = 8, 3  # listed: what has ended makes room for the results below
+_MAX_ALERTS, _MAX_ENDED = 8, 3  # listed: what has ended makes room for the results below
 _UPWARDS = Q(rule__comparison__in=[Comparison.ABOVE, Comparison.AT_LEAST])
 #: Alerts by how far their value is beyond the threshold, the farthest first.
 _FAR_OFF = Case(When(_UPWARDS, then=-F("last_value")), default=F("last_value"), output_field=FloatField())
@@ -60,7 +60,7 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class AssignedAgent:
-    """An agent's part, with how far it is."""
+    """Assignment of an agent, with its state."""
 
     part: Assignment
     waits: bool
@@ -75,9 +75,9 @@ class AssignedAgent:
         if not self.part.agent.enabled:
             return Mark("pause", "", "disabled")
         if self.excluded:
-            return Mark("unknown", "watch", "left out: silent for too long")
+            return Mark("unknown", "watch", "excluded: silent for too long")
         if self.waits:
-            return Mark("queue", "queue", "waited for")
+            return Mark("queue", "queue", "awaited")
         return Mark("ok", "ok", "keeps up")
 
 
@@ -107,12 +107,12 @@ class LiveView:
 
     @property
     def can_start(self) -> bool:
-        """Whether it is admitted; everything else is the service's to refuse."""
+        """True once the query is admitted; the service checks the rest."""
         return self.query.state == QueryState.RUNNING and not self.is_live
 
     @cached_property
     def faults(self) -> tuple[Fault, ...]:
-        """What of its version keeps it from being executed; not asked while it is live."""
+        """Faults of its version that prevent its execution; not computed while it is live."""
         return () if self.is_live else executable_of(version_current(self.query)).faults
 
     # -- the stream processor
@@ -122,7 +122,7 @@ class LiveView:
 
     @cached_property
     def stream(self) -> StreamCard:
-        return StreamCard(self.cluster.slug, {str(one.pk): one.name for one in self.agents})
+        return StreamCard(self.cluster.slug, {str(agent.pk): agent.name for agent in self.agents})
 
     @cached_property
     def said(self) -> StreamQuery | None:
@@ -140,7 +140,7 @@ class LiveView:
     @property
     def free_agents(self) -> list[Agent]:
         """Agents without a part."""
-        taken = {one.part.agent_id for one in self.assigned}
+        taken = {assigned.part.agent_id for assigned in self.assigned}
         return [agent for agent in self.agents if agent.pk not in taken]
 
     # -- results
@@ -185,12 +185,12 @@ class LiveView:
 
     @property
     def missing_words(self) -> str:
-        """Who the newest window was closed without."""
+        """Agents that the newest window was closed without."""
         if self.newest is None or self.newest.complete:
             return ""
-        names = {str(one.pk): one.name for one in self.agents}
-        who = ", ".join(names.get(one, one[:8]) for one in self.newest.missing[:3]) or "an agent"
-        text = f"Closed without {who}. What comes later is added as another revision."
+        names = {str(agent.pk): agent.name for agent in self.agents}
+        agents = ", ".join(names.get(agent_id, agent_id[:8]) for agent_id in self.newest.missing[:3]) or "an agent"
+        text = f"Closed without {agents}. What comes later is added as another revision."
         taken = sum(self.newest.recovered.values())
         if not taken:
             return text
@@ -204,8 +204,8 @@ class LiveView:
     # -- pictures
     @cached_property
     def pictures(self) -> LivePictures:
-        wanted = self.request.GET.get("column", "")
-        return LivePictures(self.query, self.windows, self.tables, self.groups, self.numbers, wanted)
+        column = self.request.GET.get("column", "")
+        return LivePictures(self.query, self.windows, self.tables, self.groups, self.numbers, column)
 
     @property
     def column(self) -> str:
@@ -226,11 +226,11 @@ class LiveView:
 
     @cached_property
     def alerts(self) -> list[Alert]:
-        """What fires, then what has ended, the newest first; of those that opened together the worst first."""
+        """Firing alerts, then ended ones, the newest first; among those opened together the worst first."""
         rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_window_us", _FAR_OFF)
-        found = list(alerts_told(rows)[:_MOST_ALERTS])
-        firing = sum(alert.state == AlertState.FIRING for alert in found)
-        return found[: max(firing, _MOST_ENDED)]
+        alerts = list(alerts_told(rows)[:_MAX_ALERTS])
+        firing = sum(alert.state == AlertState.FIRING for alert in alerts)
+        return alerts[: max(firing, _MAX_ENDED)]
 
     @cached_property
     def firing_count(self) -> int:
@@ -250,11 +250,11 @@ class LiveView:
             return format_html("It was stopped {}.", ago(self.live.stopped_at) if self.live.stopped_at else "")
         if self.newest is None:
             return SafeString("It has started; the first window closes once every agent has sent it whole.")
-        who = counted(len(self.assigned), "agent")
+        agents = counted(len(self.assigned), "agent")
         latency = f", {seconds(median(self.latencies))} after its window closed" if self.latencies else ""
         groups = counted(self.group_count, "row")
         fires = f" <b>{counted(self.firing_count, 'alert')}</b> firing." if self.firing_count else ""
-        return format_html("{} from {}{}.{}", groups, who, latency, SafeString(fires))
+        return format_html("{} from {}{}.{}", groups, agents, latency, SafeString(fires))
 
     @property
     def stats(self) -> list[Stat]:
@@ -283,12 +283,12 @@ def _results(view: LiveView) -> Stat:
 
 
 def _latency(view: LiveView) -> Stat:
-    found = view.latencies
-    if not found:
+    latencies = view.latencies
+    if not latencies:
         return Stat("Latency", Quantity("\N{EN DASH}"), "no window measured yet")
-    middle, worst, bound = median(found), max(found), view.query.objective_bound_s
+    middle, worst, bound = median(latencies), max(latencies), view.query.objective_bound_s
     tone = "bad" if bound and middle > bound else "watch" if bound and worst > bound else ""
-    note = f"worst of {len(found)} windows {seconds(worst)}"
+    note = f"worst of {len(latencies)} windows {seconds(worst)}"
     return Stat("Latency", seconds(middle), f"{note}, objective {seconds(bound)}" if bound else note, tone)
 
 

@@ -16,7 +16,7 @@ __all__ = ["RuleForm", "StartForm", "TemplateForm"]
 
 
 class StartForm(forms.Form):
-    """Which agents work on it."""
+    """Agents that process the query, and how long it waits for them."""
 
     agents = forms.MultipleChoiceField(
         label="Agents",
@@ -24,18 +24,18 @@ class StartForm(forms.Form):
         help_text="Each collects the query's source and runs its first operators.",
     )
     idle_after_s = forms.FloatField(
-        label="Wait for a silent agent",
+        label="Idle timeout of an agent",
         min_value=1,
         max_value=86_400,
         initial=60,
-        help_text="After so long windows close without it.",
+        help_text="Windows close without an agent that is silent for longer.",
     )
     retain_s = forms.FloatField(
-        label="Keep closed windows for late records",
+        label="Retention of closed windows",
         min_value=1,
         max_value=86_400,
         initial=900,
-        help_text="In event time. Such records lead to another revision of the result.",
+        help_text="In event time. Late records within it lead to another revision of the result.",
     )
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
@@ -45,7 +45,7 @@ class StartForm(forms.Form):
             self.initial.setdefault("agents", names)
 
 
-#: Options without which a collector does not begin.
+#: Options that a collector requires.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "tcp_probe": {"peers": [{"address": "127.0.0.1:8000"}], "interval_s": 1},
     "log_file": {"path": "var/log/access.log", "begin": "end"},
@@ -76,13 +76,13 @@ class TemplateForm(forms.Form):
         min_value=0.001,
         help_text="Its latency is at most this; empty: none.",
     )
-    team = forms.CharField(max_length=MAX_NAME, required=False, help_text="Who is asked when it needs a hand.")
+    team = forms.CharField(max_length=MAX_NAME, required=False, help_text="The team to contact about the query.")
 
     def __init__(self, *args: Any, template: Template, sources: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.template = template
-        for one in template.parameters:
-            self.fields[f"p_{one.name}"] = forms.FloatField(label=one.label, initial=one.default)
+        for parameter in template.parameters:
+            self.fields[f"p_{parameter.name}"] = forms.FloatField(label=parameter.label, initial=parameter.default)
         self.fields["source"].widget.attrs["list"] = "known-sources"
         if not self.is_bound:
             self.initial.setdefault("name", template.name)
@@ -91,14 +91,16 @@ class TemplateForm(forms.Form):
 
     @property
     def parameter_fields(self) -> list[Any]:
-        return [self[f"p_{one.name}"] for one in self.template.parameters]
+        return [self[f"p_{parameter.name}"] for parameter in self.template.parameters]
 
     @property
     def parameters(self) -> dict[str, float]:
-        """What is typed, as far as it is a number."""
+        """The parameters typed, as far as they are numbers."""
         data = self.cleaned_data if self.is_bound and hasattr(self, "cleaned_data") else {}
-        found = {one.name: data.get(f"p_{one.name}", one.default) for one in self.template.parameters}
-        return {name: value for name, value in found.items() if value is not None}
+        typed = {
+            parameter.name: data.get(f"p_{parameter.name}", parameter.default) for parameter in self.template.parameters
+        }
+        return {name: value for name, value in typed.items() if value is not None}
 
 
 _FIELDS = ("name", "column", "comparison", "threshold", "for_windows", "where", "severity", "enabled")
@@ -113,11 +115,11 @@ class RuleForm(forms.Form):
     comparison = forms.ChoiceField(label="Is", choices=Comparison.choices)
     threshold = forms.FloatField()
     for_windows = forms.IntegerField(
-        label="Windows in a row",
+        label="Consecutive windows",
         initial=1,
         min_value=1,
         max_value=MAX_WINDOWS_IN_A_ROW,
-        help_text="One alone may be noise.",
+        help_text="A single window may be noise.",
     )
     where = forms.CharField(
         label="Only groups where",
@@ -126,12 +128,12 @@ class RuleForm(forms.Form):
         help_text="A condition on the columns of the result, such as dst in ('r1', 'r2'). Empty: every group.",
     )
     severity = forms.ChoiceField(choices=Severity.choices, initial=Severity.WARNING)
-    enabled = forms.BooleanField(label="Evaluate it", required=False, initial=True)
+    enabled = forms.BooleanField(label="Enabled", required=False, initial=True)
     emails = forms.CharField(
-        label="Mail to", required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="Addresses, one per line."
+        label="Email", required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="Addresses, one per line."
     )
     webhooks = forms.CharField(
-        label="Tell webhooks",
+        label="Webhooks",
         required=False,
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Addresses, one per line: each gets a signed message when alerts open and when they end.",
@@ -142,9 +144,9 @@ class RuleForm(forms.Form):
             lists = {name: "\n".join(getattr(rule, name)) for name in _LISTS}
             kwargs.setdefault("initial", {name: getattr(rule, name) for name in _FIELDS} | lists)
         super().__init__(*args, **kwargs)
-        known = [*columns, *([rule.column] if rule is not None and rule.column not in columns else [])]
-        if known:
-            self.fields["column"] = forms.ChoiceField(choices=[(name, name) for name in known])
+        names = [*columns, *([rule.column] if rule is not None and rule.column not in columns else [])]
+        if names:
+            self.fields["column"] = forms.ChoiceField(choices=[(name, name) for name in names])
 
     def clean_emails(self) -> list[str]:
         return self.cleaned_data["emails"].replace(",", "\n").split()

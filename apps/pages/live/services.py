@@ -66,11 +66,11 @@ def live_query_describe(
     Conflict
         The name is taken, or the source has other columns.
     """
-    made = made_of(template, source, parameters or {})
-    _source(cluster, template, made, options or {})
-    for table, found in made.document.get("tables", {}).items():
+    draft = made_of(template, source, parameters or {})
+    _source(cluster, template, draft, options or {})
+    for table, content in draft.document.get("tables", {}).items():
         if not StaticTable.objects.filter(cluster=cluster, name=table).exists():
-            table_upsert(cluster=cluster, name=table, columns=found["columns"], rows=found["rows"])
+            table_upsert(cluster=cluster, name=table, columns=content["columns"], rows=content["rows"])
     if not cluster.arrivals.filter(source_id=source).exists():
         arrivals_create_from_counts(
             cluster=cluster,
@@ -78,7 +78,7 @@ def live_query_describe(
             counts=[rate_eps * cluster.slice_s] * cluster.slices,
             description=f"Assumed for {name} until it is measured",
         )
-    body = {"operators": operators_of(made)}
+    body = {"operators": operators_of(draft)}
     note = f"From the template {template.title}"
     return query_create(
         cluster=cluster, name=name, body=body, objective=objective, team=team, note=note[:200], user=user
@@ -86,22 +86,22 @@ def live_query_describe(
 
 
 def _source(cluster: Cluster, template: Template, made: PipelineDraft, options: Mapping[str, Any]) -> None:
-    wanted = made.document["source"]
-    known = TelemetrySource.objects.filter(cluster=cluster, source_id=wanted["id"]).first()
-    if known is None:
+    declared = made.document["source"]
+    existing = TelemetrySource.objects.filter(cluster=cluster, source_id=declared["id"]).first()
+    if existing is None:
         source_upsert(
             cluster=cluster,
-            source_id=wanted["id"],
+            source_id=declared["id"],
             kind=template.collector,
-            time=wanted["time"],
-            columns=wanted["columns"],
+            time=declared["time"],
+            columns=declared["columns"],
             options=dict(options),
         )
         return
-    lacking = [name for name, kind in wanted["columns"].items() if known.columns.get(name) != kind]
-    if lacking or known.time != wanted["time"]:
-        said = ", ".join(lacking) or f"{wanted['time']} as its time"
-        message = f"source is {known.source_id!r}, which does not have {said}; allowed: another name"
+    lacking = [name for name, kind in declared["columns"].items() if existing.columns.get(name) != kind]
+    if lacking or existing.time != declared["time"]:
+        said = ", ".join(lacking) or f"{declared['time']} as its time"
+        message = f"source is {existing.source_id!r}, which does not have {said}; allowed: another name"
         raise Conflict(f"source: {message}.", [Fault("source", message)])
 
 
@@ -114,24 +114,24 @@ def operators_of(made: PipelineDraft) -> list[dict[str, Any]]:
     window = pipeline.window
     before = made.document["source"]["id"]
     operators = []
-    for operator, assumed, given in zip(pipeline.operators, made.assumed, made.document["operators"], strict=True):
+    for operator, assumed, declared in zip(pipeline.operators, made.assumed, made.document["operators"], strict=True):
         statistics = {"selectivity": assumed.selectivity, "cycles_per_event": assumed.cycles_per_record}
-        one: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "id": operator.id,
             "kind": _KINDS.get(operator.kind, operator.kind),
             "stateless": not operator.stateful,
             "bytes_per_event": assumed.bytes_per_record,
             "inputs": [{"from": before, **statistics}],
-            "expression": given["expression"],
+            "expression": declared["expression"],
         }
         if operator.stateful and window is not None:
             slides = window.slide_us != window.size_us
-            one["window"] = {
+            entry["window"] = {
                 "policy": "time",
                 "type": "sliding" if slides else "tumbling",
                 "size": window.size_us / 1e6,
                 **({"slide": window.slide_us / 1e6} if slides else {}),
             }
-        operators.append(one)
+        operators.append(entry)
         before = operator.id
     return operators

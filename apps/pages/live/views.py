@@ -79,10 +79,10 @@ class LiveStart(LiveTab):
         form = StartForm(request.POST, names=list(agents))
         if not form.is_valid():
             return self.shown(name, 422, start=form, form=form)
-        found = dict(form.cleaned_data)
-        chosen = [agents[one] for one in found.pop("agents")]
+        values = dict(form.cleaned_data)
+        chosen = [agents[one] for one in values.pop("agents")]
         try:
-            live_start(query=detail.query, agents=chosen, **found)
+            live_start(query=detail.query, agents=chosen, **values)
         except SluiceError as refusal:
             return self.shown(name, refusal.status, start=form, form=form, refusal=refusal)
         return done(
@@ -94,10 +94,10 @@ class _LivePage(LiveTab):
     http_method_names = ["post"]
 
     def live(self, name: str) -> LiveQuery:
-        found = LiveQuery.objects.select_related("query__cluster").filter(query=self.detail(name).query).first()
-        if found is None:
+        live = LiveQuery.objects.select_related("query__cluster").filter(query=self.detail(name).query).first()
+        if live is None:
             raise Missing(f"Query {name!r} is not live.", [("query", f"{name!r} has never been started")])
-        return found
+        return live
 
 
 class LiveStop(_LivePage):
@@ -142,7 +142,7 @@ class LiveNew(ClusterPage):
             return self.shown(None, None, 422)
         form = TemplateForm(request.POST, template=template, sources=self.sources(template))
         if form.is_valid():
-            names = {f"{one.name}": f"p_{one.name}" for one in template.parameters}
+            names = {f"{parameter.name}": f"p_{parameter.name}" for parameter in template.parameters}
             query, ok = try_service(form, lambda: self._describe(template, form), {**names, "body": "__all__"})
             if ok:
                 toast(request, f"{query.name} is described. Nothing runs yet: preview its admission.")
@@ -156,18 +156,18 @@ class LiveNew(ClusterPage):
         return list(rows.order_by("source_id").values_list("source_id", flat=True))
 
     def _describe(self, template: Template, form: TemplateForm) -> Any:
-        found = form.cleaned_data
-        objective = {"statistic": "worst", "bound_s": found["bound_s"]} if found["bound_s"] else None
+        values = form.cleaned_data
+        objective = {"statistic": "worst", "bound_s": values["bound_s"]} if values["bound_s"] else None
         return live_query_describe(
             cluster=self.cluster,
             template=template,
-            name=found["name"],
-            source=found["source"],
+            name=values["name"],
+            source=values["source"],
             parameters=form.parameters,
-            options=found["options"],
-            rate_eps=found["rate_eps"],
+            options=values["options"],
+            rate_eps=values["rate_eps"],
             objective=objective,
-            team=found["team"],
+            team=values["team"],
             user=self.request.user,
         )
 
@@ -176,13 +176,13 @@ class LiveNew(ClusterPage):
         context: dict[str, Any] = {
             "templates": [
                 {
-                    "title": one.title,
-                    "summary": one.summary,
-                    "url": f"{here}?template={one.name}",
-                    "current": one is template,
-                    "collector": _COLLECTOR_WORDS.get(one.collector, one.collector),
+                    "title": choice.title,
+                    "summary": choice.summary,
+                    "url": f"{here}?template={choice.name}",
+                    "current": choice is template,
+                    "collector": _COLLECTOR_WORDS.get(choice.collector, choice.collector),
                 }
-                for one in TEMPLATES.values()
+                for choice in TEMPLATES.values()
             ],
             # as texts: what can be called is called by the templates of pages
             "title": template.title if template is not None else "",
@@ -200,14 +200,19 @@ class LiveNew(ClusterPage):
 def _operators(form: TemplateForm) -> list[dict[str, Any]]:
     """Each operator with what it does and whether it may run at the source."""
     try:
-        made = made_of(form.template, None, form.parameters)
-        pipeline = Pipeline.parse(made.document)
+        draft = made_of(form.template, None, form.parameters)
+        pipeline = Pipeline.parse(draft.document)
     except SluiceError:
         return []
-    rows = zip(pipeline.operators, pipeline.rules, made.document["operators"], strict=True)
+    rows = zip(pipeline.operators, pipeline.rules, draft.document["operators"], strict=True)
     return [
-        {"name": one.id, "says": json.dumps(given["expression"]), "allowed": rule.allowed, "reason": rule.reason}
-        for one, rule, given in rows
+        {
+            "name": operator.id,
+            "says": json.dumps(declared["expression"]),
+            "allowed": rule.allowed,
+            "reason": rule.reason,
+        }
+        for operator, rule, declared in rows
     ]
 
 

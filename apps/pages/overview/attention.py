@@ -36,7 +36,7 @@ __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
 
 @dataclass(frozen=True)
 class AttentionItem:
-    """Something a person should look at."""
+    """One entry of the attention list."""
 
     drawing: str
     tone: str
@@ -51,7 +51,7 @@ _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each r
 
 
 def live_attention(cluster: Cluster) -> list[AttentionItem]:
-    """Alerts that nobody has seen, then agents that are silent or congested, then live queries that stopped."""
+    """Unacknowledged alerts, then agents that are silent or congested, then live queries that stopped."""
     return [*_alerts(cluster), *_agents(cluster), *_stopped(cluster)]
 
 
@@ -80,30 +80,30 @@ def _alert(cluster: Cluster, alerts: Sequence[Alert]) -> AttentionItem:
 
 
 def _agents(cluster: Cluster) -> list[AttentionItem]:
-    found: dict[Any, list[Agent]] = {}
+    by_state: dict[Any, list[Agent]] = {}
     for agent in Agent.objects.filter(cluster=cluster, enabled=True).order_by("name"):
-        found.setdefault(agent_state(agent).state, []).append(agent)
+        by_state.setdefault(agent_state(agent).state, []).append(agent)
     url = url_of("pages:sources", cluster.slug)
-    hands = []
-    if silent := found.get(AgentState.SILENT):
+    items = []
+    if silent := by_state.get(AgentState.SILENT):
         title = f"{silent[0].name} does not report" if len(silent) == 1 else f"{len(silent)} agents do not report"
         names = "" if len(silent) == 1 else f"{', '.join(agent.name for agent in silent[:3])}. "
         text = f"{names}Last report {ago(silent[0].last_seen)}. Results close without what is silent for too long."
-        hands.append(AttentionItem("unknown", "watch", title, text, url, "Open sources"))
-    for state, one, many in (
-        (AgentState.SPOOL, "keeps more than it gets rid of", "keep more than they get rid of"),
+        items.append(AttentionItem("unknown", "watch", title, text, url, "Open sources"))
+    for state, singular, plural in (
+        (AgentState.SPOOL, "spools faster than it sends", "spool faster than they send"),
         (AgentState.OVERFLOW, "sends records on unprocessed", "send records on unprocessed"),
     ):
-        if agents := found.get(state):
-            title = f"{agents[0].name} {one}" if len(agents) == 1 else f"{len(agents)} agents {many}"
+        if agents := by_state.get(state):
+            title = f"{agents[0].name} {singular}" if len(agents) == 1 else f"{len(agents)} agents {plural}"
             reasons = agent_state(agents[0]).reasons
             text = f"{agents[0].name}: {reasons[0]}." if reasons else ""
-            hands.append(AttentionItem("watch", "watch", title, text, url, "Open sources"))
-    return hands
+            items.append(AttentionItem("watch", "watch", title, text, url, "Open sources"))
+    return items
 
 
 def _stopped(cluster: Cluster) -> list[AttentionItem]:
-    """Live queries that ended without being asked to."""
+    """Live queries that ended by a fault."""
     rows = LiveQuery.objects.filter(query__cluster=cluster, state="stopped").exclude(fault="").select_related("query")
     return [
         AttentionItem(
@@ -122,7 +122,7 @@ MAX_ITEMS = 8
 
 
 def attention_list(findings: Findings) -> list[AttentionItem]:
-    """Over, at risk, waiting for review, and what makes the estimate less certain; pages show the first `MAX_ITEMS`."""
+    """The list, the most urgent first; pages show the first `MAX_ITEMS`."""
     cluster = findings.cluster
     return [
         *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
@@ -141,15 +141,17 @@ def _threatened(findings: Findings) -> list[AttentionItem]:
     """The first objective that the forecast sees violated, unless its query is over already."""
     cluster = findings.cluster
     row = forecasts_visible().filter(cluster=cluster).first()
-    over = {one.query.name for one in findings.with_state(ObjectiveState.BREACHED)}
-    found = [one for one in shortages(cluster, row) if one.query not in over] if row and not row.is_over else []
-    if not found:
+    if row is None or row.is_over:
         return []
-    first = found[0]
+    breached = {estimate.query.name for estimate in findings.with_state(ObjectiveState.BREACHED)}
+    threatened = [shortage for shortage in shortages(cluster, row) if shortage.query not in breached]
+    if not threatened:
+        return []
+    first = threatened[0]
     with timezone.override(ZoneInfo(cluster.time_zone)):
         when = short(first.first_at)
     band = "at the 90% band" if first.band == "high" else "at the expected load"
-    more = f"; {len(found) - 1} more threatened" if len(found) > 1 else ""
+    more = f"; {len(threatened) - 1} more threatened" if len(threatened) > 1 else ""
     title = f"{first.query} may miss its objective from {when}"
     url = url_of("pages:forecast", cluster.slug)
     return [AttentionItem("watch", "watch", title, f"Forecast, {band}{more}", url, "Open forecast")]
@@ -173,7 +175,7 @@ def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
 
 
 def _widened(row: QueryEstimate) -> str:
-    """That the interval alone makes it doubtful, being wide for what estimates missed lately; empty where it is not."""
+    """Sentence on an interval that is wide because estimates were off lately; empty where it is not."""
     factor = ((row.result or {}).get("trust") or {}).get("factor") or 1.0
     if factor <= 1:
         return ""
@@ -181,7 +183,7 @@ def _widened(row: QueryEstimate) -> str:
 
 
 def _cause(row: QueryEstimate) -> str:
-    """Which server makes it late, from the engine's answer."""
+    """Sentence on the server that makes the query late, from the engine's answer."""
     bottleneck: dict[str, Any] = (row.result or {}).get("bottleneck") or {}
     if not bottleneck:
         return ""
@@ -201,7 +203,7 @@ def _waiting(cluster: Cluster) -> list[AttentionItem]:
 
 
 def _plans(cluster: Cluster) -> list[AttentionItem]:
-    """Queries for which a faster plan is known that nobody has taken over."""
+    """Queries with a faster plan that nobody has adopted."""
     rows = plans_recommended(cluster)
     if not rows:
         return []
@@ -234,6 +236,6 @@ def _assumed(cluster: Cluster) -> list[AttentionItem]:
     if not count:
         return []
     title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
-    whose, noun = ("its", "interval is") if count == 1 else ("their", "intervals are")
-    text = f"Measured statistics of {whose} operators would say how wide {whose} {noun}."
+    possessive, noun = ("its", "interval is") if count == 1 else ("their", "intervals are")
+    text = f"Measured statistics of {possessive} operators would say how wide {possessive} {noun}."
     return [AttentionItem("assumed", "muted", title, text, url_of("pages:queries", cluster.slug))]

@@ -25,7 +25,7 @@ from apps.ui.times import ago
 
 __all__ = ["Findings", "NodeLine", "Stat", "headroom_of"]
 
-_MOST_LINES = 16  # a strip is a hundred rectangles
+_MAX_LINES = 16  # a strip is a hundred rectangles
 _HISTORY_RUNS = 24
 _DECISIONS = 5
 _CAP_FROM_S = 4.0
@@ -86,8 +86,8 @@ class Findings:
     @cached_property
     def unestimated(self) -> list[Query]:
         """Queries that started after the newest estimate."""
-        known = {row.query_id for row in self.rows}
-        return [query for pk, query in self.running.items() if pk not in known]
+        estimated = {row.query_id for row in self.rows}
+        return [query for pk, query in self.running.items() if pk not in estimated]
 
     @cached_property
     def servers(self) -> list[ServerLoad]:
@@ -102,10 +102,10 @@ class Findings:
         """Estimates of each query in the last runs, oldest first."""
         runs = EstimateRun.objects.filter(cluster=self.cluster).values_list("pk", flat=True)[:_HISTORY_RUNS]
         rows = QueryEstimate.objects.filter(run__in=list(runs)).order_by("run_id").values_list("query_id", "estimate_s")
-        found: dict[int, list[float]] = {}
+        estimates: dict[int, list[float]] = {}
         for query_id, estimate_s in rows:
-            found.setdefault(query_id, []).append(estimate_s)
-        return found
+            estimates.setdefault(query_id, []).append(estimate_s)
+        return estimates
 
     def with_state(self, state: str) -> list[QueryEstimate]:
         return [row for row in self.rows if row.state == state]
@@ -130,10 +130,10 @@ class Findings:
         parts = [*_named(breached, "is over its objective", "are over their objectives")]
         parts += _named(risky, f"may go over, up to {_upper(risky)}", "may go over within their intervals")
         if not parts:
-            least = self.judged[0]
-            gap, share = headroom_of(least)
+            tightest = self.judged[0]
+            gap, share = headroom_of(tightest)
             text = "{} Least headroom: <b>{}</b>, {} ({} of its objective)."
-            return format_html(text, start or "The objective holds.", least.query.name, seconds(gap), percent(share))
+            return format_html(text, start or "The objective holds.", tightest.query.name, seconds(gap), percent(share))
         return format_html("{} {}", start, _joined(parts))
 
     def _nothing_judged(self) -> SafeString:
@@ -181,7 +181,7 @@ class Findings:
     def _load(self) -> Stat:
         if not self.servers:
             return Stat("Highest load", Quantity(MISSING), "No estimate yet")
-        busiest = max(self.servers, key=lambda one: one.mean_load)
+        busiest = max(self.servers, key=lambda server: server.mean_load)
         tone = "bad" if busiest.mean_load > 1 else ""
         note = f"{busiest.name}, mean; {ratio(busiest.peak_load)} at its peak"
         return Stat("Highest load", Quantity(ratio(busiest.mean_load), "of capacity"), note, tone)
@@ -190,23 +190,23 @@ class Findings:
     @cached_property
     def node_lines(self) -> list[NodeLine]:
         """The nodes with the most excess; a link only where work waits for it."""
-        return [self._line(one) for one in self._drawn[:_MOST_LINES]]
+        return [self._line(server) for server in self._drawn[:_MAX_LINES]]
 
     @property
     def lines_left(self) -> int:
-        """How many have less excess than those shown."""
-        return max(0, len(self._drawn) - _MOST_LINES)
+        """Number of nodes with less excess than those shown."""
+        return max(0, len(self._drawn) - _MAX_LINES)
 
     @cached_property
     def _drawn(self) -> list[ServerLoad]:
-        return [one for one in self.servers if one.node_name or one.excess_s > 0]
+        return [server for server in self.servers if server.node_name or server.excess_s > 0]
 
-    def _line(self, one: ServerLoad) -> NodeLine:
-        url = url_of("pages:node", self.cluster.slug, one.node_name) if one.node_name else ""
-        peak = seconds(one.excess_s)
-        strip = heat_strip(one.excess, f"{one.name}: highest excess {peak}")
-        tone = "watch" if one.excess_s >= _CAP_FROM_S else ""
-        return NodeLine(one.name.replace("->", " → "), url, strip, peak, tone, ratio(one.mean_load))
+    def _line(self, server: ServerLoad) -> NodeLine:
+        url = url_of("pages:node", self.cluster.slug, server.node_name) if server.node_name else ""
+        peak = seconds(server.excess_s)
+        strip = heat_strip(server.excess, f"{server.name}: highest excess {peak}")
+        tone = "watch" if server.excess_s >= _CAP_FROM_S else ""
+        return NodeLine(server.name.replace("->", " → "), url, strip, peak, tone, ratio(server.mean_load))
 
     # -- decisions
     @cached_property
@@ -231,15 +231,15 @@ def _upper(rows: list[QueryEstimate]) -> str:
     return f"{seconds(rows[0].high_s, apart_from=rows[0].bound_s)} of {seconds(rows[0].bound_s)}"
 
 
-def _named(rows: list[QueryEstimate], one: str, several: str) -> list[SafeString]:
+def _named(rows: list[QueryEstimate], singular: str, plural: str) -> list[SafeString]:
     """“<b>a</b> is over …”, “<b>a</b> and <b>b</b> are over …”, “3 queries are over …”."""
     if not rows:
         return []
     if len(rows) == 1:
-        return [format_html("<b>{}</b> {}", rows[0].query.name, one)]
+        return [format_html("<b>{}</b> {}", rows[0].query.name, singular)]
     if len(rows) == 2:
-        return [format_html("<b>{}</b> and <b>{}</b> {}", rows[0].query.name, rows[1].query.name, several)]
-    return [format_html("<b>{} queries</b> {}", len(rows), several)]
+        return [format_html("<b>{}</b> and <b>{}</b> {}", rows[0].query.name, rows[1].query.name, plural)]
+    return [format_html("<b>{} queries</b> {}", len(rows), plural)]
 
 
 def _joined(parts: list[SafeString]) -> SafeString:

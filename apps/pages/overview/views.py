@@ -24,7 +24,7 @@ __all__ = ["EstimateNow", "Home", "Overview"]
 
 
 class Home(Page):
-    """`/`: the cluster looked at last, or the first step if there is none."""
+    """`/`: the last visited cluster, or the first step if there is none."""
 
     template_name = "pages/overview/home.html"
 
@@ -46,8 +46,12 @@ class Overview(ClusterPage):
         table = objectives_table(request, findings)
         if table.wants_csv:
             return table.csv_response()
-        hands = attention_list(findings)
-        context = {"hands": hands[:MAX_ITEMS], "hands_count": len(hands), "hands_left": max(0, len(hands) - MAX_ITEMS)}
+        items = attention_list(findings)
+        context = {
+            "attention": items[:MAX_ITEMS],
+            "attention_count": len(items),
+            "attention_left": len(items[MAX_ITEMS:]),
+        }
         return self.page({"findings": findings, "table": table, "estimate_job": self.estimate_job, **context})
 
     @cached_property
@@ -57,7 +61,7 @@ class Overview(ClusterPage):
 
 
 class EstimateNow(ClusterPage):
-    """POST: estimate everything that runs; goes back to where it was asked for."""
+    """POST: estimate all running queries, then go back to the page of the button."""
 
     http_method_names = ["post"]
 
@@ -69,5 +73,5 @@ class EstimateNow(ClusterPage):
 
 def _back(request: HttpRequest) -> str:
     """The page of this cluster that the form stood on; never another site."""
-    wanted: Any = request.POST.get("next", "")
-    return wanted if wanted.startswith("/c/") and "//" not in wanted else ""
+    address: Any = request.POST.get("next", "")
+    return address if address.startswith("/c/") and "//" not in address else ""

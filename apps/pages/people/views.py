@@ -57,10 +57,10 @@ class PersonChange(Page):
         person = User.objects.filter(pk=pk).first()
         if person is None:
             raise Missing(f"There is no person with the number {pk}.")
-        wanted = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
-        if "is_active" in wanted:
-            wanted["is_active"] = wanted["is_active"] == "true"
-        services.user_update(user=person, by=request.user, **wanted)
+        changes = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
+        if "is_active" in changes:
+            changes["is_active"] = changes["is_active"] == "true"
+        services.user_update(user=person, by=request.user, **changes)
         return done(request, f"{person.username} is changed.", "pages:people")
 
 

@@ -53,14 +53,14 @@ def latency_chart(row: QueryEstimate) -> Chart | None:
 
 
 def _build_up(row: QueryEstimate) -> list[Mark]:
-    """Where the bottleneck's excess begins to build up and where it is largest."""
-    found = (row.result or {}).get("bottleneck") or {}
-    if not found.get("excess_s"):
+    """Marks where the bottleneck's excess begins to build up and where it is largest."""
+    bottleneck = (row.result or {}).get("bottleneck") or {}
+    if not bottleneck.get("excess_s"):
         return []
     width_s = row.run.subinterval_s
-    begin_s, end_s = (found["from_p"] - 1) * width_s, found["to_p"] * width_s
+    begin_s, end_s = (bottleneck["from_p"] - 1) * width_s, bottleneck["to_p"] * width_s
     room_s = _LABELS_APART * row.run.slices * row.run.slice_s
-    where = found.get("node") or found.get("server")
+    where = bottleneck.get("node") or bottleneck.get("server")
     peak = Mark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.slices * row.run.slice_s, room_s))
     if end_s - begin_s >= room_s:
         return [Mark(begin_s, "excess builds up", side=_side(begin_s, end_s, room_s)), peak]
@@ -120,11 +120,11 @@ class PlanPicture:
     @cached_property
     def placements(self) -> dict[int, list[Placement]]:
         """Replicas by operator."""
-        found: dict[int, list[Placement]] = {}
+        placements: dict[int, list[Placement]] = {}
         rows = Placement.objects.filter(operator__version=self.detail.version).select_related("node").order_by("pk")
         for row in rows:
-            found.setdefault(row.operator_id, []).append(row)
-        return found
+            placements.setdefault(row.operator_id, []).append(row)
+        return placements
 
     @cached_property
     def hops(self) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ class PlanPicture:
         )
 
     def _place(self, row: Operator) -> str:
-        names = list(dict.fromkeys(one.node.name for one in self.placements.get(row.pk, ())))
+        names = list(dict.fromkeys(placement.node.name for placement in self.placements.get(row.pk, ())))
         return names[0] if len(names) == 1 else f"{len(names)} nodes" if names else ""
 
     def _load(self, row: Operator, facts: Mapping[str, float] | None) -> float | None:
@@ -211,7 +211,7 @@ class PlanPicture:
         placed = self.placements.get(row.pk)
         if facts is None or not placed:
             return None
-        return max(facts["load_peak_cps"] * one.fraction / one.node.capacity_cps for one in placed)
+        return max(facts["load_peak_cps"] * placement.fraction / placement.node.capacity_cps for placement in placed)
 
     def _edges(self) -> list[DagEdge]:
         path = [hop["operator"] for hop in self.hops]
@@ -227,8 +227,8 @@ class PlanPicture:
     def _rate(self, entry: OperatorInput) -> float | None:
         if entry.upstream is None:
             return self.source_rates.get(entry.source_id)
-        found = self.detail.result.get("operators", {}).get(entry.upstream.name)
-        return found["output_mean_eps"] if found else None
+        facts = self.detail.result.get("operators", {}).get(entry.upstream.name)
+        return facts["output_mean_eps"] if facts else None
 
     # -- where the time goes
     @cached_property
@@ -247,13 +247,13 @@ class PlanPicture:
     @property
     def hidden_wait(self) -> str:
         """Why the bottleneck is not where the longest wait is seen: its own excess passes meanwhile."""
-        found = self.detail.bottleneck
+        bottleneck = self.detail.bottleneck
         longest = max(self.hops, key=lambda hop: hop["wait_s"], default=None)
-        if longest is None or not found.get("excess_s") or longest["server"] == found["server"]:
+        if longest is None or not bottleneck.get("excess_s") or longest["server"] == bottleneck["server"]:
             return ""
         return (
-            f"{found['server']} is the bottleneck although less of the time is spent there: it has "
-            f"{seconds(found['excess_s'])} of work waiting at its peak, so a shorter wait on {longest['server']} "
+            f"{bottleneck['server']} is the bottleneck although less of the time is spent there: it has "
+            f"{seconds(bottleneck['excess_s'])} of work waiting at its peak, so a shorter wait on {longest['server']} "
             "would only become a longer one on it."
         )
 
@@ -263,7 +263,7 @@ class PlanPicture:
 
     @property
     def worst_at(self) -> str:
-        """When the worst slice arrives, as time since the beginning of the stretch."""
+        """Time of the worst subinterval since the beginning of the horizon."""
         estimate = self.detail.estimate
         if estimate is None or not self.hops:
             return ""
@@ -278,7 +278,7 @@ class PlanPicture:
 
     @cached_property
     def objective_at(self) -> str:
-        """Where the objective stands on the bar, in percent of its width."""
+        """Place of the objective on the bar, in percent of its width."""
         return f"{100 * self.bound_s / self._scale_s:.2f}" if self.bound_s else ""
 
     @property
@@ -338,5 +338,5 @@ def _detail(row: Operator) -> str:
         )
         return f"{row.kind}, {size}"
     entries: Sequence[OperatorInput] = list(row.inputs.all())
-    told = f"selectivity {significant(entries[0].selectivity)}" if len(entries) == 1 else f"{len(entries)} inputs"
-    return told if row.kind == "other" or len(row.kind) + len(told) > _DETAIL_ROOM else f"{row.kind}, {told}"
+    text = f"selectivity {significant(entries[0].selectivity)}" if len(entries) == 1 else f"{len(entries)} inputs"
+    return text if row.kind == "other" or len(row.kind) + len(text) > _DETAIL_ROOM else f"{row.kind}, {text}"

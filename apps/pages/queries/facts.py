@@ -77,8 +77,8 @@ class QueryDetail:
     def bottleneck_operator(self) -> str:
         """The operator of this query that takes most of its busiest server; "" where there is none."""
         prefix = f"{self.query.name}/"
-        own = [one for one in self.bottleneck.get("operators", []) if one["operator"].startswith(prefix)]
-        return max(own, key=lambda one: one["share"])["operator"].removeprefix(prefix) if own else ""
+        own = [operator for operator in self.bottleneck.get("operators", []) if operator["operator"].startswith(prefix)]
+        return max(own, key=lambda operator: operator["share"])["operator"].removeprefix(prefix) if own else ""
 
     @property
     def state(self) -> str:
@@ -200,11 +200,11 @@ class QueryDetail:
         return Stat("Headroom", seconds(gap), f"{percent(share)} of the objective", tone)
 
     def _bottleneck(self) -> Stat:
-        found = self.bottleneck
-        if not found:
+        bottleneck = self.bottleneck
+        if not bottleneck:
             return Stat("Bottleneck", Quantity(MISSING), "None yet" if self.estimate is None else "Nothing waits")
-        where = str(found.get("node") or found.get("server"))
-        note = f"peak load {ratio(found.get('load_peak'))}"
+        where = str(bottleneck.get("node") or bottleneck.get("server"))
+        note = f"peak load {ratio(bottleneck.get('load_peak'))}"
         return Stat("Bottleneck", Quantity(where), f"{self.bottleneck_operator}, {note}".lstrip(", "))
 
     @property

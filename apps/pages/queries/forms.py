@@ -85,7 +85,7 @@ class QueryForm(forms.Form):
     """Name, owner and objective."""
 
     name = forms.CharField(max_length=MAX_SLUG, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
-    team = forms.CharField(max_length=MAX_NAME, required=False, help_text="Who is asked when it needs a hand.")
+    team = forms.CharField(max_length=MAX_NAME, required=False, help_text="The team to contact about the query.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
     bound_s = forms.FloatField(
         label="Objective", required=False, help_text='At most this. For none, choose "No objective" above.'
@@ -102,7 +102,7 @@ class QueryForm(forms.Form):
             kwargs["initial"] = _known(query)
         super().__init__(*args, **kwargs)
         statistics = dict.fromkeys([*_STATISTICS, *([query.objective_statistic] if query else [])])
-        choices = [(one, statistic_words(one).capitalize()) for one in statistics if one]
+        choices = [(statistic, statistic_words(statistic).capitalize()) for statistic in statistics if statistic]
         self.fields["statistic"].choices = [*choices, (_NONE, "No objective")]
 
     def clean(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class QueryForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the services take."""
+        """The values that services take."""
         data = dict(self.cleaned_data)
         statistic, bound_s = data.pop("statistic"), data.pop("bound_s")
         return {**data, "objective": {"statistic": statistic, "bound_s": bound_s} if statistic != _NONE else None}
@@ -148,11 +148,11 @@ class DocumentForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        given = data.get("file")
-        if given:
+        file = data.get("file")
+        if file:
             self.errors.pop("document", None)
             # the text stays in the form when the document is refused, so that it can be mended there
-            data["document"] = given.read().decode("utf-8-sig", errors="replace")
+            data["document"] = file.read().decode("utf-8-sig", errors="replace")
             self.data = self.data.copy()
             self.data[self.add_prefix("document")] = data["document"]
         return data
@@ -235,7 +235,7 @@ _NUMBERS = ("selectivity", "cycles_per_event", "events")
 
 @dataclass(frozen=True)
 class InputLine:
-    """What is known of one input."""
+    """Statistics of one input."""
 
     operator: str
     source: str
@@ -323,8 +323,8 @@ class StatisticsForm:
         """The JSON to edit."""
         if self.data is not None:
             return self.data.get("statistics", "")
-        known = [{**entry, "measured_at": _iso(entry["measured_at"])} for entry in statistics_of(self.version)]
-        kept = [{key: value for key, value in entry.items() if value is not None} for entry in known]
+        statistics = [{**entry, "measured_at": _iso(entry["measured_at"])} for entry in statistics_of(self.version)]
+        kept = [{key: value for key, value in entry.items() if value is not None} for entry in statistics]
         return json.dumps(kept, indent=1, ensure_ascii=False)
 
     def save(self) -> bool:
@@ -366,10 +366,10 @@ class StatisticsForm:
 
     def _told(self, fault: Fault) -> Fault:
         """A fault of the table names its line by what it reads, not by its place in a list nobody typed."""
-        found = re.match(r"statistics\[(\d+)\]\.?", fault.path)
-        if self.mode != "table" or found is None:
+        match = re.match(r"statistics\[(\d+)\]\.?", fault.path)
+        if self.mode != "table" or match is None:
             return fault
-        line = self.changed[int(found[1])].line
+        line = self.changed[int(match[1])].line
         return Fault(f"{line.operator} from {line.source}", fault.message)
 
 

@@ -56,12 +56,12 @@ class DocumentImportPage(ClusterPage):
         form = self.form(request.POST, request.FILES)
         if not form.is_valid():
             return self.page({"form": form}, 422)
-        given = form.cleaned_data
-        options = {"fill": given["fill"], "start": bool(given.get("start")), "dry_run": True}
+        values = form.cleaned_data
+        options = {"fill": values["fill"], "start": bool(values.get("start")), "dry_run": True}
         run, stored = try_service(
             form,
             lambda: import_request(
-                cluster=self.cluster, document=given["file"], user=request.user, path="file", **options
+                cluster=self.cluster, document=values["file"], user=request.user, path="file", **options
             ),
         )
         if not stored:

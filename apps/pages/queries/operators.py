@@ -57,18 +57,18 @@ class PlacementLines:
     def servers(self) -> dict[str, NodeEstimate]:
         if self.detail.estimate is None:
             return {}
-        wanted = {_server(row) for row in self.placements}
-        return {row.server: row for row in node_estimates(self.detail.estimate.run).filter(server__in=wanted)}
+        own = {_server(row) for row in self.placements}
+        return {row.server: row for row in node_estimates(self.detail.estimate.run).filter(server__in=own)}
 
     @cached_property
     def neighbours(self) -> dict[tuple[int, int], set[str]]:
         """Names of the other queries on each core this query uses."""
         rows = Placement.objects.filter(node__in={row.node_id for row in self.placements})
         others = rows.exclude(operator__version__query=self.detail.query)
-        found: dict[tuple[int, int], set[str]] = {}
+        names: dict[tuple[int, int], set[str]] = {}
         for node, core, name in others.values_list("node_id", "core", "operator__version__query__name"):
-            found.setdefault((node, core), set()).add(name)
-        return found
+            names.setdefault((node, core), set()).add(name)
+        return names
 
     @property
     def lines(self) -> list[PlaceLine]:
@@ -150,32 +150,32 @@ class MeasuredOperators:
     @property
     def sentence(self) -> str:
         """3 of 5 operators are ready; count wants 240 more events, about 3 min."""
-        ready = sum(one.ready for one in self.rows)
+        ready = sum(row.ready for row in self.rows)
         first = f"{ready} of {counted(len(self.rows), 'operator')} {'is' if ready == 1 else 'are'} ready"
-        waiting = next((one for one in self.rows if not one.ready), None)
+        waiting = next((row for row in self.rows if not row.ready), None)
         return f"{first}." if waiting is None else f"{first}; {waiting.operator}: {waiting.text}."
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        return [_line(one) for one in self.rows]
+        return [_line(row) for row in self.rows]
 
 
-def _line(one: OperatorEvidence) -> dict[str, Any]:
-    row = one.statistic
+def _line(evidence: OperatorEvidence) -> dict[str, Any]:
+    row = evidence.statistic
     waiting = {
-        "operator": one.operator,
-        "ready": one.ready,
-        "text": one.text,
+        "operator": evidence.operator,
+        "ready": evidence.ready,
+        "text": evidence.text,
         "reason": row.reason if row else "",
-        "since": clock_time(one.lacking_since) if one.lacking_since else "",
+        "since": clock_time(evidence.lacking_since) if evidence.lacking_since else "",
     }
     if row is None:
         return {**waiting, **dict.fromkeys(_MEASURED, MISSING), "last": None}
     return {
         **waiting,
-        "where": _where(one.shares),
-        "selectivity": _with_half(significant(row.selectivity), row.selectivity, one.selectivity_half),
-        "cycles": _with_half(scaled(row.cycles_per_event).html, row.cycles_per_event, one.cycles_half),
+        "where": _where(evidence.shares),
+        "selectivity": _with_half(significant(row.selectivity), row.selectivity, evidence.selectivity_half),
+        "cycles": _with_half(scaled(row.cycles_per_event).html, row.cycles_per_event, evidence.cycles_half),
         "events": count(row.events),
         "span": seconds((row.last_at - row.first_at).total_seconds()).html,
         "subintervals": _subintervals(row),
@@ -199,5 +199,5 @@ def _with_half(text: Any, value: float, half: float | None) -> SafeString:
 
 def _subintervals(row: OperatorStatistic) -> SafeString:
     others = [(row.extrapolated, "extrapolated"), (row.missing, "missing")]
-    told = ", ".join(f"{count(number)} {word}" for number, word in others if number)
-    return format_html('{} <small class="muted">{}</small>', count(row.whole), told)
+    text = ", ".join(f"{count(number)} {word}" for number, word in others if number)
+    return format_html('{} <small class="muted">{}</small>', count(row.whole), text)

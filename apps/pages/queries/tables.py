@@ -170,14 +170,14 @@ def _interval(line: QueryLine) -> Any:
 
 
 def _bottleneck(slug: str, line: QueryLine) -> Any:
-    found = line.bottleneck
-    if not found:
+    bottleneck = line.bottleneck
+    if not bottleneck:
         return MISSING
-    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(found.get("load_peak")))
-    if not found.get("node"):
-        return format_html("{} {}", found.get("server"), load)
-    url = reverse("pages:node", args=[slug, found["node"]])
-    return format_html('<a class="name" href="{}">{}</a> {}', url, found["node"], load)
+    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(bottleneck.get("load_peak")))
+    if not bottleneck.get("node"):
+        return format_html("{} {}", bottleneck.get("server"), load)
+    url = reverse("pages:node", args=[slug, bottleneck["node"]])
+    return format_html('<a class="name" href="{}">{}</a> {}', url, bottleneck["node"], load)
 
 
 def _columns(slug: str) -> list[Column]:

@@ -121,7 +121,7 @@ class QueryTab(ClusterPage):
 
 
 class PlanTab(QueryTab):
-    """`/c/<slug>/queries/<name>/`: the plan, where the time goes, latency over the stretch."""
+    """`/c/<slug>/queries/<name>/`: the plan, where the time goes, latency over the horizon."""
 
     template_name = "pages/queries/plan.html"
 
@@ -132,7 +132,7 @@ class PlanTab(QueryTab):
 
 
 class StatisticsTab(QueryTab):
-    """What is known of each input; `?edit=table` and `?edit=json` change it."""
+    """Statistics of each input; `?edit=table` and `?edit=json` change them."""
 
     template_name = "pages/queries/statistics.html"
     tab = "statistics"
@@ -160,7 +160,7 @@ def _statistics(detail: QueryDetail) -> dict[str, Any]:
 
 
 class PlacementTab(QueryTab):
-    """Where its operators are, and what their nodes carry."""
+    """Placement of its operators, and the load of their nodes."""
 
     template_name = "pages/queries/placement.html"
     tab = "placement"

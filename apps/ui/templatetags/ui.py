@@ -146,9 +146,9 @@ def _quoted(text: str) -> str:
 def field(bound: Any, unit: str = "", wide: bool = False) -> dict[str, Any]:
     """One field: label above, hint below, then what is wrong."""
     kind = getattr(bound.field.widget, "input_type", "")
-    given = bound.form.initial.get(bound.name)
-    if isinstance(given, float) and given.is_integer():
-        bound.form.initial[bound.name] = int(given)  # 60, not 60.0
+    initial = bound.form.initial.get(bound.name)
+    if isinstance(initial, float) and initial.is_integer():
+        bound.form.initial[bound.name] = int(initial)  # 60, not 60.0
     return {
         "field": bound,
         "unit": unit,

@@ -90,10 +90,10 @@ def test_the_profile_is_checked_and_kept(signed_in: Client) -> None:
 
 def test_a_token_is_made_shown_once_and_revoked(signed_in: Client) -> None:
     form = {"name": "ci", "scopes": ["read", "operate"], "days": "30", "networks": "10.0.0.0/8, fd00::/8"}
-    made = signed_in.post("/settings/tokens/", form)
-    assert made.status_code == 201
-    assert "no-store" in made["Cache-Control"]
-    secret = re.search(r"slu_[\w-]{40,}", made.content.decode())
+    response = signed_in.post("/settings/tokens/", form)
+    assert response.status_code == 201
+    assert "no-store" in response["Cache-Control"]
+    secret = re.search(r"slu_[\w-]{40,}", response.content.decode())
     assert secret
     page = signed_in.get("/settings/tokens/").content.decode()
     assert "ci" in page

@@ -141,14 +141,14 @@ def test_a_token_cannot_change_tokens(api_of: Callable[..., APIClient]) -> None:
 
 def test_a_person_makes_lists_and_revokes_her_own(session: APIClient, user_of: Callable[..., User]) -> None:
     token_create(user=user_of("admin"), name="not hers", scopes=["read"])
-    made = session.post("/api/v1/tokens", {"name": "ci", "scopes": ["read"]}, format="json")
-    assert made.status_code == 201
-    assert made["Cache-Control"] == "no-store"
-    assert bearer(made.json()["secret"]).get(made["Location"]).json()["state"] == "active"
+    response = session.post("/api/v1/tokens", {"name": "ci", "scopes": ["read"]}, format="json")
+    assert response.status_code == 201
+    assert response["Cache-Control"] == "no-store"
+    assert bearer(response.json()["secret"]).get(response["Location"]).json()["state"] == "active"
     listed = session.get("/api/v1/tokens").json()["results"]
     assert [row["name"] for row in listed] == ["ci"]
     assert "secret" not in listed[0]
-    assert session.post(f"{made['Location']}/revoke").json()["state"] == "revoked"
+    assert session.post(f"{response['Location']}/revoke").json()["state"] == "revoked"
     assert session.post("/api/v1/tokens/99999/revoke").status_code == 404
 
 

@@ -23,9 +23,9 @@ def paths(answer: Any) -> set[str]:
 
 
 def test_a_cluster_from_its_creation_to_its_end(api: APIClient) -> None:
-    made = api.post("/api/v1/clusters", {"slug": "eu-1", "name": "EU 1", "horizon_s": 600}, format="json")
-    assert made.status_code == 201 and made["Location"] == "/api/v1/clusters/eu-1"
-    assert made.json()["slices"] == 2400 and made.json()["node_count"] == 0
+    response = api.post("/api/v1/clusters", {"slug": "eu-1", "name": "EU 1", "horizon_s": 600}, format="json")
+    assert response.status_code == 201 and response["Location"] == "/api/v1/clusters/eu-1"
+    assert response.json()["slices"] == 2400 and response.json()["node_count"] == 0
     read = api.get("/api/v1/clusters/eu-1")
     changed = api.patch(
         "/api/v1/clusters/eu-1", {"time_zone": "Europe/Berlin"}, format="json", headers={"If-Match": read["ETag"]}

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.django_db
 
 def test_a_dry_run_prints_and_stores_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("calibrate", "--dry-run", "--seconds", "0.05")
-    found = json.loads(capsys.readouterr().out)
-    assert 1e7 < found["capacity_cps"] < 2e10 and found["cores"] >= 1 and found["method"]
+    printed = json.loads(capsys.readouterr().out)
+    assert 1e7 < printed["capacity_cps"] < 2e10 and printed["cores"] >= 1 and printed["method"]
 
 
 def test_a_measurement_is_stored_with_its_evidence(capsys: pytest.CaptureFixture[str]) -> None:

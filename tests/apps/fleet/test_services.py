@@ -238,8 +238,8 @@ def test_every_fault_of_an_import_is_told_with_line_and_column_and_nothing_is_st
     table = "name,pool,capacity_cps,cores\ngood,std,1,1\nn3,nope,fast,1.5\n,std,1e9,2\nn4,std,-5,2\ngood,std,1,1\n"
     with pytest.raises(Malformed) as error:
         bulk.nodes_import(cluster=cluster, table=table)
-    found = {fault.path: fault.message for fault in error.value.faults}
-    assert set(found) == {
+    faults = {fault.path: fault.message for fault in error.value.faults}
+    assert set(faults) == {
         "rows[1].pool",
         "rows[1].capacity_cps",
         "rows[1].cores",
@@ -247,7 +247,7 @@ def test_every_fault_of_an_import_is_told_with_line_and_column_and_nothing_is_st
         "rows[3].capacity_cps",
         "rows[4]",
     }
-    assert found["rows[1].capacity_cps"] == "line 3: capacity_cps is 'fast'; allowed: a number"
+    assert faults["rows[1].capacity_cps"] == "line 3: capacity_cps is 'fast'; allowed: a number"
     assert cluster.nodes.count() == 2
 
 

@@ -43,24 +43,24 @@ def test_jobs_are_listed_searched_and_filtered(browser: Client) -> None:
 
 
 def test_a_job_is_followed_and_cancelled(browser: Client, browser_of: Callable[..., Client]) -> None:
-    one = job()
-    html = body(browser.get(f"/jobs/{one.pk}/"))
-    assert f"changed:job:{one.pk} from:body" in html
+    waiting = job()
+    html = body(browser.get(f"/jobs/{waiting.pk}/"))
+    assert f"changed:job:{waiting.pk} from:body" in html
     assert "every 3s" in html
-    assert browser_of("viewer").post(f"/jobs/{one.pk}/cancel/").status_code == 403
-    response = browser.post(f"/jobs/{one.pk}/cancel/", headers={"HX-Request": "true"})
+    assert browser_of("viewer").post(f"/jobs/{waiting.pk}/cancel/").status_code == 403
+    response = browser.post(f"/jobs/{waiting.pk}/cancel/", headers={"HX-Request": "true"})
     assert "Cancelled" in body(response)
-    assert f"changed:job:{one.pk}" in json.loads(response["HX-Trigger"])
-    assert "hx-get" not in body(browser.get(f"/jobs/{one.pk}/progress/"))
+    assert f"changed:job:{waiting.pk}" in json.loads(response["HX-Trigger"])
+    assert "hx-get" not in body(browser.get(f"/jobs/{waiting.pk}/progress/"))
     assert browser.get(f"/jobs/{uuid4()}/").status_code == 404
 
 
 def test_a_failed_job_shows_every_fault(browser: Client) -> None:
     faults = [{"path": "nodes[0].id", "message": "is empty"}, {"path": "operators", "message": "are missing"}]
-    one = job(state=JobState.FAILED, error={"code": "malformed", "message": "2 faults", "faults": faults})
-    one.finished_at = timezone.now()
-    one.save()
-    html = body(browser.get(f"/jobs/{one.pk}/"))
+    failed = job(state=JobState.FAILED, error={"code": "malformed", "message": "2 faults", "faults": faults})
+    failed.finished_at = timezone.now()
+    failed.save()
+    html = body(browser.get(f"/jobs/{failed.pk}/"))
     assert "nodes[0].id" in html
     assert "are missing" in html
 

@@ -24,14 +24,14 @@ def chain(*names: str) -> tuple[list[DagNode], list[DagEdge]]:
 
 def blocks(picture: ET.Element) -> dict[str, tuple[float, float, float, float]]:
     """Left, top, right and bottom of each block, by its title."""
-    found = {}
+    boxes = {}
     for group in picture.findall(f"{SVG}g"):
-        box = next(one for one in group.findall(f"{SVG}rect") if one.get("fill") == "var(--surface)")
+        box = next(rect for rect in group.findall(f"{SVG}rect") if rect.get("fill") == "var(--surface)")
         x, y, width, height = (float(box.get(name) or "nan") for name in ("x", "y", "width", "height"))
         name = group.find(f"{SVG}text[@class='tb name']")
         assert name is not None and name.text
-        found[name.text] = (x, y, x + width, y + height)
-    return found
+        boxes[name.text] = (x, y, x + width, y + height)
+    return boxes
 
 
 def streams(picture: ET.Element) -> list[ET.Element]:

@@ -28,8 +28,8 @@ def test_every_mark_has_an_icon_and_a_word() -> None:
 
 def test_states_differ_by_shape() -> None:
     for group in (["holds", "at_risk", "breached", "none"], list(marks.VERDICTS), list(marks.EVIDENCE)):
-        known = {**marks.STATES, **marks.VERDICTS, **marks.EVIDENCE}
-        assert len({known[name].drawing for name in group}) == len(group)
+        named = {**marks.STATES, **marks.VERDICTS, **marks.EVIDENCE}
+        assert len({named[name].drawing for name in group}) == len(group)
 
 
 def test_the_objective_stands_at_three_quarters_whatever_the_scale() -> None:

@@ -29,12 +29,18 @@ def table(query: str = "", **options: Any) -> Table:
         lambda rows, value: [row for row in rows if row.state == value],
     )
     request = RequestFactory().get(f"/list/{query}")
-    given = {"caption": "Rows", "default_sort": "name", "filters": [state], "search": lambda row: row.name, **options}
-    return Table(request, columns, ROWS, **given)
+    defaults = {
+        "caption": "Rows",
+        "default_sort": "name",
+        "filters": [state],
+        "search": lambda row: row.name,
+        **options,
+    }
+    return Table(request, columns, ROWS, **defaults)
 
 
-def names(found: Table) -> list[str]:
-    return [row.name for row in found.page]
+def names(shown: Table) -> list[str]:
+    return [row.name for row in shown.page]
 
 
 def test_sort_both_ways_with_missing_values_last() -> None:
@@ -52,10 +58,10 @@ def test_headers_lead_to_the_other_direction() -> None:
 
 
 def test_search_and_filter_go_together() -> None:
-    found = table("?q=Q0&state=bad&page=1")
-    assert names(found) == ["q00", "q02", "q04"]
-    assert found.is_filtered
-    assert [(choice.label, current) for choice, _, current in found.chips[0]] == [
+    filtered = table("?q=Q0&state=bad&page=1")
+    assert names(filtered) == ["q00", "q02", "q04"]
+    assert filtered.is_filtered
+    assert [(choice.label, current) for choice, _, current in filtered.chips[0]] == [
         ("All", False),
         ("Fine", False),
         ("Bad", True),
@@ -64,10 +70,10 @@ def test_search_and_filter_go_together() -> None:
 
 
 def test_pages() -> None:
-    found = table("?page=2&state=bad", page_size=2)
-    assert names(found) == ["q04"]
-    assert found.previous_url == "/list/?state=bad&page=1"
-    assert found.next_url == ""
+    second = table("?page=2&state=bad", page_size=2)
+    assert names(second) == ["q04"]
+    assert second.previous_url == "/list/?state=bad&page=1"
+    assert second.next_url == ""
     assert names(table("?page=99", page_size=2)) == ["q04"]
 
 
@@ -83,8 +89,8 @@ def test_export_has_every_row_and_no_formulas() -> None:
 
 @pytest.mark.parametrize("query", ["", "?q=nothing-like-it"])
 def test_rendering(query: str) -> None:
-    found = table(query)
-    html = render_to_string("ui/table.html", {"table": found, "request": found.request})
+    rendered = table(query)
+    html = render_to_string("ui/table.html", {"table": rendered, "request": rendered.request})
     assert "<b>" not in html.replace("<b>2</b>", "").replace("<b>3</b>", "")
     if query:
         assert "Nothing matches" in html

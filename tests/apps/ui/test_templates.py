@@ -117,8 +117,8 @@ def test_a_fault_at_its_field_does_not_repeat_the_fields_name() -> None:
 
 
 def test_whole_numbers_of_a_form_have_no_fraction() -> None:
-    for given, shown in ((60.0, "60"), (0.5, "0.5")):
-        html = render("{% field form.bound_s %}", form=_Asked(initial={"bound_s": given}))
+    for initial, shown in ((60.0, "60"), (0.5, "0.5")):
+        html = render("{% field form.bound_s %}", form=_Asked(initial={"bound_s": initial}))
         assert f'value="{shown}"' in html
 
 

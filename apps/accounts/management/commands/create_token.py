@@ -28,8 +28,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         user = User.objects.filter(username=options["username"], is_active=True).first()
         if user is None:
-            known = ", ".join(User.objects.filter(is_active=True).values_list("username", flat=True)[:10]) or "none"
-            raise CommandError(f"There is no active user {options['username']!r}; there are: {known}.")
+            names = ", ".join(User.objects.filter(is_active=True).values_list("username", flat=True)[:10]) or "none"
+            raise CommandError(f"There is no active user {options['username']!r}; there are: {names}.")
         scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
         try:
             expires_at = timezone.now() + timedelta(days=options["days"])

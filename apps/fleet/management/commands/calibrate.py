@@ -32,13 +32,13 @@ class Command(BaseCommand):
             raise CommandError("Give --cluster and --node to store the measurement, or --dry-run to print it.")
         try:
             # Looked up before measuring: a misspelt name should not cost the wait.
-            found = None if options["dry_run"] else node_by_name(cluster_by_slug(cluster), node)
+            target = None if options["dry_run"] else node_by_name(cluster_by_slug(cluster), node)
             measured = calibrate(options["seconds"])
-            if found is None:
+            if target is None:
                 self.stdout.write(json.dumps(asdict(measured)))
                 return
             node_calibrate(
-                node=found, capacity_cps=measured.capacity_cps, cores=measured.cores, measured_at=timezone.now()
+                node=target, capacity_cps=measured.capacity_cps, cores=measured.cores, measured_at=timezone.now()
             )
         except (SluiceError, ValueError) as error:
             raise CommandError(str(error)) from None

@@ -21,10 +21,10 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers (1)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        least = {"nodes": 1, "operators": 1, "seconds": 1}
+        minimum = {"nodes": 1, "operators": 1, "seconds": 1}
         faults = [
             f"--{name} is {options[name]}; allowed: at least {low}"
-            for name, low in least.items()
+            for name, low in minimum.items()
             if options[name] < low
         ]
         if not 0.0 < options["load"] <= 2.0:

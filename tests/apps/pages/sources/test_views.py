@@ -283,7 +283,7 @@ def test_silent_and_congested_agents_are_on_the_overview(browser: Client, live: 
     report("edge-1", spool={"state": "full", "bytes": 1, "limit_bytes": 1})
     html = body(browser.get("/c/little/"))
     assert "edge-3 does not report" in html
-    assert "edge-1 keeps more than it gets rid of" in html
+    assert "edge-1 spools faster than it sends" in html
     Agent.objects.filter(name="edge-3").update(enabled=False)
     assert "edge-3 does not report" not in body(browser.get("/c/little/")), "switched off by hand"
 
