@@ -56,7 +56,7 @@ def make_fleet(plan: FleetPlan) -> dict[str, Any]:
 
     Examples
     --------
-    >>> document = made_fleet(FleetPlan(nodes=4, operators=20, subintervals=60))
+    >>> document = make_fleet(FleetPlan(nodes=4, operators=20, subintervals=60))
     >>> len(document["nodes"]), len(document["operators"]), len(document["objectives"])
     (4, 20, 2)
     """

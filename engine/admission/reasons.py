@@ -36,9 +36,9 @@ def seconds_words(*values: float) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> [text.replace("\u00a0", " ") for text in seconds(8.213, 13.6, 10.0)]
+    >>> [text.replace("\u00a0", " ") for text in seconds_words(8.213, 13.6, 10.0)]
     ['8.2 s', '13.6 s', '10 s']
-    >>> [text.replace("\u00a0", " ") for text in seconds(10.004, 10.0)]
+    >>> [text.replace("\u00a0", " ") for text in seconds_words(10.004, 10.0)]
     ['10.004 s', '10 s']
     """
     return tuple(f"{text}{_UNBROKEN}s" for text in _told_apart(values, _plain))
@@ -90,7 +90,7 @@ def load_words(*values: float) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> load(0.8, 1.1), load(0.9991, 1.0012), load(0.0, 1250.0)
+    >>> load_words(0.8, 1.1), load_words(0.9991, 1.0012), load_words(0.0, 1250.0)
     (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
     """
     return _told_apart(values, lambda value, extra: f"{value:,.{2 + extra}f}")

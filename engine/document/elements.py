@@ -248,7 +248,7 @@ def scheduling_words(policies: Mapping[str, str]) -> str:
 
     Examples
     --------
-    >>> run_words({"n1": "klink", "n2": "klink", "n3": "fcfs"})
+    >>> scheduling_words({"n1": "klink", "n2": "klink", "n3": "fcfs"})
     'n1 and n2 run klink, n3 runs fcfs'
     """
     by_policy: dict[str, list[str]] = {}

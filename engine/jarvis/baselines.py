@@ -93,9 +93,9 @@ class SourcePipeline:
 
     Examples
     --------
-    >>> chain = Chain((0.86, 0.5), (1e-6, 4e-6), (86, 86, 52), ("filter", "aggregate"))
+    >>> chain = SourcePipeline((0.86, 0.5), (1e-6, 4e-6), (86, 86, 52), ("filter", "aggregate"))
     >>> for method in ("scalar", "best-op"):
-    ...     epoch = chain.epoch(chain.settled(Settings(method), 0.1, 40_000.0), 0.1, 40_000.0)
+    ...     epoch = chain.epoch(chain.settled(AdaptationSettings(method), 0.1, 40_000.0), 0.1, 40_000.0)
     ...     print(method, round(epoch.bytes_sent))
     scalar 2078333
     best-op 2958400

@@ -162,7 +162,7 @@ def certain_move(measured: SampleRatio, stored: float) -> float:
 
     Examples
     --------
-    >>> moved_for_certain(Ratio(1.5, 0.0), 1.0), moved_for_certain(Ratio(1.5, None), 1.0)
+    >>> certain_move(SampleRatio(1.5, 0.0, 9), 1.0), certain_move(SampleRatio(1.5, None), 1.0)
     (0.5, 0.5)
     """
     beyond = max(0.0, abs(measured.value - stored) - (measured.half_width or 0.0))

@@ -121,7 +121,7 @@ def group_keys(levels: Sequence[LoadLevel]) -> float | None:
 
     Examples
     --------
-    >>> round(group_keys([Level(10, 10 * n, 10 * distinct(n, 500)) for n in (50, 400, 3000)]))
+    >>> round(group_keys([LoadLevel(10, 10 * n, 10 * distinct(n, 500)) for n in (50, 400, 3000)]))
     500
     """
     known = [level for level in levels if level.epochs > 0.0 and level.records > 0.0]

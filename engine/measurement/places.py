@@ -158,8 +158,8 @@ def place_shares(windows: Iterable[PlaceWindow]) -> dict[str, float]:
 
     Examples
     --------
-    >>> at = [PlaceWindow("a", 0.0, Sums(events=30.0)), PlaceWindow("stream", 0.0, Sums(events=10.0))]
-    >>> shares_of(at)
+    >>> at = [PlaceWindow("a", 0.0, OperatorSums(events=30.0)), PlaceWindow("stream", 0.0, OperatorSums(events=10.0))]
+    >>> place_shares(at)
     {'a': 0.75, 'stream': 0.25}
     """
     events: dict[str, list[float]] = {}

@@ -120,7 +120,7 @@ def estimate_ratio(
 
     Examples
     --------
-    >>> found = ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    >>> found = estimate_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
     >>> found.value, found.error
     (2.0, 0.0)
     """

@@ -105,7 +105,7 @@ def widen_interval(estimate_s: float, half_s: float | None, past_trust: Estimate
 
     Examples
     --------
-    >>> widened(2.0, 0.5, Trust(3.0, 1 / 3, 50, None, True))
+    >>> widen_interval(2.0, 0.5, EstimateTrust(3.0, 1 / 3, 50, None, True))
     (0.5, 3.5)
     """
     half = half_s * past_trust.factor if half_s is not None else past_trust.half_s

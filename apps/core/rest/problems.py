@@ -48,7 +48,7 @@ def reword_message(fault: Fault, value: Any = MISSING) -> Fault:
 
     Examples
     --------
-    >>> reworded(Fault("cores", "Ensure this value is greater than or equal to 1."), 0).message
+    >>> reword_message(Fault("cores", "Ensure this value is greater than or equal to 1."), 0).message
     'cores is 0; allowed: at least 1'
     """
     name = fault.path.rpartition(".")[2]

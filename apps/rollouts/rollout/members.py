@@ -92,7 +92,7 @@ def stage_sizes(agents: int, policy: Mapping[str, Any], wanted: int = 0) -> list
     Examples
     --------
     >>> policy = {"canary_count": 1, "canary_share": 0.1, "waves": [0.3, 1.0]}
-    >>> stages_of(46, policy), stages_of(3, policy), stages_of(1, policy)
+    >>> stage_sizes(46, policy), stage_sizes(3, policy), stage_sizes(1, policy)
     ([5, 9, 32], [1, 2], [1])
     """
     canaries = max(policy["canary_count"], math.ceil(policy["canary_share"] * agents), wanted)

@@ -115,7 +115,7 @@ def tail_latency_s(latencies_s: Sequence[float]) -> float | None:
 
     Examples
     --------
-    >>> tail([0.5, 3.0, 1.0]), tail([])
+    >>> tail_latency_s([0.5, 3.0, 1.0]), tail_latency_s([])
     (3.0, None)
     """
     ordered = sorted(latencies_s)
