@@ -98,7 +98,7 @@ COMMANDS = {
     ),
     "admit": EngineCommand(
         "engine.admission.decision",
-        "may a candidate run beside what runs: verdict, reasons, effects, choices",
+        "may a candidate run beside what runs: verdict, reasons, effects, alternatives",
         (
             Field("policy", Anything(), help="a JSON object with the policy's settings"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),

@@ -26,7 +26,7 @@ from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, node
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
 
-__all__ = ["Alternative", "find_alternatives", "next_objective", "verdict_of"]
+__all__ = ["Alternative", "find_alternatives", "find_objective", "verdict_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Alternative:
     effects: list[dict[str, Any]]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The alternative as JSON."""
         return {**self.__dict__, "changes": [dict(change) for change in self.changes]}
 
 
@@ -59,7 +59,7 @@ def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
 def find_alternatives(
     search: AdmissionSearch, start: Settled | None, progress: Callable[[float, str], None]
 ) -> Iterator[Alternative]:
-    """Every kind of choice that passes, in a fixed order. `start` is the later start that was found already."""
+    """Every kind of alternative that passes, in a fixed order. `start` is the later start that was found already."""
     kinds: tuple[tuple[str, Callable[[AdmissionSearch], Settled | None]], ...] = (
         ("move", lambda s: find_move(s, neighbours=False)),
         ("move", _with_neighbours),
@@ -67,13 +67,13 @@ def find_alternatives(
         ("scale_rate", find_rate_share),
         ("start_at", lambda s: start),
         ("add_node", find_node_capacity),
-        ("objective", next_objective),
+        ("objective", find_objective),
     )
     seen: dict[str, int] = {}
     for number, (kind, find) in enumerate(kinds):
         share = 0.4 + 0.6 * number / len(kinds)
-        telling = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
-        settled = find(telling)
+        reporting = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
+        settled = find(reporting)
         if settled:
             seen[kind] = seen.get(kind, 0) + 1
             yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled)
@@ -86,7 +86,7 @@ def _with_neighbours(search: AdmissionSearch) -> Settled | None:
     return find_move(search, neighbours=True) or find_moves(search)
 
 
-def next_objective(search: AdmissionSearch) -> Settled | None:
+def find_objective(search: AdmissionSearch) -> Settled | None:
     """The bound that the candidate would hold, where only its own is in the way."""
     if search.base is None or search.after is None:
         return None

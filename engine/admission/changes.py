@@ -1,4 +1,4 @@
-"""Changes that a choice carries and a later decision applies: read, checked, and joined.
+"""Changes that an alternative carries and a later decision applies: read, checked, and joined.
 
 Every change is a small JSON object, so that a page, a REST client or a job can keep it and hand it back.
 """

@@ -1,4 +1,4 @@
-"""`decide`: may a candidate run beside what runs?"""
+"""Decision about a candidate: verdict, reasons, effects on every query, and alternatives that would pass."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 
 __all__ = ["AdmissionDecision", "command", "decide"]
 
-
 Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class AdmissionDecision:
-    """The answer to a request for admission; `to_dict` is its form for pages and REST.
+    """Decision about a request for admission; `to_dict` is its form for pages and REST.
 
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits.
     """
@@ -38,7 +37,7 @@ class AdmissionDecision:
     reasons: tuple[Reason, ...]
     effects: list[dict[str, Any]]
     placement: dict[str, list[dict[str, Any]]]
-    choices: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...]
     changes: tuple[Change, ...]
     start_p: int | None
     start_s: float | None
@@ -47,10 +46,11 @@ class AdmissionDecision:
     policy: AdmissionPolicy
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return self.__dict__ | {
+        """The decision as JSON, in which alternatives are called ``choices``."""
+        plain = {"choices" if name == "alternatives" else name: value for name, value in self.__dict__.items()}
+        return plain | {
             "reasons": [reason.to_dict() for reason in self.reasons],
-            "choices": [choice.to_dict() for choice in self.choices],
+            "choices": [alternative.to_dict() for alternative in self.alternatives],
             "changes": [dict(change) for change in self.changes],
             "policy": self.policy.to_dict(),
         }
@@ -70,19 +70,19 @@ def decide(
     Parameters
     ----------
     running : Deployment
-        What runs, everything placed; at w, or at w / `mace_every` (4 is the recommended choice).
+        What runs, everything placed; at w, or at w / `mace_every` (4 is recommended).
     candidate : mapping or Candidate
         Query, operators (placed or not), sources it brings, objective.
-    policy : Policy, optional
+    policy : AdmissionPolicy, optional
         Rules of the cluster.
     changes : sequence of mappings
-        Changes to apply first, as a choice of an earlier decision carries them.
+        Changes to apply first, as an alternative of an earlier decision carries them.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
 
     Returns
     -------
-    Decision
+    AdmissionDecision
         The same input always gives the same answer.
 
     Raises
@@ -142,7 +142,8 @@ def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progres
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)
-    choices = tuple(find_alternatives(search, start, tell)) if alternatives_wanted and question.policy.choices else ()
+    with_alternatives = alternatives_wanted and question.policy.choices
+    alternatives = tuple(find_alternatives(search, start, tell)) if with_alternatives else ()
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
@@ -152,7 +153,7 @@ def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progres
         reasons=reasons,
         effects=list_effects(question, base, before, after),
         placement=_placement(question, base),
-        choices=choices,
+        alternatives=alternatives,
         changes=search.changes,
         start_p=start_p if start_p > 1 else None,
         start_s=start_s if start_p > 1 else None,
@@ -169,13 +170,13 @@ def _unplaced(
     error: InfeasibleError,
     tell: Progress,
 ) -> AdmissionDecision:
-    """The answer where an operator of the candidate fits no node: reject, and what a new node would do."""
+    """Decision where an operator of the candidate fits no node: reject, with a new node as the alternative."""
     name = question.candidate.query
     first = error.faults[0].message if error.faults else error.message
     reason = Reason("no_place", "bad", "query", name, f"{name} cannot be placed: {first}", unit="")
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
-    choices = tuple(find_alternatives(search, None, tell)) if question.policy.choices else ()
+    alternatives = tuple(find_alternatives(search, None, tell)) if question.policy.choices else ()
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict="reject",
@@ -185,7 +186,7 @@ def _unplaced(
         reasons=(reason,),
         effects=list_effects_without(question, before),
         placement={},
-        choices=choices,
+        alternatives=alternatives,
         changes=applied,
         start_p=None,
         start_s=None,
@@ -218,7 +219,7 @@ def _cannot_wait(question: AdmissionQuestion, later_s: float) -> Reason:
 def _headline(
     question: AdmissionQuestion, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
 ) -> str:
-    """The one sentence that states the finding with its numbers."""
+    """Headline: one sentence that states the finding with its numbers."""
     name = question.candidate.query
     own = after.outcomes[name]
     if verdict == "queue" and start:

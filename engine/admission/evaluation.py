@@ -29,7 +29,6 @@ __all__ = [
     "restricted",
 ]
 
-
 Progress = Callable[[float, str], None]
 
 
@@ -95,7 +94,7 @@ class Evaluation:
         return peaks
 
 
-# What runs is the same for all who ask one after the other, and for the choices of a decision that are looked at next.
+# What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
 # A process keeps the evaluations of the last few, by their digest.
 _KEPT = 4
 _before: dict[tuple[str, int], Evaluation] = {}

@@ -34,7 +34,7 @@ class AdmissionPolicy:
     closed_nodes : tuple of str
         Nodes that take nothing new (draining).
     choices : bool
-        Whether to search for choices at all.
+        Whether to search for alternatives (``choices`` of a decision) at all.
     """
 
     review_at_risk: bool = True

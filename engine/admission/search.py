@@ -51,7 +51,7 @@ def passes(reasons: Sequence[Reason]) -> bool:
 class AdmissionSearch:
     """A question, the changes it already carries, and what came of them. `screen` is None if nothing could be placed.
 
-    `tell` reports progress in words; whoever listens may raise to end the search.
+    `tell` reports progress in words; an exception it raises ends the search.
     """
 
     question: AdmissionQuestion
@@ -269,7 +269,7 @@ def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> li
 
 
 _RATE_PARTS = 100  # shares are reported in hundredths
-_MIN_SHARE = 10  # below that the query would hardly run: no choice
+_MIN_SHARE = 10  # below that the query would hardly run: no alternative
 
 
 def find_rate_share(search: AdmissionSearch) -> Settled | None:

@@ -171,7 +171,7 @@ def estimate(
     Parameters
     ----------
     deployment : Deployment
-        At w, or at w / `mace_every` when arrivals are known that finely (4 is the recommended choice).
+        At w, or at w / `mace_every` when arrivals are known that finely (4 is recommended).
     flow_slices : int
         Slices per subinterval of `deployment` for Flow.
     mace_every : int

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
 from engine.document.elements import Input
 from engine.estimation.loads import loads_of
 from engine.simulation.rows import EDGE, PIPE, QUEUE, SERVER, STATION, TARGET, Rows
-
-if TYPE_CHECKING:
-    from engine.document.deployment import Deployment
 
 __all__ = ["MAX_PATHS", "InputWork", "SimulationLayout", "capacities", "lay_out", "work_of"]
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
 from engine.simulation.rows import Rows
-
-if TYPE_CHECKING:
-    from engine.document.deployment import Deployment
 
 __all__ = ["QuerySeries", "Simulation", "nearest_rank", "summarise"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from engine.simulation.results import Simulation, summarise
 from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, SimulationWorld
 from engine.simulation.service import child_id
 from engine.workload import event_times, whole_counts
-
-if TYPE_CHECKING:
-    from engine.document.deployment import Deployment
 
 __all__ = ["MAX_EVENTS", "OPTIONS", "SimulationSettings", "TooLargeError", "command", "settings_of", "simulate"]
 

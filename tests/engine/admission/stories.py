@@ -60,12 +60,12 @@ def effect(decision: AdmissionDecision, query: str) -> dict[str, Any]:
     return next(effect for effect in decision.effects if effect["query"] == query)
 
 
-def choices(decision: AdmissionDecision) -> dict[str, Any]:
-    return {choice.id: choice for choice in decision.choices}
+def alternatives(decision: AdmissionDecision) -> dict[str, Any]:
+    return {alternative.id: alternative for alternative in decision.alternatives}
 
 
 def again(
     decision: AdmissionDecision, name: str, deployment: Deployment, document: Any, **options: Any
 ) -> AdmissionDecision:
-    """Decide once more with the changes of a choice."""
-    return decide(deployment, document, changes=choices(decision)[name].changes, **options)
+    """Decide once more with the changes of a alternative."""
+    return decide(deployment, document, changes=alternatives(decision)[name].changes, **options)

@@ -1,4 +1,4 @@
-"""Admission on a fleet worked out by hand: every verdict, every reason, every kind of choice."""
+"""Admission on a fleet worked out by hand: every verdict, every reason, every kind of alternative."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.engine.admission.stories import (
     ARRIVALS,
     MEASURED,
     again,
+    alternatives,
     candidate,
-    choices,
     codes,
     effect,
     operator,
@@ -31,7 +31,7 @@ class TestVerdicts:
         decision = decide(running(), candidate())
         assert decision.verdict == "admit"
         assert codes(decision, "ok") == ["all_hold"]
-        assert decision.choices == ()
+        assert decision.alternatives == ()
         assert effect(decision, "p")["before_s"] == pytest.approx(1.0)
         assert effect(decision, "p")["after_s"] == pytest.approx(1.3)
         assert effect(decision, "c")["after_s"] == pytest.approx(1.8)
@@ -163,7 +163,7 @@ class TestReasons:
         assert codes(decision) == ["no_place"]
         assert "takes nothing new" in decision.headline
         assert [e["after_s"] for e in decision.effects] == [pytest.approx(1.0), None]
-        assert list(choices(decision)) == ["add_node-1"]
+        assert list(alternatives(decision)) == ["add_node-1"]
         assert (
             again(decision, "add_node-1", running(), candidate(node=None), policy=policy).verdict
             == "admit_with_changes"
@@ -200,42 +200,42 @@ class TestReasons:
         decision = decide(running(), document)
         assert decision.verdict == "reject"
         assert "its mean would be" in decision.headline
-        for choice in decision.choices:
-            assert again(decision, choice.id, running(), document).verdict == choice.verdict
+        for alternative in decision.alternatives:
+            assert again(decision, alternative.id, running(), document).verdict == alternative.verdict
 
 
 class TestAlternatives:
     def test_move_of_the_candidates_operator_is_an_alternative(self) -> None:
         decision = decide(running(1.2), candidate())
-        choice = choices(decision)["move-1"]
-        assert choice.changes == ({"kind": "move", "operator": "c/op", "node": "n2", "core": 0},)
-        assert choice.title == "Place c/op on n2"
-        assert "n2 goes to 0.80 of its capacity at peak" in choice.detail
+        alternative = alternatives(decision)["move-1"]
+        assert alternative.changes == ({"kind": "move", "operator": "c/op", "node": "n2", "core": 0},)
+        assert alternative.title == "Place c/op on n2"
+        assert "n2 goes to 0.80 of its capacity at peak" in alternative.detail
 
     def test_move_of_a_neighbours_operator_is_an_alternative_if_the_policy_allows(self) -> None:
         decision = decide(running(1.2), candidate())
-        choice = choices(decision)["move-2"]
-        assert choice.title == "Move p/op from n1 to n2"
-        assert next(e for e in choice.effects if e["query"] == "p")["after_s"] == pytest.approx(1.0)
+        alternative = alternatives(decision)["move-2"]
+        assert alternative.title == "Move p/op from n1 to n2"
+        assert next(e for e in alternative.effects if e["query"] == "p")["after_s"] == pytest.approx(1.0)
         still = decide(running(1.2), candidate(), policy=AdmissionPolicy(may_move_neighbours=False))
-        assert "move-2" not in choices(still)
+        assert "move-2" not in alternatives(still)
 
     def test_largest_passing_share_of_the_rate_is_an_alternative(self) -> None:
         # p's slice after the burst is done 0.5 + 0.8 share late: up to 1.2 s for shares up to 0.875.
         decision = decide(running(1.2, ("n1",)), candidate())
-        choice = choices(decision)["scale_rate-1"]
-        assert choice.changes == ({"kind": "scale_rate", "query": "c", "share": 0.87},)
-        assert next(e for e in choice.effects if e["query"] == "p")["after_s"] == pytest.approx(0.5 + 0.8 * 0.87)
+        alternative = alternatives(decision)["scale_rate-1"]
+        assert alternative.changes == ({"kind": "scale_rate", "query": "c", "share": 0.87},)
+        assert next(e for e in alternative.effects if e["query"] == "p")["after_s"] == pytest.approx(0.5 + 0.8 * 0.87)
 
     def test_smallest_passing_new_node_is_an_alternative(self) -> None:
         # Greedy moves to the new node once its excess is below the 1.8 s of n1: from 80 / 2.8 = 28.6 cycles/s on.
         decision = decide(running(1.2, ("n1",)), candidate())
-        choice = choices(decision)["add_node-1"]
-        assert choice.changes == (
+        alternative = alternatives(decision)["add_node-1"]
+        assert alternative.changes == (
             {"kind": "add_node", "id": "new-1", "like": "n1", "capacity_cps": pytest.approx(29.7), "cores": 1},
             {"kind": "move", "operator": "c/op", "node": "new-1", "core": 0},
         )
-        assert choice.title == "Add a node with 30% of the capacity of n1"
+        assert alternative.title == "Add a node with 30% of the capacity of n1"
 
     def test_two_new_nodes_are_an_alternative_where_one_is_too_few(self) -> None:
         # Two operators of 2.2 times what a node can do in the burst: one more node takes only one of them.
@@ -245,28 +245,28 @@ class TestAlternatives:
             "objective": {"statistic": "worst", "bound_s": 1.5},
         }
         decision = decide(running(1.2, ("n1",)), document)
-        added = [c for c in choices(decision)["add_node-1"].changes if c["kind"] == "add_node"]
+        added = [c for c in alternatives(decision)["add_node-1"].changes if c["kind"] == "add_node"]
         assert [change["id"] for change in added] == ["new-1", "new-2"]
 
     def test_lowest_objective_that_holds_is_an_alternative(self) -> None:
         decision = decide(running(), candidate(1.5, spread=0.02))
         own = effect(decision, "c")
-        change = choices(decision)["objective-1"].changes[0]
+        change = alternatives(decision)["objective-1"].changes[0]
         assert own["high_s"] <= change["bound_s"] <= own["high_s"] + 0.1
         assert change["bound_s"] == round(change["bound_s"], 1)
-        assert "objective-1" not in choices(decide(running(1.2), candidate(1.5)))
+        assert "objective-1" not in alternatives(decide(running(1.2), candidate(1.5)))
 
     def test_first_passing_start_is_an_alternative(self) -> None:
         decision = decide(running(1.2), candidate())
-        choice = choices(decision)["start_at-1"]
-        assert choice.changes == ({"kind": "start_at", "p": 3, "seconds": 2.0},)
-        assert choice.title == "Start it 2\u00a0s later"
+        alternative = alternatives(decision)["start_at-1"]
+        assert alternative.changes == ({"kind": "start_at", "p": 3, "seconds": 2.0},)
+        assert alternative.title == "Start it 2\u00a0s later"
         late = again(decision, "start_at-1", running(1.2), candidate())
         assert (late.verdict, late.start_p, late.start_s) == ("admit_with_changes", 3, 2.0)
 
     def test_start_with_too_short_a_horizon_is_no_alternative(self) -> None:
         strict = AdmissionPolicy(start_horizon_share=0.9)
-        assert "start_at-1" not in choices(decide(running(1.2), candidate(), policy=strict))
+        assert "start_at-1" not in alternatives(decide(running(1.2), candidate(), policy=strict))
 
     def test_placement_without_the_asked_nodes_is_an_alternative(self) -> None:
         document = {
@@ -276,16 +276,16 @@ class TestAlternatives:
         }
         deployment = running(1.1, ("n1", "n2", "n3"))
         decision = decide(deployment, document)
-        choice = choices(decision)["place_again-1"]
-        assert {change["node"] for change in choice.changes} == {"n2", "n3"}
+        alternative = alternatives(decision)["place_again-1"]
+        assert {change["node"] for change in alternative.changes} == {"n2", "n3"}
         assert again(decision, "place_again-1", deployment, document).verdict == "admit_with_changes"
 
     def test_alternatives_build_on_changes_already_made(self) -> None:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.95}]
         decision = decide(running(1.2, ("n1",)), candidate(), changes=changes)
         assert decision.verdict == "reject"
-        assert choices(decision)["scale_rate-1"].changes[0]["share"] == 0.87
-        assert choices(decision)["add_node-1"].changes[0] == changes[0]
+        assert alternatives(decision)["scale_rate-1"].changes[0]["share"] == 0.87
+        assert alternatives(decision)["add_node-1"].changes[0] == changes[0]
 
     def test_scaled_rate_of_a_candidate_leaves_neighbours_on_the_same_source_alone(self) -> None:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.5}]

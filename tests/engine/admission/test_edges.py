@@ -1,4 +1,4 @@
-"""Admission where it is easy to be wrong: choices that cure nothing, places that are shut, words that say too much."""
+"""Admission where errors are easy: useless alternatives, closed places, headlines that claim too much."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
-from tests.engine.admission.stories import again, candidate, choices, codes, effect, operator, running
+from tests.engine.admission.stories import again, alternatives, candidate, codes, effect, operator, running
 
 
 def moved(name: str, node: str) -> dict[str, Any]:
@@ -22,13 +22,13 @@ class TestUsefulAlternatives:
     def test_new_node_that_the_candidate_would_not_use_is_not_offered(self) -> None:
         # n2 is empty: the candidate would go there however small a node was bought beside it
         decision = decide(running(bound_s=1.0), candidate())
-        assert "move-1" in choices(decision)
-        assert "add_node-1" not in choices(decision)
+        assert "move-1" in alternatives(decision)
+        assert "add_node-1" not in alternatives(decision)
 
     def test_new_node_is_not_offered_where_a_move_is_enough(self) -> None:
         # of its two operators the second alone has to leave n1; it would go to a sliver of a node as well
         asked = candidate() | {"operators": [operator("c/a", 0.1, node="n1"), operator("c/b", 2.0, "c/a", node="n1")]}
-        found = {choice.kind for choice in decide(running(bound_s=1.0), asked).choices}
+        found = {alternative.kind for alternative in decide(running(bound_s=1.0), asked).alternatives}
         assert "move" in found
         assert "add_node" not in found
 
@@ -42,19 +42,19 @@ class TestUsefulAlternatives:
         heavy = candidate(cost=80.0)  # at 1 % of its rate it would pass
         slivered = decide(running(), heavy, changes=[{"kind": "scale_rate", "query": "c", "share": 0.01}])
         assert slivered.verdict == "admit_with_changes"
-        assert not any(choice.kind == "scale_rate" for choice in decide(running(), heavy).choices)
+        assert not any(alternative.kind == "scale_rate" for alternative in decide(running(), heavy).alternatives)
 
     def test_start_after_the_last_arrival_is_not_offered(self) -> None:
         burst = {"sources": [{"id": "own", "arrivals": [1000.0, *[1.0] * 7]}], "may_wait_s": 100.0}
         late = candidate(cost=2.0) | burst | {"operators": [operator("c/op", 2.0, "own", node="n2")]}
         decision = decide(running(), late)
         assert decision.verdict == "reject"
-        assert "start_at-1" not in choices(decision)
+        assert "start_at-1" not in alternatives(decision)
 
     def test_titles_of_moves_between_cores_name_the_cores(self) -> None:
         document = running(bound_s=1.0).to_document() | {"nodes": [{"id": "n1", "capacity_cps": 100.0, "cores": 2}]}
         decision = decide(Deployment.parse(document), candidate())
-        titles = {choice.title for choice in decision.choices if choice.kind == "move"}
+        titles = {alternative.title for alternative in decision.alternatives if alternative.kind == "move"}
         assert titles == {"Place c/op on n1#1", "Move p/op from n1#0 to n1#1"}
 
 

@@ -18,7 +18,7 @@ from engine.document.deployment import Deployment
 from engine.errors import InfeasibleError
 from engine.placement.extension import extend_placement
 from engine.placement.greedy import place
-from tests.engine.admission.stories import MEASURED, again, choices
+from tests.engine.admission.stories import MEASURED, again, alternatives
 from tests.engine.admission.stories import candidate as story_candidate
 from tests.engine.admission.stories import running as story_running
 from tests.engine.placement.stories import broken, drawn, every_placement, goal
@@ -57,22 +57,22 @@ def large() -> dict[str, Any]:
 def test_two_moves_are_offered_where_one_is_not_enough() -> None:
     decision = decide(packed(), large())
     assert decision.verdict == "reject"
-    moves = [choice for choice in decision.choices if choice.kind == "move"]
+    moves = [alternative for alternative in decision.alternatives if alternative.kind == "move"]
     assert len(moves) == 1
     assert 2 <= len(moves[0].changes) <= 3
     assert moves[0].title.startswith("Move ")
     after = again(decision, moves[0].id, packed(), large())
     assert after.verdict == "admit_with_changes"
-    assert after.effects == choices(decision)[moves[0].id].effects
+    assert after.effects == alternatives(decision)[moves[0].id].effects
 
 
 def test_offered_moves_respect_policy_and_constraints() -> None:
     kept = decide(packed(), large(), policy=AdmissionPolicy(may_move_neighbours=False))
-    assert not [choice for choice in kept.choices if choice.kind == "move"]
+    assert not [alternative for alternative in kept.alternatives if alternative.kind == "move"]
     pinned = packed(constraints={"pin": {"r/op": "n2", "s/op": "n2"}})
-    assert not [choice for choice in decide(pinned, large()).choices if choice.kind == "move"]
+    assert not [alternative for alternative in decide(pinned, large()).alternatives if alternative.kind == "move"]
     still = packed(constraints={"max_moves": 1})
-    assert not [choice for choice in decide(still, large()).choices if choice.kind == "move"]
+    assert not [alternative for alternative in decide(still, large()).alternatives if alternative.kind == "move"]
 
 
 def joining(seed: int, **more: Any) -> tuple[Deployment, frozenset[str]]:

@@ -91,16 +91,16 @@ def test_every_alternative_keeps_its_promise(seed: int) -> None:
     assert decision.verdict in VERDICTS
     assert [e["query"] for e in decision.effects] == [*running.queries, "c"]
     if decision.verdict in {"admit", "admit_with_changes"}:
-        assert not decision.choices
-    for choice in decision.choices:
-        assert choice.verdict in PASSING
-        after = decide(running, candidate, mace_every=2, changes=choice.changes)
-        assert after.verdict == choice.verdict
-        assert after.effects == choice.effects
+        assert not decision.alternatives
+    for alternative in decision.alternatives:
+        assert alternative.verdict in PASSING
+        after = decide(running, candidate, mace_every=2, changes=alternative.changes)
+        assert after.verdict == alternative.verdict
+        assert after.effects == alternative.effects
         own = next(e for e in after.effects if e["is_candidate"])
-        assert own["after_s"] == choice.estimate_s
+        assert own["after_s"] == alternative.estimate_s
         assert own["after_state"] in {"holds", "none"}
-        assert list(after.changes) == list(choice.changes)
+        assert list(after.changes) == list(alternative.changes)
 
 
 @relaxed

@@ -143,7 +143,7 @@ def test_decision_runs_at_most_eight_full_estimates(monkeypatch: pytest.MonkeyPa
     }
     decision = decide(deployment, joining, mace_every=4)
     assert decision.verdict == "reject"
-    assert decision.choices
+    assert decision.alternatives
     assert 0 < len(estimated) <= 8
 
 
