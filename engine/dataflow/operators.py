@@ -233,12 +233,12 @@ class JudgedOperator:
     copies: int
 
 
-def judge_operators(chain: Sequence[JudgedOperator]) -> tuple[SourceRule, ...]:
-    """The rules on every operator of a chain, in order."""
+def judge_operators(operators: Sequence[JudgedOperator]) -> tuple[SourceRule, ...]:
+    """The rules on every operator of a pipeline, in order."""
     rules: list[SourceRule] = []
     stateful: str | None = None
     barred: str | None = None
-    for operator in chain:
+    for operator in operators:
         rule = _own(operator, stateful)
         if rule.allowed and barred is not None:
             reason = f"{operator.id} comes after {barred}, which must not run at a source"

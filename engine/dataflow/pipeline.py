@@ -1,4 +1,4 @@
-"""Pipelines: chains of executable operators, read from a document, checked and typed."""
+"""Pipelines of executable operators, read from a document, checked and typed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PipelineOperator:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A linear chain of operators over one source, of which one may join another stream.
+    """A linear sequence of operators over one source, of which one may join another stream.
 
     `aggregate` is the index of the first aggregate, `window` the spec of the window operator; None where there is none.
     `source_operators` (M) counts the leading operators that may run at a source. `not_live` says why the pipeline
@@ -214,17 +214,17 @@ def _operators(
     _check_ids(given, faults)
     columns: Columns | None = None if source is None else source.columns
     made: list[PipelineOperator] = []
-    chain = "" if source is None else _digest([source.id, source.time, sorted(source.columns.items())])
+    prefix = "" if source is None else _digest([source.id, source.time, sorted(source.columns.items())])
     for index, kept in enumerate(given):
         path = join_path("operators", index)
         _check_kind(kept, path, faults)
         if kept is BAD or kept["expression"] is BAD or columns is None or source is None:
             columns = None
             continue
-        operator = _operator(kept, index, _scope(columns, source, tables, made), chain, faults)
+        operator = _operator(kept, index, _scope(columns, source, tables, made), prefix, faults)
         if operator is not None:
             made.append(operator)
-            columns, chain = operator.columns_out, operator.fingerprint
+            columns, prefix = operator.columns_out, operator.fingerprint
         elif kept["expression"]["op"] != "filter":  # a filter changes no column, so what follows can still be checked
             columns = None
     return made
@@ -244,7 +244,7 @@ def _scope(
 
 
 def _operator(
-    kept: dict[str, Any], index: int, scope: OperationScope, chain: str, faults: list[Fault]
+    kept: dict[str, Any], index: int, scope: OperationScope, prefix: str, faults: list[Fault]
 ) -> PipelineOperator | None:
     from engine.dataflow.binder import bind  # sqlglot is loaded when a pipeline is read, not with the package
 
@@ -254,7 +254,7 @@ def _operator(
         return None
     spec, after = bound
     copies = kept.get("copies", 1)
-    fingerprint = _digest([chain, kept["expression"]["op"], _described(spec)])
+    fingerprint = _digest([prefix, kept["expression"]["op"], _described(spec)])
     schemas = arrow_schema(scope.columns), arrow_schema(after)
     return PipelineOperator(
         kept["id"], kept["expression"]["op"], spec, index, scope.columns, after, copies, fingerprint, *schemas

@@ -1,4 +1,4 @@
-"""The documents behind the templates: chains of operators with a few numbers left open."""
+"""Templates of pipelines, and their documents with a few numbers left open."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ROUND_TRIPS: Final = {
 }
 
 
-def _chain(columns: Mapping[str, str], **operators: dict[str, Any]) -> Document:
+def _pipeline_document(columns: Mapping[str, str], **operators: dict[str, Any]) -> Document:
     """A document of operators by their ids; every source has its time in `ts`."""
     listed = [{"id": name.replace("_", "-"), "expression": expression} for name, expression in operators.items()]
     return {"source": {"id": "", "time": "ts", "columns": dict(columns)}, "operators": listed}
@@ -74,7 +74,7 @@ def _window(window_s: float) -> dict[str, Any]:
 
 def s2s_probe(window_s: float) -> Document:
     """Listing 1 of the Jarvis paper, with the median that its scenario 1 raises alerts on."""
-    return _chain(
+    return _pipeline_document(
         _PROBE,
         window=_window(window_s),
         answered={"op": "filter", "where": "err_code = 0"},
@@ -84,7 +84,7 @@ def s2s_probe(window_s: float) -> Document:
 
 def t2t_probe(window_s: float) -> Document:
     """Listing 2: two joins with the table of switches, then what the aggregate reads."""
-    document = _chain(
+    document = _pipeline_document(
         _PROBE,
         window=_window(window_s),
         answered={"op": "filter", "where": "err_code = 0"},
@@ -105,7 +105,7 @@ def log_analytics(window_s: float, bucket_percent: float) -> Document:
     One histogram is one aggregate, so the three figures of a line are told apart by a bucket each.
     """
     bucket = {"op": "buckets", "from": 0, "to": 100, "width": bucket_percent}
-    return _chain(
+    return _pipeline_document(
         _LINES,
         window=_window(window_s),
         jobs={"op": "filter", "where": "line like '%tenant name=%' and line like '%job running time=%'"},
@@ -136,7 +136,7 @@ def _decades(first: int, last: int) -> list[float]:
 
 def host_metrics(window_s: float) -> Document:
     """CPU, memory and network by host: averages, and the CPU that one reading in twenty exceeds."""
-    return _chain(
+    return _pipeline_document(
         _HOST,
         window=_window(window_s),
         hosts={
@@ -159,7 +159,7 @@ def host_metrics(window_s: float) -> Document:
 
 def access_log(window_s: float, slow_ms: float) -> Document:
     """The console's own access log: requests by route and class of status, with their latency."""
-    return _chain(
+    return _pipeline_document(
         _LINES,
         window=_window(window_s),
         parse={
@@ -194,7 +194,7 @@ def access_log(window_s: float, slow_ms: float) -> Document:
 
 def common_log(window_s: float, group_depth: float) -> Document:
     """The common log format of web servers: requests by group of paths and class of status, a histogram of sizes."""
-    return _chain(
+    return _pipeline_document(
         _LINES,
         window=_window(window_s),
         parse={

@@ -93,9 +93,9 @@ class SourcePipeline:
 
     Examples
     --------
-    >>> chain = SourcePipeline((0.86, 0.5), (1e-6, 4e-6), (86, 86, 52), ("filter", "aggregate"))
+    >>> pipeline = SourcePipeline((0.86, 0.5), (1e-6, 4e-6), (86, 86, 52), ("filter", "aggregate"))
     >>> for method in ("scalar", "best-op"):
-    ...     epoch = chain.epoch(chain.settled(AdaptationSettings(method), 0.1, 40_000.0), 0.1, 40_000.0)
+    ...     epoch = pipeline.epoch(pipeline.settled(AdaptationSettings(method), 0.1, 40_000.0), 0.1, 40_000.0)
     ...     print(method, round(epoch.bytes_sent))
     scalar 2078333
     best-op 2958400
@@ -112,7 +112,7 @@ class SourcePipeline:
         Raises
         ------
         DocumentError
-            Figures of the chain, a budget or a number of records that no plan can be made of.
+            Figures of the pipeline, a budget or a number of records that no plan can be made of.
         """
         if settings.method == "fixed":
             return (*settings.load_factors, *(0.0,) * len(self.relay))[: len(self.relay)]

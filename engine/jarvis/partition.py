@@ -1,6 +1,6 @@
 """Partition of a pipeline: the best share of input that each operator processes near the data, in closed form.
 
-A chain of M operators can be cut at M + 1 places. Cut after operator k it takes A_k CPU seconds per record and sends
+A pipeline of M operators can be cut at M + 1 places. Cut after operator k it takes A_k CPU seconds per record and sends
 b_k bytes (or records). Shares of the input may go to different cuts, so that every mixture of these points is possible:
 the best for a budget lies on their lower convex envelope. It mixes at most two cuts, with at most one load factor
 between 0 and 1 (docs/models/jarvis.md).
@@ -75,7 +75,7 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The M + 1 operator-level plans of a chain, per record of input, and those of them that are worth mixing.
+    """The M + 1 operator-level plans of a pipeline, per record of input, and those of them that are worth mixing.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Frontier:
 
     @classmethod
     def of(cls, relay: Sequence[float], cost: Sequence[float], sizes: Sequence[float] | None = None) -> Frontier:
-        """The frontier of a chain, in O(M).
+        """The frontier of a pipeline, in O(M).
 
         Parameters
         ----------
@@ -288,7 +288,7 @@ def _raise(faults: Sequence[Fault]) -> None:
 
 
 def _refuse(given: Mapping[str, Any]) -> NoReturn:
-    """Raise for a chain that could not be computed."""
+    """Raise for a pipeline that could not be computed."""
     beyond = Fault("relay", "relay multiplies records, bytes or seconds beyond what a number holds; allowed: less")
     raise DocumentError(faults_of(given) or [beyond], "partition problem")
 

@@ -17,17 +17,17 @@ METHODS = ("scalar", "stepwise-lp", "stepwise", "lp", "fixed", "all-sp", "all-sr
 OBJECTIVES = ("bytes", "records")
 
 SETTINGS = FieldTable(
-    "settings of adapting",
+    "adaptation settings",
     Field("method", Enumeration(METHODS), help="scalar adapts one effective budget; fixed keeps given load factors"),
-    Field("objective", Enumeration(OBJECTIVES), help="what is sent as little of as possible; bytes"),
+    Field("objective", Enumeration(OBJECTIVES), help="quantity to minimise: bytes or records sent; bytes"),
     Field("load_factors", ListOf(Number(least=0, most=1)), help="of the method fixed, one for each operator"),
     Field("margin", Number(least=0.90, most=0.98), help="share of the budget that plans use; 0.95"),
-    Field("floor", Number(least=0, most=0.01), help="share of the input that always runs the whole chain; 0.005"),
-    Field("drained_thres", Number(least=0.02, most=0.10), help="share of records overflowing from which on a query is "
+    Field("floor", Number(least=0, most=0.01), help="share of the input that always runs the whole pipeline; 0.005"),
+    Field("drained_thres", Number(least=0.02, most=0.10), help="share of overflowing records that makes a query "
           "congested; 0.05"),
-    Field("idle_thres", Number(least=0.05, most=0.20), help="share of the budget unused from which on it is idle; 0.1"),
+    Field("idle_thres", Number(least=0.05, most=0.20), help="unused share of the budget that makes it idle; 0.1"),
     Field("levels", Number(least=100, most=100_000, whole=True), help="steps of a load factor; 100"),
-    Field("z_least", Number(least=0.25, most=1), help="least effective budget, as a share of the budget; 0.25"),
+    Field("z_least", Number(least=0.25, most=1), help="lowest effective budget, as a share of the budget; 0.25"),
     Field("z_most", Number(least=1, most=4), help="largest effective budget, as a multiple of the budget; 4"),
 )  # fmt: skip
 
@@ -59,7 +59,7 @@ class AdaptationSettings:
         faults: list[Fault] = []
         read = cls.read(document, "", "", faults)
         if read is None:
-            raise DocumentError(faults, "settings of adapting")
+            raise DocumentError(faults, "adaptation settings")
         return read
 
     @classmethod

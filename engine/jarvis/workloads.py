@@ -73,7 +73,7 @@ class TrueOperator:
 
 @dataclass(frozen=True)
 class SourceQuery:
-    """A chain of true operators and what comes to it."""
+    """A pipeline of true operators and what comes to it."""
 
     name: str
     operators: tuple[TrueOperator, ...]

@@ -24,7 +24,7 @@ __all__ = [
 class QueryView:
     """One query, to be compared with others at the same `now_ms` of the same clock.
 
-    Queues are those of its operators in the order of the chain: `queued` records, `cost_ms` per record into the
+    Queues are those of its operators in the order of the pipeline: `queued` records, `cost_ms` per record into the
     operator, `selectivity` records out per record in. Only queries that could run are shown to a policy.
     """
 
@@ -32,7 +32,7 @@ class QueryView:
     queued: Sequence[float]
     cost_ms: Sequence[float]
     selectivity: Sequence[float]
-    work_ms: float  #: CPU time for everything that waits, through the whole chain, further nodes included
+    work_ms: float  #: CPU time for everything that waits, through the whole pipeline, further nodes included
     queued_bytes: int = 0
     arrived_ms: float | None = None  #: when the record that has waited longest came
     stimulus_ms: float | None = None  #: event time of the earliest record waiting
@@ -40,7 +40,7 @@ class QueryView:
     pending_ms: float | None = None  #: when the watermark that sweeps that window came; None while it has not
     pending_work_ms: float = 0.0  #: of `work_ms`, what lies before that watermark
     slack_ms: float | None = None  #: until it would be late, least of its streams; None where nothing is known
-    ideal_ms: float = 0.0  #: CPU time of one record through the whole chain
+    ideal_ms: float = 0.0  #: CPU time of one record through the whole pipeline
     ran_ms: float = float("-inf")  #: when it last ran
     expires_ms: float | None = None  #: when the record that has waited longest is too old to wait; None: never
 

@@ -47,7 +47,7 @@ class _Delay(FieldKind):
 _QUERY = FieldTable(
     "a query",
     Field("id", String(), required=True),
-    Field("cost_ms", Number(least=0, most=1e6), required=True, help="CPU time of a record through the whole chain"),
+    Field("cost_ms", Number(least=0, most=1e6), required=True, help="CPU time of a record through the whole pipeline"),
     Field("arrivals", ListOf(Number(least=0, most=1e12), least=1, most=_MAX_BINS), required=True,
           help="records that came in each bin, oldest first; equally many bins for every query"),
     Field("period_ms", Number(least=10, most=1e9), nullable=True, help="of its windows; none: it has no windows"),
@@ -64,7 +64,7 @@ REPLAY = FieldTable(
     Field("queries", ListOf(_QUERY, least=1, most=_MOST_QUERIES), required=True),
     Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MOST_BIN_MS), help="width of a bin of arrivals; 1,000"),
     Field("policies", ListOf(Enumeration(ALL_POLICIES), least=1), help="which ones; those that agents know"),
-    Field("schedule", SCHEDULE, help="settings of scheduling; its policy is not looked at"),
+    Field("schedule", SCHEDULE, help="scheduling settings; the policy is ignored"),
     Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),
 )
 

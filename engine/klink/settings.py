@@ -28,18 +28,18 @@ __all__ = [
 POLICIES = ("klink", "stimulus-time", "fcfs", "round-robin")
 
 SCHEDULE = FieldTable(
-    "settings of scheduling",
-    Field("policy", Enumeration(POLICIES), help="which query runs next; klink"),
-    Field("cycle_ms", Number(least=20, most=500), help="how long a choice holds (r); 120"),
-    Field("confidence", Number(least=0.8, most=0.99), help="that a watermark comes within its interval (f); 0.95"),
-    Field("history", Number(least=30, most=1000, whole=True), help="windows remembered of a stream (h); 400"),
-    Field("memory_bytes", Number(least=65_536, most=2**30, whole=True), help="of waiting records, from which on they "
-          "are what counts (b); 4,194,304"),
-    Field("release_share", Number(above=0, most=1), help="of b, which is to be freed before slack counts again; 0.5"),
-    Field("release_s", Number(above=0, most=60), help="after which slack counts again in any case; 3"),
-    Field("starvation_s", Number(least=0.5, most=600), help="that a query with records waits at most for its turn; 5"),
-    Field("backlog_periods", Number(least=0, most=10), help="of a query's windows, that its records may wait; 0.33"),
-    Field("backlog_most_s", Number(least=0, most=600), help="that records of any query may wait; 5"),
+    "scheduling settings",
+    Field("policy", Enumeration(POLICIES), help="policy that picks the next query; klink"),
+    Field("cycle_ms", Number(least=20, most=500), help="scheduling quantum (r); 120"),
+    Field("confidence", Number(least=0.8, most=0.99), help="of the watermark intervals (f); 0.95"),
+    Field("history", Number(least=30, most=1000, whole=True), help="windows kept of each stream (h); 400"),
+    Field("memory_bytes", Number(least=65_536, most=2**30, whole=True), help="of waiting records that start "
+          "the memory mode (b); 4,194,304"),
+    Field("release_share", Number(above=0, most=1), help="share of b to free before slack decides again; 0.5"),
+    Field("release_s", Number(above=0, most=60), help="longest time of the memory mode; 3"),
+    Field("starvation_s", Number(least=0.5, most=600), help="starvation limit: longest wait of a query; 5"),
+    Field("backlog_periods", Number(least=0, most=10), help="periods that records of a query may wait; 0.33"),
+    Field("backlog_most_s", Number(least=0, most=600), help="longest wait of any query's records; 5"),
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ class ScheduleSettings:
         faults: list[Fault] = []
         read = cls.read(document, "", "", faults)
         if read is None:
-            raise DocumentError(faults, "settings of scheduling")
+            raise DocumentError(faults, "scheduling settings")
         return read
 
     @classmethod
@@ -152,7 +152,7 @@ class WatermarkPrior:
 REFINED_SCHEDULE = FieldTable(
     "a refined schedule",
     *FIRST_FIELDS,
-    Field("schedule", SCHEDULE, required=True, help="settings of scheduling"),
+    Field("schedule", SCHEDULE, required=True, help="scheduling settings"),
     Field(
         "fallback", Enumeration(("default",)), required=True, help="without it: settings of the agent's configuration"
     ),

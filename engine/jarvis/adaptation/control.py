@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SourceOperator:
-    """An operator that may run at the source, as far as adapting needs to know it."""
+    """Operator that may run at the source, as adaptation sees it."""
 
     id: str
     kind: str  #: as in the pipeline document, such as filter or aggregate
@@ -39,21 +39,21 @@ class SourceOperator:
 class OperatorEpoch:
     """Counts of one operator behind its control proxy.
 
-    Records may wait for the next epoch. Those by which the queue has grown are excess as those that were given up are:
-    so ``overflow = max(records_in - processed - drained, 0)``, though what waits is not lost to the source. A record
-    that waits and is given up in a later epoch counts once, in the one that it came in.
+    Records may wait for the next epoch. Growth of the queue counts as overflow like records that were shed:
+    ``overflow = max(records_in - processed - drained, 0)``, though waiting records are not lost to the source. A record
+    that waits and is shed in a later epoch counts once, in the epoch of its arrival.
     """
 
     load_factor: float
     records_in: int
     processed: int
     drained: int  #: as planned by the load factor
-    overflow: int  #: let in and not processed in this epoch, beyond what it worked off of earlier ones
+    overflow: int  #: admitted and not processed in this epoch, less the waiting records it processed
     records_out: int  #: of a windowed aggregate only in epochs that closed a window
     groups: int  #: distinct groups of the epoch; 0 where the operator has none
     bytes_in: int
     bytes_out: int
-    bytes_drained: int  #: of planned drain and of what was given up
+    bytes_drained: int  #: of planned drain and of shed records
     cpu_s: float
 
 
@@ -63,7 +63,7 @@ class EpochObservation:
 
     epoch_us: int  #: beginning of the epoch, microseconds since 1970
     epoch_s: float
-    operators: tuple[OperatorEpoch, ...]  #: M of them, in the order of the chain
+    operators: tuple[OperatorEpoch, ...]  #: M of them, in the order of the pipeline
     budget_s: float  #: CPU seconds that this query's operators could have had
     used_s: float  #: CPU seconds that they took
 

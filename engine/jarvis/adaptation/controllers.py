@@ -176,7 +176,7 @@ _NUMBERS = tuple(field.name for field in fields(OperatorEpoch) if field.name != 
 
 
 def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
-    """The same where it makes sense; numbers that cannot be are 0, and one of another chain has no records."""
+    """The same where it makes sense; numbers that cannot be are 0, and one of another pipeline has no records."""
     seen = observation.operators
     if len(seen) != operators:
         seen = (OperatorEpoch(*(0.0, *(0,) * 9, 0.0)),) * operators

@@ -222,7 +222,7 @@ class EpochForecast:
 
 
 class PipelineModel:
-    """A chain of operators at one source."""
+    """A pipeline of operators at one source."""
 
     def __init__(self, operators: Sequence[SourceOperator]) -> None:
         self.operators = tuple(OperatorModel(operator) for operator in operators)

@@ -33,7 +33,7 @@ class LoadFactorPlan:
 
 
 def with_floor(lo: int, hi: int, theta: float, floor: float, operators: int) -> tuple[float, ...]:
-    """Load factors of a plan of which the share `floor` of the input runs the whole chain instead.
+    """Load factors of a plan of which the share `floor` of the input runs the whole pipeline instead.
 
     Examples
     --------

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOperator:
-    """One step of a query's chain."""
+    """One step of a query's pipeline."""
 
     cost_ms: float  #: CPU time of an event into it
     selectivity: float = 1.0  #: events out per event in
@@ -49,7 +49,7 @@ class SimulatedQuery:
 
     @property
     def cost_ms(self) -> float:
-        """CPU time of an event through the whole chain."""
+        """CPU time of an event through the whole pipeline."""
         return float(
             sum(reach * operator.cost_ms for reach, operator in zip(self.reaches, self.operators, strict=True))
         )

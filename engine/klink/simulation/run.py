@@ -31,7 +31,7 @@ class KlinkRun:
     came: Array  #: events that wanted in
     refused: Array  #: of these, not taken in for what waited
     overflow: Array  #: of these, waited too long
-    processed: Array  #: of these, through the whole chain
+    processed: Array  #: of these, through the whole pipeline
     waiting: Array  #: of these, still there
     peak: Array  #: most events that waited at once
     busy_ms: Array  #: of each core

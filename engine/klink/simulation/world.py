@@ -34,7 +34,7 @@ CODES = {
 
 # `feeds`: stage that takes what this one puts out, -1 where that is the result; `fed`: 1 where another feeds it.
 # `cost`: CPU time of an event through the stage, `further`: through what it feeds, as far as this node knows of it;
-# `out`: events out per event in; `rate`: events out of the whole chain per millisecond of CPU time; `known`: 1 where
+# `out`: events out per event in; `rate`: events out of the whole pipeline per millisecond of CPU time; `known`: 1 where
 # delays of its watermarks are known, 0 where the period alone is; `age`: that an event may wait before it overflows.
 # `head`: first bin whose events are not all gone; `came`, `gone`: events taken in, and of these those that have left;
 # `swept`: first window that is not; `oldest`: bin of the earliest event time that waits, -1 where that is not known;
@@ -132,17 +132,17 @@ def world_of(
     bins = horizon + round(setting.drain_s * 1e3 / setting.tick_ms)
     windows = max(len(coming.marks_ms) for coming in arrivals)
     streams = max(max(coming.marks_ms.shape[1] for coming in arrivals), 1)
-    chains = [_chain(stage.operators) for stage in stages]
-    longest = max(len(cost) for cost, _ in chains)
+    sums = [_sums(stage.operators) for stage in stages]
+    longest = max(len(cost) for cost, _ in sums)
     sample = round(SAMPLE_MS / setting.tick_ms)
     samples = math.ceil(horizon / sample)
     shape = (count, windows, streams)
     world = KlinkWorld(
-        stages=_stage_rows(stages, chains, queries, arrivals, setting),
+        stages=_stage_rows(stages, sums, queries, arrivals, setting),
         cores=_core_rows(setting),
         nodes=_node_rows(stages, setting),
-        prefix=_padded([cost for cost, _ in chains], longest),
-        keeps=_padded([keeps for _, keeps in chains], longest),
+        prefix=_padded([cost for cost, _ in sums], longest),
+        keeps=_padded([keeps for _, keeps in sums], longest),
         arriving=np.zeros((count, bins)),
         stimulus=np.full((count, bins), math.inf),
         marks=np.full(shape, math.inf),
@@ -177,13 +177,13 @@ def world_of(
 
 def _stage_rows(
     stages: Sequence[QueryStage],
-    chains: Sequence[_Sums],
+    sums: Sequence[_Sums],
     queries: Sequence[SimulatedQuery],
     arrivals: Sequence[Arrivals],
     setting: SimulationSetting,
 ) -> NDArray[np.void]:
     rows = np.zeros(len(stages), STAGE)
-    for index, (stage, (costs, keeps)) in enumerate(zip(stages, chains, strict=True)):
+    for index, (stage, (costs, keeps)) in enumerate(zip(stages, sums, strict=True)):
         query, row = queries[stage.query], rows[index]
         row["node"], row["feeds"], row["operators"] = stage.node, _fed(stages, stage), len(stage.operators)
         row["windows"], row["streams"] = arrivals[stage.query].marks_ms.shape
@@ -223,7 +223,7 @@ def _fed(stages: Sequence[QueryStage], stage: QueryStage) -> int:
     return next(index for index, other in enumerate(stages) if other.query == stage.query and other.last)
 
 
-def _chain(operators: Sequence[SimulatedOperator]) -> _Sums:
+def _sums(operators: Sequence[SimulatedOperator]) -> _Sums:
     """Sums over the first k operators for each k: CPU time of an event, and events out of them."""
     costs, keeps, cost, kept = [], [], 0.0, 1.0
     for operator in operators:
@@ -236,7 +236,7 @@ def _chain(operators: Sequence[SimulatedOperator]) -> _Sums:
 
 def _rate(query: SimulatedQuery) -> float:
     """Events out per millisecond of CPU time."""
-    costs, keeps = _chain(query.operators)
+    costs, keeps = _sums(query.operators)
     return keeps[-1] / max(costs[-1], 1e-3)
 
 

@@ -17,7 +17,7 @@ from engine.dataflow import sketch
 from engine.dataflow.arrow.kernels import aggregate_kernel, partial_schema, row_kernel, whole
 from tests.engine.dataflow.documents import pipeline, rows, table
 
-CHAIN = pipeline(
+PIPELINE = pipeline(
     {"op": "window", "size_s": 10, "slide_s": 5},
     {"op": "filter", "where": "i is null or i % 7 <> 0"},
     {"op": "map", "set": {"ratio": "x / j", "k": "coalesce(i % 3, -1)"}},
@@ -43,7 +43,7 @@ CHAIN = pipeline(
         },
     },
 )
-ROW_KERNELS = [row_kernel(CHAIN, k) for k in range(len(CHAIN.operators) - 1)]
+ROW_KERNELS = [row_kernel(PIPELINE, k) for k in range(len(PIPELINE.operators) - 1)]
 FLOATS = ("i_avg", "x_sum", "x_avg")
 MOST = 2**63 - 1
 
@@ -93,15 +93,15 @@ def assert_same(found: pa.Table, expected: pa.Table) -> None:
 @given(records, st.lists(st.integers(0, 200), max_size=6), st.randoms(use_true_random=False))
 def test_partials_of_any_cut_merge_in_any_order_to_the_whole(found: Any, places: list[int], random: Any) -> None:
     given = given_records(found)
-    kernel = aggregate_kernel(CHAIN)
+    kernel = aggregate_kernel(PIPELINE)
     parts = [kernel.partial(through(part)) for part in cut(given, places)]
     random.shuffle(parts)
     half = random.randrange(len(parts))
     nested = [kernel.merge(parts[:half]), *parts[half:]] if half else parts
     for together in (parts, nested):
         merged = kernel.merge(together)
-        assert merged.schema == partial_schema(CHAIN)
-        assert_same(kernel.finalise(merged), whole(CHAIN, given))
+        assert merged.schema == partial_schema(PIPELINE)
+        assert_same(kernel.finalise(merged), whole(PIPELINE, given))
 
 
 @relaxed
@@ -151,7 +151,7 @@ def test_partials_always_count_rows() -> None:
 
 
 def test_merge_of_no_partial_is_refused_and_empty_partials_merge() -> None:
-    kernel = aggregate_kernel(CHAIN)
+    kernel = aggregate_kernel(PIPELINE)
     with pytest.raises(ValueError, match="at least one partial"):
         kernel.merge([])
     empty = kernel.partial(through(given_records([])))

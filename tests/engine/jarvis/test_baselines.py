@@ -79,10 +79,12 @@ def test_filter_src_runs_the_first_filters_and_their_preparation(kinds, cut):
 )
 def test_jarvis_sends_least_of_all_methods_within_the_budget(operators, budget_s):
     relay, cost, sizes = (list(column) for column in zip(*operators, strict=True))
-    chain = SourcePipeline(relay, cost, [100.0, *sizes], ["filter"] * len(relay))
+    pipeline = SourcePipeline(relay, cost, [100.0, *sizes], ["filter"] * len(relay))
 
     def epoch(method: str) -> EpochPrediction:
-        return chain.epoch(chain.settled(AdaptationSettings(method, margin=1.0), budget_s, 1000.0), budget_s, 1000.0)
+        return pipeline.epoch(
+            pipeline.settled(AdaptationSettings(method, margin=1.0), budget_s, 1000.0), budget_s, 1000.0
+        )
 
     jarvis, best_op = epoch("scalar"), epoch("best-op")
     assert best_op.overflow == 0

@@ -23,7 +23,7 @@ def test_benchmark_instances_cover_all_kinds():
 
 
 def test_reference_solver_is_the_papers_linear_program():
-    """A chain whose filter alone is not worth its CPU time: the best plan mixes all and nothing."""
+    """A pipeline whose filter alone is not worth its CPU time: the best plan mixes all and nothing."""
     one = Instance((0.86, 0.5), (1e-6, 4e-6), (86.0, 86.0, 52.0), 0.1, 40_000.0)
     assert highs(one) == pytest.approx(2_006_666.667, rel=1e-9)
     plan = Frontier.of(one.relay, one.cost, one.sizes).at(one.budget_s, one.n_records)

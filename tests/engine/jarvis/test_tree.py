@@ -124,8 +124,8 @@ def alike(sources: int, **root: Any) -> dict[str, Any]:
     """Sources of one kind below a root: a filter that costs little and an aggregate that costs four times as much."""
     nodes = [{"id": "root", "parent": None, "cores": 1.0, **root}]
     nodes += [{"id": f"s{i}", "parent": "root", "cores": 0.5} for i in range(sources)]
-    chain = {"relay": [0.8, 0.1], "cost": [1e-6, 5e-6], "sizes": [100, 100, 60], "n_records": 50_000}
-    return {"nodes": nodes, "streams": [{"node": f"s{i}", **chain} for i in range(sources)]}
+    operators = {"relay": [0.8, 0.1], "cost": [1e-6, 5e-6], "sizes": [100, 100, 60], "n_records": 50_000}
+    return {"nodes": nodes, "streams": [{"node": f"s{i}", **operators} for i in range(sources)]}
 
 
 def test_sources_run_more_when_the_root_is_loaded():

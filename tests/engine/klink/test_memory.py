@@ -14,8 +14,8 @@ CHAIN = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3), st.floats(0, 10))
 
 @settings(deadline=None)
 @given(CHAIN, st.floats(0.001, 500))
-def test_gain_never_exceeds_waiting_events_and_grows_with_time(chain, cycle_ms):
-    queued, selectivity, cost_ms = zip(*chain, strict=True)
+def test_gain_never_exceeds_waiting_events_and_grows_with_time(operators, cycle_ms):
+    queued, selectivity, cost_ms = zip(*operators, strict=True)
     gain, k = best_gain(queued, selectivity, cost_ms, cycle_ms)
     assert 0 <= gain <= sum(queued) * (1 + 1e-9)
     assert (k == 0) == (gain == 0)

@@ -106,8 +106,8 @@ def test_two_cores_run_two_queries_but_never_one_query_twice():
 
 
 def test_query_over_two_nodes_forwards_events_and_watermarks():
-    chain = (SimulatedOperator(1.0, 0.5), SimulatedOperator(4.0))
-    spanning = SimulatedQuery("a", chain, 400.0, 20.0, nodes=(0, 1), split=1)
+    operators = (SimulatedOperator(1.0, 0.5), SimulatedOperator(4.0))
+    spanning = SimulatedQuery("a", operators, 400.0, 20.0, nodes=(0, 1), split=1)
     run, log = story([spanning], [arrivals({1: (20, 0)}, [20.0])], "klink", nodes=2, link_ms=10.0)
     assert log == [(10, 30, "a"), (30, 70, "a")]
     assert run.swept_ms[0].tolist() == [70.0]
@@ -167,8 +167,8 @@ def test_remaining_events_drain_with_their_own_latency():
 def test_draining_waits_for_watermarks_and_events_in_transit():
     late = story([query("a", 1.0, 400.0, 20.0)], [arrivals({1: (5, 0)}, [700.0])], "klink", drain_s=5.0)[0]
     assert late.swept_ms[0].tolist() == [700.0]
-    chain = (SimulatedOperator(1.0), SimulatedOperator(4.0))
-    spanning = SimulatedQuery("a", chain, 400.0, 20.0, nodes=(0, 1), split=1)
+    operators = (SimulatedOperator(1.0), SimulatedOperator(4.0))
+    spanning = SimulatedQuery("a", operators, 400.0, 20.0, nodes=(0, 1), split=1)
     run, _ = story([spanning], [arrivals({38: (20, 0)}, [380.0])], "klink", nodes=2, link_ms=100.0, drain_s=5.0)
     assert run.swept_ms[0].tolist() == [570.0]
     assert (run.processed[0], run.waiting[0]) == (20.0, 0.0)
