@@ -12,7 +12,7 @@ from apps.planning.forecasts.services import forecast_renew_all
 from apps.planning.placements import work as placements_work
 from apps.planning.plans import work as plans_work
 from apps.planning.plans.review import plans_review
-from apps.planning.what_ifs import work as planning_work
+from apps.planning.what_ifs import work as what_ifs_work
 
 __all__ = [
     "answer_what_if",
@@ -48,7 +48,7 @@ def review_plans() -> int:
 
 @shared_task(name=JobKind.WHAT_IF.value)
 def answer_what_if(job_id: str) -> None:
-    run_job(job_id, planning_work.answer_what_if)
+    run_job(job_id, what_ifs_work.answer_what_if)
 
 
 @shared_task(name=JobKind.FORECAST.value)

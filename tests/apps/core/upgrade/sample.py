@@ -1,0 +1,186 @@
+"""Rows in every table: a small cluster with each kind of run answered, and a plain row where that leaves none.
+
+`.venv/bin/python -m tests.apps.core.upgrade.sample` writes `present.sql.xz`, the data folder that tests of upgrades
+start from. Write it anew only when migrations are squashed again: it stands for data that people have.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import lzma
+import sqlite3
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from django.db import models
+from django.utils import timezone
+
+__all__ = ["FOLDER", "build_rows", "read_dump", "write_dump"]
+
+FOLDER = Path(__file__).parent
+
+
+def write_dump(database: Path, dump: Path) -> None:
+    """The SQL text of a SQLite database, compressed."""
+    with closing(sqlite3.connect(database)) as connection:
+        text = "\n".join(connection.iterdump())
+    dump.write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+def read_dump(dump: Path, database: Path) -> Path:
+    """Make the SQLite database that a dump was made of."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(lzma.decompress(dump.read_bytes()).decode())
+    return database
+
+
+def build_rows() -> None:
+    """Fill the empty database that Django is on."""
+    from django.apps import apps
+
+    _build_runs()
+    for model in apps.get_models():
+        _fill(model)
+
+
+def _build_runs() -> None:
+    from apps.accounts.choices import Role
+    from apps.admission.services import admission_preview
+    from apps.estimates.services import estimate_request
+    from apps.planning.backtests.services import backtest_request
+    from apps.planning.forecasts.histories import history_create_from_generator
+    from apps.planning.forecasts.services import forecast_request
+    from apps.planning.placements.moves import placement_apply
+    from apps.planning.placements.services import placement_request
+    from apps.planning.plans.services import comparison_request
+    from apps.planning.what_ifs.services import scenario_create, what_if_request
+    from tests.apps import small_cluster as small
+
+    user = small.user(Role.ADMITTER)
+    cluster = small.small_cluster(nodes=("a", "b", "c"))
+    cluster.pools.update(price_per_hour=1)
+    first = small.start_query(cluster, "first", 0.7, "a")
+    small.start_query(cluster, "second", 0.6, "a")
+    small.make_query(cluster, "draft", 0.1)
+    spec = {"peak_rate_eps": 100, "weeks": 3}
+    history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec, bucket_s=10_800)
+    scenario_create(cluster=cluster, user=user, name="More", changes=[{"add_nodes": 1, "like": "a"}])
+    placement, _ = placement_request(cluster=cluster, user=user, budget_s=0.3)
+    estimate_request(cluster=cluster, user=user)
+    comparison_request(query=first, user=user)
+    what_if_request(cluster=cluster, user=user)
+    forecast_request(cluster=cluster, user=user, horizon_days=7)
+    admission_preview(cluster=cluster, user=user, query="draft")
+    backtest_request(cluster=cluster, user=user)
+    small.run_jobs()
+    placement.refresh_from_db()
+    placement_apply(run=placement, user=user, pace=0)
+    small.run_jobs()
+    placement_request(cluster=cluster, user=user)  # these two still wait for a worker
+    what_if_request(cluster=cluster, user=user, find="survival")
+
+
+def _fill(model: type[models.Model]) -> None:
+    """One row of a table that has none, and one link of every many-to-many table that has none."""
+    if not model._meta.managed or model._meta.proxy:
+        return
+    if not model._base_manager.exists():
+        for field in model._meta.fields:
+            if field.is_relation and field.related_model is not model:
+                _fill(field.related_model)
+        values = {field.name: _value(field) for field in model._meta.fields}
+        values = {name: value for name, value in values.items() if value is not ...} | _special(model)
+        model._base_manager.bulk_create([model(**values)])
+    for link in model._meta.many_to_many:
+        _fill(link.related_model)
+        rows = getattr(model._base_manager.first(), link.name)
+        if not rows.through.objects.exists():
+            rows.add(link.related_model._base_manager.first())
+
+
+def _special(model: type[models.Model]) -> dict[str, Any]:
+    """Values that a constraint or a reader asks for."""
+    match model.__name__:
+        case "Link":
+            source, target = model._meta.get_field("source").related_model.objects.order_by("name")[:2]
+            return {"source": source, "target": target}
+        case "LiveQuery":
+            return {"pipeline": {"operators": []}}
+        case "ReportSchedule":
+            return {"rule": {"every": "day", "at": "06:00"}}
+    return {}
+
+
+def _value(field: Any) -> Any:
+    """A plain value of a field; an ellipsis: its default."""
+    from apps.core.models import PackedJSONField, pack_json
+    from apps.queries.arrivals import series
+
+    if isinstance(field, models.AutoField):
+        return ...
+    if field.is_relation:
+        return None if field.related_model is field.model else field.related_model._base_manager.first()
+    if field.has_default() and field.default != "":
+        return ...
+    if isinstance(field, PackedJSONField):
+        return None
+    if field.name == "data":
+        return series.pack(np.ones(16))
+    if isinstance(field, models.BinaryField):
+        return None if field.null else pack_json({})
+    if field.choices:
+        return next(value for value, _ in field.flatchoices if value != "")
+    for kind, value in _VALUES:
+        if isinstance(field, kind):
+            return value(field)
+    raise TypeError(f"{field.model.__name__}.{field.name} is of an unknown kind, {type(field).__name__}")
+
+
+_VALUES: list[tuple[type, Any]] = [
+    (models.UUIDField, lambda _: uuid.uuid4()),
+    (models.DateTimeField, lambda _: timezone.now()),
+    (models.DateField, lambda _: timezone.now().date()),
+    (models.TimeField, lambda _: datetime.time(12)),
+    (models.DurationField, lambda _: datetime.timedelta(seconds=60)),
+    (models.JSONField, lambda field: None if field.null else {}),
+    (models.DecimalField, lambda _: decimal.Decimal(1)),
+    (models.BooleanField, lambda _: False),
+    (models.IntegerField, lambda _: 1),
+    (models.FloatField, lambda _: 1.0),
+    (models.CharField, lambda field: field.name[: field.max_length]),
+    (models.TextField, lambda field: field.name),
+]
+
+
+def _main() -> None:
+    import os
+
+    from tests import environment
+    from tests.servers import RedisServer
+
+    os.environ["DJANGO_SETTINGS_MODULE"] = "console.settings"
+    redis = RedisServer(
+        environment.VAR_DIR / "redis", port=int(os.environ["REDIS_URL"].rsplit(":", 1)[1].split("/")[0])
+    )
+    redis.start()
+    try:
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.db import connection
+
+        call_command("migrate", verbosity=0)
+        build_rows()
+        connection.close()
+        write_dump(Path(connection.settings_dict["NAME"]), FOLDER / "present.sql.xz")
+    finally:
+        redis.stop()
+
+
+if __name__ == "__main__":
+    _main()
